@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import socket
-from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -41,14 +40,7 @@ class Stream(io.StringIO):
         return super().write(text)
 
 
-@pytest.fixture(autouse=True)
-def loggers_as_before() -> Iterator[None]:
-    both = [logging.getLogger(name) for name in ("roquette", "asyncio")]
-    before = [(each.handlers[:], each.propagate, each.level) for each in both]
-    yield
-    for each, (handlers, propagate, level) in zip(both, before, strict=True):
-        each.handlers[:], each.propagate = handlers, propagate
-        each.setLevel(level)
+pytestmark = pytest.mark.usefixtures("loggers_as_before")
 
 
 @pytest.fixture

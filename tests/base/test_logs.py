@@ -3,7 +3,7 @@
 import io
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,17 +11,10 @@ import pytest
 from roquette.base.logs import MAX_TRACEBACK, LogSettings, RateLimited, configure
 from roquette.testing.manual_clock import ManualClock
 
-
-@pytest.fixture
-def roquette_logger() -> Iterator[logging.Logger]:
-    logger = logging.getLogger("roquette")
-    before = (logger.handlers[:], logger.level, logger.propagate)
-    yield logger
-    logger.handlers[:], logger.propagate = before[0], before[2]
-    logger.setLevel(before[1])
+pytestmark = pytest.mark.usefixtures("loggers_as_before")
 
 
-def test_configure_sends_ours_and_replaces_itself(roquette_logger: logging.Logger) -> None:
+def test_configure_sends_ours_and_replaces_itself() -> None:
     stream = io.StringIO()
     configure(LogSettings(), io.StringIO())
     configure(LogSettings(), stream)
@@ -42,7 +35,7 @@ def as_json(say: Callable[[logging.Logger], None]) -> dict[str, Any]:
     return told
 
 
-def test_a_json_line_has_the_text_and_its_fields(roquette_logger: logging.Logger) -> None:
+def test_a_json_line_has_the_text_and_its_fields() -> None:
     told = as_json(lambda log: log.info("taken root=%s at=%d share=%.1f %s", "/a b", 7, 0.25, "x"))
     assert told.pop("time").endswith("+00:00")
     assert told == {
@@ -53,13 +46,13 @@ def test_a_json_line_has_the_text_and_its_fields(roquette_logger: logging.Logger
     }
 
 
-def test_a_json_line_without_values_has_no_fields(roquette_logger: logging.Logger) -> None:
+def test_a_json_line_without_values_has_no_fields() -> None:
     told = as_json(lambda log: log.warning("full"))
     assert sorted(told) == ["level", "logger", "message", "time"]
 
 
 @pytest.mark.parametrize("value", ['"}\n{"level": "forged"}', "\x1b[2J", "\udc80", "x" * 5_000])
-def test_no_value_breaks_a_json_line(roquette_logger: logging.Logger, value: str) -> None:
+def test_no_value_breaks_a_json_line(value: str) -> None:
     told = as_json(lambda log: log.info("group=%s lag=%s", value, float("nan")))
     assert told["level"] == "INFO"
     assert told["fields"]["group"].startswith(value[:300])
@@ -67,7 +60,7 @@ def test_no_value_breaks_a_json_line(roquette_logger: logging.Logger, value: str
     assert told["fields"]["lag"] == "nan"
 
 
-def test_a_traceback_is_a_list_of_lines(roquette_logger: logging.Logger) -> None:
+def test_a_traceback_is_a_list_of_lines() -> None:
     def deep(levels: int) -> None:
         if not levels:
             raise ValueError("wrong\nlevel=forged")

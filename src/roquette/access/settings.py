@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from roquette.access.model import User, UserType
+from roquette.base.javatypes import whole_number
 from roquette.base.options import option
 from roquette.errors import ConfigError
 from roquette.remoting.security import Security
@@ -166,7 +167,8 @@ def words_of(text: str) -> list[str]:
 
 def codes_of(text: str) -> frozenset[int]:
     """The request codes of a white list; names of gRPC's methods say nothing here."""
-    return frozenset(int(word) for word in words_of(text) if word.isdecimal())
+    found = {whole_number(word, 2**31 - 1) for word in words_of(text)}
+    return frozenset(found - {-1})
 
 
 def _secret(kind: type[T], text: str, key: str) -> T | None:

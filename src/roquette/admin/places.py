@@ -16,9 +16,10 @@ import re
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from roquette.base.javatypes import whole_number
 from roquette.errors import ConfigError
 
-_SPAN: Final = re.compile(r"-(\d+)(ms|s|m|h|d)")
+_SPAN: Final = re.compile(r"-(\d{1,12})(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FORMS: Final = (
     "first, last, 120, -10 (before the end), +100 (after the start), @-1h or @2026-09-01T10:00"
@@ -51,18 +52,18 @@ def parse_place(text: str, now_ms: int) -> Place:
         return Place("end", 0)
     if words.startswith("@"):
         return Place("time", _time(words[1:], text, now_ms))
-    if words[:1] in ("+", "-") and words[1:].isdecimal() and int(words[1:]) <= _MOST:
+    if words[:1] in ("+", "-") and whole_number(words[1:], _MOST) >= 0:
         return Place("start" if words[0] == "+" else "end", int(words))
-    if words.isdecimal() and int(words) <= _MOST:
-        return Place("offset", int(words))
+    if (offset := whole_number(words, _MOST)) >= 0:
+        return Place("offset", offset)
     raise ConfigError(f"{text!r} is no place in a queue: say {_FORMS}")
 
 
 def _time(words: str, text: str, now_ms: int) -> int:
     if span := _SPAN.fullmatch(words):
         return max(0, now_ms - int(span[1]) * _UNITS_MS[span[2]])
-    if words.isdecimal() and int(words) <= _MOST:
-        return int(words)
+    if (ms := whole_number(words, _MOST)) >= 0:
+        return ms
     try:
         moment = datetime.fromisoformat(words)
         return int(moment.timestamp() * 1000)

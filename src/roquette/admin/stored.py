@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from roquette.base.javatypes import whole_number
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
@@ -65,7 +66,9 @@ async def get(client: Client, where: str, topic: str | None) -> ReceivedMessage:
         ConfigError: there is none, or what is given does not say which.
     """
     parts = where.rsplit(":", 2)
-    if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal():
+    if len(parts) == 3 and whole_number(parts[1], 2**31 - 1) >= 0 <= whole_number(
+        parts[2], 2**63 - 1
+    ):
         if topic is None:
             raise ConfigError(f"{where} is a place in a queue: say of which topic, --topic")
         return await _at(client, MessageQueue(topic, parts[0], int(parts[1])), int(parts[2]))

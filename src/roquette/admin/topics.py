@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from roquette.admin.cluster import cluster_info, masters_of, require_one, system_names
+from roquette.base.javatypes import whole_number
 from roquette.client import calls
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.operations import ANY_NAME_SERVER, Operation, ask, ask_all
@@ -130,7 +131,8 @@ def put_order_config(
     if keep:
         found = yield from ask(ANY_NAME_SERVER, calls.get_config(ORDER_TOPIC_CONFIG, topic))
         known = dict(word.split(":", 1) for word in found.split(";") if ":" in word)
-        counts = {name: int(count) for name, count in known.items() if count.isdigit()} | counts
+        numbers = {name: whole_number(count, 2**31 - 1) for name, count in known.items()}
+        counts = {name: count for name, count in numbers.items() if count >= 0} | counts
     value = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
     call = calls.put_config(ORDER_TOPIC_CONFIG, topic, value)
     for answer in (yield from ask_all((address, call) for address in name_servers)):

@@ -14,7 +14,7 @@ from roquette.base.config import Sources, to_properties
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import BROKER
-from roquette.base.logs import LogSettings
+from roquette.base.logs import LogSettings, begin_log
 from roquette.broker.config import BrokerConfig
 from roquette.broker.replication.member import GroupMember
 from roquette.broker.service import Broker
@@ -44,7 +44,7 @@ def broker_main(
     flags = {"namesrvAddr": namesrv, "storePathRootDir": store} | running.listen_settings(listen)
     given = {key: text for key, text in flags.items() if text is not None}
     sources = running.sources_of(config_file, {**overrides, **given}, environ)
-    running.begin_log(sources)
+    begin_log(sources)
     settings = broker_settings(sources)
 
     async def body(stop: asyncio.Event) -> int:

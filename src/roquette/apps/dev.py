@@ -11,7 +11,7 @@ from roquette.apps.broker import broker_settings, serve_broker
 from roquette.apps.namesrv import namesrv_settings, start_namesrv
 from roquette.apps.secure import secured
 from roquette.base.config import Sources, format_properties
-from roquette.base.logs import LogSettings
+from roquette.base.logs import LogSettings, begin_log
 from roquette.base.options import options_of
 from roquette.broker.feature import Lane
 from roquette.broker.replication.member import GroupMember
@@ -56,7 +56,7 @@ def dev_main(
         ConfigError: a setting is wrong, or a port is taken.
     """
     quiet = Sources(file_text=format_properties(LOG), environ=environ, overrides=overrides)
-    running.begin_log(quiet)
+    begin_log(quiet)
     ports = {"grpcServerPort": str(further[0]), "remotingListenPort": str(further[1])}
     overrides = ports | dict(overrides)
     if store is not None:

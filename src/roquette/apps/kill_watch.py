@@ -9,6 +9,7 @@ from roquette.admin.replication import GroupState, group_states
 from roquette.admin.topics import create_topic
 from roquette.apps.group_run import find, running_group, words_of
 from roquette.apps.local_group import LocalGroup, send_signal
+from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Tasks
 from roquette.cli.output import say
 from roquette.client.client import Client
@@ -88,8 +89,8 @@ def chosen(state: GroupState, who: str) -> int:
         return state.master
     if who == "slave" and replicas:
         return replicas[-1]
-    if who.isdigit() and int(who) in {member.broker_id for member in state.members}:
-        return int(who)
+    if (broker_id := whole_number(who, 2**63 - 1)) in {each.broker_id for each in state.members}:
+        return broker_id
     if who in ("master", "slave"):
         raise ConfigError(f"the group has no {who} at present: roquette up status")
     raise ConfigError(f"{who} is not master, slave or the id of a broker")

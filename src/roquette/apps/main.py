@@ -8,11 +8,13 @@ import typer
 
 from roquette import __version__
 from roquette.apps.server_options import Listen, Settings
+from roquette.base.config import Sources
 from roquette.base.form import form
+from roquette.base.logs import begin_log
 from roquette.base.options import key_values
 from roquette.cli import VERBS, Adder, LateVerbs, family
 from roquette.cli.exits import FAILED
-from roquette.errors import RoquetteError
+from roquette.errors import ConfigError, RoquetteError
 
 
 def _add_pipelines(app: typer.Typer) -> None:
@@ -193,6 +195,9 @@ def main() -> None:
     if sys.stdout is None:  # the caller has closed it: there is nowhere to show a result
         sys.stdout = _nowhere()
     try:
+        # What goes wrong the verbs tell themselves; servers begin their log anew.
+        begin_log(Sources(file_text="logLevel=ERROR", environ=os.environ))
+        _check_words(sys.argv[1:])
         status = app(standalone_mode=False, prog_name="roquette")
         sys.stdout.flush()
     except _UsageError as error:
@@ -201,11 +206,29 @@ def main() -> None:
         print("stopped", file=sys.stderr)
         raise SystemExit(FAILED) from None
     except RoquetteError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _tell(error)
         raise SystemExit(FAILED) from None
     except OSError as error:
         raise SystemExit(_tell_system(error)) from None
     raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _check_words(words: list[str]) -> None:
+    """Raise ConfigError for a word that is no UTF-8: names are. Bodies of messages are any bytes, and so are names of files."""
+    if words[:1] == ["produce"]:
+        return
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            if not os.path.exists(word):
+                raise ConfigError(f"{os.fsencode(word)!r} is not UTF-8") from None
+
+
+def _tell(words: object) -> None:
+    from roquette.cli.output import say_error
+
+    say_error(words)
 
 
 def _nowhere() -> TextIO:
@@ -218,7 +241,7 @@ def _tell_system(error: OSError) -> int:
     """Say what the system refused; a reader of our output that has gone (`| head`) needs no word."""
     if not isinstance(error, BrokenPipeError):
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        _tell(f"{where}{error.strerror or error}")
     sys.stdout = _nowhere()  # what is still buffered cannot be written either, and says so at exit
     return FAILED
 
@@ -230,5 +253,5 @@ def _tell_usage(error: Any) -> int:
         error.show()
     else:
         command = error.ctx.command_path if error.ctx is not None else "roquette"
-        print(f"error: {text.rstrip('.')}; see: {command} --help", file=sys.stderr)
+        _tell(f"{text.rstrip('.')}; see: {command} --help")
     return int(error.exit_code)

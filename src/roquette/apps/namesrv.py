@@ -13,7 +13,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.config import Sources
 from roquette.base.files import OsFiles
 from roquette.base.foreign_keys import NAMESRV
-from roquette.base.logs import LogSettings
+from roquette.base.logs import LogSettings, begin_log
 from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
@@ -39,7 +39,7 @@ def namesrv_main(
     if controller is not None:
         flags["controller"] = controller
     sources = running.sources_of(config_file, flags, environ)
-    running.begin_log(sources)
+    begin_log(sources)
     settings = namesrv_settings(sources)
     config = settings.config
 

@@ -17,7 +17,7 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import PROXY
 from roquette.base.lifecycle import Tasks
-from roquette.base.logs import LogSettings
+from roquette.base.logs import LogSettings, begin_log
 from roquette.errors import ConfigError, Refused
 from roquette.proxy.access import CallGuard
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
@@ -73,7 +73,7 @@ def proxy_main(
     given = {"namesrvAddr": namesrv} if namesrv else {}
     flags = {**overrides, **given, **running.listen_settings(listen)}
     sources = sources_of(config_file, flags, environ)
-    running.begin_log(sources)
+    begin_log(sources)
     settings = proxy_settings(sources)
 
     async def body(stop: asyncio.Event) -> int:

@@ -5,8 +5,8 @@ import os
 import sys
 from collections.abc import Mapping
 
-from roquette.apps import running
 from roquette.base.config import Sources
+from roquette.base.logs import begin_log
 from roquette.client.app.application import App
 from roquette.errors import ConfigError
 
@@ -15,7 +15,7 @@ def run_main(
     target: str, name_servers: str | None, drain_s: float | None, environ: Mapping[str, str]
 ) -> int:
     """Serve until SIGTERM; returns the exit status. Raises ConfigError."""
-    running.begin_log(Sources(environ=environ))
+    begin_log(Sources(environ=environ))
     app = find(target)
     where = name_servers or app.name_servers or environ.get("NAMESRV_ADDR", "")
     return app.run(

@@ -16,8 +16,9 @@ from roquette.base.descriptors import SHORTAGE, raise_limit, shortage_words
 from roquette.base.executor import new_loop, use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.base.form import form
+from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Tasks
-from roquette.base.logs import LogSettings, RateLimited, configure
+from roquette.base.logs import LogSettings, RateLimited
 from roquette.errors import ConfigError
 from roquette.remoting.authority import own_hosts
 from roquette.remoting.certificates import TlsSettings, client_tls, server_tls
@@ -103,11 +104,6 @@ def sources_of(
     return replace(sources, file_text=text, file_name=config_file)
 
 
-def begin_log(sources: Sources) -> None:
-    """Log as the settings say, before anything else is said. Raises ConfigError."""
-    configure(load((LogSettings,), sources)[0][0])
-
-
 def load_settings(
     classes: Iterable[type[Any]], foreign: ForeignKeys, sources: Sources
 ) -> list[Any]:
@@ -167,7 +163,7 @@ def listen_settings(listen: str | None) -> dict[str, str]:
     if listen is None:
         return {}
     host, _, port = listen.rpartition(":")
-    if not port.isdigit() or not 0 <= int(port) < 65_536:
+    if whole_number(port, 65_535) < 0:
         raise ConfigError(f"--listen {listen!r} is not of the form HOST:PORT")
     return {"bindAddress": host.strip("[]") or "0.0.0.0", "listenPort": port}
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, TextIO
 
 from roquette.base.clock import Clock
+from roquette.base.config import Sources, load
 from roquette.base.options import option
 
 MAX_VALUE: Final = 400  # characters of one value; so many of a traceback's line, too
@@ -179,6 +180,11 @@ class LogSettings:
         "The least that is logged.",
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
     )
+
+
+def begin_log(sources: Sources) -> None:
+    """Log as settings say, before anything else is said. Raises ConfigError."""
+    configure(load((LogSettings,), sources)[0][0])
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import msgspec
 import typer
 
-from roquette.cli.output import Output, say, show, show_value
+from roquette.cli.output import Output, say_error, show, show_value
 from roquette.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _again_and_again(look: Callable[[], None], output: Output, seconds: float) -
             try:
                 look()
             except ClientError as error:
-                say(f"error: {error}")
+                say_error(error)
         sys.stdout.write((CLEAR if redraws else "") + seen.getvalue())
         sys.stdout.flush()
         pause(int(seconds * 1000))

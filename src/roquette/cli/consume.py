@@ -12,7 +12,7 @@ import typer
 
 from roquette.cli.connect import ContextName, LoginFile, NameServers, client_of, place_of
 from roquette.cli.output import say
-from roquette.errors import ConfigError
+from roquette.errors import ConfigError, RouteNotFound
 
 if TYPE_CHECKING:
     from roquette.admin.places import Place
@@ -115,6 +115,10 @@ async def _as_member(
         raise ConfigError(
             f"--offset {offset} does not go with --group: first, last and times (@-1h) do"
         )
+    try:
+        await client.queues(topic)
+    except RouteNotFound:
+        say(f"there is no topic {topic} yet: waiting for it")
     consumer = await client.subscribe(
         topic, group=group, handler=printer.print, tags=tags, start_from=start, concurrency=1
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from roquette.base.javatypes import whole_number
 from roquette.errors import ConfigError
 
 _LONG: Final = {
@@ -54,7 +55,7 @@ def _reset(flags: Flags) -> list[str]:
         place = "@now"
     elif text == "-1":
         place = "last"
-    elif text.isdigit():
+    elif whole_number(text, 2**63 - 1) >= 0:
         place = f"@{text}"
     else:
         try:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from roquette.base.javatypes import whole_number
 from roquette.cli.java_flags import Flags, need
 from roquette.errors import ConfigError
 
@@ -26,7 +27,7 @@ def _place(flags: Flags) -> dict[str, str | None]:
 
 def _whole(flags: Flags, letter: str, usual: int) -> int:
     text = flags.get(letter, str(usual)).strip()
-    if not (text.isascii() and text.removeprefix("-").isdigit()):
+    if whole_number(text.removeprefix("-"), 2**63 - 1) < 0:
         raise ConfigError(f"mqadmin: -{letter} {text[:40]} is not a number")
     return int(text)
 

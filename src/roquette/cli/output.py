@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from roquette.base.logs import MAX_LINE, escaped
 from roquette.errors import ConfigError
 
 
@@ -23,6 +24,8 @@ class Output(StrEnum):
     CSV = "csv"
 
 
+MAX_ERROR: Final = 1_200  # characters
+MAX_CELL: Final = 4_000
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][\w.-]*")
 _UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
 _YAML_WORDS: Final = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
@@ -72,7 +75,7 @@ def _cell(name: str, value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.2f}"
-    return str(value)
+    return escaped(str(value), MAX_CELL)
 
 
 def show_value(value: object, output: Output) -> None:
@@ -146,5 +149,13 @@ def _yaml(value: object) -> list[str]:
 
 
 def say(text: str) -> None:
-    """A word for people: on stderr, so that stdout stays for results."""
-    print(text, file=sys.stderr)
+    """A word for people: on stderr, so that stdout stays for results; what is not printable is escaped."""
+    print("\n".join(escaped(line, MAX_LINE) for line in text.split("\n")), file=sys.stderr)
+
+
+def say_error(words: object) -> None:
+    """What went wrong, in one line; of a long text, which somebody has given, the middle is left out."""
+    text = escaped(str(words), sys.maxsize)
+    if len(text) > MAX_ERROR:
+        text = f"{text[: MAX_ERROR // 2]} ... {text[-MAX_ERROR // 4 :]}"
+    print(f"error: {text}", file=sys.stderr)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from roquette.base.javatypes import whole_number
 from roquette.base.read_files import OsReadFiles
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output, prints_lines, say
@@ -109,8 +110,8 @@ def time_of(option: str, text: str | None) -> int | None:
     """Epoch ms of a number or an ISO 8601 time (local, unless it names its zone)."""
     if text is None:
         return None
-    if text.isascii() and text.isdecimal() and len(text) > 8:
-        return int(text)
+    if len(text) > 8 and (at_ms := whole_number(text, 2**63 - 1)) >= 0:
+        return at_ms
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
+from roquette.base.javatypes import whole_number
 from roquette.client.calls import Call, nothing
 from roquette.client.core.waits import Waits
 from roquette.client.session import Session
@@ -173,7 +174,7 @@ class ReplyHandler:
             message.store_timestamp_ms,
             self._session.clock.steady_ms(),
         )
-        return text.isdecimal() and waited_ms > int(text)
+        return 0 <= whole_number(text, 2**63 - 1) < waited_ms
 
     async def _reply(self, message: ReceivedMessage, body: bytes) -> None:
         found = message.properties

@@ -6,6 +6,7 @@ one that is alone, go by ACK_MESSAGE, whose refusals say more.
 
 from typing import Final
 
+from roquette.base.javatypes import whole_number
 from roquette.proxy.answers import Answer, Then
 from roquette.proxy.backend import Backend
 from roquette.proxy.call import Caller
@@ -49,7 +50,8 @@ class AckBatches:
         """Acknowledge a message, at the latest with the next turn of the loop."""
         words = handle.text.split(" ", 8)
         start = words[0]
-        distance = handle.offset - int(start) if start.isdecimal() else -1
+        first = whole_number(start, 2**63 - 1)
+        distance = handle.offset - first if first >= 0 else -1
         if words[3] == ORDERLY or not 0 <= distance < FARTHEST or not words[3].isdecimal():
             ack(self._backend, caller, handle, topic, group, then)
             return

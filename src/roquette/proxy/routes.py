@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+from roquette.base.javatypes import whole_number
 from roquette.message.names import PERM_READ, PERM_WRITE
 from roquette.proxy.backend import Backend, Topic
 from roquette.proxy.call import Call, Rpc
@@ -152,8 +153,9 @@ def used_endpoints(request: QueryRouteRequest | QueryAssignmentRequest) -> Endpo
     for address in used.addresses:
         for text in address.host.replace(",", ";").split(";"):
             host, mark, port = text.strip().rpartition(":")
-            if mark and port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65_536:
-                apart.addresses.add(host=host, port=int(port))
+            number = whole_number(port, 65_535)
+            if mark and number > 0:
+                apart.addresses.add(host=host, port=number)
             elif text.strip():
                 apart.addresses.add(host=text.strip(), port=address.port)
     return apart

@@ -49,13 +49,14 @@ class Authority:
     def server(self, hosts: Sequence[str]) -> dict[str, bytes]:
         """`cert` and `key` of a server that is reached under these names and addresses; it may be a
         client, too, as a broker is of name servers."""
-        return self._issue(hosts[0], hosts)
+        general = [_general_name(host) for host in hosts]
+        return self._issue(hosts[0], general)
 
     def client(self, name: str) -> dict[str, bytes]:
         """`cert` and `key` of a client."""
-        return self._issue(name, ())
+        return self._issue(name, [])
 
-    def _issue(self, name: str, hosts: Sequence[str]) -> dict[str, bytes]:
+    def _issue(self, name: str, hosts: Sequence[x509.GeneralName]) -> dict[str, bytes]:
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -69,7 +70,7 @@ class Authority:
         subject: x509.Name,
         key: ec.EllipticCurvePrivateKey,
         *,
-        hosts: Sequence[str] = (),
+        hosts: Sequence[x509.GeneralName] = (),
         authority: bool = False,
     ) -> x509.Certificate:
         from cryptography import x509
@@ -94,8 +95,7 @@ class Authority:
             uses = [Use.SERVER_AUTH, Use.CLIENT_AUTH] if hosts else [Use.CLIENT_AUTH]
             builder = builder.add_extension(x509.ExtendedKeyUsage(uses), False)
         if hosts:
-            names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
-            builder = builder.add_extension(names, False)
+            builder = builder.add_extension(x509.SubjectAlternativeName(hosts), False)
         return builder.sign(self._key, hashes.SHA256())
 
 
@@ -107,6 +107,7 @@ def _general_name(host: str) -> x509.GeneralName:
     except ValueError:
         pass
     try:
+        x509.NameAttribute(x509.NameOID.COMMON_NAME, host[:64])  # not empty
         return x509.DNSName(host)
     except ValueError:
         raise ConfigError(f"{host!r} is neither an address nor the name of a host") from None

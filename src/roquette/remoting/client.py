@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from roquette.base.clock import Clock
+from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ClientClosed, ConnectError, RequestTimeout, Unreachable
@@ -27,7 +28,7 @@ IDLE_S = 120.0  # without traffic for so long a connection is closed
 def split_address(address: str) -> tuple[str, int]:
     """ "host:port" -> parts; raises ConnectError when it is not one."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+    if not host or whole_number(port, 65_535) < 1:
         raise ConnectError(f"{address!r} is not an address of the form host:port")
     return host.strip("[]"), int(port)
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
+from roquette.base.javatypes import whole_number
 from roquette.base.options import Kind, Reader, Unfit, options_of, split_addresses
 from roquette.errors import ConfigError
 
@@ -82,7 +83,7 @@ def _json_object(text: str) -> str:
 def _addresses(text: str) -> str:
     for one in split_addresses(text):
         host, _, port = one.rpartition(":")
-        if not (host and port.isdigit() and 0 < int(port) < 65536):
+        if not host or whole_number(port, 65_535) < 1:
             raise ValueError
     return text
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from roquette.base.javatypes import whole_number
 from roquette.base.options import (
     DURATION,
     REQUIRED,
@@ -111,7 +112,7 @@ def _selector(text: str) -> str | None:
 
 def _ordered_queues(text: str) -> tuple[tuple[str, int], ...]:
     words = [part.strip().rpartition(":") for part in text.split(";") if part.strip()]
-    if not all(name and count.isdecimal() and int(count) for name, _, count in words):
+    if not all(name and whole_number(count, 2**31 - 1) > 0 for name, _, count in words):
         raise ValueError
     return tuple((name, int(count)) for name, _, count in words)
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 
 from roquette.admin.explain.facts import Attempt
+from roquette.base.javatypes import whole_number
 
 _FIELD, _RECORD = "\x01", "\x02"
+_MOST = 2**63 - 1
 
 
 def attempts_in(texts: Iterable[tuple[str, str]], message_id: str) -> list[Attempt]:
@@ -19,9 +21,10 @@ def attempts_in(texts: Iterable[tuple[str, str]], message_id: str) -> list[Attem
             fields = record.strip().split(_FIELD)
             if fields[0] == "SubBefore" and len(fields) >= 7 and fields[5] == message_id:
                 _, at_ms, _, group, request, _, retries, *_ = fields
-                if at_ms.isdigit() and retries.isdigit():
+                begun_ms, times = whole_number(at_ms, _MOST), whole_number(retries, _MOST)
+                if begun_ms >= 0 and times >= 0:
                     group = group.rpartition("%")[2]
-                    begun[request] = Attempt(group, host, int(at_ms), int(retries), None)
+                    begun[request] = Attempt(group, host, begun_ms, times, None)
             elif fields[0] == "SubAfter" and len(fields) >= 5 and fields[2] == message_id:
                 ended[fields[1]] = fields[4] == "true"
     found = [

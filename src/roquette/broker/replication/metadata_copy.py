@@ -15,6 +15,7 @@ import msgspec
 
 from roquette.access.users import decode_kept
 from roquette.base.executor import run_blocking
+from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Health, Tasks, Work
 from roquette.base.logs import RateLimited
 from roquette.broker.cluster.outbound import Outbound
@@ -180,8 +181,8 @@ class MetadataCopy(Feature):
             else:
                 _rows(table).update(_rows(part))
                 _bans(table).update(_bans(part))
-            total = ext_dict(answer.ext).get(f"total{what}Num", "")
-            if not total.isdecimal() or not _rows(part) or len(_rows(table)) >= int(total):
+            total = whole_number(ext_dict(answer.ext).get(f"total{what}Num"), 2**31 - 1)
+            if not _rows(part) or len(_rows(table)) >= total:
                 if not _rows(table):
                     break
                 return table, first
@@ -232,10 +233,10 @@ class MetadataCopy(Feature):
             known = topics.find(config.topic_name)
             if known is None or known.shown != Topic(config).shown:
                 topics.put(config, now_ms)
-        end = ext_dict(first.ext).get(LOG_END, "")
+        end = whole_number(ext_dict(first.ext).get(LOG_END), 2**63 - 1)
         async for topic in paced(topics.all()):
             if topic.name not in table.topic_config_table:
-                self._drop_topic(topic.name, int(end) if end.isdecimal() else -1)
+                self._drop_topic(topic.name, end)
         topics.data_version = table.data_version
 
     def _drop_topic(self, name: str, log_end: int) -> None:
@@ -398,8 +399,7 @@ class MetadataCopy(Feature):
     async def _log_end(self, master: str) -> int:
         """Where the log of an Apache master ends now."""
         info = await self._outbound.runtime_info(master, TIMEOUT_MS)
-        text = info.get("commitLogMaxOffset", "")
-        return int(text) if text.isdecimal() else 0
+        return max(0, whole_number(info.get("commitLogMaxOffset"), 2**63 - 1))
 
     async def _write(self, name: str, data: bytes) -> None:
         if self._files.get(name) != data:

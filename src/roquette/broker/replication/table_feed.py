@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from roquette.base.executor import run_blocking
+from roquette.base.javatypes import whole_number
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature, Lane
 from roquette.broker.files.offset_journal import Change, merged
@@ -166,7 +167,7 @@ class TableFeed(Feature):
         if self._offsets_changed not in self._followers:  # until a replica comes they cost nothing
             self._followers.append(self._offsets_changed)
         life, _, text = since.partition(".")
-        number = int(text) if life == self._life and text.isdecimal() else -1
+        number = whole_number(text, 2**63 - 1) if life == self._life else -1
         if number == self._feed.next and not self._ended:
             await self._wait("offsets")
             loop = asyncio.get_running_loop()

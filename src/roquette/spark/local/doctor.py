@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+from roquette.base.javatypes import whole_number
 from roquette.client.access import credentials_from, tls_from
 from roquette.client.blocking import BlockingReader, ReaderConfig
 from roquette.errors import ClientError, RouteNotFound
@@ -117,7 +118,7 @@ def own_address() -> str | None:
 def ask_name_server(address: str) -> str | None:
     """Why a name server does not answer; None when it does."""
     host, _, port = address.rpartition(":")
-    if not (host and port.isdigit() and 0 < int(port) < 65536):
+    if not host or whole_number(port, 65_535) < 1:
         return "this is no host:port"
     reader = BlockingReader(
         ReaderConfig(
