@@ -23,6 +23,8 @@ from roquette.pipelines.kit.table_values import Compaction, DataFile, Snapshot
 from roquette.pipelines.replay.check import ReplayCheck
 from roquette.pipelines.replay.report import make_result as replay_result
 from roquette.pipelines.replay.state import open_state
+from roquette.pipelines.state.bucket_files import Keys
+from roquette.pipelines.state.pointer import Pointer
 from roquette.pipelines.state.report import report_of as state_report
 from roquette.pipelines.traffic.report import TrafficFindings
 from roquette.pipelines.traffic.report import report_of as traffic_report
@@ -83,9 +85,9 @@ def current_state(size: int) -> str:
         ["tenant", "id"],
         batches_of(size),
         snapshot_of(size),
-        live=1,
+        keys=Keys(live=1, deleted=size),
+        pointer=Pointer(7, "snapshot-0000000003", 1),
         quarantined=0,
-        twice=0,
     )
     return render(page)
 

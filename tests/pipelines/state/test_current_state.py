@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.client.fake_cluster import FakeCluster
 from tests.pipelines.tables import folder_files, log_files, rows
@@ -15,7 +16,12 @@ from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette.pipelines.kit.frame import Result
 from roquette.pipelines.kit.running import run_pipeline
-from roquette.pipelines.state.pipeline import PIPELINE, POINTER, CurrentStateOptions
+from roquette.pipelines.state import pipeline
+from roquette.pipelines.state.bucket_files import Rules
+from roquette.pipelines.state.buckets import Bucket, hashes_of, key_of
+from roquette.pipelines.state.pipeline import PIPELINE, CurrentStateOptions
+from roquette.pipelines.state.pointer import POINTER
+from roquette.pipelines.state.views import StateView
 
 pytestmark = pytest.mark.spark
 
@@ -196,3 +202,100 @@ def test_old_deletions_are_forgotten(
     result = run(options, keep_deleted_days=0.0)
 
     assert (result.summary["rows"], result.summary["deleted_remembered"]) == (1, 0)
+
+
+def viewed(spark: Any, root: Path) -> dict[int, str]:
+    """id -> name, by the views of three engines, which agree."""
+    import deltalake
+    import duckdb
+
+    from roquette.pipelines.kit.table import open_table
+
+    table = open_table(str(root))
+    view = StateView.of_schema(table.files.root, table.snapshot.schema, ["id"])
+    assert (root / "_view/duckdb.sql").read_text() == view.files()["duckdb.sql"]
+    with duckdb.connect() as connection:
+        connection.register("source", deltalake.DeltaTable(str(root)).to_pyarrow_dataset())
+        by_duckdb = connection.sql(view.duckdb("source")).to_arrow_table().to_pylist()
+    given: dict[str, Any] = {}
+    exec((root / "_view/polars.py").read_text(), given)
+    by_polars = given["current_state"].collect().to_dicts()
+    table.frame(spark).createOrReplaceTempView("state_source")
+    by_spark = [row.asDict() for row in spark.sql(view.spark("state_source")).collect()]
+    found = [
+        sorted((row["id"], row["name"], row["_version"], row["_queue_offset"]) for row in rows)
+        for rows in (by_duckdb, by_polars, by_spark)
+    ]
+    assert found[0] == found[1] == found[2]
+    return {row[0]: row[1] for row in found[0]}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a few rows are kept as large ones are."""
+    monkeypatch.setattr(pipeline, "RULES", Rules(small_rows=10, bucket_rows=40))
+
+
+def killed_before_spark_knew(root: Path, batch: int) -> None:
+    """The state of a kill between a batch's commit in the table and Spark's note of it."""
+    for name in (str(batch), f".{batch}.crc"):
+        (root / "_roquette/checkpoint/commits" / name).unlink()
+
+
+def test_a_batch_costs_what_it_changes_and_views_have_one_row_per_key(
+    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path, small: None
+) -> None:
+    root = tmp_path / "state"
+    changes.add(Q0, *({"id": i, "v": 1, "op": "c", "name": f"n{i}"} for i in range(100)))
+    first = run(options)
+    assert (first.summary["buckets_rewritten"], first.summary["rows"]) == (1, 100)
+    base, expected = set(log_files(root)), {i: f"n{i}" for i in range(100)}
+
+    changes.add(Q1, {"id": 3, "v": 2, "op": "u", "name": "new"}, {"id": 4, "v": 2, "op": "d"})
+    changes.add(Q0, {"id": 5, "v": 0, "op": "u", "name": "late"})
+    result = run(options)
+
+    expected = {**expected, 3: "new"}
+    del expected[4]
+    assert viewed(spark, root) == expected
+    assert base < set(log_files(root))
+    summary = result.summary
+    assert (summary["rows"], summary["deleted_remembered"], summary["keys_twice"]) == (99, 1, 0)
+    assert summary["buckets_rewritten"] == 0
+    # Whoever knows no view still reads the first version, although files were replaced and deleted since.
+    assert (
+        summary["current"] == first.summary["current"] == json.loads((root / POINTER).read_text())
+    )
+
+    files = log_files(root)
+    killed_before_spark_knew(root, 1)
+    (root / "deleted=false/batch-0000000001-b0of1_killed-00000.parquet").write_bytes(b"left over")
+    run(options)
+    assert (viewed(spark, root), log_files(root)) == (expected, files)
+    assert not list(root.rglob("*killed*"))
+
+    ids = pa.table({"id": range(100)})
+    mine = ids.filter(Bucket(4, 1).has(hashes_of(key_of(ids, ["id"])))).column("id").to_pylist()
+    changes.add(Q0, *({"id": i, "v": 3, "op": "u", "name": "x"} for i in mine))
+    result = run(options, keep_replaced_minutes=0)
+    assert result.summary["buckets_rewritten"] == 1
+    assert viewed(spark, root) == {**expected, **dict.fromkeys(mine, "x")}
+    assert base - set(log_files(root)) and base <= set(folder_files(root))
+    assert result.summary["current"] == summary["current"]
+
+
+def test_a_version_can_be_one_folder_in_each_batch(
+    spark: Any,
+    changes: Changes,
+    options: CurrentStateOptions,
+    tmp_path: Path,
+    small: None,
+) -> None:
+    changes.add(Q0, *({"id": i, "v": 1, "op": "c", "name": f"n{i}"} for i in range(50)))
+    run(options, compact_every=1)
+    changes.add(Q0, {"id": 3, "v": 2, "op": "u", "name": "new"})
+
+    result = run(options, rewrite=True)
+
+    assert now(tmp_path / "state") == {**{i: f"n{i}" for i in range(50)}, 3: "new"}
+    assert result.summary["current"]["snapshot"] == "snapshot-0000000001"

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """Open it with `open_table`; call `close` at the end."""
+    """Open it with `open_table`; call `close` at the end.
+
+    Attributes:
+        pinned: a folder whose files stay where they are, replaced or not; "" for none.
+    """
 
     def __init__(self, files: TableFiles, clock: Clock, entropy: Entropy) -> None:
         self.files = files
@@ -43,6 +47,7 @@ class Table:
         self._lock: FileLock | None = None
         self._log = DeltaLog(files)
         self.snapshot = self._log.read()
+        self.pinned = ""
 
     def claim(self, owner: Owner) -> None:
         """Keep other writers out; nothing is removed yet (see `clean`).
@@ -70,7 +75,11 @@ class Table:
             self.files.remove(path)
 
     def _leftovers(self, snapshot: Snapshot) -> list[str]:
-        return leftovers(self.files, snapshot, only_past=not self.files.local)
+        found = leftovers(self.files, snapshot, only_past=not self.files.local)
+        return [path for path in found if not self._is_pinned(path)]
+
+    def _is_pinned(self, path: str) -> bool:
+        return bool(self.pinned) and path.startswith(f"{self.pinned}/")
 
     def describe(self, owner: Owner, *, keep_ms: int) -> list[str]:
         """For plans: what is there, and what a run would remove. Raises ConfigError as `claim` does."""
@@ -189,7 +198,8 @@ class Table:
         for path in gone:
             self.files.remove(path)
         before_ms = self._clock.now_ms() - keep_ms
-        kept = {path: at for path, at in self.snapshot.removed.items() if at > before_ms}
+        removed = self.snapshot.removed.items()
+        kept = {path: at for path, at in removed if at > before_ms or self._is_pinned(path)}
         if kept and self._log.keep_removals(keep_ms):
             self.snapshot = self._log.read()
         self.snapshot = replace(self.snapshot, removed=kept)
@@ -198,7 +208,8 @@ class Table:
     def expired(self, *, keep_ms: int) -> list[str]:
         """Files that are still there and were replaced longer ago than `keep_ms`."""
         before_ms = self._clock.now_ms() - keep_ms
-        old = [path for path, at in self.snapshot.removed.items() if at <= before_ms]
+        removed = self.snapshot.removed.items()
+        old = [path for path, at in removed if at <= before_ms and not self._is_pinned(path)]
         there = set(data_files(self.files)) if old else set()
         return [path for path in old if path in there]
 

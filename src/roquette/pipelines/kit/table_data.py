@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterable
+from functools import reduce
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from roquette.pipelines.kit.table_files import TableFiles
@@ -69,5 +71,20 @@ def read_table(spark: "SparkSession", files: TableFiles, snapshot: Snapshot) -> 
     schema = StructType.fromJson(json.loads(snapshot.schema))
     if not snapshot.files:
         return spark.createDataFrame([], schema)
-    paths = [files.address(path) for path in sorted(snapshot.files)]
-    return spark.read.schema(schema).option("basePath", files.root).parquet(*paths)
+    reader = spark.read.schema(schema)
+    bases: dict[
+        str, list[str]
+    ] = {}  # Spark finds no partitions' values below several folders at once
+    for path in sorted(snapshot.files):
+        bases.setdefault(_base(path), []).append(files.address(path))
+    parts = [
+        reader.option("basePath", files.address(base)).parquet(*paths)
+        for base, paths in bases.items()
+    ]
+    return reduce(lambda some, more: some.unionAll(more), parts)
+
+
+def _base(path: str) -> str:
+    """The folder that has a file's partitions' folders."""
+    folders = path.split("/")[:-1]
+    return "/".join(takewhile(lambda folder: "=" not in folder, folders))

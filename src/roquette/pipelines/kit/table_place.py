@@ -125,7 +125,7 @@ def own_names(partitioned_by: tuple[str, ...]) -> re.Pattern[str]:
     folders = "".join(f"{re.escape(name)}=[^/]*/" for name in partitioned_by)
     compact = r"compact-(?:(?P<version>\d{10,})-)?\w+"
     batch = rf"{folders}(?:batch-(?P<batch>\d{{10,}})(?:-\w+)?|{compact})"
-    part = rf"snapshot-(?P<snapshot>\d{{10,}})/{folders}part"
+    part = rf"snapshot-(?P<snapshot>\d{{10,}})/{folders}part(?:-\w+)?"
     return re.compile(rf"(?:{batch}|{part})-\d{{5,}}\.parquet")
 
 

@@ -126,13 +126,3 @@ def changes_of(rows: "DataFrame", changes: ChangeForm) -> "DataFrame":
     if forms.RESCUED not in names:
         columns.append(f.col(f"{forms.LOOKED}.rescued").alias(forms.RESCUED))
     return marked.select(*columns, VERSION, DELETED)
-
-
-def latest(rows: "DataFrame", key: tuple[str, ...]) -> "DataFrame":
-    """The winning change of each key."""
-    from pyspark.sql import functions as f
-
-    names = rows.columns
-    order = f.struct(VERSION, *TIES)
-    best = rows.groupBy(*key).agg(f.max_by(f.struct(*names), order).alias("best"))
-    return best.select(*(f.col(f"best.`{name}`").alias(name) for name in names))

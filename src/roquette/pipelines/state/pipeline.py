@@ -1,20 +1,20 @@
 """`roquette pipeline current-state`: change events to the current row of each key.
 
-Each batch merges its changes into a new snapshot of the table, which replaces the old one in one entry of the
-table's log. Of all changes of a key the one with the highest version wins, in whatever order they come; deleted
-keys are remembered for a while, so that a late older change does not bring them back.
+Each batch adds files of its changes to the table, and rewrites those parts of it (buckets) that have many; one entry of the
+table's log makes both count. Of all changes of a key the one with the highest version wins, in whatever order they
+come; deleted keys are remembered for a while, so that a late older change does not bring them back. Decision 35.
 """
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
 from roquette.pipelines.kit import message_rows as forms
-from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
+from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions
 from roquette.pipelines.kit.quantities import counted
 from roquette.pipelines.kit.stream import Batches, await_end, summary_of
@@ -30,20 +30,27 @@ from roquette.pipelines.kit.topics import (
     read_sample,
     stream_options,
 )
-from roquette.pipelines.state.change_rows import (
-    DELETED,
-    ChangeForm,
-    changes_of,
-    latest,
-    mark_changes,
+from roquette.pipelines.rows.decoder import arrow_of
+from roquette.pipelines.state.bucket_files import (
+    Changed,
+    ChangeWork,
+    Rules,
+    change_table,
+    count_keys,
 )
+from roquette.pipelines.state.buckets import buckets_of
+from roquette.pipelines.state.change_rows import DELETED, ChangeForm, changes_of, mark_changes
+from roquette.pipelines.state.pointer import POINTED, POINTER, Pointer, newest_stored, pin
 from roquette.pipelines.state.report import report_of
+from roquette.pipelines.state.staged import stage
+from roquette.pipelines.state.views import FOLDER, StateView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-POINTER = "CURRENT"  # for readers that know no Delta: which folder is the table now
+RULES = Rules()
+WORTH_TASKS = 50_000  # changes; fewer are written by one task
 ENVELOPES = ("none", "debezium")
 
 
@@ -79,8 +86,23 @@ class CurrentStateOptions(PipelineOptions):
         "How long a deleted key is remembered, counted back from the newest change in the table.",
         metavar="DAYS",
     )
+    rewrite_share: float = option(
+        0.3,
+        "A part of the table is rewritten when its changes are more than this share of its rows.",
+        metavar="SHARE",
+    )
+    compact_every: int = option(
+        20,
+        "Rewrite the whole table in every Nth batch, so that readers without a view have one row per key, in the folder "
+        "that the file CURRENT names; 0 is never.",
+        metavar="N",
+    )
+    rewrite: bool = option(False, "Rewrite the whole table in every batch.")
+    check: bool = option(
+        True, "At the end, count the keys and look that none is there twice: reads all keys."
+    )
     keep_replaced_minutes: int = option(
-        60, "How long replaced snapshots stay, for readers that still use them.", metavar="MINUTES"
+        60, "How long replaced files stay, for readers that still use them.", metavar="MINUTES"
     )
     source_option: tuple[str, ...] = option(
         (), "An option of the source; may be repeated.", metavar="KEY=VALUE", split=False
@@ -100,6 +122,8 @@ def plan(options: CurrentStateOptions) -> Plan:
 def _places(options: CurrentStateOptions) -> list[str]:
     """A plan's lines about table and quarantine. Raises ConfigError for one that is not of these options."""
     keep_ms, table = options.keep_replaced_minutes * 60_000, open_table(options.to)
+    if CHANGES_SETTING in table.snapshot.settings:
+        pin(table, Pointer.of_table(table))
     said = table.describe(Owner("current-state", options.topic), keep_ms=keep_ms)
     apart = open_table(table.files.root + QUARANTINE)
     owner = Owner("current-state", options.topic, quarantine=True)
@@ -160,17 +184,21 @@ class CurrentState(StreamedTable):
         super().__init__(Owner("current-state", options.topic), options.to, job, spark)
         self.batches = Batches(job)
         self._rescued = 0  # changes of this run with fields without a column
+        self._rewritten = 0  # buckets, in this run
         self._options = options
         self._states = states
         with self.closed_on_error() as undo:
             fresh = self.table.snapshot.version < 0
+            self._pointer = Pointer.of_table(self.table)
+            pin(self.table, self._pointer)
             self.claim_quarantine(fresh=fresh)
             self.changes = self._find_changes()
             rows = mark_changes(spark.createDataFrame([], forms.source_schema()), self.changes)
             good = changes_of(rows, self.changes)
             form = {CHANGES_SETTING: self.changes.settings()}
             self.prepare(good.schema.json(), DELETED, form, {} if fresh else None)
-            self._point()
+            self._point(Pointer.of_table(self.table))
+            self._write_views()
             undo.pop_all()
 
     def _find_changes(self) -> ChangeForm:
@@ -194,6 +222,12 @@ class CurrentState(StreamedTable):
             schema, options.key, options.version, options.delete_when, options.envelope
         )
 
+    def _write_views(self) -> None:
+        there = self.table.snapshot
+        view = StateView.of_schema(self.table.files.root, there.schema, self.changes.key)
+        for name, text in view.files().items():
+            self.table.files.write(f"{FOLDER}/{name}", text.encode())
+
     def start(self) -> "StreamingQuery":
         """Begin to read."""
         options = self._options
@@ -202,10 +236,10 @@ class CurrentState(StreamedTable):
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(options.batch),
         }
-        return self.start_stream(given, self._merge, options.interval_s if options.follow else None)
+        return self.start_stream(given, self._apply, options.interval_s if options.follow else None)
 
-    def _merge(self, messages: "DataFrame", number: int) -> None:
-        """One batch; the new snapshot counts when the log says so."""
+    def _apply(self, messages: "DataFrame", number: int) -> None:
+        """One batch; its files count when the log says so."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -223,81 +257,89 @@ class CurrentState(StreamedTable):
         )
         # Written down first: the topic is read once, and the plan that is observed has no shuffle
         # (behind one, Spark 4.3 never delivers what was observed).
-        found_changes = changes_of(watched, self.changes)
-        apart = self.table.new_staging()
-        found_changes.write.mode("overwrite").parquet(self.table.files.address(apart))
-        found = seen.get
-        reader = self._spark.read.schema(found_changes.schema)
-        new = latest(reader.parquet(self.table.files.address(apart)), self.changes.key)
-        current = self.table.frame(self._spark).select(*new.columns)
-        merged = self._without_old_deletions(
-            latest(current.unionAll(new), self.changes.key), current
-        )
         staging = self.table.new_staging()
-        name = f"snapshot-{number:010}"
-        writer = merged.write.mode("overwrite").partitionBy(DELETED)
-        writer.parquet(self.table.files.address(f"{staging}/{name}"))
-        self.table.files.remove_tree(apart)
+        staged = stage(changes_of(watched, self.changes), self.table.files, staging)
+        found = seen.get
+        done = self._changed(staged, number)
+        if done.rows != found["rows"] - found["bad"]:
+            raise PipelineError(
+                f"current-state: batch {number} has {found['rows'] - found['bad']} changes, {done.rows} were read: "
+                "nothing was changed"
+            )
+        self.table.files.remove_tree(staging)
         self.put_aside(rows, int(found["bad"]), number)
-        adds = self.table.publish(staging, "part")
-        self.table.commit(
-            Commit(
-                adds=adds,
-                removes=list(self.table.snapshot.files.values()),
-                batch=(self._stream_id, number),
-                info={"changes": found["rows"], "quarantined": found["bad"]},
-            ),
-            "MERGE",
-        )
-        self._point()
+        pointer = self._pointer.after(self.table.snapshot, done)
+        info = {
+            "changes": found["rows"],
+            "quarantined": found["bad"],
+            "buckets_rewritten": done.rewritten,
+            POINTED: pointer.encode(),
+        }
+        batch = (self._stream_id, number)
+        self.table.commit(Commit(done.adds, done.removes, batch, info=info), "MERGE")
+        self._point(pointer)
         self._rescued += int(found["rescued"])
+        self._rewritten += done.rewritten
         self.batches.done(number, int(found["rows"]), time.monotonic() - begin)
         if self._options.follow:
             self.tidy()
 
-    def _without_old_deletions(self, merged: "DataFrame", current: "DataFrame") -> "DataFrame":
-        """Deletions long before the newest change that the table had: the same each time a batch is done."""
-        from pyspark.sql import functions as f
-
-        newest = current.agg(f.max("_store_timestamp")).first()
-        if newest is None or newest[0] is None:
-            return merged
-        horizon = newest[0] - timedelta(days=self._options.keep_deleted_days)
-        return merged.where(~f.col(DELETED) | (f.col("_store_timestamp") >= f.lit(horizon)))
-
-    def _point(self) -> None:
-        """CURRENT follows the log: after a crash between the two, the next start mends it."""
-        found = self.table.snapshot
-        folders = {path.partition("/")[0] for path in found.files}
-        text = json.dumps(
-            {
-                "version": found.version,
-                "snapshot": min(folders, default=""),
-                "rows": live_rows(self.table),
-            }
+    def _changed(self, staged: list[tuple[str, int]], number: int) -> Changed:
+        """The files of a batch."""
+        options = self._options
+        whole = options.rewrite or bool(
+            options.compact_every and (number + 1) % options.compact_every == 0
         )
-        self.table.files.write(POINTER, text.encode() + b"\n")
+        buckets = buckets_of(self.table.snapshot.files.values())
+        work = self._work(number, tuple(path for path, _ in staged), whole=whole)
+        count = sum(rows for _, rows in staged)
+        many = whole or sum(each.change_rows for each in buckets) + count > WORTH_TASKS
+        tasks = self._spark.sparkContext.defaultParallelism if many else 1
+        return change_table(self._spark, work, buckets, tasks=tasks)
+
+    def _work(self, number: int, staged: tuple[str, ...], *, whole: bool) -> ChangeWork:
+        from pyspark.sql.types import StructType
+
+        there = self.table.snapshot
+        schema = arrow_of(StructType.fromJson(json.loads(there.schema)))
+        rules = replace(RULES, share=self._options.rewrite_share)
+        # The same each time a batch is done.
+        days = timedelta(days=self._options.keep_deleted_days)
+        stored = newest_stored(there)
+        forget = None if stored is None else stored - days
+        return ChangeWork(
+            number, self.table.files.root, schema, self.changes.key, staged, rules, forget, whole
+        )
+
+    def _point(self, pointer: "Pointer") -> None:
+        """CURRENT follows the log: after a crash between the two, the next start mends it."""
+        self._pointer = pointer
+        pin(self.table, pointer)
+        self.table.files.write(POINTER, pointer.encode().encode() + b"\n")
 
     def tidy(self) -> None:
-        """Forget old deletions' snapshots and replaced files."""
+        """Delete files that were replaced long enough ago."""
         keep_ms = self._options.keep_replaced_minutes * 60_000
         self.table.vacuum(keep_ms=keep_ms)
         self.quarantine.vacuum(keep_ms=keep_ms)
 
     def result(self) -> Result:
         """Summary and report; checks that no key is there twice."""
-        frame = self.table.frame(self._spark)
-        twice = frame.groupBy(*self.changes.key).count().where("count > 1").count()
-        snapshot = self.table.snapshot
-        live = live_rows(self.table)
+        snapshot, keys = self.table.snapshot, None
+        if self._options.check:
+            self._job.progress.step("counting keys")
+            work = self._work(0, (), whole=False)
+            keys = count_keys(self._spark, work, buckets_of(snapshot.files.values()))
         summary = {
             "table": self.table.files.root,
             "version": snapshot.version,
-            "rows": live,
-            "deleted_remembered": snapshot.rows - live,
+            "rows": None if keys is None else keys.live,
+            "deleted_remembered": None if keys is None else keys.deleted,
             "quarantined": self.quarantine.snapshot.rows,
-            "keys_twice": twice,
+            "keys_twice": None if keys is None else keys.twice,
             "rescued": self._rescued,
+            "buckets_rewritten": self._rewritten,
+            "current": json.loads(self._pointer.encode()),
             "this_run": summary_of(self.batches),
         }
         report = report_of(
@@ -305,31 +347,24 @@ class CurrentState(StreamedTable):
             self.changes.key,
             self.batches,
             snapshot,
-            live=live,
+            keys=keys,
+            pointer=self._pointer,
             quarantined=self.quarantine.snapshot.rows,
-            twice=twice,
         )
-        applied = counted(self.batches.rows, "change")
-        line = f"{applied} applied, {counted(live, 'row')} now"
+        line = f"{counted(self.batches.rows, 'change')} applied"
+        if keys is not None:
+            line += f", {counted(keys.live, 'row')} now"
         if self._rescued:
             line += f"; warning: {self._rescued:,} changes with fields without a column, kept in {forms.RESCUED}"
-        return Result(ok=twice == 0, summary=summary, report=report, last_line=line)
-
-
-def live_rows(state: TableWriter) -> int:
-    """Rows that are not deleted."""
-    return sum(
-        file.rows
-        for file in state.snapshot.files.values()
-        if dict(file.partition).get(DELETED) != "true"
-    )
+        ok = keys is None or keys.twice == 0
+        return Result(ok=ok, summary=summary, report=report, last_line=line)
 
 
 PIPELINE: Pipeline[CurrentStateOptions] = Pipeline(
     name="current-state",
     help="Keep a table of the current row of each key, from change events.\n\n"
-    "Changes may come in any order, twice, and with deletions. Each batch makes a new snapshot, which "
-    "replaces the old one at once; readers see one or the other.",
+    "Changes may come in any order, twice, and with deletions. A batch costs what it changes: readers of the log "
+    "see each batch by a view (folder _view of the table), all others a folder of each Nth version.",
     options=CurrentStateOptions,
     plan=plan,
     run=run,

@@ -7,6 +7,8 @@ from roquette.pipelines.kit.quantities import plural
 from roquette.pipelines.kit.report import Report, ReportTable, Section
 from roquette.pipelines.kit.stream import Batches, rates
 from roquette.pipelines.kit.table_values import Snapshot
+from roquette.pipelines.state.bucket_files import Keys
+from roquette.pipelines.state.pointer import Pointer
 
 
 def report_of(
@@ -15,20 +17,20 @@ def report_of(
     batches: Batches,
     snapshot: Snapshot,
     *,
-    live: int,
+    keys: Keys | None,
+    pointer: Pointer,
     quarantined: int,
-    twice: int,
 ) -> Report:
     """The page.
 
     Args:
-        live: rows that are not deleted; `quarantined`: messages, of all runs; `twice`: keys that are there more than once.
+        keys: None if they were not counted; `quarantined`: messages, of all runs.
     """
-    deleted = snapshot.rows - live
     sections = [
         Section(
             "The table",
-            "Readers without Delta find the folder of the current snapshot in the file CURRENT.",
+            f"Readers of its log have one row per key by a view (folder _view). Readers without find version {pointer.version} "
+            "in the folder that the file CURRENT names.",
             [
                 ReportTable(
                     ["", ""],
@@ -36,7 +38,11 @@ def report_of(
                         ["version", snapshot.version],
                         ["files", len(snapshot.files)],
                         ["bytes", snapshot.size],
-                        ["keys that are there twice", twice],
+                        ["rows in files, changes among them", snapshot.rows],
+                        [
+                            "keys that are there twice",
+                            "not counted" if keys is None else keys.twice,
+                        ],
                     ],
                 )
             ],
@@ -53,10 +59,18 @@ def report_of(
         title=f"Current state of {topic}",
         lead=f"One row per {', '.join(key)}: the newest change of each.",
         facts=[
-            (f"{live:,}", plural(live, "row") + " now"),
-            (f"{deleted:,}", plural(deleted, "deleted key") + " remembered"),
+            *_facts(keys),
             (f"{batches.rows:,}", plural(batches.rows, "change") + " in this run"),
             (f"{quarantined:,}", plural(quarantined, "message") + " in quarantine"),
         ],
         sections=sections,
     )
+
+
+def _facts(keys: Keys | None) -> list[tuple[str, str]]:
+    if keys is None:
+        return []
+    return [
+        (f"{keys.live:,}", plural(keys.live, "row") + " now"),
+        (f"{keys.deleted:,}", plural(keys.deleted, "deleted key") + " remembered"),
+    ]
