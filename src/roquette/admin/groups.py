@@ -41,17 +41,26 @@ class LagRow(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+def group_names(*, system: bool = False) -> Operation[list[str]]:
+    """Names of every group known to any master, sorted; the system's own on request."""
+    return (yield from _names((yield from masters_of()), system))
+
+
 def list_groups(*, system: bool = False) -> Operation[list[GroupRow]]:
     """Every group known to any master, sorted by name."""
     masters = yield from masters_of()
+    found: list[GroupRow] = []
+    for name in (yield from _names(masters, system)):
+        found.append((yield from _group(masters, name)))
+    return found
+
+
+def _names(masters: list[tuple[str, str]], system: bool) -> Operation[list[str]]:
     answers = yield from ask_all((address, calls.groups_of_broker()) for _, address in masters)
     require_one(answers)
-    names = sorted({name for answer in answers for name in answer.value or ()})
-    found: list[GroupRow] = []
-    for name in names:
-        if system or not (name in PREDEFINED_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)):
-            found.append((yield from _group(masters, name)))
-    return found
+    names = {name for answer in answers for name in answer.value or ()}
+    own = {name for name in names if name.startswith(SYSTEM_GROUP_PREFIX)} | PREDEFINED_GROUPS
+    return sorted(names if system else names - own)
 
 
 def _group(masters: list[tuple[str, str]], group: str) -> Operation[GroupRow]:

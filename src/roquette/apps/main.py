@@ -40,6 +40,7 @@ app = typer.Typer(
     name="roquette",
     cls=Root,
     help="Apache RocketMQ in Python: name server, broker, and tools for topics, messages and groups.",
+    epilog="Every option has a variable, of the command's words and its name: ROQUETTE_TOPIC_LIST_SYSTEM=true.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

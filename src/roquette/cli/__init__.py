@@ -7,6 +7,8 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
+from roquette.cli.completion import equip
+
 Adder = Callable[[typer.Typer], None]
 
 
@@ -71,7 +73,10 @@ class LateVerbs(TyperGroup):
         """The verb of a name; None if there is none."""
         if cmd_name in self.late and cmd_name not in self.commands:
             self.add_command(_made(cmd_name, self.late[cmd_name]), cmd_name)
-        return super().get_command(ctx, cmd_name)
+        found = super().get_command(ctx, cmd_name)
+        if found is not None:
+            equip(found)
+        return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As its base does, which looks for a similar name among those that are imported."""

@@ -43,7 +43,7 @@ Actions = Annotated[
 Resources = Annotated[
     list[str],
     typer.Argument(
-        metavar="RESOURCE...",
+        metavar="RESOURCE",
         help="A topic, or Topic:NAME, Group:NAME, Cluster:NAME; a * ends a prefix or stands for all.",
         show_default=False,
     ),
@@ -190,7 +190,7 @@ def import_command(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="plain_acl.yml, and files beside it.",
             exists=True,
             dir_okay=False,
@@ -256,7 +256,7 @@ def remove_command(
     resource: Annotated[
         str,
         typer.Argument(
-            metavar="[RESOURCE]", help="As in its rule; without one all rules of the user go."
+            metavar="RESOURCE", help="As in its rule; without one all rules of the user go."
         ),
     ] = "",
     default: Default = False,

@@ -29,7 +29,7 @@ LOOK_S = 0.05
 WAIT_S = 60.0
 
 ClusterName = Annotated[
-    str | None, typer.Option("--cluster", metavar="NAME", help="The group's brokerClusterName.")
+    str | None, typer.Option("--cluster", metavar="CLUSTER", help="The group's brokerClusterName.")
 ]
 
 
@@ -38,7 +38,7 @@ ClusterName = Annotated[
 def status_command(
     where: Cluster,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="GROUP", help="Only this group (brokerName).")
+        str | None, typer.Option("--name", metavar="BROKER", help="Only this group (brokerName).")
     ] = None,
     cluster: ClusterName = None,
 ) -> None:
@@ -74,7 +74,7 @@ def show_groups(where: Cluster, groups: "list[GroupState]") -> None:
 @cluster_verb
 def promote_command(
     where: Cluster,
-    group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
+    group: Annotated[str, typer.Argument(metavar="BROKER", show_default=False)],
     member: Annotated[int, typer.Argument(metavar="ID", min=1, show_default=False)],
     cluster: ClusterName = None,
     accept_data_loss: Annotated[
@@ -134,7 +134,7 @@ async def _promote(where: Cluster, name: tuple[str, str], member: int, accept_lo
 @cluster_verb
 def drain_command(
     where: Cluster,
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="BROKER", show_default=False)],
     wait: Annotated[
         bool, typer.Option("--wait", help="Until everything is consumed; else only the first step.")
     ] = False,
@@ -180,7 +180,7 @@ async def _drain(
 @app.command("restore")
 @cluster_verb
 def take_back_command(
-    where: Cluster, name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+    where: Cluster, name: Annotated[str, typer.Argument(metavar="BROKER", show_default=False)]
 ) -> None:
     """Give a drained broker back the permissions it had: clients send to it again."""
     from roquette.admin.drain import restore

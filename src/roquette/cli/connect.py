@@ -43,7 +43,7 @@ ContextName = Annotated[
     str | None,
     typer.Option(
         "--context",
-        metavar="NAME",
+        metavar="CONTEXT",
         help="The cluster of this name ('roquette context'); default is $ROQUETTE_CONTEXT.",
         show_default=False,
     ),

@@ -66,7 +66,7 @@ def add_command(
 
 @app.command("use")
 def use_command(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(metavar="CONTEXT", show_default=False)] = "",
 ) -> None:
     """Have commands that name no cluster mean this one; without a name, none again."""
     _book().use(name)
@@ -81,7 +81,7 @@ def list_command(output: OutputForm = Output.TABLE) -> None:
 
 @app.command("show")
 def show_command(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(metavar="CONTEXT", show_default=False)] = "",
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Show a context, or which cluster a command without any option goes to, and why."""

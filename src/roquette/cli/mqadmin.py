@@ -11,7 +11,7 @@ from roquette.cli.output import Output, say
 def mqadmin_command(
     context: typer.Context,
     command: Annotated[str, typer.Argument(metavar="SUB-COMMAND", show_default=False)],
-    words: Annotated[list[str] | None, typer.Argument(metavar="[FLAGS]...")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="FLAGS")] = None,
 ) -> None:
     """Run a sub-command of Apache's mqadmin with its flags (docs/cli.md), some by the command of ours that does it.
 

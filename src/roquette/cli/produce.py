@@ -25,7 +25,7 @@ def produce(
     body: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[BODY]...",
+            metavar="BODY",
             help="Messages; without any, lines of --file or of standard input.",
             show_default=False,
         ),

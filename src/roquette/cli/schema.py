@@ -37,7 +37,7 @@ def schema_of(command: str) -> dict[str, Any]:
 
 
 def schema_command(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None,
 ) -> None:
     """Print the JSON schema of a command's --output json, as of `topic list`; without a command, which have one."""
     from roquette.cli.output import Output, show_value

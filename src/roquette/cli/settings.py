@@ -12,12 +12,12 @@ broker_app = typer.Typer(help="Settings of running brokers.", no_args_is_help=Tr
 name_server_app = typer.Typer(help="Settings of running name servers.", no_args_is_help=True)
 
 Key = Annotated[
-    str | None, typer.Argument(metavar="[KEY]", help="Apache's key; without it all settings.")
+    str | None, typer.Argument(metavar="KEY", help="Apache's key; without it all settings.")
 ]
-Changes = Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", show_default=False)]
+Changes = Annotated[list[str], typer.Argument(metavar="KEY=VALUE", show_default=False)]
 BrokerName = Annotated[
     str | None,
-    typer.Option("--broker", metavar="NAME", help="Only this broker (brokerName)."),
+    typer.Option("--broker", metavar="BROKER", help="Only this broker (brokerName)."),
 ]
 
 
@@ -64,7 +64,8 @@ def broker_set_command(
     changes: Changes,
     broker: BrokerName = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="NAME", help="Every master of this cluster.")
+        str | None,
+        typer.Option("--cluster", metavar="CLUSTER", help="Every master of this cluster."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every master.")] = False,
 ) -> None:

@@ -38,7 +38,7 @@ def grep_command(
     body: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PATTERN]", help="A regular expression the body must have.", show_default=False
+            metavar="PATTERN", help="A regular expression the body must have.", show_default=False
         ),
     ] = None,
     topic: Topic = None,

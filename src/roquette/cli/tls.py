@@ -22,7 +22,7 @@ def options() -> None:
 @app.command("init")
 def init_command(
     directory: Annotated[
-        str, typer.Argument(metavar="[DIR]", help="Where the files go; nothing there is replaced.")
+        str, typer.Argument(metavar="DIR", help="Where the files go; nothing there is replaced.")
     ] = "tls",
     host: Annotated[
         list[str] | None,

@@ -18,7 +18,7 @@ app.command("resize")(resize_command)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 ClusterName = Annotated[
-    str | None, typer.Option("--cluster", metavar="NAME", help="Only this cluster's brokers.")
+    str | None, typer.Option("--cluster", metavar="CLUSTER", help="Only this cluster's brokers.")
 ]
 
 
@@ -72,7 +72,7 @@ def create_command(
     ] = "6",
     cluster: ClusterName = None,
     broker: Annotated[
-        str | None, typer.Option("--broker", metavar="NAME", help="Only this broker.")
+        str | None, typer.Option("--broker", metavar="BROKER", help="Only this broker.")
     ] = None,
     order: Annotated[
         bool,

@@ -19,7 +19,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 ClusterName = Annotated[
     str | None,
     typer.Option(
-        "--cluster", metavar="NAME", help="Only this cluster's brokers, and name servers."
+        "--cluster", metavar="CLUSTER", help="Only this cluster's brokers, and name servers."
     ),
 ]
 DryRun = Annotated[
@@ -174,9 +174,7 @@ def delete_command(
 @listing_verb
 def list_command(
     where: Cluster,
-    part: Annotated[
-        str, typer.Argument(metavar="[PART]", help="Only names with this in them.")
-    ] = "",
+    part: Annotated[str, typer.Argument(metavar="PART", help="Only names with this in them.")] = "",
     cluster: ClusterName = None,
 ) -> None:
     """List users, and which servers have them otherwise; no password is shown, by anything."""
