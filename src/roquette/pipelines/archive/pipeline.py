@@ -5,121 +5,18 @@ when the table's log says so, in one entry together with the batch's number. Kil
 did not count and Spark's checkpoint asks for the same batch again. docs/decisions/0013 weighs this against other ways.
 """
 
-import json
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from roquette.base.options import REQUIRED, option
-from roquette.errors import ConfigError
-from roquette.pipelines.archive.batch import PLACE, count_places, reasons, rescued_fields
-from roquette.pipelines.archive.certificate import Certificate, Queue, decode_certificate
-from roquette.pipelines.archive.report import QueueCount, TopicResult, build_result
-from roquette.pipelines.kit import message_rows as forms
-from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
-from roquette.pipelines.kit.stream import Batches, Sum, await_end
-from roquette.pipelines.kit.streamed_table import (
-    QUARANTINE,
-    StreamedTable,
-    discard,
-    is_fresh,
-    position_files,
-)
-from roquette.pipelines.kit.table_formats import TableOptions
-from roquette.pipelines.kit.table_place import CHECKPOINT, ROWS_SETTING, Owner
-from roquette.pipelines.kit.table_values import Commit, Compaction
-from roquette.pipelines.kit.table_writer import TableWriter
-from roquette.pipelines.kit.topics import (
-    QueueBounds,
-    beginning_at,
-    describe,
-    find_topics,
-    folder_name,
-    read_sample,
-    start_ranges,
-    stream_options,
-)
-from roquette.pipelines.rows.decoder import table_type
-from roquette.pipelines.rows.kinds import Kind, grew_from, widened
-from roquette.pipelines.rows.tasks import BatchWork, Written, write_batch
-from roquette.spark.source.offsets import QueueRange
+from roquette.pipelines.archive.options import ArchiveOptions, check_options, table_root
+from roquette.pipelines.archive.report import build_result
+from roquette.pipelines.archive.topic import TopicArchive, kept_form
+from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
+from roquette.pipelines.kit.stream import Sum, await_end
+from roquette.pipelines.kit.streamed_table import QUARANTINE
+from roquette.pipelines.kit.table_place import Owner
+from roquette.pipelines.kit.topics import describe, find_topics, stream_options
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
-
-START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
-CERTIFICATE = "certificate"  # in the table's commits
-EVOLUTIONS = ("add", "fixed", "fail")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveOptions(TableOptions):
-    """Options of `archive`."""
-
-    topics: tuple[str, ...] = option(REQUIRED, "Topics, with commas or repeated.", metavar="TOPIC")
-    to: str = option(REQUIRED, "Directory or address (s3a://...) for the tables.", metavar="DIR")
-    checkpoints: str = option(
-        "",
-        "Where Spark keeps how far it has read; default is in each table's folder. A local directory, for tables in an "
-        "object store, does without Hadoop's jars.",
-        metavar="DIR",
-    )
-    format: str = option("json", "What bodies are.", choices=forms.FORMATS)
-    schema: str = option(
-        "",
-        'Columns of a JSON body, such as "id int, name string"; default is inferred once from a sample and '
-        "kept. For Avro: the file of the writer's schema.",
-        metavar="COLUMNS",
-    )
-    schema_evolution: str = option(
-        "add",
-        "Fields of JSON bodies without a column, and whole numbers too large for theirs: add (columns and wider "
-        "types), fixed (such fields stay in _rescued), fail (end before the batch is written).",
-        choices=EVOLUTIONS,
-    )
-    day_of: str = option(
-        "store_timestamp",
-        "Partition by the day of this: store_timestamp, born_timestamp, or a column of the body.",
-        metavar="COLUMN",
-    )
-    keep_body: bool = option(False, "Keep each body as it is, too, as column _body.")
-    starting: str = option(
-        "earliest",
-        "Where a new table begins: earliest, latest, or milliseconds since 1970.",
-        metavar="WHERE",
-    )
-    tags: str = option("*", "Only messages with these tags.", metavar='"A || B"')
-    follow: bool = option(False, "Go on with what comes, until stopped.")
-    interval_s: int = option(
-        60, "With --follow: seconds between batches.", metavar="SECONDS", least=1
-    )
-    batch: int = option(200_000, "Messages in one batch, at most.", least=1)
-    max_rate: int = option(0, "Messages a second, at most; 0 is no limit.", metavar="N")
-    sample: int = option(10_000, "Messages looked at to infer a schema.", least=1)
-    compact: bool = option(True, "Join small files of a day into large ones.")
-    target_mb: int = option(128, "Size of a large file.", metavar="MB", least=1)
-    small_files: int = option(8, "Join when a day has as many small files.", metavar="N", least=2)
-    keep_replaced_minutes: int = option(
-        60,
-        "How long files stay that compaction replaced, for readers that still use them.",
-        metavar="MINUTES",
-    )
-    check: bool = option(True, "At the end, compare the tables with the topics.")
-    source_option: tuple[str, ...] = option(
-        (),
-        "An option of the source, such as failOnDataLoss=false; may be repeated.",
-        metavar="KEY=VALUE",
-        split=False,
-    )
-
-
-def check_options(options: ArchiveOptions) -> None:
-    """Raises ConfigError for what cannot be right, before anything is asked or started."""
-    if options.starting not in ("earliest", "latest") and not options.starting.isdigit():
-        raise ConfigError(
-            f"archive: --starting {options.starting} is none of earliest, latest, milliseconds since 1970"
-        )
+__all__ = ["PIPELINE", "ArchiveOptions", "plan", "run"]
 
 
 def plan(options: ArchiveOptions) -> Plan:
@@ -128,26 +25,22 @@ def plan(options: ArchiveOptions) -> Plan:
     states = find_topics(options.namesrv, options.topics, stream_options(options))
     writes, notes = _places(options), []
     for topic in options.topics:
-        there = options.tables().open(_root(options, topic)).snapshot
+        there = options.tables().open(table_root(options, topic)).snapshot
         if options.format == "json" and not options.schema and there.version < 0:
             notes.append(f"schema of {topic}: to be inferred from {options.sample:,} messages")
     notes.append("until stopped" if options.follow else "until what there is now has been read")
     return Plan(reads=describe(states), writes=writes, notes=notes)
 
 
-def _root(options: ArchiveOptions, topic: str) -> str:
-    return f"{options.to}/{folder_name(topic)}"
-
-
 def _places(options: ArchiveOptions) -> list[str]:
     """A plan's lines about each table. Raises ConfigError for one that is not this archive's."""
     keep_ms, lines = options.keep_replaced_minutes * 60_000, []
     for topic in options.topics:
-        table = options.tables().open(_root(options, topic))
+        table = options.tables().open(table_root(options, topic))
         lines += table.describe(Owner("archive", topic), keep_ms=keep_ms)
         kept_form(table, options)
         if options.format != "raw":
-            apart = options.tables().open(_root(options, topic) + QUARANTINE)
+            apart = options.tables().open(table_root(options, topic) + QUARANTINE)
             said = apart.describe(Owner("archive", topic, quarantine=True), keep_ms=keep_ms)
             lines += [f"{said[0]}, for rows that cannot be read", *said[1:]]
     return lines
@@ -190,287 +83,6 @@ def _stream(group: "list[TopicArchive]", options: ArchiveOptions, job: Job) -> N
     await_end(job, queries, Sum([each.batches for each in group]), total)
     for each in group:
         each.tidy()
-
-
-def kept_form(table: TableWriter, options: ArchiveOptions) -> forms.RowForm | None:
-    """How a table's rows are made; None for a new one.
-
-    Raises:
-        ConfigError: the options say it otherwise.
-    """
-    if is_fresh(table, position_files(table.files, options.checkpoints)):
-        return None
-    form = forms.RowForm.of_settings(table.snapshot.settings[ROWS_SETTING])
-    given = (options.format, options.keep_body, options.day_of)
-    if given != (form.kind, form.keep_body, form.day_of):
-        raise ConfigError(
-            f"archive: the table {table.files.root} was begun with --format {form.kind}, "
-            f"--{'' if form.keep_body else 'no-'}keep-body, --day-of {form.day_of}: give the same, or "
-            "another --to"
-        )
-    return form
-
-
-class TopicArchive(StreamedTable):
-    """One topic on its way into its table and its quarantine."""
-
-    def __init__(
-        self,
-        topic: str,
-        states: list[QueueBounds],
-        options: ArchiveOptions,
-        job: Job,
-        spark: "SparkSession",
-    ) -> None:
-        owner, root = Owner("archive", topic), _root(options, topic)
-        super().__init__(owner, root, job, spark, options.tables(), options.checkpoints)
-        self.batches = Batches(job, options.max_rate)
-        self._states = states
-        self._options = options
-        self._counts: list[QueueCount] | None = None
-        self._source: dict[str, str] = {}
-        self._columns_added: list[str] = []
-        self._compaction = Compaction()
-        self._rescued = 0
-        with self.closed_on_error() as undo:
-            self._fresh = is_fresh(self.table, self.positions)
-            self.form = self._form()
-            self._prepare()
-            self._certificate = self._kept_certificate()
-            self._before = self._certificate
-            undo.pop_all()
-        self.waiting_rows = self.waiting(states)
-
-    def _form(self) -> forms.RowForm:
-        """As the table keeps it, or for a new table as the options say."""
-        options = self._options
-        form = kept_form(self.table, options)
-        if form is not None:
-            if options.schema and not self._takes(form, self._given_schema()[0]):
-                raise ConfigError(
-                    f"archive: the table {self.table.files.root} has another schema than --schema: leave it "
-                    "out, or give another --to"
-                )
-            return form
-        schema, avro = self._given_schema()
-        return forms.RowForm(options.format, schema, avro, options.keep_body, options.day_of)
-
-    def _given_schema(self) -> tuple[str, str]:
-        """Spark's JSON of the body's columns, and the Avro schema if it is one."""
-        options = self._options
-        if options.format == "raw":
-            return "", ""
-        if options.format == "avro":
-            from roquette.pipelines.kit.avro_bodies import read_avro_schema
-
-            return read_avro_schema(options.schema, self._job.files)
-        if options.schema:
-            return forms.schema_of_text(self._spark, options.schema), ""
-        self._job.progress.step(f"looking at messages of {self.topic} for their columns")
-        given = stream_options(options)
-        sample = read_sample(self._spark, given, self.topic, self._states, rows=options.sample)
-        return forms.infer_json_schema(self._spark, sample, self.topic), ""
-
-    def _takes(self, form: forms.RowForm, body_schema: str) -> bool:
-        """Whether a table has the columns of a schema that is given; more have come to it if it may evolve."""
-        if form.kind != "json" or self._options.schema_evolution != "add":
-            return form.body_schema == body_schema
-        return grew_from(json.loads(form.body_schema), json.loads(body_schema))
-
-    def _prepare(self) -> None:
-        if self._fresh:
-            forms.check_names(self.form)
-        if self.form.kind != "raw":
-            self.claim_quarantine(fresh=self._fresh)
-        new = {START_SETTING: json.dumps(self._starting_offsets())} if self._fresh else None
-        columns = table_type(self.form).json()
-        self.prepare(columns, forms.DAY, {ROWS_SETTING: self.form.settings()}, new)
-
-    def _kept_certificate(self) -> Certificate:
-        """As the table's newest commit has it; an older table has none."""
-        kept = self.table.last_info(CERTIFICATE)
-        return Certificate() if kept is None else decode_certificate(kept)
-
-    def _rows(self) -> int:
-        """Rows of table and quarantine by their logs."""
-        apart = self.quarantine
-        return self.table.snapshot.rows + (0 if apart is None else apart.snapshot.rows)
-
-    def _starting_offsets(self) -> dict[str, dict[str, int]]:
-        """Where a new table begins, so that what is missing can be known; empty when a time says it."""
-        where = self._options.starting
-        if where.isdigit():
-            return {}
-        found: dict[str, dict[str, int]] = {}
-        for state in self._states:
-            offset = state.start if where == "earliest" else state.end
-            found.setdefault(state.broker_name, {})[str(state.queue_id)] = offset
-        return found
-
-    def start(self) -> "StreamingQuery":
-        """Begin to read."""
-        options = self._options
-        given = {
-            **stream_options(options),
-            "tags": options.tags,
-            "maxOffsetsPerTrigger": str(options.batch),
-        }
-        start = json.loads(self.table.snapshot.settings[START_SETTING])
-        if start:
-            given["startingOffsets"] = json.dumps({"v": 1, "offsets": {self.topic: start}})
-        else:
-            given |= beginning_at(int(options.starting))
-        self._source = {**given, "subscribe": self.topic}
-        return start_ranges(
-            self._spark,
-            self._source,
-            self._write,
-            checkpoint=self.positions.address(CHECKPOINT),
-            interval_s=options.interval_s if options.follow else None,
-        )
-
-    def _write(self, ranges: list[QueueRange], number: int) -> None:
-        """One batch: both tables have it when this returns, however often it is called for it."""
-        if not self._is_new(self.table, number):
-            return
-        begin = time.monotonic()
-        written = self._written(ranges, number)
-        certificate = self._certificate.with_batch(
-            ranges, written.queues, self._starts(), every=self._every
-        )
-        info = {
-            "rows": written.rows,
-            "quarantined": written.bad_rows,
-            "rescued": written.rescued,
-            CERTIFICATE: certificate.encode(),
-        }
-        self.keep_aside(written.bad, number)
-        commit = Commit(adds=written.good, batch=(self._stream_id, number), info=info)
-        self.table.commit(commit, "STREAMING UPDATE")
-        self._certificate = certificate
-        if written.rescued and not self._rescued:
-            self._job.progress.say(
-                f"warning: messages of {self.topic} have fields without a column: see column {forms.RESCUED}"
-            )
-        self._rescued += written.rescued
-        self.batches.done(number, written.rows + written.bad_rows, time.monotonic() - begin)
-        if self._options.follow:
-            self.tidy()
-
-    def _written(self, ranges: list[QueueRange], number: int) -> Written:
-        """The files of a batch; written once more when its bodies have given the table columns or wider types."""
-        while True:
-            apart = "" if self.quarantine is None else self.quarantine.files.root
-            work = BatchWork(number, self._source, self.form, self.table.files.root, apart)
-            written = write_batch(self._spark, work, ranges)
-            wider = self._wider(written.news)
-            if wider is None:
-                return written
-            discard(self.table, written.good)
-            if self.quarantine is not None:
-                discard(self.quarantine, written.bad)
-            self._evolve(wider, number)
-
-    def _wider(self, news: Kind) -> Kind | None:
-        """The bodies' columns, so that they take what no column took; None if they already do, or cannot."""
-        if self.form.kind != "json" or self._options.schema_evolution == "fixed":
-            return None
-        if not isinstance(news, dict):
-            return None
-        fields = [f for f in news["fields"] if forms.may_be_column(f["name"])]
-        known = json.loads(self.form.body_schema)
-        wider = widened(known, {**news, "fields": fields})
-        return None if wider == known else wider
-
-    def _evolve(self, wider: Kind, number: int) -> None:
-        form = replace(self.form, body_schema=json.dumps(wider))
-        if self._options.schema_evolution == "fail":
-            known = {each["name"] for each in json.loads(self.form.body_schema)["fields"]}
-            names = [each["name"] for each in wider["fields"] if each["name"] not in known]
-            what = f"fields without a column: {', '.join(names)}" if names else "values too large"
-            raise PipelineError(
-                f"archive: batch {number} of {self.topic} has {what}: --schema-evolution add takes them, "
-                "fixed keeps them as they are"
-            )
-        settings = {ROWS_SETTING: form.settings()}
-        self._columns_added += self.widen(table_type(form).json(), settings)
-        self.form = form
-
-    @property
-    def _every(self) -> bool:
-        """Whether each offset is to be a row."""
-        return self._options.tags == "*"
-
-    def _starts(self) -> dict[Queue, int]:
-        """Where the table began, as far as that was said by offsets."""
-        kept = json.loads(self.table.snapshot.settings[START_SETTING])
-        return {
-            (broker, int(queue)): offset
-            for broker, queues in kept.items()
-            for queue, offset in queues.items()
-        }
-
-    def tidy(self) -> None:
-        """Join small files, and delete what was replaced long enough ago."""
-        options = self._options
-        for table in (self.table, self.quarantine):
-            if table is None:
-                continue
-            if options.compact:
-                done = table.compact(
-                    target_bytes=options.target_mb << 20,
-                    at_least=options.small_files,
-                    stop=self._job.stop.is_set,
-                )
-                before = self._compaction
-                self._compaction = Compaction(
-                    before.partitions + done.partitions,
-                    before.files_before + done.files_before,
-                    before.files_after + done.files_after,
-                    before.rows + done.rows,
-                )
-            table.vacuum(keep_ms=options.keep_replaced_minutes * 60_000)
-
-    def check(self) -> None:
-        """Compare what the tables have of each queue with how far the stream has come."""
-        self._job.progress.step(f"comparing the table of {self.topic} with the topic")
-        found = self._certificate
-        if found.rows != self._rows():  # an older table, or somebody else has changed one
-            found = self._scan()
-        found = found.reaching(self.checkpoint_offsets(), every=self._every)
-        if found != self._certificate:
-            self.table.commit(Commit(info={CERTIFICATE: found.encode()}), "CHECK")
-        before = self._before.queues
-        self._counts = [
-            QueueCount(*queue, each.rows, each.twice, each.missing, before.get(queue))
-            for queue, each in sorted(found.queues.items())
-        ]
-
-    def _scan(self) -> Certificate:
-        name = "" if self.form.kind == "raw" else "_"
-        columns = [f"{name}{each}" for each in PLACE]
-        places = self.table.frame(self._spark).selectExpr(
-            *(f"{given} as {plain}" for given, plain in zip(columns, PLACE, strict=True))
-        )
-        if self.quarantine is not None:
-            places = places.unionAll(self.quarantine.frame(self._spark).select(*PLACE))
-        return count_places(places, self._starts(), every=self._every)
-
-    def result(self) -> TopicResult:
-        return TopicResult(
-            topic=self.topic,
-            root=self.table.files.root,
-            snapshot=self.table.snapshot,
-            quarantined=0 if self.quarantine is None else self.quarantine.snapshot.rows,
-            reasons=[] if self.quarantine is None else reasons(self.quarantine),
-            rescued=self._rescued,
-            fields=rescued_fields(self.table),
-            columns_added=self._columns_added,
-            batches=self.batches,
-            compaction=self._compaction,
-            counts=self._counts,
-            form=self.form,
-        )
 
 
 PIPELINE: Pipeline[ArchiveOptions] = Pipeline(

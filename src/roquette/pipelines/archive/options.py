@@ -1,0 +1,85 @@
+"""What `archive` is told: its options, and where a topic's table is."""
+
+from dataclasses import dataclass
+
+from roquette.base.options import REQUIRED, option
+from roquette.errors import ConfigError
+from roquette.pipelines.kit import message_rows as forms
+from roquette.pipelines.kit.table_formats import TableOptions
+from roquette.pipelines.kit.topics import folder_name
+
+EVOLUTIONS = ("add", "fixed", "fail")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveOptions(TableOptions):
+    """Options of `archive`."""
+
+    topics: tuple[str, ...] = option(REQUIRED, "Topics, with commas or repeated.", metavar="TOPIC")
+    to: str = option(REQUIRED, "Directory or address (s3a://...) for the tables.", metavar="DIR")
+    checkpoints: str = option(
+        "",
+        "Where Spark keeps how far it has read; default is in each table's folder. A local directory, for tables in an "
+        "object store, does without Hadoop's jars.",
+        metavar="DIR",
+    )
+    format: str = option("json", "What bodies are.", choices=forms.FORMATS)
+    schema: str = option(
+        "",
+        'Columns of a JSON body, such as "id int, name string"; default is inferred once from a sample and '
+        "kept. For Avro: the file of the writer's schema.",
+        metavar="COLUMNS",
+    )
+    schema_evolution: str = option(
+        "add",
+        "Fields of JSON bodies without a column, and whole numbers too large for theirs: add (columns and wider "
+        "types), fixed (such fields stay in _rescued), fail (end before the batch is written).",
+        choices=EVOLUTIONS,
+    )
+    day_of: str = option(
+        "store_timestamp",
+        "Partition by the day of this: store_timestamp, born_timestamp, or a column of the body.",
+        metavar="COLUMN",
+    )
+    keep_body: bool = option(False, "Keep each body as it is, too, as column _body.")
+    starting: str = option(
+        "earliest",
+        "Where a new table begins: earliest, latest, or milliseconds since 1970.",
+        metavar="WHERE",
+    )
+    tags: str = option("*", "Only messages with these tags.", metavar='"A || B"')
+    follow: bool = option(False, "Go on with what comes, until stopped.")
+    interval_s: int = option(
+        60, "With --follow: seconds between batches.", metavar="SECONDS", least=1
+    )
+    batch: int = option(200_000, "Messages in one batch, at most.", least=1)
+    max_rate: int = option(0, "Messages a second, at most; 0 is no limit.", metavar="N")
+    sample: int = option(10_000, "Messages looked at to infer a schema.", least=1)
+    compact: bool = option(True, "Join small files of a day into large ones.")
+    target_mb: int = option(128, "Size of a large file.", metavar="MB", least=1)
+    small_files: int = option(8, "Join when a day has as many small files.", metavar="N", least=2)
+    keep_replaced_minutes: int = option(
+        60,
+        "How long files stay that compaction replaced, for readers that still use them.",
+        metavar="MINUTES",
+    )
+    check: bool = option(True, "At the end, compare the tables with the topics.")
+    source_option: tuple[str, ...] = option(
+        (),
+        "An option of the source, such as failOnDataLoss=false; may be repeated.",
+        metavar="KEY=VALUE",
+        split=False,
+    )
+
+
+def check_options(options: ArchiveOptions) -> None:
+    """Raises ConfigError for what cannot be right, before anything is asked or started."""
+    if options.starting not in ("earliest", "latest") and not options.starting.isdigit():
+        raise ConfigError(
+            f"archive: --starting {options.starting} is none of earliest, latest, milliseconds since 1970"
+        )
+
+
+def table_root(options: ArchiveOptions, topic: str) -> str:
+    """Address of a topic's table."""
+    return f"{options.to}/{folder_name(topic)}"
