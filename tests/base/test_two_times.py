@@ -39,7 +39,7 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/pop/assignment.py": (VERSIONS, "set_request_mode"),
     "broker/clients/client_calls.py": (VERSIONS, "consume_directly"),
     "broker/operation/consume_stats.py": (SHOWN, "time_span"),
-    "broker/operation/metrics/scrape.py": (SHOWN, "_of_broker"),
+    "broker/operation/metrics/scrape.py": (SHOWN, "_of_broker pieces"),
     "broker/operation/group_admin.py": (
         VERSIONS,
         "all_producers create_group create_groups delete_group forbidden",

@@ -20,8 +20,10 @@ def test_it_agrees_with_a_set():
             assert state.ended(probe) == (probe < base or probe in ended)
             wanted = next((i for i in range(max(probe, base), limit) if i not in ended), limit)
             assert state.next_open(probe, limit) == wanted
+            assert state.open_before(limit) == sum(i not in ended for i in range(base, limit))
         state.advance(limit)
         assert state.base == next((i for i in range(base, limit) if i not in ended), limit)
+        assert state.open_before(limit) == sum(i not in ended for i in range(base, limit))
         assert state.pages <= (limit - state.base) // PAGE_BITS + 2
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.broker.pop_frames import pop
+from tests.broker.test_transactions import COMMIT, ROLLBACK, end, prepare
 from tests.exposition import Sample, read_exposition
 
 from roquette.base.metric_families import FAMILIES
@@ -268,3 +270,37 @@ def test_the_age_of_a_lag_comes_from_ends_seen_before() -> None:
     assert times.behind_ms("T", 3, 5, now_ms) == 0
     times.forget("T")
     assert len(times) == 0
+
+
+def test_transactions_timers_and_pops_under_apaches_names(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        client = await use(case)
+        halves = [await prepare(case, client, f"k{number}") for number in range(5)]
+        await end(client, halves[0], COMMIT)
+        await end(client, halves[1], COMMIT)
+        await end(client, halves[2], ROLLBACK)
+        for key, delay_ms in (("soon", 2_000), ("late", 3_600_000), ("later", 7_200_000)):
+            named = {"UNIQ_KEY": key, "TIMER_DELAY_MS": str(delay_ms)}
+            await client.produce("Timed", properties=named)
+        await use(case, "Popped")
+        more = {"topic": "Popped", "queueId": 0}
+        assert len(await pop(case, client, consumerGroup="lost", invisibleTime=5_000, **more)) == 5
+        assert (
+            len(await pop(case, client, consumerGroup="slow", invisibleTime=600_000, **more)) == 5
+        )
+        await asyncio.sleep(15)
+
+        found = await scrape()
+        assert value(found, "rocketmq_half_messages", node_type="broker") == 2
+        assert value(found, "rocketmq_commit_messages_total") == 2
+        assert value(found, "rocketmq_rollback_messages_total") == 1
+        assert value(found, "rocketmq_timing_messages", topic="Timed") == 2
+        assert value(found, "rocketmq_timer_enqueue_lag") == 0
+        assert value(found, "rocketmq_timer_enqueue_total") == 3
+        assert value(found, "rocketmq_timer_dequeue_total") == 1
+        assert value(found, "rocketmq_timer_dequeue_latency") < 2_000
+        assert value(found, "rocketmq_pop_revive_retry_messages_total") == 5
+        assert value(found, "rocketmq_pop_revive_lag") == 0
+        assert value(found, "rocketmq_pop_checkpoint_buffer_size") == 1
+
+    run_broker(scenario, broker=ON)

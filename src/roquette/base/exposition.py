@@ -36,6 +36,11 @@ class Table(NamedTuple):
     samples: Iterable[Sample]
 
 
+def one(family: Family, value: float) -> Table:
+    """A metric of one sample, without labels of its own."""
+    return Table(family, 1, [("", value)])
+
+
 def escaped(value: str) -> str:
     """A label's value as it stands between quotation marks."""
     if value.isalnum():

@@ -82,6 +82,39 @@ STORAGE_SIZE: Final = Family("rocketmq_storage_size", _G, "Bytes of the commit l
 FLUSH_BEHIND: Final = Family(
     "rocketmq_storage_flush_behind_bytes", _G, "Bytes of the log that no sync has covered."
 )
+HALF: Final = Family(
+    "rocketmq_half_messages", _G, "Half messages: their transactions have not ended."
+)
+COMMITS: Final = Family(
+    "rocketmq_commit_messages_total", _C, "Transactions committed since the start."
+)
+ROLLBACKS: Final = Family(
+    "rocketmq_rollback_messages_total", _C, "Transactions rolled back since the start."
+)
+TIMING: Final = Family("rocketmq_timing_messages", _G, "Messages of a topic that wait for a time.")
+TIMER_QUEUE_LAG: Final = Family(
+    "rocketmq_timer_enqueue_lag", _G, "Timer messages that are not in the wheel yet."
+)
+TIMER_IN: Final = Family(
+    "rocketmq_timer_enqueue_total", _C, "Messages put into the wheel since the start."
+)
+TIMER_OUT: Final = Family(
+    "rocketmq_timer_dequeue_total", _C, "Messages the wheel has delivered since the start."
+)
+TIMER_LATE: Final = Family(
+    "rocketmq_timer_dequeue_latency", _G, "How far delivery is behind the clock, ms."
+)
+POP_OUT: Final = Family(
+    "rocketmq_pop_checkpoint_buffer_size", _G, "Pops that are not acknowledged as a whole."
+)
+REVIVE_LAG: Final = Family(
+    "rocketmq_pop_revive_lag", _G, "Entries of the revive log that are not read yet."
+)
+REVIVED: Final = Family(
+    "rocketmq_pop_revive_retry_messages_total",
+    _C,
+    "Messages put again since the start: nobody acknowledged them in time.",
+)
 
 # Of boards for Kafka.
 KAFKA_LAG: Final = Family(

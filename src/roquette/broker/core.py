@@ -1,5 +1,6 @@
 """What every feature of a broker is made from: the store, the tables, the times, and the running broker."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,6 +9,7 @@ from roquette.access.settings import OPEN_TO_ALL, AccessSettings
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
+from roquette.base.exposition import Table
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.broker.config import LiveConfig
@@ -69,6 +71,9 @@ class Shell(Protocol):
 
     def runtime_info(self, now_ms: int) -> dict[str, str]:
         """The features' lines of GET_BROKER_RUNTIME_INFO."""
+
+    def measures(self, now_ms: int) -> Iterable[Table]:
+        """The features' metrics."""
 
     def strangers(self) -> tuple[int, str]:
         """How many connections spoke none of the ports' protocols since the start, and the last one's host:port."""

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
+from roquette.base.exposition import Table
 from roquette.base.lifecycle import Interval, Tasks
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
@@ -107,6 +108,10 @@ class Feature:
     def runtime_info(self, now_ms: int) -> dict[str, str]:
         """Its lines of GET_BROKER_RUNTIME_INFO."""
         return {}
+
+    def measures(self, now_ms: int) -> Iterable[Table]:
+        """Its metrics; of the labels those that are not the broker's own."""
+        return ()
 
     def health(self) -> dict[str, str]:
         """Figures of trouble, for operators: shown with the run-time table."""

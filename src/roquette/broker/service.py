@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar, cast
 
@@ -11,6 +11,7 @@ from roquette.base.clock import Clock
 from roquette.base.config import to_properties
 from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
+from roquette.base.exposition import Table
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.broker.cluster.addresses import advertised_host, free_ports
@@ -270,6 +271,11 @@ class Broker:
         for feature in self._features:
             table |= feature.runtime_info(now_ms) | feature.health()
         return table
+
+    def measures(self, now_ms: int) -> Iterator[Table]:
+        """The features' metrics."""
+        for feature in self._features:
+            yield from feature.measures(now_ms)
 
     def _connection_lost(self, peer: Peer) -> None:
         for feature in self._features:

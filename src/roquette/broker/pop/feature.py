@@ -2,6 +2,8 @@
 
 import asyncio
 
+from roquette.base import metric_families as m
+from roquette.base.exposition import Table, one
 from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane, Start
@@ -119,6 +121,15 @@ class PopFeature(Feature):
             "unacknowledged messages wait",
             health,
         )
+
+    def measures(self, now_ms: int) -> list[Table]:
+        """Pops that are out, and what came of them."""
+        reviver = self.pop.reviver
+        return [
+            one(m.POP_OUT, reviver.out()),
+            one(m.REVIVE_LAG, reviver.behind()),
+            one(m.REVIVED, reviver.revived),
+        ]
 
     def arrived(self, arrivals: list[Arrival]) -> None:
         """Run again the pops that wait for these messages."""

@@ -163,6 +163,14 @@ class Reviver:
                 self._commit(REVIVE_GROUP, queue.number, progress, now_ms)
         return more
 
+    def out(self) -> int:
+        """How many check-points are in memory."""
+        return sum(len(queue.in_flight) for queue in self._queues)
+
+    def behind(self) -> int:
+        """Entries of the revive log that are not read yet."""
+        return sum(max(0, self._end_of(queue) - queue.read_offset) for queue in self._queues)
+
     def in_flight(self) -> list[CheckPoint]:
         """The check-points in memory."""
         return [point for queue in self._queues for point in queue.in_flight.points()]

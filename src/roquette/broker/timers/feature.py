@@ -1,6 +1,7 @@
 """Messages with an arbitrary time of delivery: the timer, what recalls them, and what replicas ask of it."""
 
 from roquette.base.executor import run_blocking
+from roquette.base.exposition import Table
 from roquette.base.lifecycle import Tasks
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature, Lane
@@ -75,6 +76,10 @@ class TimerFeature(Feature):
     def runtime_info(self, now_ms: int) -> dict[str, str]:
         """How far the timer is behind, and its rates."""
         return NO_TIMER if self.timer is None else self.timer.runtime_info(now_ms)
+
+    def measures(self, now_ms: int) -> list[Table]:
+        """What waits, and how late it is."""
+        return [] if self.timer is None else self.timer.measures(now_ms)
 
     async def stop(self) -> None:
         """Wait for a write that is under way."""

@@ -9,7 +9,9 @@ from typing import Final
 
 from librt.strings import read_i64_be
 
+from roquette.base import metric_families as m
 from roquette.base.executor import run_blocking, submit
+from roquette.base.exposition import Table, labels, one
 from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.core import BrokerCore
 from roquette.broker.operation.stats import Counter
@@ -192,6 +194,18 @@ class TimerLoop:
             "timerEnqueueTps": repr(round(self._enqueued.rate(10), 1)),
             "timerDequeueTps": repr(round(self._dequeued.rate(10), 1)),
         }
+
+    def measures(self, now_ms: int) -> list[Table]:
+        """The timer's metrics."""
+        waiting = self.metrics.waiting()
+        topics = ((labels({"topic": topic}), count) for topic, count in waiting)
+        return [
+            one(m.TIMER_QUEUE_LAG, self.timers.behind()),
+            one(m.TIMER_LATE, max(0, now_ms - self._storage.read_ms)),
+            one(m.TIMER_IN, self.timers.enqueued),
+            one(m.TIMER_OUT, self.timers.dequeued),
+            Table(m.TIMING, len(waiting), topics),
+        ]
 
     def checkpoint_body(self) -> bytes:
         """The answer to GET_TIMER_CHECK_POINT."""

@@ -45,6 +45,10 @@ class TimerMetrics:
         if self._topics.pop(topic, None) is not None:
             self.dirty = True
 
+    def waiting(self) -> list[tuple[str, int]]:
+        """Topics that have messages that wait, and how many."""
+        return [(topic, each.count) for topic, each in self._topics.items() if each.count > 0]
+
     def load(self, wrapper: TimerMetricsSerializeWrapper) -> None:
         """Take over what the file held."""
         self._topics = dict(wrapper.timing_count)

@@ -1,5 +1,7 @@
 """Transactions: their ends by request, and checks of those whose producers stay silent."""
 
+from roquette.base import metric_families as m
+from roquette.base.exposition import Table, one
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane, Start
 from roquette.broker.transactions.checks import TransactionChecks
@@ -50,6 +52,16 @@ class TransactionFeature(Feature):
     def beats(self) -> list[Beat]:
         """Checks."""
         return [Beat("transaction-checks", BEAT_S, self.checks.tick)]
+
+    def measures(self, now_ms: int) -> list[Table]:
+        """Open half messages, and how transactions ended."""
+        known = self.transactions
+        waiting = known.state.open_before(known.end_offset)
+        return [
+            one(m.HALF, waiting),
+            one(m.COMMITS, known.committed),
+            one(m.ROLLBACKS, known.rolled_back),
+        ]
 
     def load(self, start: Start) -> None:
         """Find the open half messages."""

@@ -58,6 +58,7 @@ class Transactions:
         self._store = store
         self._writer = writer
         self.aside = writer.aside
+        self.committed = self.rolled_back = 0  # since the start
         self._host = host
         self._delivered = delivered
         self._owed: list[int] = []  # ended, with an op message that the store did not take yet
@@ -216,6 +217,7 @@ class Transactions:
         self._ended(half, now_ms)
         self._end_copies(half, now_ms)
         self._delivered(topic, done.size)
+        self.committed += 1
 
     def roll_back(self, half: StoredRecord, now_ms: int) -> None:
         """The message is never shown to anybody."""
@@ -223,6 +225,7 @@ class Transactions:
         self._put_op(half.queue_offset, now_ms)
         self.state.end(half.queue_offset)
         self._end_copies(half, now_ms)
+        self.rolled_back += 1
 
     def discard(self, half: StoredRecord, now_ms: int) -> None:
         """Move the message where its owner can see it (DefaultTransactionalMessageCheckListener)."""

@@ -47,6 +47,15 @@ class HalfState:
         page, bit = divmod(queue_offset, PAGE_BITS)
         return bool(self._pages.get(page, 0) >> bit & 1)
 
+    def open_before(self, limit: int) -> int:
+        """How many half messages before `limit` have not ended."""
+        first, bit = divmod(self.base, PAGE_BITS)
+        ended = 0
+        for page, bits in self._pages.items():
+            if page >= first:
+                ended += (bits >> bit if page == first else bits).bit_count()
+        return max(0, limit - self.base - ended)
+
     def next_open(self, queue_offset: int, limit: int) -> int:
         """The first offset from `queue_offset` on that has not ended; `limit` when none before it is open."""
         offset = max(queue_offset, self.base)

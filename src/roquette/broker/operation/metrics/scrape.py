@@ -52,6 +52,8 @@ class Scrape:
         for family, samples in self._of_broker():
             yield from out.family(family, samples)
         yield out.summary(m.FSYNC, self._new, sync.sync_ms / 1000, sync.syncs)
+        for shown in self._core.shell.measures(self._core.clock.now_ms()):
+            yield from out.table(shown._replace(samples=_within(self._new, shown)))
         for family, task_samples in task_families(self._core.shell.tasks.health(), self._new):
             yield from out.family(family, task_samples)
         tables: dict[Family, Table] = {}
@@ -275,6 +277,10 @@ _TABLES: Final = (
 )
 _TOPICS: Final = m.PRODUCER_OFFSET, m.PRODUCER_TPS, m.PRODUCER_SIZE, m.MESSAGES_IN, m.BYTES_IN
 _GROUPS: Final = m.CONSUMER_OFFSET, m.ACCUMULATION, m.GROUP_DIFF, m.LAG, m.KAFKA_LAG
+
+
+def _within(labels: str, table: Table) -> Iterator[Sample]:
+    return ((f"{labels},{text}" if text else labels, value) for text, value in table.samples)
 
 
 def _lag(row: GroupRow) -> float:
