@@ -129,12 +129,13 @@ def test_a_batch_that_is_done_again_changes_nothing(
     assert (now(tmp_path / "state"), log_files(tmp_path / "state")) == (before, files)
 
 
+@pytest.mark.parametrize("version", ["v", "v + 1"], ids=["read by tasks", "read by Spark"])
 def test_what_has_no_key_or_cannot_be_read_is_kept_apart(
-    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path
+    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path, version: str
 ) -> None:
     changes.add(Q0, {"id": 1, "v": 1, "name": "one"}, {"v": 2, "name": "nobody"}, b"no json")
 
-    result = run(options)
+    result = run(options, version=version)
 
     apart = rows(folder_files(tmp_path / "state.quarantine"))
     assert {row["error"] for row in apart} == {

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DELETED, VERSION = "deleted", "_version"
+NO_KEY = "a column of the key is null"
 TIES = (
     "_store_timestamp",
     "_broker_name",
@@ -72,7 +73,7 @@ def mark_changes(messages: "DataFrame", changes: ChangeForm) -> "DataFrame":
     no_key = f.lit(False)
     for name in changes.key:
         no_key = no_key | _column(changes, root, name).isNull()
-    reason = f.coalesce(f.col(forms.BAD), f.when(no_key, "a column of the key is null"))
+    reason = f.coalesce(f.col(forms.BAD), f.when(no_key, NO_KEY))
     return rows.withColumn(forms.BAD, reason)
 
 

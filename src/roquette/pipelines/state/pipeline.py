@@ -9,6 +9,7 @@ import json
 import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from roquette.base.options import REQUIRED, option
@@ -20,7 +21,7 @@ from roquette.pipelines.kit.quantities import counted
 from roquette.pipelines.kit.stream import Batches, await_end, summary_of
 from roquette.pipelines.kit.streamed_table import QUARANTINE, StreamedTable
 from roquette.pipelines.kit.table import open_table
-from roquette.pipelines.kit.table_place import CHANGES_SETTING, Owner
+from roquette.pipelines.kit.table_place import CHANGES_SETTING, CHECKPOINT, Owner
 from roquette.pipelines.kit.table_values import Commit
 from roquette.pipelines.kit.table_writer import TableWriter
 from roquette.pipelines.kit.topics import (
@@ -28,6 +29,7 @@ from roquette.pipelines.kit.topics import (
     describe,
     find_topics,
     read_sample,
+    start_ranges,
     stream_options,
 )
 from roquette.pipelines.rows.decoder import arrow_of
@@ -40,10 +42,12 @@ from roquette.pipelines.state.bucket_files import (
 )
 from roquette.pipelines.state.buckets import buckets_of
 from roquette.pipelines.state.change_rows import DELETED, ChangeForm, changes_of, mark_changes
+from roquette.pipelines.state.plain_rows import PlainForm, plain_form
 from roquette.pipelines.state.pointer import POINTED, POINTER, Pointer, newest_stored, pin
 from roquette.pipelines.state.report import report_of
-from roquette.pipelines.state.staged import stage
+from roquette.pipelines.state.staged import Staged, StageWork, stage_frame, stage_ranges
 from roquette.pipelines.state.views import FOLDER, StateView
+from roquette.spark.source.offsets import QueueRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -185,6 +189,7 @@ class CurrentState(StreamedTable):
         self.batches = Batches(job)
         self._rescued = 0  # changes of this run with fields without a column
         self._rewritten = 0  # buckets, in this run
+        self._source: dict[str, str] = {}
         self._options = options
         self._states = states
         with self.closed_on_error() as undo:
@@ -236,10 +241,33 @@ class CurrentState(StreamedTable):
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(options.batch),
         }
-        return self.start_stream(given, self._apply, options.interval_s if options.follow else None)
+        interval_s = options.interval_s if options.follow else None
+        plain = plain_form(self.changes)
+        if plain is None:  # Spark evaluates the expressions, of messages that it has read
+            return self.start_stream(given, self._apply_messages, interval_s)
+        self._source = {**given, "subscribe": self.topic}
+        return start_ranges(
+            self._spark,
+            self._source,
+            partial(self._apply_ranges, plain),
+            checkpoint=self.positions.address(CHECKPOINT),
+            interval_s=interval_s,
+        )
 
-    def _apply(self, messages: "DataFrame", number: int) -> None:
-        """One batch; its files count when the log says so."""
+    def _apply_ranges(self, form: PlainForm, ranges: list[QueueRange], number: int) -> None:
+        """One batch that tasks read and decode."""
+        if not self._is_new(self.table, number):
+            return
+        begin, staging = time.monotonic(), self.table.new_staging()
+        roots = self.table.files.root, staging, self.quarantine.files.root
+        work = StageWork(number, self._source, form, *roots)
+        staged = stage_ranges(self._spark, work, ranges)
+        self.keep_aside(staged.bad, number)
+        self._apply(staged, number, begin)
+        self.table.files.remove_tree(staging)
+
+    def _apply_messages(self, messages: "DataFrame", number: int) -> None:
+        """One batch that Spark parses."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -258,42 +286,46 @@ class CurrentState(StreamedTable):
         # Written down first: the topic is read once, and the plan that is observed has no shuffle
         # (behind one, Spark 4.3 never delivers what was observed).
         staging = self.table.new_staging()
-        staged = stage(changes_of(watched, self.changes), self.table.files, staging)
-        found = seen.get
-        done = self._changed(staged, number)
-        if done.rows != found["rows"] - found["bad"]:
-            raise PipelineError(
-                f"current-state: batch {number} has {found['rows'] - found['bad']} changes, {done.rows} were read: "
-                "nothing was changed"
-            )
+        paths = stage_frame(changes_of(watched, self.changes), self.table.files, staging)
+        found = {name: int(count) for name, count in seen.get.items()}
+        self.put_aside(rows, found["bad"], number)
+        staged = Staged(paths, found["rows"] - found["bad"], [], found["bad"], found["rescued"])
+        self._apply(staged, number, begin)
         self.table.files.remove_tree(staging)
-        self.put_aside(rows, int(found["bad"]), number)
+
+    def _apply(self, staged: Staged, number: int, begin: float) -> None:
+        """The changes of a batch into the table; they count when the log says so."""
+        done = self._changed(staged, number)
+        if done.rows != staged.rows:
+            raise PipelineError(
+                f"current-state: batch {number} has {staged.rows} changes, {done.rows} were read: nothing was changed"
+            )
         pointer = self._pointer.after(self.table.snapshot, done)
+        changes = staged.rows + staged.bad_rows
         info = {
-            "changes": found["rows"],
-            "quarantined": found["bad"],
+            "changes": changes,
+            "quarantined": staged.bad_rows,
             "buckets_rewritten": done.rewritten,
             POINTED: pointer.encode(),
         }
         batch = (self._stream_id, number)
         self.table.commit(Commit(done.adds, done.removes, batch, info=info), "MERGE")
         self._point(pointer)
-        self._rescued += int(found["rescued"])
+        self._rescued += staged.rescued
         self._rewritten += done.rewritten
-        self.batches.done(number, int(found["rows"]), time.monotonic() - begin)
+        self.batches.done(number, changes, time.monotonic() - begin)
         if self._options.follow:
             self.tidy()
 
-    def _changed(self, staged: list[tuple[str, int]], number: int) -> Changed:
+    def _changed(self, staged: Staged, number: int) -> Changed:
         """The files of a batch."""
         options = self._options
         whole = options.rewrite or bool(
             options.compact_every and (number + 1) % options.compact_every == 0
         )
         buckets = buckets_of(self.table.snapshot.files.values())
-        work = self._work(number, tuple(path for path, _ in staged), whole=whole)
-        count = sum(rows for _, rows in staged)
-        many = whole or sum(each.change_rows for each in buckets) + count > WORTH_TASKS
+        work = self._work(number, tuple(staged.paths), whole=whole)
+        many = whole or sum(each.change_rows for each in buckets) + staged.rows > WORTH_TASKS
         tasks = self._spark.sparkContext.defaultParallelism if many else 1
         return change_table(self._spark, work, buckets, tasks=tasks)
 
