@@ -64,6 +64,12 @@ class CurrentStateOptions(PipelineOptions):
 
     topic: str = option(REQUIRED, "The topic of change events; bodies are JSON.", metavar="TOPIC")
     to: str = option(REQUIRED, "Directory or address of the table.", metavar="DIR")
+    checkpoints: str = option(
+        "",
+        "Where Spark keeps how far it has read; default is in the table's folder. A local directory, for a table in an "
+        "object store, does without Hadoop's jars.",
+        metavar="DIR",
+    )
     key: tuple[str, ...] = option(REQUIRED, "The columns that are the key.", metavar="COLUMN")
     version: str = option(
         "",
@@ -185,7 +191,8 @@ class CurrentState(StreamedTable):
         job: Job,
         spark: "SparkSession",
     ) -> None:
-        super().__init__(Owner("current-state", options.topic), options.to, job, spark)
+        owner = Owner("current-state", options.topic)
+        super().__init__(owner, options.to, job, spark, checkpoints=options.checkpoints)
         self.batches = Batches(job)
         self._rescued = 0  # changes of this run with fields without a column
         self._rewritten = 0  # buckets, in this run
