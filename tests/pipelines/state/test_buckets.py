@@ -1,5 +1,6 @@
 """A table in buckets, without Spark: random changes of all kinds against a dict, by the views of three engines."""
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from roquette.errors import ConfigError
+from roquette.pipelines.kit.table import open_table
 from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_values import DataFile, Snapshot
+from roquette.pipelines.kit.table_values import Commit, DataFile, Snapshot
 from roquette.pipelines.state.bucket_files import (
     Changed,
     ChangeWork,
@@ -28,7 +30,7 @@ from roquette.pipelines.state.bucket_files import (
 )
 from roquette.pipelines.state.buckets import Bucket, buckets_of, hashes_of, key_of
 from roquette.pipelines.state.newest import newest
-from roquette.pipelines.state.pointer import Pointer, newest_stored
+from roquette.pipelines.state.pointer import Pointer, newest_stored, remove_strays
 from roquette.pipelines.state.views import StateView
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -325,6 +327,50 @@ def test_buckets_have_every_key_once_even_where_one_has_no_files() -> None:
     counted = sum(np.asarray(each.has(hashes)).astype(int) for each in found)
     assert counted.tolist() == [1] * 64
     assert pc.sum(Bucket().has(hashes)).as_py() == 64
+
+
+def test_files_that_another_program_has_joined_are_one_bucket(tmp_path: Path) -> None:
+    state, oracle = State(tmp_path), Oracle()
+    chance = random.Random(1)
+    for batch in range(3):
+        rows = some_changes(chance, 200, 200 * batch, 150)
+        state.apply(rows)
+        oracle.apply(rows)
+    first = min(file for file in state.files if "deleted=false" in file)
+    joined = "deleted=false/part-00001-1b0d.parquet"
+    (tmp_path / "deleted=false").mkdir(exist_ok=True)
+    (tmp_path / first).rename(tmp_path / joined)
+    state.files[joined] = replace(state.files.pop(first), path=joined)
+    assert len(buckets_of(state.files.values())) == 1
+
+    late = some_changes(chance, 30, 600, 150)
+    state.apply(late, whole=True)
+
+    oracle.apply(late)
+    assert plain(by_duckdb(state)) == plain(oracle.live())
+    assert len(buckets_of(state.files.values())) == 4
+
+
+def test_readers_of_a_folder_are_not_shown_what_failed_tasks_left(tmp_path: Path) -> None:
+    table = open_table(str(tmp_path))
+    spark_schema = [("id", "integer"), ("name", "string"), ("deleted", "boolean")]
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in spark_schema
+    ]
+    table.create(json.dumps({"type": "struct", "fields": fields}), ["deleted"], {})
+    names = [f"snapshot-0000000000/deleted=false/part-b0of1_{x}-00000.parquet" for x in "ab"]
+    for name in (*names, "snapshot-0000000000/others.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "name": ["x"]}), tmp_path / name)
+    size = (tmp_path / names[0]).stat().st_size
+    table.commit(Commit([DataFile(names[0], size, 1, 0, (("deleted", "false"),))]), "MERGE")
+
+    remove_strays(table, "snapshot-0000000000")
+    remove_strays(table, "")
+
+    left = sorted(path.name for path in tmp_path.glob("snapshot-*/**/*.parquet"))
+    assert left == ["others.parquet", "part-b0of1_a-00000.parquet"]
 
 
 def test_a_task_that_fails_leaves_no_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

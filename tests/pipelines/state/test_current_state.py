@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 from tests.client.fake_cluster import FakeCluster
@@ -207,7 +208,6 @@ def test_old_deletions_are_forgotten(
 
 def viewed(spark: Any, root: Path) -> dict[int, str]:
     """id -> name, by the views of three engines, which agree."""
-    import deltalake
     import duckdb
 
     from roquette.pipelines.kit.table import open_table
@@ -270,10 +270,19 @@ def test_a_batch_costs_what_it_changes_and_views_have_one_row_per_key(
 
     files = log_files(root)
     killed_before_spark_knew(root, 1)
-    (root / "deleted=false/batch-0000000001-b0of1_killed-00000.parquet").write_bytes(b"left over")
+    for left in ("deleted=false/batch", "snapshot-0000000001/deleted=false/part"):
+        name = "-b0of1_killed-00000.parquet"
+        path = root / f"{left}-0000000001{name}" if "batch" in left else root / f"{left}{name}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"left over")
+    (root / POINTER).write_text("killed before this was written")
     run(options)
     assert (viewed(spark, root), log_files(root)) == (expected, files)
     assert not list(root.rglob("*killed*"))
+    pointed = json.loads((root / POINTER).read_text())
+    assert pointed == summary["current"]
+    by_version = deltalake.DeltaTable(str(root), version=pointed["version"]).to_pyarrow_table()
+    assert sorted(by_version.column("id").to_pylist()) == list(range(100))
 
     ids = pa.table({"id": range(100)})
     mine = ids.filter(Bucket(4, 1).has(hashes_of(key_of(ids, ["id"])))).column("id").to_pylist()

@@ -6,7 +6,7 @@ its files; a bucket that has grown is split when it is rewritten.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,10 @@ class Bucket:
     def split(self, parts: int) -> "list[Bucket]":
         """The same keys in `parts` (a power of two) buckets."""
         return [Bucket(self.of * parts, self.number + self.of * part) for part in range(parts)]
+
+    def contains(self, other: "Bucket") -> bool:
+        """Whether it has all keys of another."""
+        return other.of >= self.of and other.number % self.of == self.number
 
     def has(self, hashes: np.ndarray) -> pa.Array:
         """Which of some keys are here."""
@@ -71,26 +75,28 @@ def base_folder(path: str) -> str:
 
 
 def buckets_of(files: Iterable[DataFile]) -> list[BucketFiles]:
-    """The files of a table by bucket; together they have all keys. Files of earlier versions are of one bucket."""
+    """The files of a table by bucket; together they have all keys, and each key is in one.
+
+    Files of earlier versions, and those that other programs have joined, are of one bucket with all keys.
+    """
     found: dict[Bucket, list[DataFile]] = {}
     for file in files:
         name = _NAME.search(file.path)
         bucket = Bucket() if name is None else Bucket(int(name[2]), int(name[1]))
         found.setdefault(bucket, []).append(file)
-    return [_sorted(bucket, found.get(bucket, [])) for bucket in _cover(Bucket(), set(found))]
+    return [_bucket_files(bucket, found) for bucket in _cover(Bucket(), set(found))]
 
 
-def _sorted(bucket: Bucket, files: Iterable[DataFile]) -> BucketFiles:
-    ordered = sorted(files, key=lambda file: file.path)
+def _bucket_files(bucket: Bucket, found: Mapping[Bucket, list[DataFile]]) -> BucketFiles:
+    inside = [file for each, some in found.items() if bucket.contains(each) for file in some]
+    ordered = sorted(inside, key=lambda file: file.path)
     base = tuple(file for file in ordered if base_folder(file.path))
     return BucketFiles(bucket, base, tuple(f for f in ordered if not base_folder(f.path)))
 
 
 def _cover(whole: Bucket, there: set[Bucket]) -> list[Bucket]:
     """The buckets that are there, and new ones for keys that are in none of them."""
-    inside = {
-        each for each in there if each.of > whole.of and each.number % whole.of == whole.number
-    }
+    inside = {each for each in there if whole.contains(each)}
     if whole in there or not inside:
         return [whole]
     return [each for half in whole.split(2) for each in _cover(half, inside)]

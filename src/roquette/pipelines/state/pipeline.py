@@ -43,7 +43,14 @@ from roquette.pipelines.state.bucket_files import (
 from roquette.pipelines.state.buckets import buckets_of
 from roquette.pipelines.state.change_rows import DELETED, ChangeForm, changes_of, mark_changes
 from roquette.pipelines.state.plain_rows import PlainForm, plain_form
-from roquette.pipelines.state.pointer import POINTED, POINTER, Pointer, newest_stored, pin
+from roquette.pipelines.state.pointer import (
+    POINTED,
+    POINTER,
+    Pointer,
+    newest_stored,
+    pin,
+    remove_strays,
+)
 from roquette.pipelines.state.report import report_of
 from roquette.pipelines.state.staged import Staged, StageWork, stage_frame, stage_ranges
 from roquette.pipelines.state.views import FOLDER, StateView
@@ -353,6 +360,8 @@ class CurrentState(StreamedTable):
     def _point(self, pointer: "Pointer") -> None:
         """CURRENT follows the log: after a crash between the two, the next start mends it."""
         self._pointer = pointer
+        if pointer.version == self.table.snapshot.version:
+            remove_strays(self.table, pointer.snapshot)
         pin(self.table, pointer)
         self.table.files.write(POINTER, pointer.encode().encode() + b"\n")
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from roquette.pipelines.kit.table import Table
+from roquette.pipelines.kit.table_place import own_names
 from roquette.pipelines.kit.table_values import DataFile, Snapshot
 from roquette.pipelines.kit.table_writer import TableWriter
 from roquette.pipelines.state.bucket_files import STORED, Changed
@@ -63,6 +64,16 @@ def pin(table: TableWriter, pointer: Pointer) -> None:
     """Files of the pointer's folder stay."""
     assert isinstance(table, Table), table
     table.pinned = pointer.snapshot
+
+
+def remove_strays(table: TableWriter, folder: str) -> None:
+    """Files of tasks that failed go from a folder that readers are led to: no commit names them, nor ever will."""
+    there = table.snapshot
+    ours = own_names(there.partitioned_by)
+    for file in table.files.list_tree(folder) if folder else ():
+        known = file.path in there.files or file.path in there.removed
+        if not known and ours.fullmatch(file.path):
+            table.files.remove(file.path)
 
 
 def newest_stored(there: Snapshot) -> datetime | None:
