@@ -15,7 +15,17 @@ EVOLUTIONS = ("add", "fixed", "fail")
 class ArchiveOptions(TableOptions):
     """Options of `archive`."""
 
-    topics: tuple[str, ...] = option(REQUIRED, "Topics, with commas or repeated.", metavar="TOPIC")
+    topics: tuple[str, ...] = option(
+        (),
+        "Topics, with commas or repeated; dead letters (%DLQ%GROUP) and topics of the system, too. Each has a stream of its own.",
+        metavar="TOPIC",
+    )
+    topics_pattern: str = option(
+        "",
+        "Also topics whose whole name this regular expression matches, all of them by one stream; retries and dead "
+        "letters only if it says %RETRY% or %DLQ%, topics of the system never.",
+        metavar="REGEX",
+    )
     to: str = option(REQUIRED, "Directory or address (s3a://...) for the tables.", metavar="DIR")
     checkpoints: str = option(
         "",
@@ -74,6 +84,8 @@ class ArchiveOptions(TableOptions):
 
 def check_options(options: ArchiveOptions) -> None:
     """Raises ConfigError for what cannot be right, before anything is asked or started."""
+    if not options.topics and not options.topics_pattern:
+        raise ConfigError("archive: --topics is required (or --topics-pattern)")
     if options.starting not in ("earliest", "latest") and not options.starting.isdigit():
         raise ConfigError(
             f"archive: --starting {options.starting} is none of earliest, latest, milliseconds since 1970"
@@ -83,3 +95,8 @@ def check_options(options: ArchiveOptions) -> None:
 def table_root(options: ArchiveOptions, topic: str) -> str:
     """Address of a topic's table."""
     return f"{options.to}/{folder_name(topic)}"
+
+
+def stream_root(options: ArchiveOptions) -> str:
+    """Address of the folder's stream; no topic's name has a dot."""
+    return f"{options.to}/_roquette.stream"

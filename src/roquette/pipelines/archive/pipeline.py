@@ -6,7 +6,10 @@ did not count and Spark's checkpoint asks for the same batch again. docs/decisio
 """
 
 import time
+from collections.abc import Sequence
 
+from roquette.pipelines.archive.choice import Choice, choose_topics, stream_positions
+from roquette.pipelines.archive.folder_stream import FolderStream
 from roquette.pipelines.archive.options import ArchiveOptions, check_options, table_root
 from roquette.pipelines.archive.report import build_result
 from roquette.pipelines.archive.topic import TopicArchive, kept_form
@@ -22,9 +25,10 @@ __all__ = ["PIPELINE", "ArchiveOptions", "plan", "run"]
 def plan(options: ArchiveOptions) -> Plan:
     """What would be read and written."""
     check_options(options)
-    states = find_topics(options.namesrv, options.topics, stream_options(options))
-    writes, notes = _places(options), []
-    for topic in options.topics:
+    choice = choose_topics(options)
+    states = find_topics(options.namesrv, choice.topics, stream_options(options))
+    writes, notes = _places(options, choice), list(choice.notes)
+    for topic in choice.topics:
         there = options.tables().open(table_root(options, topic)).snapshot
         if options.format == "json" and not options.schema and there.version < 0:
             notes.append(f"schema of {topic}: to be inferred from {options.sample:,} messages")
@@ -32,13 +36,14 @@ def plan(options: ArchiveOptions) -> Plan:
     return Plan(reads=describe(states), writes=writes, notes=notes)
 
 
-def _places(options: ArchiveOptions) -> list[str]:
+def _places(options: ArchiveOptions, choice: Choice) -> list[str]:
     """A plan's lines about each table. Raises ConfigError for one that is not this archive's."""
     keep_ms, lines = options.keep_replaced_minutes * 60_000, []
-    for topic in options.topics:
+    for topic in choice.topics:
         table = options.tables().open(table_root(options, topic))
         lines += table.describe(Owner("archive", topic), keep_ms=keep_ms)
-        kept_form(table, options)
+        shared = (stream_positions(options), topic) if topic in choice.shared else None
+        kept_form(table, options, shared)
         if options.format != "raw":
             apart = options.tables().open(table_root(options, topic) + QUARANTINE)
             said = apart.describe(Owner("archive", topic, quarantine=True), keep_ms=keep_ms)
@@ -47,33 +52,40 @@ def _places(options: ArchiveOptions) -> list[str]:
 
 
 def run(options: ArchiveOptions, job: Job) -> Result:
-    """All topics; one after another, or at the same time with --follow."""
+    """One stream after another, or at the same time with --follow."""
     check_options(options)
-    states = find_topics(options.namesrv, options.topics, stream_options(options))
-    _places(options)
+    choice = choose_topics(options)
+    states = find_topics(options.namesrv, choice.topics, stream_options(options))
+    _places(options, choice)
+    for line in choice.notes:
+        job.progress.say(line)
     job.progress.step("starting Spark")
     spark = job.open_spark()
     begin = time.monotonic()
-    archives: list[TopicArchive] = []
+    streams: list[TopicArchive | FolderStream] = []
     try:
-        for topic in options.topics:
+        for topic in choice.own:
             mine = [state for state in states if state.topic == topic]
-            archives.append(TopicArchive(topic, mine, options, job, spark))
-        groups = [archives] if options.follow else [[each] for each in archives]
-        for group in groups:
+            streams.append(TopicArchive(topic, mine, options, job, spark))
+        if choice.shared:
+            streams.append(FolderStream(choice, states, options, job, spark))
+        for group in [streams] if options.follow else [[each] for each in streams]:
             _stream(group, options, job)
+        archives = [archive for each in streams for archive in each.archives]
         if options.check and not options.follow and not job.stop.is_set():
             for each in archives:
                 each.check()
         results = [each.result() for each in archives]
     finally:
-        for each in archives:
-            each.close()
+        for stream in streams:
+            stream.close()
     return build_result(results, time.monotonic() - begin)
 
 
-def _stream(group: "list[TopicArchive]", options: ArchiveOptions, job: Job) -> None:
-    """Read some topics at the same time, to their end or until stopped; then join small files."""
+def _stream(
+    group: "Sequence[TopicArchive | FolderStream]", options: ArchiveOptions, job: Job
+) -> None:
+    """Read by some streams at the same time, to their end or until stopped; then join small files."""
     if job.stop.is_set():
         return
     names = ", ".join(each.topic for each in group)

@@ -13,6 +13,7 @@ from roquette.pipelines.kit.stream import Batches, rates, summary_of
 from roquette.pipelines.kit.table_values import Compaction, Snapshot
 
 MOST_DAYS = 370  # in the chart
+MOST_NAMED = 8  # topics in the title
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
         "topics": {each.topic: each.summary() for each in topics},
     }
     report = Report(
-        title="Archive of " + ", ".join(each.topic for each in topics),
+        title="Archive of " + _title(topics),
         lead="Topics as Parquet tables: each message once, in the table or in the quarantine beside it.",
         facts=[
             (f"{rows:,}", plural(rows, "row") + " in the tables"),
@@ -135,6 +136,11 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
             f"; warning: {counted(rescued, 'row')} with fields without a column, kept in _rescued"
         )
     return Result(ok=ok, summary=summary, report=report, last_line=line)
+
+
+def _title(topics: list[TopicResult]) -> str:
+    names = [each.topic for each in topics]
+    return ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} topics"
 
 
 def _verdict(count: QueueCount) -> str:

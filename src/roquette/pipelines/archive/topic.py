@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,13 @@ from roquette.pipelines.kit import message_rows as forms
 from roquette.pipelines.kit.frame import Job, PipelineError
 from roquette.pipelines.kit.stream import Batches
 from roquette.pipelines.kit.streamed_table import (
+    SharedStream,
     StreamedTable,
     discard,
     is_fresh,
     position_files,
 )
+from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_place import CHECKPOINT, ROWS_SETTING, Owner
 from roquette.pipelines.kit.table_values import Commit, Compaction
 from roquette.pipelines.kit.table_writer import TableWriter
@@ -33,6 +36,7 @@ from roquette.pipelines.rows.decoder import table_type
 from roquette.pipelines.rows.kinds import Kind, grew_from, widened
 from roquette.pipelines.rows.tasks import BatchWork, Written, write_batch
 from roquette.spark.source.offsets import QueueRange
+from roquette.spark.source.shares import ranges_by_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,13 +46,19 @@ START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first
 CERTIFICATE = "certificate"  # in the table's commits
 
 
-def kept_form(table: TableWriter, options: ArchiveOptions) -> forms.RowForm | None:
+def kept_form(
+    table: TableWriter, options: ArchiveOptions, shared: tuple[TableFiles, str] | None = None
+) -> forms.RowForm | None:
     """How a table's rows are made; None for a new one.
+
+    Args:
+        shared: position of the stream that also fills other tables, and the table's topic; None: it has its own.
 
     Raises:
         ConfigError: the options say it otherwise.
     """
-    if is_fresh(table, position_files(table.files, options.checkpoints)):
+    own = (position_files(table.files, options.checkpoints), None)
+    if is_fresh(table, *(shared or own)):
         return None
     form = forms.RowForm.of_settings(table.snapshot.settings[ROWS_SETTING])
     given = (options.format, options.keep_body, options.day_of)
@@ -61,8 +71,30 @@ def kept_form(table: TableWriter, options: ArchiveOptions) -> forms.RowForm | No
     return form
 
 
+def read_options_of(
+    options: ArchiveOptions, starts: Mapping[str, Mapping[str, Mapping[str, int]]]
+) -> dict[str, str]:
+    """Options of the source.
+
+    Args:
+        starts: offsets where a new stream begins, by topic, broker and queue; none: the options' time.
+    """
+    given = {
+        **stream_options(options),
+        "tags": options.tags,
+        "maxOffsetsPerTrigger": str(options.batch),
+    }
+    if starts:
+        return {**given, "startingOffsets": json.dumps({"v": 1, "offsets": starts})}
+    return given | (beginning_at(int(options.starting)) if options.starting.isdigit() else {})
+
+
 class TopicArchive(StreamedTable):
-    """One topic on its way into its table and its quarantine."""
+    """One topic on its way into its table and its quarantine.
+
+    Args:
+        stream: that fills other tables, too; None: it gets one of its own (`start`).
+    """
 
     def __init__(
         self,
@@ -71,19 +103,23 @@ class TopicArchive(StreamedTable):
         options: ArchiveOptions,
         job: Job,
         spark: "SparkSession",
+        stream: SharedStream | None = None,
     ) -> None:
         owner, root = Owner("archive", topic), table_root(options, topic)
         super().__init__(owner, root, job, spark, options.tables(), options.checkpoints)
-        self.batches = Batches(job, options.max_rate)
+        self.archives = [self]
+        if stream is not None:
+            self.share(stream)
+        self.batches = Batches(job, options.max_rate if stream is None else 0)
         self._states = states
         self._options = options
         self._counts: list[QueueCount] | None = None
-        self._source: dict[str, str] = {}
         self._columns_added: list[str] = []
         self._compaction = Compaction()
         self._rescued = 0
+        self._place = None if stream is None else (stream.positions, topic)
         with self.closed_on_error() as undo:
-            self._fresh = is_fresh(self.table, self.positions)
+            self._fresh = is_fresh(self.table, *(self._place or (self.positions, None)))
             self.form = self._form()
             self._prepare()
             self._certificate = self._kept_certificate()
@@ -94,7 +130,7 @@ class TopicArchive(StreamedTable):
     def _form(self) -> forms.RowForm:
         """As the table keeps it, or for a new table as the options say."""
         options = self._options
-        form = kept_form(self.table, options)
+        form = kept_form(self.table, options, self._place)
         if form is not None:
             if options.schema and not self._takes(form, self._given_schema()[0]):
                 raise ConfigError(
@@ -149,6 +185,8 @@ class TopicArchive(StreamedTable):
     def _starting_offsets(self) -> dict[str, dict[str, int]]:
         """Where a new table begins, so that what is missing can be known; empty when a time says it."""
         where = self._options.starting
+        if self._shared is not None and self.positions.exists(f"{CHECKPOINT}/offsets"):
+            where = "earliest"  # as a stream reads what comes to it later
         if where.isdigit():
             return {}
         found: dict[str, dict[str, int]] = {}
@@ -157,34 +195,56 @@ class TopicArchive(StreamedTable):
             found.setdefault(state.broker_name, {})[str(state.queue_id)] = offset
         return found
 
+    def kept_start(self) -> dict[str, dict[str, int]]:
+        """Offsets where a stream that has not begun begins, by broker and queue; empty when a time says it."""
+        found: dict[str, dict[str, int]] = json.loads(self.table.snapshot.settings[START_SETTING])
+        return found
+
     def start(self) -> "StreamingQuery":
-        """Begin to read."""
-        options = self._options
-        given = {
-            **stream_options(options),
-            "tags": options.tags,
-            "maxOffsetsPerTrigger": str(options.batch),
-        }
-        start = json.loads(self.table.snapshot.settings[START_SETTING])
-        if start:
-            given["startingOffsets"] = json.dumps({"v": 1, "offsets": {self.topic: start}})
-        else:
-            given |= beginning_at(int(options.starting))
-        self._source = {**given, "subscribe": self.topic}
+        """Begin to read, by a stream of its own."""
+        start = self.kept_start()
+        options = read_options_of(self._options, {self.topic: start} if start else {})
+
+        def write(ranges: list[QueueRange], number: int) -> None:
+            write_topics(self._spark, {self.topic: self}, ranges, number)
+
         return start_ranges(
             self._spark,
-            self._source,
-            self._write,
+            {**options, "subscribe": self.topic},
+            write,
             checkpoint=self.positions.address(CHECKPOINT),
-            interval_s=options.interval_s if options.follow else None,
+            interval_s=self._options.interval_s if self._options.follow else None,
         )
 
-    def _write(self, ranges: list[QueueRange], number: int) -> None:
-        """One batch: both tables have it when this returns, however often it is called for it."""
-        if not self._is_new(self.table, number):
-            return
-        begin = time.monotonic()
-        written = self._written(ranges, number)
+    def has(self, number: int) -> bool:
+        """Whether the table has that batch."""
+        return not self._is_new(self.table, number)
+
+    def work(self, number: int) -> BatchWork:
+        """What tasks of a batch are to do for this table."""
+        apart = "" if self.quarantine is None else self.quarantine.files.root
+        source = {**read_options_of(self._options, {}), "subscribe": self.topic}
+        return BatchWork(number, source, self.form, self.table.files.root, apart)
+
+    def takes(self, written: Written, number: int) -> bool:
+        """Whether the table takes these files; else it has grown, they are gone, and are to be written once more."""
+        wider = self._wider(written.news)
+        if wider is None:
+            return True
+        discard(self.table, written.good)
+        if self.quarantine is not None:
+            discard(self.quarantine, written.bad)
+        self._evolve(wider, number)
+        return False
+
+    def commit(
+        self, ranges: Sequence[QueueRange], number: int, written: Written, begin: float
+    ) -> None:
+        """One batch: both tables have it when this returns.
+
+        Args:
+            begin: when the batch began, by time.monotonic().
+        """
         certificate = self._certificate.with_batch(
             ranges, written.queues, self._starts(), every=self._every
         )
@@ -206,20 +266,6 @@ class TopicArchive(StreamedTable):
         self.batches.done(number, written.rows + written.bad_rows, time.monotonic() - begin)
         if self._options.follow:
             self.tidy()
-
-    def _written(self, ranges: list[QueueRange], number: int) -> Written:
-        """The files of a batch; written once more when its bodies have given the table columns or wider types."""
-        while True:
-            apart = "" if self.quarantine is None else self.quarantine.files.root
-            work = BatchWork(number, self._source, self.form, self.table.files.root, apart)
-            written = write_batch(self._spark, work, ranges)
-            wider = self._wider(written.news)
-            if wider is None:
-                return written
-            discard(self.table, written.good)
-            if self.quarantine is not None:
-                discard(self.quarantine, written.bad)
-            self._evolve(wider, number)
 
     def _wider(self, news: Kind) -> Kind | None:
         """The bodies' columns, so that they take what no column took; None if they already do, or cannot."""
@@ -321,3 +367,29 @@ class TopicArchive(StreamedTable):
             counts=self._counts,
             form=self.form,
         )
+
+
+def write_topics(
+    spark: "SparkSession",
+    archives: Mapping[str, TopicArchive],
+    ranges: Sequence[QueueRange],
+    number: int,
+) -> int:
+    """One batch of a stream into the tables of its topics: each has it once, however often this is called for it.
+
+    Files of all tables are written side by side; then each table's commit names the batch. Returns the new rows.
+    """
+    begin, rows = time.monotonic(), 0
+    left = {
+        topic: own
+        for topic, own in ranges_by_topic(ranges).items()
+        if not archives[topic].has(number)
+    }
+    while left:
+        works = {topic: archives[topic].work(number) for topic in left}
+        found = write_batch(spark, works, [each for own in left.values() for each in own])
+        for topic, written in found.items():
+            if archives[topic].takes(written, number):
+                archives[topic].commit(left.pop(topic), number, written, begin)
+                rows += written.rows + written.bad_rows
+    return rows

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from roquette.base.entropy import Entropy
@@ -12,7 +13,14 @@ from roquette.pipelines.kit.frame import Job, PipelineError
 from roquette.pipelines.kit.message_rows import DAY, bad_rows
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_formats import TableFormat
-from roquette.pipelines.kit.table_place import CHECKPOINT, STREAM_SETTING, TOPIC_SETTING, Owner
+from roquette.pipelines.kit.table_place import (
+    CHECKPOINT,
+    OWN_FOLDER,
+    SHARED_SETTING,
+    STREAM_SETTING,
+    TOPIC_SETTING,
+    Owner,
+)
 from roquette.pipelines.kit.table_values import Commit, DataFile
 from roquette.pipelines.kit.table_writer import TableWriter
 from roquette.pipelines.kit.topics import QueueBounds, checkpoint_offsets, start_stream
@@ -24,6 +32,19 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 QUARANTINE = ".quarantine"  # after the name of the table's folder
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStream:
+    """A stream that fills several tables.
+
+    Attributes:
+        id: what the tables' commits call it.
+        positions: where its position is kept.
+    """
+
+    id: str
+    positions: TableFiles
 
 
 class StreamedTable:
@@ -53,7 +74,13 @@ class StreamedTable:
         self.positions = position_files(self.table.files, checkpoints)
         self.table.claim(owner)
         self.quarantine: TableWriter | None = None
+        self._shared: SharedStream | None = None
         self._stream_id = ""
+
+    def share(self, stream: SharedStream) -> None:
+        """Be filled by a stream that fills other tables, too; before `prepare`."""
+        self._shared = stream
+        self.positions = stream.positions
 
     def closed_on_error(self) -> contextlib.ExitStack:
         """A context that closes the tables unless its `pop_all` is called."""
@@ -96,18 +123,21 @@ class StreamedTable:
         """
         self.table.clean()
         if new is not None:
+            shared = self._shared
             settings = {
-                STREAM_SETTING: f"{self._pipeline}-{Entropy().token(8)}",
+                STREAM_SETTING: new_stream_id(self._pipeline) if shared is None else shared.id,
                 TOPIC_SETTING: self.topic,
+                **({} if shared is None else {SHARED_SETTING: "true"}),
                 **form,
                 **new,
             }
             # What is left of a stream must go before a table is there, and not before this writer has it.
-            if self.table.snapshot.version < 0:
+            if shared is None and self.table.snapshot.version < 0:
                 self.positions.remove_tree(CHECKPOINT)
             self.table.drop()
             self.table.create(schema, (partitioned_by,), settings)
-            self.positions.remove_tree(CHECKPOINT)
+            if shared is None:
+                self.positions.remove_tree(CHECKPOINT)
         self.widen(schema, form)  # a table of 1b94d96
         self._stream_id = self.table.snapshot.settings[STREAM_SETTING]
         if self.quarantine is not None:
@@ -115,7 +145,10 @@ class StreamedTable:
             if self.quarantine.snapshot.version < 0:
                 schema = quarantine_type().json()
                 self.quarantine.create(schema, (DAY,), {STREAM_SETTING: self._stream_id})
-        if not self._is_new(self.table, 0) and not self.positions.exists(f"{CHECKPOINT}/offsets"):
+        lost = self._shared is not None and self._shared.id != self._stream_id
+        if not self._is_new(self.table, 0):
+            lost |= not self.positions.exists(f"{CHECKPOINT}/offsets")
+        if lost:
             raise PipelineError(
                 f"{self._pipeline}: {self.positions.address(CHECKPOINT)} is gone, so nobody knows where to "
                 "go on: restore it, or give another --to"
@@ -203,12 +236,31 @@ class StreamedTable:
             discard(apart, files)
 
 
-def is_fresh(table: TableWriter, positions: TableFiles) -> bool:
-    """Whether it does not exist, or the run that created it ended before it began to read."""
+def is_fresh(table: TableWriter, positions: TableFiles, topic: str | None = None) -> bool:
+    """Whether it does not exist, or the run that created it ended before it began to read.
+
+    Args:
+        topic: given where the position is of several topics.
+    """
     there = table.snapshot
-    return there.version < 0 or not (
-        there.batches or there.files or checkpoint_offsets(positions, CHECKPOINT)
-    )
+    if there.version < 0:
+        return True
+    planned = checkpoint_offsets(positions, CHECKPOINT)
+    begun = planned if topic is None else planned.get(topic)
+    return not (there.batches or there.files or begun)
+
+
+def new_stream_id(pipeline: str) -> str:
+    """A name for a stream that no other has."""
+    return f"{pipeline}-{Entropy().token(8)}"
+
+
+def shared_stream(positions: TableFiles, pipeline: str) -> SharedStream:
+    """The stream whose position is kept there; a new one when there is none. The caller has the lock."""
+    path = f"{OWN_FOLDER}/stream"
+    if not positions.exists(path):
+        positions.write(path, new_stream_id(pipeline).encode())
+    return SharedStream(positions.read(path).decode(), positions)
 
 
 def position_files(table: TableFiles, folder: str = "") -> TableFiles:

@@ -17,6 +17,7 @@ CHECKPOINT = f"{OWN_FOLDER}/checkpoint"
 STAGING = f"{OWN_FOLDER}/staging"
 # Settings of a table, in its log.
 STREAM_SETTING = "roquette.stream"  # PIPELINE-TOKEN
+SHARED_SETTING = "roquette.shared_stream"  # "true": the stream fills other tables, too
 TOPIC_SETTING = "roquette.topic"  # older tables have none: the stream's checkpoint tells
 ROWS_SETTING, CHANGES_SETTING = "roquette.rows", "roquette.changes"
 _PIPELINES = {ROWS_SETTING: "archive", CHANGES_SETTING: "current-state"}

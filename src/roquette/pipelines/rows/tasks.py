@@ -17,7 +17,7 @@ from roquette.pipelines.rows.kinds import NULL, Kind, joined
 from roquette.pipelines.rows.parquet_files import ParquetFiles, add_counts, count_queues
 from roquette.pipelines.rows.readers import body_reader
 from roquette.spark.source.offsets import QueueRange
-from roquette.spark.source.shares import share_ranges
+from roquette.spark.source.shares import ranges_by_topic, share_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,24 +79,36 @@ class Written:
         self.news = joined(self.news, more.news)
 
 
-def write_batch(spark: "SparkSession", work: BatchWork, ranges: Sequence[QueueRange]) -> Written:
-    """Run the tasks of a batch; what of them failed and was tried again has left files that nothing names."""
+def write_batch(
+    spark: "SparkSession", works: Mapping[str, BatchWork], ranges: Sequence[QueueRange]
+) -> dict[str, Written]:
+    """Run the tasks of a batch; what of them failed and was tried again has left files that nothing names.
+
+    Args:
+        works: by topic; ranges of several topics share tasks where they are small.
+
+    Returns what was written, by topic; each of `works` is there.
+    """
     context = spark.sparkContext
     shares = share_ranges(ranges, tasks=context.defaultParallelism, least=WORTH_A_TASK)
-    total = Written()
+    totals = {topic: Written() for topic in works}
     if shares:
-        tasks = context.parallelize(shares, len(shares)).map(partial(write_share, work))
-        for each in tasks.collect():
-            total.add(each)
-    return total
+        tasks = context.parallelize(shares, len(shares)).map(partial(write_share, works))
+        for found in tasks.collect():
+            for topic, each in found.items():
+                totals[topic].add(each)
+    return totals
 
 
-def write_share(work: BatchWork, share: Sequence[QueueRange]) -> Written:
+def write_share(works: Mapping[str, BatchWork], share: Sequence[QueueRange]) -> dict[str, Written]:
     """One task, in a worker."""
     from roquette.spark.source.ranges import read_ranges
 
-    messages = read_ranges(share, work.source, messages_schema())
-    return write_messages(work, messages, Entropy().token(8))
+    found, schema = {}, messages_schema()
+    for topic, own in ranges_by_topic(share).items():
+        messages = read_ranges(own, works[topic].source, schema)
+        found[topic] = write_messages(works[topic], messages, Entropy().token(8))
+    return found
 
 
 def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt: str) -> Written:

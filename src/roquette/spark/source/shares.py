@@ -25,10 +25,18 @@ def decode_ranges(text: str) -> list[QueueRange]:
     ]
 
 
+def ranges_by_topic(ranges: Iterable[QueueRange]) -> dict[str, list[QueueRange]]:
+    """The ranges of each topic, in their order."""
+    found: dict[str, list[QueueRange]] = {}
+    for each in ranges:
+        found.setdefault(each.queue.topic, []).append(each)
+    return found
+
+
 def share_ranges(
     ranges: Sequence[QueueRange], *, tasks: int, least: int
 ) -> list[tuple[QueueRange, ...]]:
-    """The ranges of one topic as the work of tasks, cut so that each task has as many messages as the others.
+    """Ranges as the work of tasks, cut so that each task has as many messages as the others.
 
     Args:
         tasks: at most so many.

@@ -1,0 +1,239 @@
+"""Many topics by one stream: which a pattern takes, a table each, commits one after another, topics that come later."""
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.fake_cluster import FakeCluster
+from tests.pipelines.archive.local_streams import LocalSpark, LocalStream
+from tests.pipelines.tables import log_files, places, rows
+from tests.spark.records import make_record
+
+from roquette.base.clock import SystemClock
+from roquette.base.files import OsFiles
+from roquette.errors import ConfigError
+from roquette.message.message import MessageQueue
+from roquette.pipelines.archive import folder_stream
+from roquette.pipelines.archive import pipeline as archive
+from roquette.pipelines.archive import topic as topic_module
+from roquette.pipelines.archive.choice import choose_topics
+from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette.pipelines.archive.topic import TopicArchive
+from roquette.pipelines.kit.frame import Job, PipelineError, Progress, Quiet, Result
+from roquette.pipelines.kit.running import run_pipeline
+
+pytestmark = pytest.mark.spark
+
+
+def fill(cluster: FakeCluster, topic: str, count: int) -> None:
+    """So many messages more in the topic's queue; 0 makes the topic."""
+    queue = MessageQueue(topic, "broker-a", 0)
+    there = cluster.queues.setdefault(queue, [])
+    for offset in range(len(there), len(there) + count):
+        body = json.dumps({"n": offset, "of": topic}).encode()
+        there.append(make_record(offset, body, topic=topic, queue_id=0))
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster({}) as cluster:
+        for topic, count in (("a-1", 30), ("a-2", 20), ("a-3", 0), ("b-1", 5)):
+            fill(cluster, topic, count)
+        for topic in ("%DLQ%a-g", "%RETRY%a-g", "rmq_sys_a-x"):
+            fill(cluster, topic, 1)
+        yield cluster
+
+
+@pytest.fixture
+def options(cluster: FakeCluster, tmp_path: Path) -> ArchiveOptions:
+    return ArchiveOptions(
+        namesrv=cluster.address,
+        topics_pattern="a-.*",
+        to=str(tmp_path / "lake"),
+        report=str(tmp_path / "report"),
+        format="raw",
+        compact=False,
+    )
+
+
+def run(options: ArchiveOptions, progress: Progress | None = None, **more: Any) -> Result:
+    """In this process, without a JVM."""
+    job = Job(
+        directory="",
+        open_spark=LocalSpark,  # type: ignore[arg-type]
+        clock=SystemClock(),
+        files=OsFiles(),
+        progress=progress or Quiet(),
+    )
+    if isinstance(progress, Coming):
+        progress.stop = job.stop
+    return PIPELINE.run(replace(options, **more), job)
+
+
+@pytest.fixture(autouse=True)
+def local_streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams without a JVM, except for tests that have a session."""
+    if "spark" not in request.fixturenames:
+        for module in (topic_module, folder_stream):
+            monkeypatch.setattr(module, "start_ranges", LocalStream)
+
+
+def archived(tmp_path: Path, topic: str) -> list[int]:
+    """Offsets of a topic's table, whose bodies are the topic's own."""
+    found = rows(log_files(tmp_path / "lake" / topic))
+    assert {json.loads(row["body"])["of"] for row in found} == {topic}
+    return [offset for _, _, offset in places(found)]
+
+
+class Coming(Quiet):
+    """Makes a topic once the first are archived, and asks to stop once that is."""
+
+    stop: threading.Event
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+
+    def update(self, done: int, total: int | None = None, note: str = "") -> None:
+        if done >= 50 and MessageQueue("a-new", "broker-a", 0) not in self.cluster.queues:
+            fill(self.cluster, "a-new", 7)
+        if done >= 57:
+            self.stop.set()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topics", "taken"),
+    [
+        ("a-.*", (), {"a-1", "a-2", "a-3"}),
+        ("a", ("b-1",), None),
+        (".*-1", (), {"a-1", "b-1"}),
+        (".*", (), {"a-1", "a-2", "a-3", "b-1"}),
+        ("%DLQ%.*|b-.*", (), {"b-1", "%DLQ%a-g"}),
+        (".*a-g|%RETRY%.*", (), {"%RETRY%a-g"}),
+    ],
+)
+def test_a_pattern_takes_whole_names(
+    options: ArchiveOptions, pattern: str, topics: tuple[str, ...], taken: set[str] | None
+) -> None:
+    chosen = replace(options, topics_pattern=pattern, topics=topics)
+    if taken is None:
+        with pytest.raises(ConfigError, match=r"no topic at .* matches --topics-pattern a$"):
+            choose_topics(chosen)
+        return
+
+    assert set(choose_topics(chosen).shared) == taken
+
+
+def test_what_is_not_taken_is_told_and_named_topics_have_streams_of_their_own(
+    options: ArchiveOptions,
+) -> None:
+    named = ("%DLQ%a-g", "rmq_sys_a-x", "a-1")
+
+    found = choose_topics(replace(options, topics_pattern=".*", topics=named[:1]))
+    both = choose_topics(replace(options, topics=named))
+
+    assert found.notes == (
+        "matched by --topics-pattern: a-1, a-2, a-3, b-1",
+        "not taken (the pattern does not say %RETRY%): %RETRY%a-g",
+        "not taken (topics of the system are taken by --topics only): rmq_sys_a-x",
+    )
+    # A table that is new goes to the stream of the pattern, though it is named, too.
+    assert (both.own, both.shared) == (named[:2], ("a-1", "a-2", "a-3"))
+    with pytest.raises(ConfigError, match=r"--topics-pattern a\( is no regular expression"):
+        choose_topics(replace(options, topics_pattern="a("))
+    with pytest.raises(ConfigError, match="--topics is required"):
+        PIPELINE.plan(replace(options, topics_pattern=""))
+
+
+def test_many_topics_share_a_stream_and_later_ones_come_to_it(
+    cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
+) -> None:
+    result = run(options)
+
+    assert (result.ok, result.summary["new_rows"]) == (True, 50)
+    assert set(result.summary["topics"]) == {"a-1", "a-2"}  # a-3 has no message yet
+    assert not list((tmp_path / "lake").glob("a-*/_roquette/checkpoint"))
+    assert (
+        len(list((tmp_path / "lake/_roquette.stream/_roquette/checkpoint/commits").glob("[0-9]")))
+        == 1
+    )
+    fill(cluster, "a-3", 4)
+    fill(cluster, "a-4", 6)
+    fill(cluster, "a-1", 1)
+    again = run(options, topics_pattern="a-[34]")  # the stream keeps what it has begun
+
+    assert (again.ok, again.summary["new_rows"]) == (True, 11)
+    assert [archived(tmp_path, f"a-{n}") for n in range(1, 5)] == [
+        list(range(count)) for count in (31, 20, 4, 6)
+    ]
+    assert sum(each["missing"] + each["twice"] for each in again.summary["topics"].values()) == 0
+    # Named alone, the topic still goes with the folder's stream; without its position nobody goes on.
+    fill(cluster, "a-2", 2)
+    assert run(options, topics_pattern="", topics=("a-2",)).summary["new_rows"] == 2
+    (tmp_path / "lake/_roquette.stream").rename(tmp_path / "away")
+    with pytest.raises(PipelineError, match="checkpoint is gone, so nobody knows where to go on"):
+        run(options)
+
+
+def test_an_end_between_the_commits_of_two_tables_loses_and_doubles_nothing(
+    options: ArchiveOptions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit = TopicArchive.commit
+    done: list[str] = []
+
+    def dies(self: TopicArchive, *words: Any) -> None:
+        if done:
+            raise PipelineError("killed between two commits")
+        commit(self, *words)
+        done.append(self.topic)
+
+    monkeypatch.setattr(TopicArchive, "commit", dies)
+    with pytest.raises(PipelineError, match="killed between two commits"):
+        run(options)
+    monkeypatch.setattr(TopicArchive, "commit", commit)
+    assert len(done) == 1
+
+    result = run(options)
+
+    assert (result.ok, result.summary["rows"]) == (True, 50)
+    for topic, count in (("a-1", 30), ("a-2", 20)):
+        found = places(rows(log_files(tmp_path / "lake" / topic)))
+        assert found == [("broker-a", 0, offset) for offset in range(count)]
+
+
+def test_a_topic_comes_to_the_stream_while_it_runs(
+    cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
+) -> None:
+    result = run(options, Coming(cluster), follow=True, interval_s=1)
+
+    assert (result.ok, result.summary["new_rows"]) == (True, 57)
+    assert archived(tmp_path, "a-new") == list(range(7))
+
+
+def test_json_topics_share_a_stream_of_spark(
+    spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
+) -> None:
+    following = replace(
+        options,
+        format="json",
+        follow=True,
+        interval_s=1,
+        source_option=("partitionDiscoveryIntervalMs=0",),
+    )
+    progress = Coming(cluster)
+
+    def watched(given: ArchiveOptions, job: Job) -> Result:
+        progress.stop = job.stop
+        return archive.run(given, job)
+
+    result = run_pipeline(replace(PIPELINE, run=watched), following, progress=progress)
+
+    assert (result.ok, result.summary["new_rows"]) == (True, 57)
+    for topic, count in (("a-1", 30), ("a-2", 20), ("a-new", 7)):
+        found = rows(log_files(tmp_path / "lake" / topic))
+        assert sorted((row["of"], row["n"]) for row in found) == [(topic, n) for n in range(count)]
