@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
@@ -68,8 +69,9 @@ class State:
 
     def apply(self, rows: Sequence[Row], *, tasks: int = 2, **more: Any) -> Changed:
         (self.root / "_roquette").mkdir(parents=True, exist_ok=True)
-        staged = f"_roquette/{self.batch}.parquet"
-        pq.write_table(pa.Table.from_pylist(list(rows), SCHEMA), self.root / staged)
+        staged = f"_roquette/{self.batch}.arrow"
+        with pa.ipc.new_file(self.root / staged, SCHEMA) as file:
+            file.write_table(pa.Table.from_pylist(list(rows), SCHEMA))
         buckets = buckets_of(self.files.values())
         found = Changed()
         for at in range(tasks):

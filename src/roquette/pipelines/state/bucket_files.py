@@ -18,6 +18,7 @@ from roquette.pipelines.rows.parquet_files import ParquetFiles
 from roquette.pipelines.state.buckets import BucketFiles, hashes_of, key_of
 from roquette.pipelines.state.change_rows import DELETED
 from roquette.pipelines.state.newest import ORDER, Overlay, newest
+from roquette.pipelines.state.staged import read_staged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,7 +136,7 @@ class _Task:
         self._done = Changed()
 
     def run(self, buckets: Sequence[BucketFiles]) -> Changed:
-        changes = self._read(self._work.staged)
+        changes = read_staged(self._files, self._work.staged, self._work.schema)
         hashes = hashes_of(key_of(changes, self._work.key))
         for each in buckets:
             mine = changes.filter(each.bucket.has(hashes))
@@ -246,13 +247,6 @@ class _Task:
         """The partition's values as folders have them: true, false."""
         at = rows.schema.get_field_index(DELETED)
         return rows.set_column(at, DELETED, rows.column(at).cast(pa.string()))
-
-    def _read(self, paths: Iterable[str]) -> pa.Table:
-        found = [self._work.schema.empty_table()]
-        for path in paths:
-            with self._files.open_parquet(path) as file:
-                found.append(as_columns(file.read(), self._work.schema))
-        return pa.concat_tables(found)
 
     def _read_parts(self, files: Iterable[DataFile]) -> Iterator[pa.Table]:
         """Rows of the table's files, some at a time."""

@@ -1,18 +1,20 @@
 """Changes of a batch to files of the table's staging folder, in tasks: read and decoded there, or by Spark before."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.ipc
 
 from roquette.base.entropy import Entropy
 from roquette.pipelines.kit.message_rows import DAY
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_values import DataFile
 from roquette.pipelines.rows.decoder import messages_schema
+from roquette.pipelines.rows.joined_files import as_columns
 from roquette.pipelines.rows.parquet_files import ParquetFiles
 from roquette.pipelines.rows.tasks import WORTH_A_TASK
 from roquette.pipelines.state.plain_rows import PlainForm, PlainRows
@@ -85,26 +87,21 @@ def _stage_share(work: StageWork, share: Sequence[QueueRange]) -> Staged:
     """One task, in a worker."""
     from roquette.spark.source.ranges import read_ranges
 
-    attempt = Entropy().token(8)
     reader, found = PlainRows(work.form), Staged()
-    files, apart = TableFiles(work.root), TableFiles(work.quarantine)
-    name = f"batch-{work.number:010}-{attempt}"
-    bad = ParquetFiles(apart, name, reader.bad_schema, DAY)
-    good: ParquetFiles | None = None
-    with contextlib.ExitStack() as undo:
+    name = f"batch-{work.number:010}-{Entropy().token(8)}"
+    bad = ParquetFiles(TableFiles(work.quarantine), name, reader.bad_schema, DAY)
+    with contextlib.ExitStack() as undo, _StagedFile(TableFiles(work.root), work.staging) as out:
         undo.callback(bad.abort)
         for batch in read_ranges(share, work.source, messages_schema()):
             changes, decoded = reader.read(batch)
-            if good is None:
-                good = ParquetFiles(files, f"{work.staging}/{attempt}", changes.schema)
-            good.write(changes)
+            out.write(changes)
             found.rows += changes.num_rows
             found.rescued += decoded.rescued
             if decoded.bad is not None:
                 bad.write(decoded.bad)
-        found.paths = [] if good is None else [file.path for file in good.close()]
         found.bad = bad.close()
         undo.pop_all()
+    found.paths = out.paths
     found.bad_rows = sum(file.rows for file in found.bad)
     return found
 
@@ -116,11 +113,47 @@ def stage_frame(changes: "DataFrame", files: TableFiles, staging: str) -> list[s
 
 
 def _write(root: str, staging: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One task, in a worker; one row for each file that it wrote."""
-    out: ParquetFiles | None = None
-    for batch in batches:
-        if out is None:
-            out = ParquetFiles(TableFiles(root), f"{staging}/{Entropy().token(8)}", batch.schema)
-        out.write(pa.table(batch))
-    paths = [] if out is None else [file.path for file in out.close()]
-    yield pa.RecordBatch.from_pydict({"path": pa.array(paths, pa.string())})
+    """One task, in a worker; one row for the file that it wrote."""
+    with _StagedFile(TableFiles(root), staging) as out:
+        for batch in batches:
+            out.write(pa.table(batch))
+    yield pa.RecordBatch.from_pydict({"path": pa.array(out.paths, pa.string())})
+
+
+class _StagedFile:
+    """Changes of one task, as Arrow's file format: it is read once, soon.
+
+    Attributes:
+        paths: the file, once there is a row; nobody else has its name.
+    """
+
+    def __init__(self, files: TableFiles, staging: str) -> None:
+        self._files = files
+        self._staging = staging
+        self._closing = contextlib.ExitStack()
+        self._writer: Any = None
+        self.paths: list[str] = []
+
+    def __enter__(self) -> "_StagedFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def write(self, rows: pa.Table) -> None:
+        """Take some changes."""
+        if self._writer is None:
+            path = f"{self._staging}/{Entropy().token(8)}.arrow"
+            stream = self._closing.enter_context(self._files.open_new(path))
+            self._writer = self._closing.enter_context(pa.ipc.new_file(stream, rows.schema))
+            self.paths.append(path)
+        self._writer.write_table(rows)
+
+
+def read_staged(files: TableFiles, paths: Iterable[str], schema: pa.Schema) -> pa.Table:
+    """The changes of a batch, with exactly these columns."""
+    found = [schema.empty_table()]
+    for path in paths:
+        with files.open_file(path) as stream, pa.ipc.open_file(stream) as file:
+            found.append(as_columns(file.read_all(), schema))
+    return pa.concat_tables(found)
