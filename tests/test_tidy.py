@@ -28,7 +28,7 @@ CONTRACT: dict[str, set[str]] = {
     "proxy": {"base", "message", "wire", "filter", "remoting", "access", "client"},
     "admin": {"base", "message", "wire", "replication", "remoting", "access", "client"},
     "spark": {"base", "message", "client", "admin", "store"},
-    "pipelines": {"base", "admin", "spark"},
+    "pipelines": {"base", "remoting", "admin", "spark"},
     "cli": {"base", "message", "access", "client", "admin", "store"},
     "apps": {
         "base",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.client.fake_cluster import FakeCluster
 from tests.pipelines.archive.local_streams import LocalSpark, LocalStream
+from tests.pipelines.kit.test_health import page
 from tests.pipelines.tables import log_files, places, rows
 from tests.spark.records import make_record
 
@@ -96,12 +97,25 @@ class Coming(Quiet):
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
+        self.pages = self.metrics = ""
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
         if done >= 50 and MessageQueue("a-new", "broker-a", 0) not in self.cluster.queues:
             fill(self.cluster, "a-new", 7)
-        if done >= 57:
+        if done < 57 or self.stop.is_set():
+            return
+        if not self.pages or page(self.port, "/readyz")[0] == 200:
+            if self.pages:
+                self.metrics = page(self.port, "/metrics")[1]
             self.stop.set()
+
+    @property
+    def port(self) -> int:
+        return int(self.pages.rpartition(":")[2])
+
+    def say(self, text: str) -> None:
+        if "/healthz" in text:
+            self.pages = text
 
 
 @pytest.mark.parametrize(
@@ -209,10 +223,20 @@ def test_an_end_between_the_commits_of_two_tables_loses_and_doubles_nothing(
 def test_a_topic_comes_to_the_stream_while_it_runs(
     cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
 ) -> None:
-    result = run(options, Coming(cluster), follow=True, interval_s=1)
+    progress = Coming(cluster)
+    result = run(options, progress, follow=True, interval_s=1, metrics_listen="127.0.0.1:0")
 
     assert (result.ok, result.summary["new_rows"]) == (True, 57)
     assert archived(tmp_path, "a-new") == list(range(7))
+    shown = [line for line in progress.metrics.splitlines() if 'topic="a-1"' in line]
+    assert [line.partition("{")[0].removeprefix("roquette_pipeline_") for line in shown] == [
+        "lag_messages",
+        "last_batch",
+        "rows_total",
+        "last_commit_age_seconds",
+    ]
+    with pytest.raises(ConfigError, match="--metrics-listen is for --follow"):
+        run(options, metrics_listen="127.0.0.1:0")
 
 
 def test_json_topics_share_a_stream_of_spark(

@@ -7,6 +7,7 @@ from roquette.errors import ConfigError
 from roquette.pipelines.kit import message_rows as forms
 from roquette.pipelines.kit.table_formats import TableOptions
 from roquette.pipelines.kit.topics import folder_name
+from roquette.remoting.metrics_settings import LISTEN
 
 EVOLUTIONS = ("add", "fixed", "fail")
 
@@ -62,6 +63,11 @@ class ArchiveOptions(TableOptions):
     interval_s: int = option(
         60, "With --follow: seconds between batches.", metavar="SECONDS", least=1
     )
+    metrics_listen: str = option(
+        "",
+        "With --follow: HOST:PORT of a port for /metrics, /healthz and /readyz, which answers everybody who reaches it.",
+        kind=LISTEN,
+    )
     batch: int = option(200_000, "Messages in one batch, at most.", least=1)
     max_rate: int = option(0, "Messages a second, at most; 0 is no limit.", metavar="N")
     sample: int = option(10_000, "Messages looked at to infer a schema.", least=1)
@@ -86,6 +92,8 @@ def check_options(options: ArchiveOptions) -> None:
     """Raises ConfigError for what cannot be right, before anything is asked or started."""
     if not options.topics and not options.topics_pattern:
         raise ConfigError("archive: --topics is required (or --topics-pattern)")
+    if options.metrics_listen and not options.follow:
+        raise ConfigError("archive: --metrics-listen is for --follow: a run that ends has a report")
     if options.starting not in ("earliest", "latest") and not options.starting.isdigit():
         raise ConfigError(
             f"archive: --starting {options.starting} is none of earliest, latest, milliseconds since 1970"

@@ -14,6 +14,7 @@ from roquette.pipelines.archive.options import ArchiveOptions, check_options, ta
 from roquette.pipelines.archive.report import build_result
 from roquette.pipelines.archive.topic import TopicArchive, kept_form
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
+from roquette.pipelines.kit.health import Health, TableHealth
 from roquette.pipelines.kit.stream import Sum, await_end
 from roquette.pipelines.kit.streamed_table import QUARANTINE
 from roquette.pipelines.kit.table_place import Owner
@@ -55,14 +56,39 @@ def run(options: ArchiveOptions, job: Job) -> Result:
     """One stream after another, or at the same time with --follow."""
     check_options(options)
     choice = choose_topics(options)
-    states = find_topics(options.namesrv, choice.topics, stream_options(options))
     _places(options, choice)
     for line in choice.notes:
         job.progress.say(line)
+    streams: list[TopicArchive | FolderStream] = []
+    health = Health("archive", lambda: _look(streams, options), job.clock, options.interval_s)
+    with health.served(options.metrics_listen) as port:
+        if port:
+            host = options.metrics_listen.rpartition(":")[0]
+            job.progress.say(f"/metrics, /healthz and /readyz at http://{host}:{port}")
+        return _archive(choice, streams, options, job, health)
+
+
+def _look(
+    streams: "Sequence[TopicArchive | FolderStream]", options: ArchiveOptions
+) -> list[TableHealth]:
+    """How far the tables are."""
+    archives = [archive for each in streams for archive in each.archives]
+    names = [each.topic for each in archives]
+    states = find_topics(options.namesrv, names, stream_options(options)) if names else []
+    return [each.health(states) for each in archives]
+
+
+def _archive(
+    choice: Choice,
+    streams: "list[TopicArchive | FolderStream]",
+    options: ArchiveOptions,
+    job: Job,
+    health: Health,
+) -> Result:
+    states = find_topics(options.namesrv, choice.topics, stream_options(options))
     job.progress.step("starting Spark")
     spark = job.open_spark()
     begin = time.monotonic()
-    streams: list[TopicArchive | FolderStream] = []
     try:
         for topic in choice.own:
             mine = [state for state in states if state.topic == topic]
@@ -70,7 +96,7 @@ def run(options: ArchiveOptions, job: Job) -> Result:
         if choice.shared:
             streams.append(FolderStream(choice, states, options, job, spark))
         for group in [streams] if options.follow else [[each] for each in streams]:
-            _stream(group, options, job)
+            _stream(group, options, job, health)
         archives = [archive for each in streams for archive in each.archives]
         if options.check and not options.follow and not job.stop.is_set():
             for each in archives:
@@ -83,7 +109,10 @@ def run(options: ArchiveOptions, job: Job) -> Result:
 
 
 def _stream(
-    group: "Sequence[TopicArchive | FolderStream]", options: ArchiveOptions, job: Job
+    group: "Sequence[TopicArchive | FolderStream]",
+    options: ArchiveOptions,
+    job: Job,
+    health: Health,
 ) -> None:
     """Read by some streams at the same time, to their end or until stopped; then join small files."""
     if job.stop.is_set():
@@ -92,7 +121,8 @@ def _stream(
     job.progress.step(f"archiving {names}")
     queries = [each.start() for each in group]
     total = None if options.follow else sum(each.waiting_rows for each in group)
-    await_end(job, queries, Sum([each.batches for each in group]), total)
+    look = health.update if options.metrics_listen else lambda: None
+    await_end(job, queries, Sum([each.batches for each in group]), total, look)
     for each in group:
         each.tidy()
 

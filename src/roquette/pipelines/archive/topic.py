@@ -13,6 +13,7 @@ from roquette.pipelines.archive.options import ArchiveOptions, table_root
 from roquette.pipelines.archive.report import QueueCount, TopicResult
 from roquette.pipelines.kit import message_rows as forms
 from roquette.pipelines.kit.frame import Job, PipelineError
+from roquette.pipelines.kit.health import TableHealth
 from roquette.pipelines.kit.stream import Batches
 from roquette.pipelines.kit.streamed_table import (
     SharedStream,
@@ -326,6 +327,21 @@ class TopicArchive(StreamedTable):
                     before.rows + done.rows,
                 )
             table.vacuum(keep_ms=options.keep_replaced_minutes * 60_000)
+
+    def health(self, states: Sequence[QueueBounds]) -> TableHealth:
+        """How far the table is.
+
+        Args:
+            states: the queues of all topics as they are now.
+        """
+        kept, starts = self._certificate.queues, self._starts()
+        batch, lag = self.table.snapshot.batches.get(self._stream_id, -1), 0
+        for each in states:
+            if each.topic == self.topic:
+                queue = each.broker_name, each.queue_id
+                done = kept[queue].end if queue in kept else starts.get(queue, each.start)
+                lag += max(0, each.end - max(done, each.start))
+        return TableHealth(self.topic, lag, batch, self.batches.rows)
 
     def check(self) -> None:
         """Compare what the tables have of each queue with how far the stream has come."""

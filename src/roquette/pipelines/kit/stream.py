@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -82,9 +82,16 @@ class Counted(Protocol):
 
 
 def await_end(
-    job: Job, queries: "Sequence[StreamingQuery]", batches: Counted, total: int | None
+    job: Job,
+    queries: "Sequence[StreamingQuery]",
+    batches: Counted,
+    total: int | None,
+    look: Callable[[], None] = lambda: None,
 ) -> None:
     """Until all queries have ended, one has failed, or somebody asked to stop.
+
+    Args:
+        look: called a few times a second meanwhile.
 
     Raises:
         StreamingQueryException: a query failed; the others are stopped.
@@ -100,6 +107,7 @@ def await_end(
             if active is not None:
                 active.awaitTermination(POLL_S)
             job.progress.update(batches.rows, total, counted(batches.count, "batch", "batches"))
+            look()
     finally:
         with contextlib.suppress(ConnectionError):  # the JVM is gone, and its queries with it
             for query in queries:
