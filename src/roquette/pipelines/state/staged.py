@@ -1,7 +1,7 @@
 """Changes of a batch to files of the table's staging folder, in tasks: read and decoded there, or by Spark before."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -107,17 +107,10 @@ def _stage_share(work: StageWork, share: Sequence[QueueRange]) -> Staged:
 
 
 def stage_frame(changes: "DataFrame", files: TableFiles, staging: str) -> list[str]:
-    """Run the job that makes changes; returns the files, of which no failed attempt is one."""
-    tasks = changes.mapInArrow(partial(_write, files.root, staging), "path string")
-    return [row["path"] for row in tasks.collect()]
-
-
-def _write(root: str, staging: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One task, in a worker; one row for the file that it wrote."""
-    with _StagedFile(TableFiles(root), staging) as out:
-        for batch in batches:
-            out.write(pa.table(batch))
-    yield pa.RecordBatch.from_pydict({"path": pa.array(out.paths, pa.string())})
+    """Run the job that makes changes; returns the files, which Spark has written (mapInArrow would want pandas)."""
+    changes.write.mode("overwrite").parquet(files.address(staging))
+    names = sorted(files.list_names(staging))
+    return [f"{staging}/{name}" for name in names if name.startswith("part-")]
 
 
 class _StagedFile:
@@ -154,6 +147,10 @@ def read_staged(files: TableFiles, paths: Iterable[str], schema: pa.Schema) -> p
     """The changes of a batch, with exactly these columns."""
     found = [schema.empty_table()]
     for path in paths:
-        with files.open_file(path) as stream, pa.ipc.open_file(stream) as file:
-            found.append(as_columns(file.read_all(), schema))
+        if path.endswith(".parquet"):
+            with files.open_parquet(path) as rows:
+                found.append(as_columns(rows.read(), schema))
+        else:
+            with files.open_file(path) as stream, pa.ipc.open_file(stream) as file:
+                found.append(as_columns(file.read_all(), schema))
     return pa.concat_tables(found)
