@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
+from deltalake import DeltaTable
 from tests.client.fake_cluster import FakeCluster
 from tests.pipelines.archive.local_streams import LocalSpark, LocalStream
 from tests.pipelines.kit.test_health import page
@@ -237,6 +239,35 @@ def test_a_topic_comes_to_the_stream_while_it_runs(
     ]
     with pytest.raises(ConfigError, match="--metrics-listen is for --follow"):
         run(options, metrics_listen="127.0.0.1:0")
+
+
+def test_rows_are_in_order_within_files_also_after_these_are_joined(
+    cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
+) -> None:
+    # A body begins with {"n": OFFSET, so that their order as bytes is not that of the offsets.
+    ordered = {"sort_by": ("body", "queue_offset"), "batch": 8}
+    root = tmp_path / "lake/a-1"
+    run(options, **ordered)
+    files = log_files(root)
+
+    assert len(files) > 2
+    assert all(_is_ordered(file) for file in files)
+    run(options, **ordered, compact=True, small_files=2)
+    [joined] = log_files(root)
+    assert _is_ordered(joined)
+    wanted = [json.dumps({"n": n, "of": "a-1"}).encode() for n in range(30)]
+    table = DeltaTable(str(root)).to_pyarrow_dataset()
+    assert sorted(table.to_table(["body"])["body"].to_pylist()) == sorted(wanted)
+    query = "SELECT count(*), min(queue_offset), max(queue_offset) FROM archived"
+    assert duckdb.from_arrow(table).query("archived", query).fetchall() == [(30, 0, 29)]
+    for name, message in (("nonsense", "has no such column"), ("keys", "have no order")):
+        with pytest.raises(ConfigError, match=f"--sort-by {name}: .* {message}"):
+            run(options, sort_by=(name,))
+
+
+def _is_ordered(file: Path) -> bool:
+    bodies = [row["body"] for row in rows([file])]
+    return bodies == sorted(bodies)
 
 
 def test_json_topics_share_a_stream_of_spark(

@@ -52,6 +52,12 @@ class ArchiveOptions(TableOptions):
         "Partition by the day of this: store_timestamp, born_timestamp, or a column of the body.",
         metavar="COLUMN",
     )
+    sort_by: tuple[str, ...] = option(
+        (),
+        "Put the rows of each row group of a file in order by these columns of the table, so that readers skip what they do "
+        "not look for.",
+        metavar="COLUMN",
+    )
     keep_body: bool = option(False, "Keep each body as it is, too, as column _body.")
     starting: str = option(
         "earliest",

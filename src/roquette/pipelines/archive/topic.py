@@ -33,13 +33,14 @@ from roquette.pipelines.kit.topics import (
     start_ranges,
     stream_options,
 )
-from roquette.pipelines.rows.decoder import table_type
+from roquette.pipelines.rows.decoder import arrow_of, table_type
 from roquette.pipelines.rows.kinds import Kind, grew_from, widened
 from roquette.pipelines.rows.tasks import BatchWork, Written, write_batch
 from roquette.spark.source.offsets import QueueRange
 from roquette.spark.source.shares import ranges_by_topic
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -88,6 +89,17 @@ def read_options_of(
     if starts:
         return {**given, "startingOffsets": json.dumps({"v": 1, "offsets": starts})}
     return given | (beginning_at(int(options.starting)) if options.starting.isdigit() else {})
+
+
+def check_sort(topic: str, columns: "pa.Schema", sort: Sequence[str]) -> None:
+    """Raises ConfigError for what is no column of the table's files, or has no order."""
+    import pyarrow as pa
+
+    for name in sort:
+        if name not in columns.names or name == forms.DAY:
+            raise ConfigError(f"archive: --sort-by {name}: the table of {topic} has no such column")
+        if pa.types.is_nested(columns.field(name).type):
+            raise ConfigError(f"archive: --sort-by {name}: lists, maps and structs have no order")
 
 
 class TopicArchive(StreamedTable):
@@ -167,6 +179,7 @@ class TopicArchive(StreamedTable):
     def _prepare(self) -> None:
         if self._fresh:
             forms.check_names(self.form)
+        check_sort(self.topic, arrow_of(table_type(self.form)), self._options.sort_by)
         if self.form.kind != "raw":
             self.claim_quarantine(fresh=self._fresh)
         new = {START_SETTING: json.dumps(self._starting_offsets())} if self._fresh else None
@@ -225,7 +238,8 @@ class TopicArchive(StreamedTable):
         """What tasks of a batch are to do for this table."""
         apart = "" if self.quarantine is None else self.quarantine.files.root
         source = {**read_options_of(self._options, {}), "subscribe": self.topic}
-        return BatchWork(number, source, self.form, self.table.files.root, apart)
+        root, sort = self.table.files.root, self._options.sort_by
+        return BatchWork(number, source, self.form, root, apart, sort)
 
     def takes(self, written: Written, number: int) -> bool:
         """Whether the table takes these files; else it has grown, they are gone, and are to be written once more."""
@@ -318,6 +332,7 @@ class TopicArchive(StreamedTable):
                     target_bytes=options.target_mb << 20,
                     at_least=options.small_files,
                     stop=self._job.stop.is_set,
+                    sort=options.sort_by if table is self.table else (),
                 )
                 before = self._compaction
                 self._compaction = Compaction(

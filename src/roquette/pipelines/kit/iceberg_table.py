@@ -232,6 +232,7 @@ class IcebergTable:
         target_bytes: int,
         at_least: int,
         stop: Callable[[], bool] = lambda: False,
+        sort: Sequence[str] = (),
     ) -> Compaction:
         """As `TableWriter` says. A table in which another program has deleted rows is left alone."""
         from roquette.pipelines.rows.joined_files import join_files
@@ -246,7 +247,9 @@ class IcebergTable:
                 break
             name = f"compact-{numbered(self.snapshot, self._entropy)}"
             schema = schema_to_pyarrow(self._table.schema())
-            after = join_files(self.files, small, name, schema, target_bytes=target_bytes)
+            after = join_files(
+                self.files, small, name, schema, target_bytes=target_bytes, sort=sort
+            )
             info = {"files_before": len(small), "files_after": len(after)}
             self.commit(Commit(adds=after, removes=small, data_change=False, info=info), "OPTIMIZE")
             total = Compaction(

@@ -219,12 +219,14 @@ class Table:
         target_bytes: int,
         at_least: int,
         stop: Callable[[], bool] = lambda: False,
+        sort: Sequence[str] = (),
     ) -> Compaction:
         """Rewrite the small files of each partition as few large ones, one partition per commit.
 
         Args:
             target_bytes: of a file; those of more than half of it are left alone.
             at_least: so many small files must be there before a partition is worth it.
+            sort: columns by which rows are put in order within each row group.
 
         Raises:
             PipelineError: rows would be lost or come twice, or as `commit`: nothing was changed.
@@ -238,8 +240,9 @@ class Table:
             if stop():
                 break
             name = f"compact-{numbered(self.snapshot, self._entropy)}"
+            schema = self._log.arrow_schema()
             after = join_files(
-                self.files, small, name, self._log.arrow_schema(), target_bytes=target_bytes
+                self.files, small, name, schema, target_bytes=target_bytes, sort=sort
             )
             info = {"files_before": len(small), "files_after": len(after)}
             self.commit(Commit(adds=after, removes=small, data_change=False, info=info), "OPTIMIZE")

@@ -87,12 +87,14 @@ class TableWriter(Protocol):
         target_bytes: int,
         at_least: int,
         stop: Callable[[], bool] = lambda: False,
+        sort: Sequence[str] = (),
     ) -> Compaction:
         """Rewrite the small files of each partition as few large ones, one partition per commit.
 
         Args:
             target_bytes: of a file; those of more than half of it are left alone.
             at_least: so many small files must be there before a partition is worth it.
+            sort: columns by which rows are put in order within each row group.
 
         Raises:
             PipelineError: rows would be lost or come twice: nothing was changed.

@@ -21,11 +21,13 @@ def join_files(
     schema: pa.Schema,
     *,
     target_bytes: int,
+    sort: Sequence[str] = (),
 ) -> list[DataFile]:
     """Write the rows of some files of one partition, in their order, to few files beside them.
 
     Args:
         name: of the new files, which nobody else has.
+        sort: as of ParquetFiles.
         schema: of the table; older files may have fewer columns and narrower types.
 
     Raises:
@@ -38,7 +40,7 @@ def join_files(
     made: list[DataFile] = []
     with contextlib.ExitStack() as undo:
         for number, some in enumerate(_shares(small, target_bytes)):
-            target = ParquetFiles(files, f"{place}_{number}", kept)
+            target = ParquetFiles(files, f"{place}_{number}", kept, sort=sort)
             undo.callback(target.abort)
             for rows in _rows(files, some, kept):
                 target.write(rows)

@@ -1,6 +1,6 @@
 """Rows to the Parquet files of a table: one file for each partition, memory bounded, statistics for the log."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +35,18 @@ class ParquetFiles:
         name: the file names' begin; no other task may ever have it.
         schema: of the rows given to `write`, with the partition's column, which is in the folders' names only.
         partitioned_by: one column, or "" for none.
+        sort: columns by which the rows of each row group are put in order, nulls last; none: as they come.
     """
 
     def __init__(
-        self, files: TableFiles, name: str, schema: pa.Schema, partitioned_by: str = ""
+        self,
+        files: TableFiles,
+        name: str,
+        schema: pa.Schema,
+        partitioned_by: str = "",
+        sort: Sequence[str] = (),
     ) -> None:
+        self._sort = [(column, "ascending") for column in sort]
         self._files = files
         self._name = name
         self._column = partitioned_by
@@ -51,7 +58,7 @@ class ParquetFiles:
         self._held_bytes = 0
 
     def write(self, rows: pa.Table) -> None:
-        """Take some rows; their order within a partition stays."""
+        """Take some rows; their order within a partition stays, unless they are sorted."""
         for value, some in self._split(rows):
             part = self._parts.setdefault(value, _Part([]))
             part.held.append(some)
@@ -110,7 +117,8 @@ class ParquetFiles:
             self._made.append(path)
             partition = ((self._column, value),) if self._column else ()
             part.file = _OpenFile(self._files, path, self._schema, partition)
-        part.file.write(pa.concat_tables(part.held))
+        rows = pa.concat_tables(part.held)
+        part.file.write(rows.sort_by(self._sort) if self._sort else rows)
         self._held_bytes -= part.nbytes
         part.held, part.nbytes = [], 0
 

@@ -34,6 +34,7 @@ class BatchWork:
         source: options of the source.
         root: address of the table.
         quarantine: address of the table for bad messages; "" where there is none.
+        sort: columns by which the table's rows are put in order within each row group.
     """
 
     number: int
@@ -41,6 +42,7 @@ class BatchWork:
     form: RowForm
     root: str
     quarantine: str
+    sort: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
     reader = body_reader(work.form)
     decoder = Decoder(work.form, reader)
     name = f"batch-{work.number:010}-{attempt}"
-    good = ParquetFiles(TableFiles(work.root), name, decoder.schema, DAY)
+    good = ParquetFiles(TableFiles(work.root), name, decoder.schema, DAY, work.sort)
     bad = None
     if work.quarantine:
         bad = ParquetFiles(TableFiles(work.quarantine), name, decoder.bad_schema, DAY)
