@@ -23,9 +23,9 @@ settings.load_profile("roquette")
 pytest_plugins = ["tests.spark.fixtures"]
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def loggers_as_before() -> Iterator[None]:
-    """What `roquette.base.logs.configure` changes is undone."""
+    """What `roquette.base.logs.configure` changes is undone: `caplog` of the next test would see nothing."""
     both = [logging.getLogger(name) for name in ("roquette", "asyncio")]
     before = [(each.handlers[:], each.propagate, each.level) for each in both]
     raises = logging.raiseExceptions

@@ -40,9 +40,6 @@ class Stream(io.StringIO):
         return super().write(text)
 
 
-pytestmark = pytest.mark.usefixtures("loggers_as_before")
-
-
 @pytest.fixture
 def log_lines() -> tuple[logging.Logger, Stream]:
     stream = Stream()

@@ -11,8 +11,6 @@ import pytest
 from roquette.base.logs import MAX_TRACEBACK, LogSettings, RateLimited, configure
 from roquette.testing.manual_clock import ManualClock
 
-pytestmark = pytest.mark.usefixtures("loggers_as_before")
-
 
 def test_configure_sends_ours_and_replaces_itself() -> None:
     stream = io.StringIO()

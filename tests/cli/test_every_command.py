@@ -77,9 +77,6 @@ OF_CLUSTERS = [
 ]
 
 
-pytestmark = pytest.mark.usefixtures("loggers_as_before")
-
-
 @dataclass
 class Ended:
     """A command that was run."""

@@ -8,6 +8,7 @@ from roquette.pipelines.kit import message_rows as forms
 from roquette.pipelines.kit.table_formats import TableOptions
 from roquette.pipelines.kit.topics import folder_name
 from roquette.remoting.metrics_settings import LISTEN
+from roquette.spark.registry import Registry
 
 EVOLUTIONS = ("add", "fixed", "fail")
 
@@ -40,6 +41,17 @@ class ArchiveOptions(TableOptions):
         'Columns of a JSON body, such as "id int, name string"; default is inferred once from a sample and '
         "kept. For Avro: the file of the writer's schema.",
         metavar="COLUMNS",
+    )
+    registry: str = option(
+        "",
+        "With --format registry: the address of a schema registry with Confluent's interface. Each body says its schema; "
+        "Avro and JSON Schema are read.",
+        metavar="URL",
+    )
+    registry_subject: str = option(
+        "{topic}-value",
+        "Whose newest schema gives a new table its columns.",
+        metavar="SUBJECT",
     )
     schema_evolution: str = option(
         "add",
@@ -104,6 +116,13 @@ def check_options(options: ArchiveOptions) -> None:
         raise ConfigError(
             f"archive: --starting {options.starting} is none of earliest, latest, milliseconds since 1970"
         )
+
+    if (options.format == "registry") != bool(options.registry):
+        raise ConfigError("archive: --format registry and --registry URL go together")
+    if options.registry:
+        Registry(options.registry)
+    if options.registry and options.schema:
+        raise ConfigError("archive: --schema does not go with --registry, which has the schemas")
 
 
 def table_root(options: ArchiveOptions, topic: str) -> str:

@@ -163,6 +163,12 @@ class TopicArchive(StreamedTable):
             from roquette.pipelines.kit.avro_bodies import read_avro_schema
 
             return read_avro_schema(options.schema, self._job.files)
+        if options.format == "registry":
+            from roquette.pipelines.rows.registry_rows import columns_of
+            from roquette.spark.registry import Registry
+
+            subject = options.registry_subject.replace("{topic}", self.topic)
+            return columns_of(Registry(options.registry).latest(subject), subject), ""
         if options.schema:
             return forms.schema_of_text(self._spark, options.schema), ""
         self._job.progress.step(f"looking at messages of {self.topic} for their columns")
@@ -172,7 +178,7 @@ class TopicArchive(StreamedTable):
 
     def _takes(self, form: forms.RowForm, body_schema: str) -> bool:
         """Whether a table has the columns of a schema that is given; more have come to it if it may evolve."""
-        if form.kind != "json" or self._options.schema_evolution != "add":
+        if form.kind not in forms.EVOLVING or self._options.schema_evolution != "add":
             return form.body_schema == body_schema
         return grew_from(json.loads(form.body_schema), json.loads(body_schema))
 
@@ -238,8 +244,8 @@ class TopicArchive(StreamedTable):
         """What tasks of a batch are to do for this table."""
         apart = "" if self.quarantine is None else self.quarantine.files.root
         source = {**read_options_of(self._options, {}), "subscribe": self.topic}
-        root, sort = self.table.files.root, self._options.sort_by
-        return BatchWork(number, source, self.form, root, apart, sort)
+        root, options = self.table.files.root, self._options
+        return BatchWork(number, source, self.form, root, apart, options.sort_by, options.registry)
 
     def takes(self, written: Written, number: int) -> bool:
         """Whether the table takes these files; else it has grown, they are gone, and are to be written once more."""
@@ -284,7 +290,7 @@ class TopicArchive(StreamedTable):
 
     def _wider(self, news: Kind) -> Kind | None:
         """The bodies' columns, so that they take what no column took; None if they already do, or cannot."""
-        if self.form.kind != "json" or self._options.schema_evolution == "fixed":
+        if self.form.kind not in forms.EVOLVING or self._options.schema_evolution == "fixed":
             return None
         if not isinstance(news, dict):
             return None

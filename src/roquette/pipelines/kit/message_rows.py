@@ -57,7 +57,8 @@ EXTRA_COLUMNS = {
     "_rescued": "_looked.rescued",
 }
 RESCUED, LOOKED = "_rescued", "_looked"
-FORMATS = ("json", "raw", "avro")
+FORMATS = ("json", "raw", "avro", "registry")
+EVOLVING = ("json", "registry")  # values that no column takes are rescued, or become columns
 # In the settings of a table with these columns, so that versions that would drop them stop there.
 NEWER = "made_by_a_newer_roquette_than_this"
 
@@ -96,7 +97,7 @@ class RowForm:
             return []
         taken = {field["name"].lower() for field in json.loads(self.body_schema)["fields"]}
         names = [name for name in EXTRA_COLUMNS if name not in taken]
-        return names if self.kind == "json" else [name for name in names if name != RESCUED]
+        return names if self.kind in EVOLVING else [name for name in names if name != RESCUED]
 
 
 def source_schema() -> str:

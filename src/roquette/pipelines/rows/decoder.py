@@ -45,13 +45,11 @@ class Bodies:
 
 
 class BodyReader(Protocol):
-    """One way to read bodies. Lives in one task.
+    """One way to read bodies. Lives in one task."""
 
-    Attributes:
-        news: kind (rows/kinds.py) of what no column took so far.
-    """
-
-    news: Kind
+    @property
+    def news(self) -> Kind:
+        """Kind (rows/kinds.py) of what no column took so far."""
 
     def read(self, bodies: pa.Array) -> Bodies:
         """Bodies (binary, may be null or empty) as columns; never raises for what a body has."""

@@ -6,7 +6,7 @@ the rescued ones, or the message is bad (kit/json_bodies.py).
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -38,6 +38,8 @@ _SPECIAL = {
     **dict.fromkeys(("-Infinity", "-INF"), float("-inf")),
 }
 Convert = Callable[[Any], Any]
+Row = tuple[dict[str, Any] | None, str | None, str | None]
+"""Values by column, why there are none, and JSON of what has no column."""
 
 
 class _Unfit(ValueError):
@@ -100,14 +102,11 @@ class JsonReader:
         return Bodies(values.flatten(), pa.nulls(count, pa.string()))
 
     def _read_each(self, bodies: pa.Array) -> Bodies:
-        rows: list[dict[str, Any] | None] = []
-        errors: list[str | None] = []
-        rescued: list[str | None] = []
-        for body in bodies.to_pylist():
-            row, error, left = self._read_one(body)
-            rows.append(row)
-            errors.append(error)
-            rescued.append(left)
+        return self.bodies_of([self.read_one(body) for body in bodies.to_pylist()])
+
+    def bodies_of(self, found: Sequence[Row]) -> Bodies:
+        """Rows as columns."""
+        rows, errors, rescued = zip(*found, strict=True) if found else ((), (), ())
         columns = [
             pa.array([None if row is None else row.get(field.name) for row in rows], field.type)
             for field in self._schema
@@ -115,8 +114,8 @@ class JsonReader:
         left_over = None if not any(rescued) else pa.array(rescued, pa.string())
         return Bodies(columns, pa.array(errors, pa.string()), left_over)
 
-    def _read_one(self, body: bytes | None) -> tuple[dict[str, Any] | None, str | None, str | None]:
-        """The values, why there are none, and JSON of what has no column."""
+    def read_one(self, body: bytes | None) -> Row:
+        """A body by itself."""
         if not body:
             return None, EMPTY, None
         try:
@@ -126,12 +125,15 @@ class JsonReader:
         if not text.lstrip(" \t\n\r\v\f").startswith("{"):
             return None, NO_OBJECT, None
         try:
-            value = decode_object(text)
-            left = rescue(value, self._known)
+            return self.place(decode_object(text))
         except Twice:
             return None, TWICE, None
         except (ValueError, ArithmeticError, RecursionError):
             return None, MALFORMED, None
+
+    def place(self, value: Any) -> Row:
+        """What `decode_object` gives, in its columns. Raises ValueError or ArithmeticError for what JSON cannot have."""
+        left = rescue(value, self._known)
         try:
             row = self._convert(value)
         except (ValueError, ArithmeticError):
@@ -258,7 +260,9 @@ def _text(value: Any) -> str:
 
 
 def _binary(value: Any) -> bytes:
-    return base64.b64decode(_text(value), validate=True)
+    if type(value) is not str:
+        raise _Unfit
+    return base64.b64decode(value, validate=True)
 
 
 def _date(value: Any) -> Any:

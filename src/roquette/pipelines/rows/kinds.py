@@ -10,6 +10,7 @@ NULL = "void"  # of a value that says nothing
 MOST_FIELDS = 1000  # of all structs of a schema together; more stay without a column
 _LONG = 2**63
 _WHOLE = ("byte", "short", "integer", "long")
+_NUMBERS = (*_WHOLE, "float", "double")
 
 
 def kind_of(value: Any, number: type) -> Kind:
@@ -48,7 +49,9 @@ def joined(one: Kind, other: Kind) -> Kind:
             return _structs(one, other, joined)
         name = "elementType" if one["type"] == "array" else "valueType"
         return {**one, name: joined(one[name], other[name])}
-    return "double" if (one, other) in (("long", "double"), ("double", "long")) else "string"
+    if one in _WHOLE and other in _WHOLE:
+        return max(one, other, key=_WHOLE.index)
+    return "double" if one in _NUMBERS and other in _NUMBERS else "string"
 
 
 def widened(known: Kind, found: Kind) -> Kind:

@@ -4,14 +4,23 @@ from roquette.pipelines.kit.message_rows import RowForm
 from roquette.pipelines.rows.decoder import BodyReader
 
 
-def body_reader(form: RowForm) -> BodyReader | None:
-    """A reader for one task; None for bodies that stay as they are."""
+def body_reader(form: RowForm, registry: str = "") -> BodyReader | None:
+    """A reader for one task; None for bodies that stay as they are.
+
+    Args:
+        registry: address of the one that has the schemas, where bodies name theirs.
+    """
     if form.kind == "raw":
         return None
     if form.kind == "json":
         from roquette.pipelines.rows.json_rows import JsonReader
 
         return JsonReader(form.body_schema)
+    if form.kind == "registry":
+        from roquette.pipelines.rows.registry_rows import RegistryReader
+        from roquette.spark.registry import Registry
+
+        return RegistryReader(form.body_schema, Registry(registry))
     from roquette.pipelines.rows.avro_rows import AvroReader
 
     return AvroReader(form.body_schema, form.avro_schema)

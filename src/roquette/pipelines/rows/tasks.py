@@ -35,6 +35,7 @@ class BatchWork:
         root: address of the table.
         quarantine: address of the table for bad messages; "" where there is none.
         sort: columns by which the table's rows are put in order within each row group.
+        registry: address of the bodies' schema registry; "" where there is none.
     """
 
     number: int
@@ -43,6 +44,7 @@ class BatchWork:
     root: str
     quarantine: str
     sort: tuple[str, ...] = ()
+    registry: str = ""
 
 
 @dataclass(slots=True)
@@ -119,7 +121,7 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
     Args:
         attempt: part of the files' names; no other task or attempt may have it.
     """
-    reader = body_reader(work.form)
+    reader = body_reader(work.form, work.registry)
     decoder = Decoder(work.form, reader)
     name = f"batch-{work.number:010}-{attempt}"
     good = ParquetFiles(TableFiles(work.root), name, decoder.schema, DAY, work.sort)
