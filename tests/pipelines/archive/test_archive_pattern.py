@@ -1,5 +1,6 @@
 """Many topics by one stream: which a pattern takes, a table each, commits one after another, topics that come later."""
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
 from roquette.pipelines.archive.topic import TopicArchive
 from roquette.pipelines.kit.frame import Job, PipelineError, Progress, Quiet, Result
 from roquette.pipelines.kit.running import run_pipeline
+from roquette.pipelines.kit.table import Table
+from roquette.pipelines.kit.table_values import Commit
 
 pytestmark = pytest.mark.spark
 
@@ -220,6 +223,46 @@ def test_an_end_between_the_commits_of_two_tables_loses_and_doubles_nothing(
     for topic, count in (("a-1", 30), ("a-2", 20)):
         found = places(rows(log_files(tmp_path / "lake" / topic)))
         assert found == [("broker-a", 0, offset) for offset in range(count)]
+
+
+def test_ends_before_and_after_any_commit_lose_and_double_nothing(
+    cluster: FakeCluster,
+    options: ArchiveOptions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit = Table.commit
+    left = 0
+
+    def dies(self: Table, given: Commit, operation: str) -> int:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise PipelineError("killed before a commit")
+        version = commit(self, given, operation)
+        if left == 1 and given.batch is not None:
+            raise PipelineError("killed after a commit")
+        return version
+
+    monkeypatch.setattr(Table, "commit", dies)
+    ends = 0
+    for number in range(60):
+        left = 1 + number % 5
+        with contextlib.suppress(PipelineError):
+            run(options, batch=15, check=False)
+            break
+        ends += 1
+        if number < 4:  # topics come and grow meanwhile
+            fill(cluster, f"a-{1 + number % 5}", 3)
+    monkeypatch.setattr(Table, "commit", commit)
+    result = run(options)
+
+    assert ends > 4
+    assert result.ok
+    for number in range(1, 5):
+        wanted = len(cluster.queues[MessageQueue(f"a-{number}", "broker-a", 0)])
+        assert archived(tmp_path, f"a-{number}") == list(range(wanted))
+    assert sum(each["missing"] + each["twice"] for each in result.summary["topics"].values()) == 0
 
 
 def test_a_topic_comes_to_the_stream_while_it_runs(
