@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 from tests.client.fake_cluster import FakeCluster
 from tests.pipelines.archive.local_streams import LocalSpark, LocalStream
 from tests.pipelines.kit.test_health import page
@@ -311,6 +312,23 @@ def test_rows_are_in_order_within_files_also_after_these_are_joined(
 def _is_ordered(file: Path) -> bool:
     bodies = [row["body"] for row in rows([file])]
     return bodies == sorted(bodies)
+
+
+def test_tables_of_iceberg_share_a_stream_and_are_in_order(
+    cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
+) -> None:
+    given = {"table_format": "iceberg", "sort_by": ("body",), "small_files": 2, "batch": 15}
+    run(options, **given)
+    fill(cluster, "a-1", 5)
+    assert run(options, **given, compact=True).ok
+
+    catalog_file = tmp_path / "lake/a-1/_roquette/catalog.db"
+    catalog = load_catalog("roquette", type="sql", uri=f"sqlite:///{catalog_file}")
+    [name] = catalog.list_tables("roquette")
+    table = catalog.load_table(name)
+    bodies = table.scan().to_arrow()["body"].to_pylist()
+    assert len(table.inspect.files()) == 1
+    assert bodies == sorted(json.dumps({"n": n, "of": "a-1"}).encode() for n in range(35))
 
 
 def test_json_topics_share_a_stream_of_spark(
