@@ -144,7 +144,7 @@ import uvloop
 from roquette.apps.running import tell_shortage
 from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
-from roquette.base.logs import RateLimited, configure
+from roquette.base.logs import LogSettings, RateLimited, configure
 from roquette.apps import running
 from roquette.remoting.dispatcher import Dispatcher, LaneLimits
 from roquette.remoting.request import Row

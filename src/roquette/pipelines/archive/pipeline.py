@@ -18,7 +18,7 @@ from roquette.pipelines.kit.health import Health, TableHealth
 from roquette.pipelines.kit.stream import Sum, await_end
 from roquette.pipelines.kit.streamed_table import QUARANTINE
 from roquette.pipelines.kit.table_place import Owner
-from roquette.pipelines.kit.topics import describe, find_topics, stream_options
+from roquette.pipelines.kit.topics import QueueBounds, describe, find_topics, stream_options
 
 __all__ = ["PIPELINE", "ArchiveOptions", "plan", "run"]
 
@@ -56,6 +56,7 @@ def run(options: ArchiveOptions, job: Job) -> Result:
     """One stream after another, or at the same time with --follow."""
     check_options(options)
     choice = choose_topics(options)
+    states = find_topics(options.namesrv, choice.topics, stream_options(options))
     _places(options, choice)
     for line in choice.notes:
         job.progress.say(line)
@@ -65,7 +66,7 @@ def run(options: ArchiveOptions, job: Job) -> Result:
         if port:
             host = options.metrics_listen.rpartition(":")[0]
             job.progress.say(f"/metrics, /healthz and /readyz at http://{host}:{port}")
-        return _archive(choice, streams, options, job, health)
+        return _archive(choice, states, streams, options, job, health)
 
 
 def _look(
@@ -80,12 +81,12 @@ def _look(
 
 def _archive(
     choice: Choice,
+    states: list[QueueBounds],
     streams: "list[TopicArchive | FolderStream]",
     options: ArchiveOptions,
     job: Job,
     health: Health,
 ) -> Result:
-    states = find_topics(options.namesrv, choice.topics, stream_options(options))
     job.progress.step("starting Spark")
     spark = job.open_spark()
     begin = time.monotonic()
