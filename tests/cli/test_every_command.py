@@ -123,7 +123,7 @@ def judge(ended: Ended, words: list[str]) -> None:
     assert ended.code in (0, FAILED, USAGE, UNHEALTHY), shown
     assert "Traceback" not in ended.said, shown
     lines = ended.said.splitlines()
-    assert all(line.isprintable() for line in lines), shown
+    assert all(line.isprintable() for line in [*lines, *ended.out.decode().splitlines()]), shown
     if ended.code in (FAILED, USAGE):
         assert ended.out or lines, shown
         errors = [line for line in lines if line.startswith("error: ")]

@@ -63,7 +63,7 @@ Every = Annotated[
 ]
 Yes = Annotated[
     bool,
-    typer.Option("--yes", help="Do not ask. Without a terminal to ask on it is needed."),
+    typer.Option("--yes", help="Do not ask; required when there is no terminal."),
 ]
 
 CLEAR: Final = "\x1b[H\x1b[2J"
