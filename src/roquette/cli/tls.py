@@ -53,6 +53,8 @@ def init_command(
 
     hosts = host or own_hosts()
     directory = os.path.abspath(directory)
+    if not directory.isprintable():
+        raise ConfigError(f"files of settings cannot name the directory {directory!r}")
     if not dry_run:
         make_files(directory, hosts, days)
     if output is not Output.TABLE:
