@@ -104,3 +104,18 @@ def test_answers_that_are_none(
 def test_a_registry_that_is_not_there() -> None:
     with pytest.raises(ConnectError, match="does not answer"):
         Registry("http://127.0.0.1:1", {}).schema(1)
+
+
+def test_descriptors_of_protobuf_come_after_those_they_import(fake: FakeRegistry) -> None:
+    def text(name: str) -> str:
+        return base64.b64encode(name.encode()).decode()
+
+    needs = {"references": [{"name": "base.proto", "subject": "base", "version": 1}]}
+    fake.answers["/subjects/base/versions/1?format=serialized"] = {"schema": text("base")}
+    fake.answers["/schemas/ids/5?format=serialized"] = {"schema": text("top"), **needs}
+    fake.register("top-value", 5, "message Top {}", "PROTOBUF")
+    fake.answers["/schemas/ids/6?format=serialized"] = {"schema": "message A {}"}
+    registry = Registry(fake.url, {})
+    assert registry.descriptors(5) == registry.descriptors_of("top-value") == [b"base", b"top"]
+    with pytest.raises(ConfigError, match="only as text"):
+        registry.descriptors(6)

@@ -12,7 +12,7 @@ _KEPT: Final = 16  # readers of a worker
 
 
 def from_registry(body: "Column | str", url: str, subject: str) -> "Column":
-    """Bodies in Confluent's wire format (Avro or JSON Schema) as a struct of the subject's newest schema's fields.
+    """Bodies in Confluent's wire format (Avro, JSON Schema, Protobuf) as a struct of the subject's newest schema's fields.
 
     Beside them it has `_error`, why a body could not be read (then all else is null), and `_rescued`, JSON of fields that
     only a newer schema has. Workers ask the registry for schemas that they do not know yet.
@@ -30,10 +30,10 @@ def from_registry(body: "Column | str", url: str, subject: str) -> "Column":
     from pyspark.sql.functions import arrow_udf
     from pyspark.sql.types import StructType
 
-    from roquette.pipelines.rows.registry_rows import columns_of
+    from roquette.pipelines.rows.registry_rows import newest_columns
     from roquette.spark.registry import Registry
 
-    columns = columns_of(Registry(url).latest(subject), subject)
+    columns = newest_columns(Registry(url), subject)
     whole = StructType.fromJson(json.loads(columns)).add(ERROR, "string").add(RESCUED, "string")
 
     def read(bodies: pa.Array) -> pa.Array:

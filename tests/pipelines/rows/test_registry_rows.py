@@ -1,5 +1,6 @@
 """Bodies that name their schema in a registry, as columns."""
 
+import base64
 import io
 import json
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.pipelines.fake_registry import FakeRegistry, fake_registry
+from tests.pipelines.rows.test_protobuf_rows import FILE
+from tests.pipelines.rows.test_protobuf_rows import ORDER as PROTO_ORDER
 
 from roquette.errors import ConfigError, ConnectError
 from roquette.pipelines.rows.json_rows import EMPTY
@@ -56,7 +59,9 @@ def fake() -> Iterator[FakeRegistry]:
         more = [*ORDER["fields"], {"name": "note", "type": "string", "default": ""}]  # type: ignore[misc]
         wider = [{**each, "type": "long"} if each["name"] == "id" else each for each in more]
         found.register("orders-value", 3, {**ORDER, "fields": wider})
-        found.register("proto-value", 4, "message A {}", "PROTOBUF")
+        found.register("proto-value", 4, "the text of order.proto", "PROTOBUF")
+        serialized = {"schema": base64.b64encode(FILE).decode(), "schemaType": "PROTOBUF"}
+        found.answers["/schemas/ids/4?format=serialized"] = serialized
         found.register("odd-value", 5, '{"type": "no such type"}')
         yield found
 
@@ -171,7 +176,6 @@ def test_what_cannot_be_read_is_bad_by_itself(fake: FakeRegistry) -> None:
         b"\0\0\0": NO_PREFIX,
         b'{"id": 1}': NO_PREFIX,
         b"\0\0\0\0\x63x": "the registry has no schema 99",
-        b"\0\0\0\0\4x": "schema 4 is of type PROTOBUF, which is not read",
         b"\0\0\0\0\5x": "schema 5 cannot be used",
         good[:-1]: "the body is no Avro of its schema",
         good + b"x": "the body is longer than an Avro record",
@@ -194,10 +198,47 @@ def test_a_registry_that_does_not_answer_makes_no_row_bad(fake: FakeRegistry) ->
     assert read(reader, avro(ORDER, 1, ONE))[1] == [None]
 
 
+def test_protobuf_of_a_message_that_the_prefix_names(fake: FakeRegistry) -> None:
+    kinds = [
+        "id long",
+        "small long",
+        "name string",
+        "raw binary",
+        "state string",
+        "at timestamp",
+        "counts array<long>",
+    ]
+    pairs = [each.split() for each in kinds]
+    named = {"array<long>": {"type": "array", "elementType": "long", "containsNull": True}}
+    fields = [
+        {"name": n, "type": named.get(k, k), "nullable": True, "metadata": {}} for n, k in pairs
+    ]
+    reader = RegistryReader(
+        json.dumps({"type": "struct", "fields": fields}), Registry(fake.url, {})
+    )
+    values = [
+        PROTO_ORDER(id=n, small=2**32 - 1, name="Köln", raw=b"\0", counts=[1, 2]) for n in (7, -8)
+    ]
+    values[0].at.FromSeconds(1_700_000_000)
+    values[0].price = 2.5
+    prefix = b"\0\0\0\0\4"
+    good = [
+        prefix + b"\x02\x02" + value.SerializeToString() for value in values
+    ]  # message 1 of the file
+    rows, errors, rescued = read(reader, good[0], good[0][:-1], prefix + b"\x02\x08x", good[1])
+    assert [row["id"] for row in (rows[0], rows[3])] == [7, -8]
+    assert rows[0]["at"] == datetime.fromtimestamp(1_700_000_000, UTC)
+    assert (rows[0]["name"], rows[0]["raw"], rows[0]["small"], rows[0]["counts"]) == (
+        "Köln", b"\0", 2**32 - 1, [1, 2],
+    )  # fmt: skip
+    assert [error is None for error in errors] == [True, False, False, True]
+    assert json.loads(rescued[0])["price"] == 2.5
+    assert {"price", "to", "large"} <= {field["name"] for field in reader.news["fields"]}
+
+
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        (Schema("PROTOBUF", "message A {}"), "is Protobuf, which is not read"),
         (Schema("AVRO", '"string"'), "is no record"),
         (Schema("JSON", '{"type": "array"}'), "is no record"),
         (Schema("JSON", "{"), "is no JSON"),

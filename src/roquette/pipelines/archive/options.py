@@ -45,7 +45,7 @@ class ArchiveOptions(TableOptions):
     registry: str = option(
         "",
         "With --format registry: the address of a schema registry with Confluent's interface. Each body says its schema; "
-        "Avro and JSON Schema are read.",
+        "Avro, JSON Schema and Protobuf are read.",
         metavar="URL",
     )
     registry_subject: str = option(

@@ -164,11 +164,11 @@ class TopicArchive(StreamedTable):
 
             return read_avro_schema(options.schema, self._job.files)
         if options.format == "registry":
-            from roquette.pipelines.rows.registry_rows import columns_of
+            from roquette.pipelines.rows.registry_rows import newest_columns
             from roquette.spark.registry import Registry
 
             subject = options.registry_subject.replace("{topic}", self.topic)
-            return columns_of(Registry(options.registry).latest(subject), subject), ""
+            return newest_columns(Registry(options.registry), subject), ""
         if options.schema:
             return forms.schema_of_text(self._spark, options.schema), ""
         self._job.progress.step(f"looking at messages of {self.topic} for their columns")

@@ -97,7 +97,9 @@ class ProtobufValues:
         try:
             ptars = import_module("ptars")
         except ImportError:
-            raise ConfigError("Protobuf bodies need ptars: pip install ptars==0.0.25") from None
+            raise ConfigError(
+                'Protobuf bodies need ptars: pip install "roquette[registry]"'
+            ) from None
         config = ptars.PtarsConfig(
             timestamp_unit="us", time_unit="us", duration_unit="us", enum_repr="string"
         )

@@ -7,7 +7,7 @@ import base64
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from importlib.util import find_spec
@@ -29,7 +29,8 @@ PREFIX: Final = 5  # bytes
 _MOST: Final = 2**31 - 1
 NO_PREFIX: Final = "the body does not begin with 0 and a schema's id, as a registry's does"
 UNFIT: Final = "a value is not of its column's type"
-OneReader = Callable[[bytes], Row]
+Reader = Callable[[Sequence[bytes]], list[Row]]
+"""Reads values of one schema, without their prefixes."""
 _JSON_KINDS = {"string": "string", "integer": "long", "number": "double", "boolean": "boolean"}
 
 
@@ -46,7 +47,7 @@ class RegistryReader:
             body_schema
         )  # what it would say of new columns the schemas say better
         self._declared: Kind = NULL
-        self._readers: dict[int, OneReader] = {}
+        self._readers: dict[int, Reader] = {}
 
     @property
     def news(self) -> Kind:
@@ -58,7 +59,19 @@ class RegistryReader:
         at_once = self._of_one_json_schema(bodies)
         if at_once is not None:
             return self._json.read(at_once)
-        return self._typed.bodies_of([self._read_one(body) for body in bodies.to_pylist()])
+        rows: list[Row] = [(None, EMPTY, None)] * len(bodies)
+        places: dict[int, list[int]] = {}
+        values = bodies.to_pylist()
+        for place, body in enumerate(values):
+            if body and len(body) >= PREFIX and not body[0]:
+                places.setdefault(_id_of(body), []).append(place)
+            elif body:
+                rows[place] = None, NO_PREFIX, None
+        for schema_id, mine in places.items():
+            found = self._reader(schema_id)([values[place][PREFIX:] for place in mine])
+            for place, row in zip(mine, found, strict=True):
+                rows[place] = row
+        return self._typed.bodies_of(rows)
 
     def _of_one_json_schema(self, bodies: pa.Array) -> pa.Array | None:
         """The values, if all bodies have one prefix and that of JSON."""
@@ -67,39 +80,35 @@ class RegistryReader:
         prefixes = pc.unique(pc.binary_slice(bodies, 0, PREFIX)).to_pylist()
         if len(prefixes) != 1 or len(prefixes[0]) != PREFIX or prefixes[0][0]:
             return None
-        if self._reader(_id_of(prefixes[0])) != self._json.read_one:
+        if self._reader(_id_of(prefixes[0])) != self._read_json:
             return None
         return pc.binary_slice(bodies, PREFIX, _MOST)  # without an end pyarrow 26 fails
 
-    def _read_one(self, body: bytes | None) -> Row:
-        if not body:
-            return None, EMPTY, None
-        if len(body) < PREFIX or body[0]:
-            return None, NO_PREFIX, None
-        return self._reader(_id_of(body))(body[PREFIX:])
-
-    def _reader(self, schema_id: int) -> OneReader:
+    def _reader(self, schema_id: int) -> Reader:
         if schema_id not in self._readers:
             self._readers[schema_id] = self._new_reader(schema_id)
         return self._readers[schema_id]
 
-    def _new_reader(self, schema_id: int) -> OneReader:
+    def _new_reader(self, schema_id: int) -> Reader:
         try:
             schema = self._registry.schema(schema_id)
             if schema.kind == "JSON":
-                return self._json.read_one
-            if schema.kind == "AVRO":
-                reader = self._avro_reader(schema)
-                self._declared = joined(self._declared, _declared(schema))
-                return reader
-            why = f"schema {schema_id} is of type {schema.kind}, which is not read"
+                return self._read_json
+            if schema.kind == "PROTOBUF":
+                return self._protobuf_reader(self._registry.descriptors(schema_id))
+            reader = self._avro_reader(schema)
+            self._declared = joined(self._declared, _declared(schema))
+            return reader
         except UnknownSchema:
             why = f"the registry has no schema {schema_id}"
         except _Unusable as error:
             why = f"schema {schema_id} cannot be used: {error}"
-        return lambda _: (None, why, None)
+        return lambda values: [(None, why, None)] * len(values)
 
-    def _avro_reader(self, schema: Schema) -> OneReader:
+    def _read_json(self, values: Sequence[bytes]) -> list[Row]:
+        return [self._json.read_one(value) for value in values]
+
+    def _avro_reader(self, schema: Schema) -> Reader:
         import fastavro
 
         writer = _parsed(schema)
@@ -112,30 +121,92 @@ class RegistryReader:
                 return None, f"the body is no Avro of its schema ({type(error).__name__})", None
             if stream.tell() != len(data):
                 return None, "the body is longer than an Avro record of its schema", None
-            try:
-                row, why, rescued = self._typed.place(_plain(value))
-            except (ValueError, ArithmeticError, RecursionError):
-                return None, UNFIT, None
-            return row, UNFIT if why else None, rescued
+            return self._place(value)
+
+        return lambda values: [read(value) for value in values]
+
+    def _protobuf_reader(self, files: Sequence[bytes]) -> Reader:
+        from roquette.pipelines.rows.protobuf_rows import ProtobufValues, message_of, split_indexes
+
+        known: dict[tuple[int, ...], ProtobufValues] = {}
+
+        def of_message(path: tuple[int, ...]) -> ProtobufValues:
+            if path not in known:
+                known[path] = ProtobufValues(message_of(files, path))
+                self._declared = joined(self._declared, _kind_of_columns(known[path].schema))
+            return known[path]
+
+        def read(values: Sequence[bytes]) -> list[Row]:
+            rows: list[Row] = [(None, None, None)] * len(values)
+            places: dict[tuple[int, ...], list[tuple[int, bytes]]] = {}
+            for place, value in enumerate(values):
+                try:
+                    path, rest = split_indexes(value)
+                    of_message(path)
+                except (ValueError, ConfigError) as error:
+                    rows[place] = None, str(error), None
+                else:
+                    places.setdefault(path, []).append((place, rest))
+            for path, mine in places.items():
+                table, errors = known[path].decode([rest for _, rest in mine])
+                found = table.to_pylist(maps_as_pydicts="strict")
+                for (place, _), value, why in zip(mine, found, errors, strict=True):
+                    rows[place] = (None, why, None) if why else self._place(value)
+            return rows
 
         return read
+
+    def _place(self, value: Any) -> Row:
+        try:
+            row, why, rescued = self._typed.place(_plain(value))
+        except (ValueError, ArithmeticError, RecursionError):
+            return None, UNFIT, None
+        return row, UNFIT if why else None, rescued
 
 
 class _Unusable(ValueError):
     """A registered schema that is none."""
 
 
+def newest_columns(registry: Registry, subject: str) -> str:
+    """Spark's JSON of the columns that values of a subject's newest schema have.
+
+    Of Protobuf the first message of the file. Raises as `Registry.latest`, and ConfigError as `columns_of`.
+    """
+    schema = registry.latest(subject)
+    if schema.kind != "PROTOBUF":
+        return columns_of(schema, subject)
+    from roquette.pipelines.rows.protobuf_rows import ProtobufValues, message_of
+
+    files = registry.descriptors_of(subject)
+    return json.dumps(_kind_of_columns(ProtobufValues(message_of(files)).schema))
+
+
+def _kind_of_columns(schema: pa.Schema) -> Kind:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return _text_keys(from_arrow_schema(schema).jsonValue())
+
+
+def _text_keys(kind: Kind) -> Kind:
+    """Maps have texts for keys, as those of JSON and Avro have."""
+    if not isinstance(kind, dict):
+        return kind
+    if kind["type"] == "struct":
+        fields = [{**each, "type": _text_keys(each["type"])} for each in kind["fields"]]
+        return {**kind, "fields": fields}
+    if kind["type"] == "map":
+        return {**kind, "keyType": "string", "valueType": _text_keys(kind["valueType"])}
+    return {**kind, "elementType": _text_keys(kind["elementType"])}
+
+
 def columns_of(schema: Schema, subject: str) -> str:
-    """Spark's JSON of the columns that values of a schema have.
+    """Spark's JSON of the columns that values of a schema of Avro or JSON have.
 
     Raises:
-        ConfigError: it is no record, or of a type that is not read.
+        ConfigError: it is no record, or of a type that no column has.
     """
     where = f"the schema of {subject}"
-    if schema.kind == "PROTOBUF":
-        raise ConfigError(
-            f"archive: {where} is Protobuf, which is not read; Avro and JSON Schema are"
-        )
     if schema.kind == "AVRO" and find_spec("fastavro") is None:
         raise ConfigError('archive: Avro needs fastavro: pip install "roquette[avro]"')
     try:
