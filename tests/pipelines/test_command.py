@@ -79,6 +79,9 @@ def test_a_run_writes_its_report_and_summary() -> None:
     assert "Sample &lt;1&gt;" in (folder / "report.html").read_text()
     assert roquette("pipeline", "sample", "--topics", "a", "--report", "r").exit_code == 0
     assert Path("r/report.html").exists()
+    Path("r/certificate.json").write_text("of an earlier run")
+    assert roquette("pipeline", "sample", "--topics", "broken", "--report", "r").exit_code == 1
+    assert [path.name for path in Path("r").iterdir()] == ["summary.json"]  # nothing of that one's
 
 
 def test_a_failed_check_is_exit_status_1() -> None:

@@ -12,11 +12,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 from tests.interop.peers import Server, call, start_broker, start_namesrv
-from tests.real_servers import RawConnection, pull_fields
+from tests.spark.places import stored
 
 from roquette.base.javatypes import java_hash
 from roquette.client.blocking_sender import BlockingSender
-from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
 from roquette.spark import plain_message
 from roquette.spark.datasource import RocketmqDataSource
@@ -35,7 +34,7 @@ PATIENT = {
     "pullBatchSize": "8",
     "batchRows": "100",
 }
-MAKE_TOPIC, ROUTE, MAX_OFFSET, PULL = 17, 105, 30, 11
+MAKE_TOPIC, ROUTE, MAX_OFFSET = 17, 105, 30
 
 
 class Site:
@@ -104,17 +103,7 @@ class Site:
     def records(self, topic: str) -> dict[int, list[StoredRecord]]:
         """All messages by queue, in order, over raw frames."""
         assert self.broker is not None
-        host, _, port = self.broker.address.rpartition(":")
-        found: dict[int, list[StoredRecord]] = {}
-        with RawConnection((host, int(port)), 20.0) as connection:
-            for queue in range(self.queues[topic]):
-                end = int(self.ask(MAX_OFFSET, topic=topic, queueId=queue)["offset"])
-                lane = found[queue] = []
-                while len(lane) < end:
-                    head, data = connection.call(PULL, pull_fields(topic, queue, len(lane)))
-                    assert head["code"] == 0, (queue, len(lane), end, head)
-                    lane += decode_records(data, check_crc=True)
-        return found
+        return stored(self.broker.address, topic, self.queues[topic])
 
 
 @pytest.fixture(scope="module")

@@ -75,6 +75,14 @@ ModuleNotFoundError: No module named 'pyarrow'
             DataLoss("rocketmq: T: offsets 3 to 5 are gone"),
             "rocketmq: T: offsets 3 to 5 are gone: messages were deleted before they were read",
         ),
+        (
+            RuntimeError(
+                "An error occurred while calling o286.start.\n: org.apache.hadoop.fs.FSError: java.io.IOException: "
+                "No space left on device\n\tat org.x.Y\n"
+            ),
+            "java.io.IOException: No space left on device: the disk of the destination, or of Spark's own files, is "
+            "full: make room, and the same command goes on where it stopped",
+        ),
         (RuntimeError("first\n\tat org.x.Y\n"), "first"),
         (KeyError(), "KeyError"),
     ],

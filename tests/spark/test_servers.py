@@ -1,15 +1,13 @@
 """Spark jobs against servers in processes of their own: Roquette's, and Apache's where Java and Maven are."""
 
-import asyncio
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.places import Place, until_readable
+from tests.spark.places import Place, publish
 
-from roquette import Client, Message, SendReceipt
-from roquette.message.message import MessageQueue
+from roquette import Message
 
 pytestmark = pytest.mark.spark
 
@@ -18,19 +16,7 @@ Position = tuple[int, int]  # queue id, queue offset
 
 def produce(namesrv: str, topic: str, numbers: range) -> dict[Position, int]:
     """Publish numbered messages and wait until they can be read; where each went. Tags A, B, C in turn; every 50th body is compressed."""
-
-    async def send() -> list[SendReceipt]:
-        async with Client(namesrv) as mq:
-            first = await mq.send(message(topic, numbers[0]))
-            sending = [await mq.send_nowait(message(topic, number)) for number in numbers[1:]]
-            return [first, *[await each for each in sending]]
-
-    receipts = asyncio.run(send())
-    assert all(receipt.status == "SEND_OK" for receipt in receipts)
-    ends: dict[MessageQueue, int] = {}
-    for receipt in receipts:
-        ends[receipt.queue] = max(ends.get(receipt.queue, 0), receipt.queue_offset + 1)
-    until_readable(namesrv, topic, ends)
+    receipts = publish(namesrv, [message(topic, number) for number in numbers])
     return {
         (receipt.queue.queue_id, receipt.queue_offset): number
         for number, receipt in zip(numbers, receipts, strict=True)

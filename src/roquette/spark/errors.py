@@ -40,6 +40,8 @@ _NO_JAVA = "JAVA_GATEWAY_EXITED"  # PySpark, when `java` is missing, too old, or
 # Errors within Spark's text: with a source's line anywhere, of ours on a line of its own, any of Python's.
 _SOURCE_LINE = re.compile(r"(?:^|[\s:])(?:[\w.]+\.)?[A-Z]\w+: (rocketmq\w*: [^\n]*)")
 _OURS = re.compile(r"^\W*roquette\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
+# Where Py4J begins: it names the call, and behind it Java's class and text.
+_PY4J = re.compile(r"^An error occurred while calling \S+\s*:?\s*(?:(?:\w+\.)+\w+: )?", re.DOTALL)
 _PYTHON = re.compile(r"^(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Refused)): (.+)$", re.MULTILINE)
 _LIMIT = 500  # characters of a line
 _WHAT_TO_DO: tuple[tuple[str, str], ...] = (
@@ -65,6 +67,11 @@ _WHAT_TO_DO: tuple[tuple[str, str], ...] = (
         "Java did not start; see: roquette spark doctor",
     ),
     (r"\bDataLoss\b", "messages were deleted before they were read"),
+    (
+        r"No space left on device|Disk quota exceeded",
+        "the disk of the destination, or of Spark's own files, is full: make room, and the same command goes on "
+        "where it stopped",
+    ),
     (
         r"Python worker failed to connect back|Python worker did not connect",
         "this machine is too busy to start Spark's workers in time: the same command goes on where it stopped",
@@ -179,7 +186,7 @@ def explain(error: BaseException) -> str:
 
 def _first_line(text: str) -> str:
     """What stands before any stack."""
-    for line in text.splitlines():
+    for line in _PY4J.sub("", text).splitlines():
         line = line.strip()
         if line and not line.startswith(("at ", "Traceback", "JVM stacktrace", 'File "')):
             return line

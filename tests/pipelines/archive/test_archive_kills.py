@@ -152,16 +152,6 @@ def run_kills(folder: Path, victims: list[str], seed: int, per_round: int, batch
     return killer
 
 
-@pytest.mark.timeout(1200)
-def test_six_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
-    victims = ["driver", "worker", "jvm", "driver", "driver", "group"]
-
-    # Few batches a round: a run is mostly beginning or ending, and a worker's death does not cost a long rest.
-    killer = run_kills(tmp_path, victims, seed=int(time.time()), per_round=100, batch=60)
-
-    assert killer.killed["driver"] >= 1
-
-
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 def test_a_hundred_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:

@@ -211,6 +211,16 @@ def job(folder: Path) -> Job:
     )
 
 
+def test_an_audit_that_was_stopped_certifies_nothing(tmp_path: Path) -> None:
+    audit = AuditRun(5, [], [AuditCheck("holes", "none", 1), AuditCheck("stopped", "t", 0, 1)])
+
+    result = finish(audit, AuditOptions(topics=("pay",)), job(tmp_path))
+
+    assert (result.ok, result.summary["verdict"]) == (False, "stopped")
+    assert result.last_line == "stopped before its end: nothing is certified"
+    assert not (tmp_path / "certificate.json").exists()
+
+
 def test_a_certificate_names_what_was_looked_at_and_can_be_checked(tmp_path: Path) -> None:
     queue = {**span(0, 0, 9, 10), "first_ms": 1, "last_ms": 2, "fingerprint": "AB"}
     audit = AuditRun(

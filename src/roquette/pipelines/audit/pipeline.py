@@ -17,7 +17,7 @@ from roquette.pipelines.audit import frames as ask
 from roquette.pipelines.audit.frames import AuditCheck
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import SPAN, PipelineOptions
-from roquette.pipelines.kit.quantities import plural
+from roquette.pipelines.kit.quantities import counted, plural
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, table_of
 from roquette.pipelines.kit.topics import (
     known_topics,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CERTIFICATE, EXCEPTIONS = "certificate.json", "exceptions.jsonl"
+CERTIFIED, STOPPED, FOUND = "certified", "stopped", "exceptions"  # verdicts
 FORM = "roquette-audit/1"
 SHOWN = 20  # exceptions of one check on the page
 
@@ -108,6 +109,13 @@ class AuditRun:
         """No check has exceptions."""
         return all(check.ok for check in self.checks)
 
+    @property
+    def verdict(self) -> str:
+        """CERTIFIED, FOUND, or STOPPED: it found nothing as far as it came."""
+        if self.ok:
+            return CERTIFIED
+        return STOPPED if all(check.ok or check.name == STOPPED for check in self.checks) else FOUND
+
 
 def tables_of(options: AuditOptions) -> dict[str, str]:
     """Topic to directory. Raises ConfigError for text that is not TOPIC=DIR."""
@@ -184,7 +192,7 @@ def run(options: AuditOptions, job: Job) -> Result:
         audit.checks.append(ask.unconsumed(offsets, options.groups, options.most))
     if job.stop.is_set():
         audit.checks.append(
-            AuditCheck("stopped", "the audit was stopped before its end", exceptions=1)
+            AuditCheck(STOPPED, "the audit was stopped before its end", exceptions=1)
         )
     return finish(audit, options, job)
 
@@ -292,11 +300,11 @@ def finish(audit: AuditRun, options: AuditOptions, job: Job) -> Result:
     job.files.write_atomic(os.path.join(job.directory, name), text.encode(), keep_backup=False)
     count = sum(check.exceptions for check in audit.checks)
     messages = sum(row["messages"] for row in audit.queues)
-    line = (
-        f"certified: {messages:,} messages, {certificate['digest'][:16]}"
-        if audit.ok
-        else f"{count:,} exceptions: {os.path.join(job.directory, name)}"
-    )
+    line = {
+        CERTIFIED: f"certified: {counted(messages, 'message')}, {certificate['digest'][:16]}",
+        STOPPED: "stopped before its end: nothing is certified",
+        FOUND: f"{counted(count, 'exception')}: {os.path.join(job.directory, name)}",
+    }[audit.verdict]
     return Result(
         ok=audit.ok, summary=certificate, report=report_of(audit, certificate), last_line=line
     )
@@ -306,7 +314,7 @@ def certificate_of(audit: AuditRun, options: AuditOptions) -> dict[str, Any]:
     """What was looked at and what came of it; `digest` is the SHA-256 of all the rest as canonical JSON."""
     found: dict[str, Any] = {
         "form": FORM,
-        "verdict": "certified" if audit.ok else "exceptions",
+        "verdict": audit.verdict,
         "at_ms": audit.at_ms,
         "topics": list(options.topics),
         "source": list(options.store) or options.namesrv,

