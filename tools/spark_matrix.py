@@ -37,7 +37,7 @@ def build(version: str) -> Path:
     if not stamp.exists() or stamp.read_text() != wanted:
         pip = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check")
         run(*pip, "-U", "pip")
-        run(*pip, "-e", ".[dev,spark,lake,lake-test,avro]", *VERSIONS[version])
+        run(*pip, "-e", ".[dev,spark,spark-connect,lake,lake-test,avro]", *VERSIONS[version])
         stamp.write_text(wanted)
     check = "import pyspark, sys; sys.exit(not pyspark.__version__.startswith(sys.argv[1] + '.'))"
     run(python, "-c", check, version)

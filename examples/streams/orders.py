@@ -14,11 +14,13 @@ ORDER = "id bigint, customer string, amount double, at timestamp"
 PAYMENT = "id bigint, at timestamp"
 
 
-def rows(spark: "SparkSession", namesrv: str, topic: str, schema: str) -> "DataFrame":
+def rows(
+    spark: "SparkSession", namesrv: str, topic: str, schema: str, **options: str
+) -> "DataFrame":
     """The bodies of a topic as columns, from its first message on; a body that is no JSON gives nulls."""
     messages = (
         spark.readStream.format("rocketmq")
-        .options(namesrvAddr=namesrv, subscribe=topic, startingOffsets="earliest")
+        .options(namesrvAddr=namesrv, subscribe=topic, startingOffsets="earliest", **options)
         .schema("body string")  # no other column is decoded
         .load()
     )

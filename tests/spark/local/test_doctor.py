@@ -164,6 +164,26 @@ def test_ports(refused: str, own: str | None, state: str) -> None:
     assert find("ports", {}, probes).state == state
 
 
+@pytest.mark.parametrize(
+    ("remote", "missing", "state", "text"),
+    [
+        ("sc://there:9/;user_id=a", (), GOOD, "there:9 accepts"),
+        ("sc://there", (), GOOD, "there:15002 accepts"),
+        ("sc://gone:9", (), BAD, "gone:9: refused"),
+        ("sc://there", ("grpc_status",), BAD, "no module grpc_status"),
+    ],
+)
+def test_a_connect_server(remote: str, missing: tuple[str, ...], state: str, text: str) -> None:
+    probes = replace(
+        HEALTHY,
+        module=lambda name: name not in missing,
+        connect=lambda address: "refused" if address.startswith("gone") else None,
+    )
+    found = find("connect", {}, probes, master=remote)
+
+    assert (found.state, text in found.found) == (state, True)
+
+
 def test_what_does_not_answer_is_told() -> None:
     probes = replace(HEALTHY, name_server=lambda a: "refused", connect=lambda a: "refused")
 

@@ -31,13 +31,18 @@ def open_session(app: str, master: str, settings: Sequence[str], log_path: str) 
         settings: KEY=VALUE words; they win over ours.
 
     Raises:
-        ConfigError: no Java, no pyspark, or a malformed setting.
+        ConfigError: no Java, no pyspark, a malformed setting, or Spark Connect.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise ConfigError('pyspark is not installed: pip install "roquette[spark]"') from None
     active = SparkSession.getActiveSession()
+    if master.startswith("sc://") or type(active).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigError(
+            "pipelines write in Spark's Python workers, for which Spark Connect has no means: give --master "
+            'local[*] or spark://HOST:PORT. Sources and sinks of format("rocketmq") work there'
+        )
     if active is not None:  # a notebook's or a job's own: it is configured already
         return active
     local = master.startswith("local")

@@ -34,6 +34,9 @@ WANTED: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = {
 PANDAS_BELOW = (3,)
 SOURCE_MODULES = ("pyspark_rocketmq", "pyarrow", "numpy")  # where Spark plans, and where it reads
 _NOT_FOUND = 'format("rocketmq") is DATA_SOURCE_NOT_FOUND'
+# What PySpark imports for a session of Spark Connect, and what a server's address leaves out.
+CONNECT_MODULES = ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard")
+CONNECT_PORT = 15002
 PROBE_TOPIC = "TBW102"  # Apache's TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC: every broker that creates topics has it
 
 
@@ -49,7 +52,9 @@ class Diagnosis:
 
 def module_is_there(name: str) -> bool:
     """Whether a module could be imported."""
-    return importlib.util.find_spec(name) is not None
+    with contextlib.suppress(ModuleNotFoundError):  # of the package that it would be in
+        return importlib.util.find_spec(name) is not None
+    return False
 
 
 def installed_version(name: str) -> str | None:
@@ -197,7 +202,7 @@ def diagnose(
 
     Args:
         name_servers: addresses to ask; none leaves that check out.
-        master: the spark://HOST:PORT that pipelines will use, or "".
+        master: the spark://HOST:PORT that pipelines will use, the sc://HOST:PORT of a Connect server, or "".
     """
     findings = [check_python(probes)]
     findings += check_packages(probes)
@@ -207,6 +212,8 @@ def diagnose(
     findings += check_ports(environ, probes)
     if master.startswith("spark://"):
         findings.append(check_master(master, probes))
+    elif master.startswith("sc://"):
+        findings.append(check_connect(master, probes))
     findings += [check_name_server(address, probes) for address in name_servers]
     return findings
 
@@ -357,6 +364,23 @@ def check_master(master: str, probes: Probes) -> Diagnosis:
         mend = "is the master running? spark-class org.apache.spark.deploy.master.Master"
         return Diagnosis("master", BAD, f"{address}: {failure}", mend)
     return Diagnosis("master", GOOD, f"{address} accepts")
+
+
+def check_connect(remote: str, probes: Probes) -> Diagnosis:
+    """A server of Spark Connect, and what this side needs to talk to it."""
+    missing = [name for name in CONNECT_MODULES if not probes.module(name)]
+    if missing:
+        mend = 'pip install "roquette[spark-connect]"'
+        return Diagnosis("connect", BAD, f"no module {', '.join(missing)}", mend)
+    address = remote.removeprefix("sc://").partition("/")[0]
+    if not re.search(r":\d+$", address):
+        address = f"{address}:{CONNECT_PORT}"
+    failure = probes.connect(address)
+    if failure is not None:
+        mend = "is the server running? spark-class org.apache.spark.sql.connect.service.SparkConnectServer"
+        return Diagnosis("connect", BAD, f"{address}: {failure}", mend)
+    found = f"{address} accepts; its Python must have Roquette, pipelines want another --master"
+    return Diagnosis("connect", GOOD, found)
 
 
 def check_name_server(address: str, probes: Probes) -> Diagnosis:
