@@ -163,7 +163,7 @@ def _put_base(root: str, keys: int) -> None:
     for bucket in Bucket().split(parts):
         mine = ids[np.asarray(bucket.has(hashes))]
         folder = "snapshot-0000000000"
-        out = ParquetFiles(TableFiles(f"{root}/{folder}"), f"part-{bucket}_base", text, DELETED)
+        out = ParquetFiles(TableFiles(f"{root}/{folder}"), f"part-{bucket}_base", text, (DELETED,))
         out.write(as_columns(_base_rows(mine), text))
         for file in out.close():
             adds.append(replace(file, path=f"{folder}/{file.path}"))

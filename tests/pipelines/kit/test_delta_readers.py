@@ -161,7 +161,7 @@ def test_all_kinds_of_columns_come_through_files_and_compaction(
     schema = Schema.from_arrow(RICH).to_json()
     table.create(schema, ("dt",), {STREAM_SETTING: STREAM})
     for batch in range(3):
-        files = ParquetFiles(table.files, f"batch-{batch:010}-x", RICH, "dt")
+        files = ParquetFiles(table.files, f"batch-{batch:010}-x", RICH, ("dt",))
         files.write(rich_rows(batch))
         table.commit(Commit(adds=files.close(), batch=(STREAM, batch)), "X")
     expected = plain_rows(

@@ -61,7 +61,7 @@ def started(root: str, seed: int = 1) -> Table:
 
 def written(table: Table, batch: int, who: str) -> list[DataFile]:
     """What tasks of a batch leave: one row a day, three days."""
-    files = ParquetFiles(table.files, f"batch-{batch:010}-{who}", ARROW, "dt")
+    files = ParquetFiles(table.files, f"batch-{batch:010}-{who}", ARROW, ("dt",))
     days = [date(2013, 1, day) for day in (1, 2, 3)]
     files.write(pa.table({"n": [batch * 3 + i for i in range(3)], "dt": days}, schema=ARROW))
     return files.close()

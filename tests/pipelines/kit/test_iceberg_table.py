@@ -117,7 +117,7 @@ def rows(numbers: range, day: date = DAY, kind: Any = None) -> pa.Table:
 
 
 def write(table: TableWriter, name: str, some: pa.Table) -> list[DataFile]:
-    files = ParquetFiles(table.files, name, some.schema, "dt")
+    files = ParquetFiles(table.files, name, some.schema, ("dt",))
     files.write(some)
     return files.close()
 

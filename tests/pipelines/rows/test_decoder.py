@@ -1,7 +1,7 @@
 """Messages to rows of a table and of its quarantine."""
 
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
@@ -14,6 +14,7 @@ from roquette.pipelines.rows.decoder import (
     quarantine_type,
     table_type,
     text_day,
+    text_moment,
 )
 
 MIDNIGHT = datetime(2023, 11, 14, tzinfo=UTC)
@@ -124,3 +125,54 @@ def test_columns_are_those_that_tables_of_1b94d96_have() -> None:
     assert kinds["properties"] == "map<string,string>"
     assert kinds["born_timestamp"] == "timestamp"
     assert quarantine_type().names == ["error", *RAW_COLUMNS, "dt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2023-01-31T05:06:07+02:00", datetime(2023, 1, 31, 3, 6, 7)),
+        ("2023-01-01T00:30:00+01:00", datetime(2022, 12, 31, 23, 30)),
+        (" 2023-01-31 05:06:07.25Z", datetime(2023, 1, 31, 5, 6, 7, 250_000)),
+        ("2023-01-31", datetime(2023, 1, 31)),
+        ("0001-01-01T00:00:00+05:00", None),
+        ("noon", None),
+    ],
+)
+def test_a_text_is_a_moment_in_utc(text: str, expected: datetime | None) -> None:
+    assert text_moment(text) == expected
+
+
+def test_a_table_by_hours_has_day_and_hour_in_utc() -> None:
+    at = datetime(2023, 11, 14, 23, 59, tzinfo=timezone(timedelta(hours=-3)))
+    found = Decoder(RowForm("raw", partition="hour")).decode(messages(b"a", at=at)).good
+    body = Decoder(RowForm("json", COLUMNS, day_of="at", partition="hour"), Numbers())
+
+    assert (found.column("dt").to_pylist(), found.column("hour").to_pylist()) == (
+        [date(2023, 11, 15)],
+        [2],
+    )
+    rows = body.decode(messages(b"7")).good
+    assert (rows.column("dt").to_pylist(), rows.column("hour").to_pylist()) == (
+        [date(2023, 2, 1)],
+        [10],
+    )
+    assert found.column_names == [*RAW_COLUMNS, "dt", "hour"]
+
+
+def test_a_text_that_names_no_folder_is_null_or_bad() -> None:
+    class Words(Numbers):
+        def read(self, bodies: pa.Array) -> Bodies:
+            found = super().read(bodies)
+            texts = pa.array(["", "x" * 300, "ü" * 90, "fine"])
+            return Bodies([found.columns[0], texts], found.errors)
+
+    by_at = Decoder(RowForm("json", COLUMNS, partition="at"), Words())
+    found = by_at.decode(messages(b"1", b"2", b"3", b"4"))
+
+    assert found.good.column("at").to_pylist() == [None, "ü" * 90, "fine"]
+    assert found.bad is not None
+    assert found.bad.column("error").to_pylist() == [
+        "the value of at, which partitions the table, is too long for a folder's name"
+    ]
+    by_day = Decoder(RowForm("json", COLUMNS), Words()).decode(messages(b"1", b"2", b"3", b"4"))
+    assert by_day.good.column("at").to_pylist() == ["", "x" * 300, "ü" * 90, "fine"]

@@ -10,9 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from roquette.pipelines.kit.frame import PipelineError
 from roquette.pipelines.kit.table_files import TableFiles
+from roquette.pipelines.kit.table_values import partition_of
 from roquette.pipelines.rows import parquet_files
-from roquette.pipelines.rows.parquet_files import ParquetFiles, add_counts, count_queues
+from roquette.pipelines.rows.parquet_files import (
+    ParquetFiles,
+    PartitionRule,
+    add_counts,
+    count_queues,
+)
 
 DAYS = [date(2023, 11, day) for day in range(1, 6)]
 
@@ -22,8 +29,17 @@ def table(numbers: range, days: list[date | None] | None = None) -> pa.Table:
     return pa.table({"n": list(numbers), "dt": pa.array(found, type=pa.date32())})
 
 
-def write(root: Path, *tables: pa.Table, partitioned_by: str = "dt") -> list[Any]:
-    files = ParquetFiles(TableFiles(str(root)), "batch-1-a", tables[0].schema, partitioned_by)
+def write(
+    root: Path, *tables: pa.Table, partitioned_by: tuple[str, ...] = ("dt",), **rule: Any
+) -> list[Any]:
+    files = ParquetFiles(
+        TableFiles(str(root)),
+        "batch-1-a",
+        tables[0].schema,
+        partitioned_by,
+        (),
+        PartitionRule(**rule),
+    )
     for each in tables:
         files.write(each)
     return files.close()
@@ -51,9 +67,64 @@ def test_a_row_without_a_day_is_in_the_folder_that_readers_know_as_null(tmp_path
 
 
 def test_a_table_without_partitions_has_one_file_at_its_root(tmp_path: Path) -> None:
-    found = write(tmp_path, table(range(3)), partitioned_by="")
+    found = write(tmp_path, table(range(3)), partitioned_by=())
 
     assert [(file.path, file.rows) for file in found] == [("batch-1-a-00000.parquet", 3)]
+
+
+def test_hours_are_folders_within_days_and_iceberg_has_their_columns_in_the_files(
+    tmp_path: Path,
+) -> None:
+    rows = table(range(6)).append_column("hour", pa.array([5, 5, 5, 0, 5, None], pa.int32()))
+    places = {
+        ("2023-11-01", "5"): [0, 2, 4],
+        ("2023-11-02", "0"): [3],
+        ("2023-11-02", "5"): [1],
+        ("2023-11-02", None): [5],
+    }
+    for whole in (False, True):
+        found = write(tmp_path, rows, partitioned_by=("dt", "hour"), whole=whole)
+
+        read = [pq.ParquetFile(tmp_path / file.path).read() for file in found]
+        values = [(dict(file.partition)["dt"], dict(file.partition)["hour"]) for file in found]
+        assert dict(zip(values, (each["n"].to_pylist() for each in read), strict=True)) == places
+        assert {file.path.rpartition("/")[0] for file in found} == {
+            f"dt={day}/hour={hour or '__HIVE_DEFAULT_PARTITION__'}" for day, hour in places
+        }
+        assert read[0].column_names == (["n", "dt", "hour"] if whole else ["n"])
+
+
+@pytest.mark.parametrize(
+    ("value", "folder"),
+    [
+        ("plain-1.2_~", "plain-1.2_~"),
+        ("a b/c=d%", "a%20b%2Fc%3Dd%25"),
+        ("ümlaut", "ümlaut"),
+        ("", "__HIVE_DEFAULT_PARTITION__"),
+        ("__HIVE_DEFAULT_PARTITION__", "%5F_HIVE_DEFAULT_PARTITION__"),
+        ("..", ".."),
+        (True, "true"),
+        (-7, "-7"),
+    ],
+)
+def test_values_of_a_column_are_escaped_in_the_names_of_folders(
+    tmp_path: Path, value: Any, folder: str
+) -> None:
+    [found] = write(tmp_path, pa.table({"n": [1], "c": [value]}), partitioned_by=("c",))
+
+    assert found.path == f"c={folder}/batch-1-a-00000.parquet"
+    assert found.partition == partition_of(found.path)
+
+
+def test_a_task_opens_no_more_partitions_than_it_may(tmp_path: Path) -> None:
+    rows = pa.table({"n": range(5), "c": list("abcde")})
+
+    assert len(write(tmp_path, rows, partitioned_by=("c",), most=5)) == 5
+    with pytest.raises(PipelineError, match=r"more than 4 values of c, .* smaller --batch"):
+        write(tmp_path, rows, partitioned_by=("c",), most=4)
+    long = pa.table({"n": [1], "c": ["x" * 300]})
+    with pytest.raises(PipelineError, match=r"a value of c, .* too long for a folder's name \(xxx"):
+        write(tmp_path, long, partitioned_by=("c",))
 
 
 def test_what_is_held_is_bounded_and_becomes_row_groups(
@@ -72,7 +143,7 @@ def test_many_days_are_flushed_when_they_hold_too_much_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_files, "HELD_BYTES", 5_000)
-    files = ParquetFiles(TableFiles(str(tmp_path)), "b", table(range(1)).schema, "dt")
+    files = ParquetFiles(TableFiles(str(tmp_path)), "b", table(range(1)).schema, ("dt",))
     for start in range(0, 5000, 100):
         files.write(table(range(start, start + 100)))
         assert files._held_bytes <= 5_000
@@ -93,9 +164,10 @@ def test_files_that_are_open_at_once_are_bounded(
 
 
 def test_nothing_is_left_of_a_task_that_fails(tmp_path: Path) -> None:
-    files = ParquetFiles(TableFiles(str(tmp_path)), "b", table(range(1)).schema, "dt")
+    files = ParquetFiles(TableFiles(str(tmp_path)), "b", table(range(1)).schema, ("dt",))
     files.write(table(range(10)))
-    files._flush("2023-11-01", files._parts["2023-11-01"])
+    day = ("2023-11-01",)
+    files._flush(day, files._parts[day])
     (tmp_path / "dt=2023-11-01/foreign.parquet").write_bytes(b"x")
 
     files.abort()
@@ -122,7 +194,7 @@ def test_statistics_bound_every_value(tmp_path: Path) -> None:
         }
     )
 
-    [found] = write(tmp_path, rows, partitioned_by="")
+    [found] = write(tmp_path, rows, partitioned_by=())
 
     stats = json.loads(found.stats)
     assert stats["numRecords"] == 3
@@ -144,7 +216,7 @@ def test_statistics_bound_every_value(tmp_path: Path) -> None:
 def test_only_the_first_columns_and_ours_have_statistics(tmp_path: Path) -> None:
     rows = pa.table({**{f"c{n}": [n] for n in range(40)}, "_queue_id": [1]})
 
-    [found] = write(tmp_path, rows, partitioned_by="")
+    [found] = write(tmp_path, rows, partitioned_by=())
 
     assert list(json.loads(found.stats)["minValues"]) == [
         *(f"c{n}" for n in range(32)),

@@ -61,8 +61,13 @@ class ArchiveOptions(TableOptions):
     )
     day_of: str = option(
         "store_timestamp",
-        "Partition by the day of this: store_timestamp, born_timestamp, or a column of the body.",
+        "Where day and hour are from: store_timestamp, born_timestamp, or a column of the body.",
         metavar="COLUMN",
+    )
+    partition: str = option(
+        forms.BY_DAY,
+        "The table's folders: day, hour (day and hour), or a column of the table (text, whole number, date, boolean) with few values.",
+        metavar="day|hour|COLUMN",
     )
     sort_by: tuple[str, ...] = option(
         (),
@@ -89,9 +94,11 @@ class ArchiveOptions(TableOptions):
     batch: int = option(200_000, "Messages in one batch, at most.", least=1)
     max_rate: int = option(0, "Messages a second, at most; 0 is no limit.", metavar="N")
     sample: int = option(10_000, "Messages looked at to infer a schema.", least=1)
-    compact: bool = option(True, "Join small files of a day into large ones.")
+    compact: bool = option(True, "Join small files of a partition into large ones.")
     target_mb: int = option(128, "Size of a large file.", metavar="MB", least=1)
-    small_files: int = option(8, "Join when a day has as many small files.", metavar="N", least=2)
+    small_files: int = option(
+        8, "Join when a partition has as many small files.", metavar="N", least=2
+    )
     keep_replaced_minutes: int = option(
         60,
         "How long files stay that compaction replaced, for readers that still use them.",

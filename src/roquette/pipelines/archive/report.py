@@ -6,13 +6,13 @@ from typing import Any
 from roquette.pipelines.archive.certificate import QueueRecord
 from roquette.pipelines.kit.charts import Chart, columns, lines
 from roquette.pipelines.kit.frame import Result
-from roquette.pipelines.kit.message_rows import RowForm
+from roquette.pipelines.kit.message_rows import DAY, RowForm
 from roquette.pipelines.kit.quantities import counted, plural, size_text
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section
 from roquette.pipelines.kit.stream import Batches, rates, summary_of
 from roquette.pipelines.kit.table_values import Compaction, Snapshot
 
-MOST_DAYS = 370  # in the chart
+MOST_DAYS, MOST_VALUES = 370, 40  # in the chart
 MOST_NAMED = 8  # topics in the title
 
 
@@ -149,6 +149,27 @@ def _verdict(count: QueueCount) -> str:
     return "exact" if count.exact else "known before"
 
 
+def _by_partition(topic: TopicResult) -> tuple[str, str, Chart]:
+    """Rows by day, of tables by hours, too; or by the values of the column that partitions."""
+    name = topic.form.partitioned_by[0]
+    by_day = name == DAY
+    found: dict[str, int] = {}
+    for file in topic.snapshot.files.values():
+        value = dict(file.partition).get(name) or ("unknown" if by_day else "null")
+        found[value] = found.get(value, 0) + file.rows
+    ordered = sorted(found.items(), key=lambda item: item if by_day else (-item[1], item[0]))
+    items = [(value, float(rows), f"{value}: {counted(rows, 'row')}") for value, rows in ordered]
+    if by_day:
+        shown = items[-MOST_DAYS:]
+        last = f", the last {len(shown)} shown." if len(items) > len(shown) else "."
+        text = f"By {topic.form.day_of}, in UTC; {counted(len(items), 'day')}{last}"
+        return "rows by day", text, columns(shown, "rows by day")
+    shown = items[:MOST_VALUES]
+    last = f", the {len(shown)} with the most rows shown." if len(items) > len(shown) else "."
+    text = f"{counted(len(items), 'value')}{last}"
+    return f"rows by {name}", text, columns(shown, f"rows by {name}")
+
+
 def _sections(topic: TopicResult) -> list[Section]:
     sections = []
 
@@ -162,22 +183,8 @@ def _sections(topic: TopicResult) -> list[Section]:
             "since its begin.",
             lines(rates(topic.batches), "rows a second"),
         )
-    days: dict[str, int] = {}
-    for file in topic.snapshot.files.values():
-        day = dict(file.partition).get("dt") or "unknown"
-        days[day] = days.get(day, 0) + file.rows
-    if days:
-        items = [
-            (day, float(rows), f"{day}: {counted(rows, 'row')}")
-            for day, rows in sorted(days.items())
-        ]
-        shown = items[-MOST_DAYS:]
-        last = f", the last {len(shown)} shown." if len(items) > len(shown) else "."
-        add(
-            "rows by day",
-            f"By {topic.form.day_of}, in UTC; {counted(len(items), 'day')}{last}",
-            columns(shown, "rows by day"),
-        )
+    if topic.snapshot.files:
+        add(*_by_partition(topic))
     if topic.counts is not None:
         add(
             "compared with the topic",

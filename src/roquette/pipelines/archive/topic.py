@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from roquette.errors import ConfigError
 from roquette.pipelines.archive.batch import PLACE, count_places, reasons, rescued_fields
 from roquette.pipelines.archive.certificate import Certificate, Queue, decode_certificate
+from roquette.pipelines.archive.layout import check_partition, check_sort
 from roquette.pipelines.archive.options import ArchiveOptions, table_root
 from roquette.pipelines.archive.report import QueueCount, TopicResult
 from roquette.pipelines.kit import message_rows as forms
@@ -40,7 +41,6 @@ from roquette.spark.source.offsets import QueueRange
 from roquette.spark.source.shares import ranges_by_topic
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -63,12 +63,12 @@ def kept_form(
     if is_fresh(table, *(shared or own)):
         return None
     form = forms.RowForm.of_settings(table.snapshot.settings[ROWS_SETTING])
-    given = (options.format, options.keep_body, options.day_of)
-    if given != (form.kind, form.keep_body, form.day_of):
+    given = (options.format, options.keep_body, options.day_of, options.partition)
+    if given != (form.kind, form.keep_body, form.day_of, form.partition):
         raise ConfigError(
             f"archive: the table {table.files.root} was begun with --format {form.kind}, "
-            f"--{'' if form.keep_body else 'no-'}keep-body, --day-of {form.day_of}: give the same, or "
-            "another --to"
+            f"--{'' if form.keep_body else 'no-'}keep-body, --day-of {form.day_of}, --partition {form.partition}: "
+            "give the same, or another --to"
         )
     return form
 
@@ -89,17 +89,6 @@ def read_options_of(
     if starts:
         return {**given, "startingOffsets": json.dumps({"v": 1, "offsets": starts})}
     return given | (beginning_at(int(options.starting)) if options.starting.isdigit() else {})
-
-
-def check_sort(topic: str, columns: "pa.Schema", sort: Sequence[str]) -> None:
-    """Raises ConfigError for what is no column of the table's files, or has no order."""
-    import pyarrow as pa
-
-    for name in sort:
-        if name not in columns.names or name == forms.DAY:
-            raise ConfigError(f"archive: --sort-by {name}: the table of {topic} has no such column")
-        if pa.types.is_nested(columns.field(name).type):
-            raise ConfigError(f"archive: --sort-by {name}: lists, maps and structs have no order")
 
 
 class TopicArchive(StreamedTable):
@@ -152,7 +141,9 @@ class TopicArchive(StreamedTable):
                 )
             return form
         schema, avro = self._given_schema()
-        return forms.RowForm(options.format, schema, avro, options.keep_body, options.day_of)
+        return forms.RowForm(
+            options.format, schema, avro, options.keep_body, options.day_of, options.partition
+        )
 
     def _given_schema(self) -> tuple[str, str]:
         """Spark's JSON of the body's columns, and the Avro schema if it is one."""
@@ -185,12 +176,15 @@ class TopicArchive(StreamedTable):
     def _prepare(self) -> None:
         if self._fresh:
             forms.check_names(self.form)
-        check_sort(self.topic, arrow_of(table_type(self.form)), self._options.sort_by)
+        arrow = arrow_of(table_type(self.form))
+        if self._fresh:
+            check_partition(self.topic, arrow, self.form)
+        check_sort(self.topic, arrow, self._options.sort_by, self.form.partitioned_by)
         if self.form.kind != "raw":
             self.claim_quarantine(fresh=self._fresh)
         new = {START_SETTING: json.dumps(self._starting_offsets())} if self._fresh else None
         columns = table_type(self.form).json()
-        self.prepare(columns, forms.DAY, {ROWS_SETTING: self.form.settings()}, new)
+        self.prepare(columns, self.form.partitioned_by, {ROWS_SETTING: self.form.settings()}, new)
 
     def _kept_certificate(self) -> Certificate:
         """As the table's newest commit has it; an older table has none."""
@@ -245,7 +239,16 @@ class TopicArchive(StreamedTable):
         apart = "" if self.quarantine is None else self.quarantine.files.root
         source = {**read_options_of(self._options, {}), "subscribe": self.topic}
         root, options = self.table.files.root, self._options
-        return BatchWork(number, source, self.form, root, apart, options.sort_by, options.registry)
+        return BatchWork(
+            number,
+            source,
+            self.form,
+            root,
+            apart,
+            options.sort_by,
+            options.registry,
+            self.table.whole_files,
+        )
 
     def takes(self, written: Written, number: int) -> bool:
         """Whether the table takes these files; else it has grown, they are gone, and are to be written once more."""
@@ -294,7 +297,7 @@ class TopicArchive(StreamedTable):
             return None
         if not isinstance(news, dict):
             return None
-        fields = [f for f in news["fields"] if forms.may_be_column(f["name"])]
+        fields = [f for f in news["fields"] if forms.may_be_column(f["name"], self.form.partition)]
         known = json.loads(self.form.body_schema)
         wider = widened(known, {**news, "fields": fields})
         return None if wider == known else wider

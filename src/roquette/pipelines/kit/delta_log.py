@@ -17,7 +17,13 @@ from roquette.errors import ConfigError
 from roquette.pipelines.kit.column_types import misfits
 from roquette.pipelines.kit.frame import PipelineError
 from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_values import Commit, DataFile, Snapshot, TableCorrupt
+from roquette.pipelines.kit.table_values import (
+    Commit,
+    DataFile,
+    Snapshot,
+    TableCorrupt,
+    partition_text,
+)
 
 LOG_FOLDER = "_delta_log"
 UNFINISHED = (
@@ -322,19 +328,15 @@ def _files_of(table: Any) -> list[DataFile]:
             rows=row["num_records"] or 0,
             modified_ms=row["modification_time"],
             partition=tuple(
-                sorted((name, _text(value)) for name, value in (row.get("partition") or {}).items())
+                sorted(
+                    (name, partition_text(value))
+                    for name, value in (row.get("partition") or {}).items()
+                )
             ),
             stats=_stats_text(row),
         )
         for row in rows
     ]
-
-
-def _text(value: Any) -> str | None:
-    """A partition's value as the log has it."""
-    if value is None:
-        return None
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _stats_text(row: Mapping[str, Any]) -> str:

@@ -75,11 +75,12 @@ def kept_snapshots(table: Any, before_ms: int) -> list[Any]:
     named = {ref.snapshot_id for ref in metadata.refs.values()}
     ordered = sorted(metadata.snapshots, key=lambda each: each.sequence_number)
     nexts = [each.timestamp_ms for each in ordered[1:]]
-    return [
+    older = [
         each
-        for each, until in zip(ordered, [*nexts, before_ms + 1], strict=True)
+        for each, until in zip(ordered[:-1], nexts, strict=True)
         if until > before_ms or each.snapshot_id in named
     ]
+    return [*older, *ordered[-1:]]
 
 
 def expire(table: Any, before_ms: int) -> None:

@@ -61,6 +61,9 @@ _PROPERTIES = {
 class IcebergTable:
     """Open it with `open_iceberg_table`; call `close` at the end. It is a `TableWriter`."""
 
+    # pyiceberg 0.11 takes false, 0 and 1970-01-01 of a partition for null where the file does not have the column.
+    whole_files = True
+
     def __init__(
         self, home: TableFiles, catalog: TableCatalog, clock: Clock, entropy: Entropy
     ) -> None:
@@ -248,7 +251,13 @@ class IcebergTable:
             name = f"compact-{numbered(self.snapshot, self._entropy)}"
             schema = schema_to_pyarrow(self._table.schema())
             after = join_files(
-                self.files, small, name, schema, target_bytes=target_bytes, sort=sort
+                self.files,
+                small,
+                name,
+                schema,
+                target_bytes=target_bytes,
+                sort=sort,
+                whole=self.whole_files,
             )
             info = {"files_before": len(small), "files_after": len(after)}
             self.commit(Commit(adds=after, removes=small, data_change=False, info=info), "OPTIMIZE")

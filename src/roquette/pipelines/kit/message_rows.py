@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")  # of columns, says Delta
-DAY = "dt"  # the column that partitions; a date in UTC
+DAY = "dt"  # the column that partitions unless another one is asked for; a date in UTC
+HOUR = "hour"  # of tables by the hour; 0 to 23, in UTC
+BY_DAY, BY_HOUR = "day", "hour"
 ERROR = "error"
 BAD = "_bad"
 PARSED = "_parsed"
@@ -73,6 +75,7 @@ class RowForm:
         avro_schema: the writer's schema, as JSON text; "" if not Avro.
         keep_body: keep the bytes, too, as `_body`.
         day_of: the column the day is taken from.
+        partition: BY_DAY, BY_HOUR, or the name of a column of the table.
     """
 
     kind: str
@@ -80,6 +83,12 @@ class RowForm:
     avro_schema: str = ""
     keep_body: bool = False
     day_of: str = "store_timestamp"
+    partition: str = BY_DAY
+
+    @property
+    def partitioned_by(self) -> tuple[str, ...]:
+        """The columns whose values the table's folders have."""
+        return {BY_DAY: (DAY,), BY_HOUR: (DAY, HOUR)}.get(self.partition, (self.partition,))
 
     @classmethod
     def of_settings(cls, text: str) -> "RowForm":
@@ -89,6 +98,8 @@ class RowForm:
     def settings(self) -> str:
         """For a table's settings."""
         found = {name: getattr(self, name) for name in self.__slots__}
+        if self.partition == BY_DAY:
+            del found["partition"]  # versions before know nothing else
         return json.dumps(found if self.kind == "raw" else {**found, NEWER: True})
 
     def extra_names(self) -> list[str]:
@@ -135,9 +146,10 @@ def bad_rows(rows: "DataFrame") -> "DataFrame":
     return rows.where(f.col(BAD).isNotNull()).select(f.col(BAD).alias(ERROR), *RAW_COLUMNS, day)
 
 
-def own_columns() -> set[str]:
+def own_columns(partition: str = BY_DAY) -> set[str]:
     """Names that are ours beside a body's columns; case does not count."""
-    return {DAY, "_body", CORRUPT, *EXTRA_COLUMNS, *(f"_{name}" for name in BESIDE_COLUMNS)}
+    found = {DAY, "_body", CORRUPT, *EXTRA_COLUMNS, *(f"_{name}" for name in BESIDE_COLUMNS)}
+    return found | {HOUR} if partition == BY_HOUR else found
 
 
 def check_names(form: RowForm) -> None:
@@ -153,7 +165,7 @@ def check_names(form: RowForm) -> None:
             f"archive: --day-of {form.day_of} is neither store_timestamp, born_timestamp nor a column "
             f"of the body; those are: {', '.join(names) or 'none, with --format raw'}"
         )
-    ours, seen = own_columns(), set[str]()
+    ours, seen = own_columns(form.partition), set[str]()
     for name in names:
         if name.lower() in ours or name.lower() in seen:
             raise ConfigError(
@@ -211,6 +223,7 @@ def _struct(text: str) -> "StructType | Any":
     return StructType.fromJson(json.loads(text))
 
 
-def may_be_column(name: str) -> bool:
+def may_be_column(name: str, partition: str = BY_DAY) -> bool:
     """Whether a field's name can become a column's: not ours, and none that Delta refuses."""
-    return bool(name) and name.lower() not in own_columns() and not _NOT_IN_NAMES & set(name)
+    ours = own_columns(partition)
+    return bool(name) and name.lower() not in ours and not _NOT_IN_NAMES & set(name)

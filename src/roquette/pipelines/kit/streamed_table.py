@@ -110,7 +110,7 @@ class StreamedTable:
     def prepare(
         self,
         schema: str,
-        partitioned_by: str,
+        partitioned_by: Sequence[str],
         form: Mapping[str, str],
         new: Mapping[str, str] | None,
     ) -> None:
@@ -135,7 +135,7 @@ class StreamedTable:
             if shared is None and self.table.snapshot.version < 0:
                 self.positions.remove_tree(CHECKPOINT)
             self.table.drop()
-            self.table.create(schema, (partitioned_by,), settings)
+            self.table.create(schema, partitioned_by, settings)
             if shared is None:
                 self.positions.remove_tree(CHECKPOINT)
         self.widen(schema, form)  # a table of 1b94d96

@@ -40,6 +40,8 @@ class Table:
         pinned: a folder whose files stay where they are, replaced or not; "" for none.
     """
 
+    whole_files = False
+
     def __init__(self, files: TableFiles, clock: Clock, entropy: Entropy) -> None:
         self.files = files
         self._clock = clock

@@ -49,8 +49,13 @@ def data_files(files: TableFiles) -> list[str]:
     return [
         file.path
         for file in files.list_tree()
-        if file.path.endswith(".parquet") and not file.path.startswith(("_", "."))
+        if file.path.endswith(".parquet") and not _is_hidden(file.path)
     ]
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether readers skip it: folders of partitions may begin as they like."""
+    return path.startswith(("_", ".")) and "=" not in path.partition("/")[0]
 
 
 def small_files(
@@ -81,7 +86,8 @@ def read_table(spark: "SparkSession", files: TableFiles, snapshot: Snapshot) -> 
         reader.option("basePath", files.address(base)).parquet(*paths)
         for base, paths in bases.items()
     ]
-    return reduce(lambda some, more: some.unionAll(more), parts)
+    every = reduce(lambda some, more: some.unionAll(more), parts)
+    return every.select([every[f"`{name}`"] for name in schema.fieldNames()])
 
 
 def _base(path: str) -> str:

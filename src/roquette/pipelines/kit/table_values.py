@@ -1,13 +1,15 @@
 """What a table is made of, whatever its log: files, commits, versions."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from roquette.errors import RoquetteError
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+LONGEST_FOLDER = 200  # bytes of a partition's folder's name; file systems take 255
 
 
 class TableCorrupt(RoquetteError):
@@ -89,7 +91,31 @@ class Compaction:
 
 def partition_folder(name: str, value: str | None) -> str:
     """The folder of a partition, with a slash at its end."""
-    return f"{name}={HIVE_NULL if value is None else quote(value, safe='-_.~')}/"
+    return f"{_folder(name, value)}/"
+
+
+def partition_text(value: Any) -> str | None:
+    """A partition's value as logs and folders have it; an empty text is null."""
+    if value is None or value == "":
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def too_long(name: str, value: str | None) -> bool:
+    """Whether a value cannot be in the name of a partition's folder."""
+    return len(_folder(name, value).encode()) > LONGEST_FOLDER
+
+
+def _folder(name: str, value: str | None) -> str:
+    """Only ASCII is escaped: Spark reads %C3 as the letter of that number."""
+    if value is None:
+        return f"{name}={HIVE_NULL}"
+    found = re.sub(r"[^\w.~-]", lambda each: _escaped(each[0]), value)
+    return f"{name}={_escaped(found[0]) + found[1:] if found == HIVE_NULL else found}"
+
+
+def _escaped(letter: str) -> str:
+    return f"%{ord(letter):02X}" if letter.isascii() else letter
 
 
 def partition_of(path: str) -> tuple[tuple[str, str | None], ...]:

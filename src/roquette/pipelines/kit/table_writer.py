@@ -17,8 +17,10 @@ class TableWriter(Protocol):
     Attributes:
         files: the place.
         snapshot: the newest version that this writer has seen or made.
+        whole_files: whether files have the partitions' columns, too.
     """
 
+    whole_files: bool
     files: TableFiles
     snapshot: Snapshot
 

@@ -1,12 +1,12 @@
 """Messages to the rows of a table and of its quarantine, as Arrow: what an archive's tasks do with what they read.
 
-The days of partitions are days in UTC, and times are microseconds in UTC, whatever a session's time zone is.
+The days and hours of partitions are those in UTC, and times are microseconds in UTC, whatever a session's time zone is.
 """
 
 import json
 import re
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -14,13 +14,17 @@ import pyarrow.compute as pc
 
 from roquette.pipelines.kit.message_rows import (
     BESIDE_COLUMNS,
+    BY_DAY,
+    BY_HOUR,
     DAY,
     ERROR,
     EXTRA_COLUMNS,
+    HOUR,
     RAW_COLUMNS,
     RESCUED,
     RowForm,
 )
+from roquette.pipelines.kit.table_values import LONGEST_FOLDER, too_long
 from roquette.pipelines.rows.kinds import Kind
 
 if TYPE_CHECKING:
@@ -84,23 +88,48 @@ class Decoder:
         self._reader = reader
         self.schema = arrow_of(table_type(form))
         self.bad_schema = arrow_of(quarantine_type())
+        self._place = -1  # of a column with texts that partitions the table
+        if form.partition not in (BY_DAY, BY_HOUR):
+            place = self.schema.get_field_index(form.partition)
+            self._place = place if pa.types.is_string(self.schema.field(place).type) else -1
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """`batch` has RAW_COLUMNS of messages."""
         if self._reader is None:
             columns = [batch.column(name) for name in RAW_COLUMNS]
-            columns.append(self._day(batch, {}))
-            return Decoded(pa.Table.from_arrays(columns, schema=self.schema), None)
+            columns += self._when(batch, {})
+            return Decoded(self._rows(columns), None)
         bodies = self._reader.read(batch.column("body"))
-        good = pa.Table.from_arrays(self._columns(batch, bodies), schema=self.schema)
-        fine = pc.is_null(bodies.errors)
-        if bodies.errors.null_count == len(bodies.errors):
+        good = self._rows(self._columns(batch, bodies))
+        errors = self._too_long(good, bodies.errors)
+        if errors.null_count == len(errors):
             bad = self.bad_schema.empty_table()
         else:
-            good = good.filter(fine)
-            bad = self._bad(batch, bodies.errors, pc.invert(fine))
+            good = good.filter(fine := pc.is_null(errors))
+            bad = self._bad(batch, errors, pc.invert(fine))
         rescued = good.num_rows - good.column(RESCUED).null_count if bodies.rescued else 0
         return Decoded(good, bad, rescued)
+
+    def _rows(self, columns: list[pa.Array]) -> pa.Table:
+        """An empty text names no folder: it is null in the column that partitions, as Delta Lake has it."""
+        rows = pa.Table.from_arrays(columns, schema=self.schema)
+        if self._place >= 0:
+            texts = rows.column(self._place)
+            kept = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+            rows = rows.set_column(self._place, self.schema.field(self._place), kept)
+        return rows
+
+    def _too_long(self, rows: pa.Table, errors: pa.Array) -> pa.Array:
+        """The errors, and those of values that cannot be the name of a folder."""
+        if self._place < 0:
+            return errors
+        name, texts = self._form.partition, rows.column(self._place).combine_chunks()
+        if (pc.max(pc.binary_length(texts)).as_py() or 0) <= LONGEST_FOLDER // 3 - len(name):
+            return errors
+        coded = texts.dictionary_encode()
+        why = f"the value of {name}, which partitions the table, is too long for a folder's name"
+        found = [why if too_long(name, text) else None for text in coded.dictionary.to_pylist()]
+        return pc.coalesce(errors, pa.array(found, pa.string()).take(coded.indices))
 
     def _columns(self, batch: pa.RecordBatch, bodies: Bodies) -> list[pa.Array]:
         names = [field["name"] for field in json.loads(self._form.body_schema)["fields"]]
@@ -113,13 +142,17 @@ class Decoder:
                 columns.append(batch.column(EXTRA_COLUMNS[name]))
         if self._form.keep_body:
             columns.append(batch.column("body"))
-        return [*columns, self._day(batch, dict(zip(names, bodies.columns, strict=True)))]
+        return [*columns, *self._when(batch, dict(zip(names, bodies.columns, strict=True)))]
 
-    def _day(self, batch: pa.RecordBatch, body: dict[str, pa.Array]) -> pa.Array:
+    def _when(self, batch: pa.RecordBatch, body: dict[str, pa.Array]) -> list[pa.Array]:
+        """The day, and the hour if the table is by hours."""
         name = self._form.day_of
-        if name in ("store_timestamp", "born_timestamp"):
-            return _day_of(batch.column(name))
-        return _day_of(body[name])
+        is_own = name in ("store_timestamp", "born_timestamp")
+        values = batch.column(name) if is_own else body[name]
+        if self._form.partition != BY_HOUR:
+            return [_day_of(values)]
+        moments = _moments_of(values)
+        return [_day_of(moments), pc.hour(moments).cast(pa.int32())]
 
     def _bad(self, batch: pa.RecordBatch, errors: pa.Array, chosen: pa.Array) -> pa.Table:
         columns = [errors, *(batch.column(name) for name in RAW_COLUMNS)]
@@ -128,14 +161,14 @@ class Decoder:
 
 
 def table_type(form: RowForm) -> "StructType":
-    """The columns of a table, that of its partitions the last."""
+    """The columns of a table, day and hour the last."""
     from pyspark.sql.types import StructType
 
     found = StructType()
     if form.kind == "raw":
         for name in RAW_COLUMNS:
             found.add(name, _message_type(name))
-        return found.add(DAY, "date")
+        return _with_places(found, form)
     for field in StructType.fromJson(json.loads(form.body_schema)).fields:
         found.add(field.name, field.dataType)
     for name in BESIDE_COLUMNS:
@@ -144,7 +177,12 @@ def table_type(form: RowForm) -> "StructType":
         found.add(name, "string" if name == RESCUED else _message_type(EXTRA_COLUMNS[name]))
     if form.keep_body:
         found.add("_body", "binary")
-    return found.add(DAY, "date")
+    return _with_places(found, form)
+
+
+def _with_places(found: "StructType", form: RowForm) -> "StructType":
+    found.add(DAY, "date")
+    return found.add(HOUR, "integer") if form.partition == BY_HOUR else found
 
 
 def quarantine_type() -> "StructType":
@@ -205,6 +243,26 @@ def _day_of(values: pa.Array) -> pa.Array:
         days = pa.array([text_day(text) for text in coded.dictionary.to_pylist()], pa.date32())
         return days.take(coded.indices)
     return pa.nulls(len(values), pa.date32())
+
+
+def _moments_of(values: pa.Array) -> pa.Array:
+    """Times in UTC, without a zone: of times, and of texts that are ISO 8601's; null of all else."""
+    if pa.types.is_timestamp(values.type):
+        return values.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+    if pa.types.is_string(values.type):
+        coded = values.dictionary_encode()
+        found = [text_moment(text) for text in coded.dictionary.to_pylist()]
+        return pa.array(found, pa.timestamp("us")).take(coded.indices)
+    return pa.nulls(len(values), pa.timestamp("us"))
+
+
+def text_moment(text: str) -> datetime | None:
+    """The time of a text such as 2023-01-31T05:06:07+02:00, in UTC and without a zone; one that names no zone is in UTC."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+        return found if found.tzinfo is None else found.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
 
 
 def text_day(text: str) -> date | None:

@@ -2,19 +2,40 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from roquette.pipelines.kit.frame import PipelineError
 from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_values import DataFile, partition_folder
+from roquette.pipelines.kit.table_values import (
+    DataFile,
+    partition_folder,
+    partition_text,
+    too_long,
+)
 from roquette.pipelines.rows.statistics import file_statistics
 
 GROUP_BYTES = 64 << 20  # of rows held for a row group of one file
 HELD_BYTES = 128 << 20  # of rows held for all files
 OPEN_FILES = 64  # files that are open at the same time; a day that comes again gets one more file
+
+
+Values = tuple[str | None, ...]  # of a partition's columns, as texts
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRule:
+    """Of a table with partitions.
+
+    Attributes:
+        whole: the partitions' columns are in the files, too, as Iceberg has it; else in the folders' names only.
+        most: different partitions that one task may write, at most; None: any number.
+    """
+
+    whole: bool = False
+    most: int | None = None
 
 
 @dataclass(slots=True)
@@ -33,8 +54,8 @@ class ParquetFiles:
 
     Args:
         name: the file names' begin; no other task may ever have it.
-        schema: of the rows given to `write`, with the partition's column, which is in the folders' names only.
-        partitioned_by: one column, or "" for none.
+        schema: of the rows given to `write`, with the partitions' columns.
+        partitioned_by: columns, in the order of folders.
         sort: columns by which the rows of each row group are put in order, nulls last; none: as they come.
     """
 
@@ -43,38 +64,41 @@ class ParquetFiles:
         files: TableFiles,
         name: str,
         schema: pa.Schema,
-        partitioned_by: str = "",
+        partitioned_by: Sequence[str] = (),
         sort: Sequence[str] = (),
+        rule: PartitionRule = PartitionRule(),
     ) -> None:
         self._sort = [(column, "ascending") for column in sort]
         self._files = files
         self._name = name
-        self._column = partitioned_by
-        kept = [each for each in schema if each.name != partitioned_by]
-        self._schema = pa.schema(kept)
-        self._parts: dict[str | None, _Part] = {}
+        self._columns = tuple(partitioned_by)
+        left_out = () if rule.whole else self._columns
+        self._schema = pa.schema([each for each in schema if each.name not in left_out])
+        self._most = rule.most
+        self._parts: dict[Values, _Part] = {}
         self._made: list[str] = []
         self._done: list[DataFile] = []
         self._held_bytes = 0
 
     def write(self, rows: pa.Table) -> None:
         """Take some rows; their order within a partition stays, unless they are sorted."""
-        for value, some in self._split(rows):
-            part = self._parts.setdefault(value, _Part([]))
+        for values, some in _split(rows, self._columns):
+            part = self._part(values)
+            some = some.select(self._schema.names)
             part.held.append(some)
             part.nbytes += some.nbytes
             self._held_bytes += some.nbytes
             if part.nbytes >= GROUP_BYTES:
-                self._flush(value, part)
+                self._flush(values, part)
         while self._held_bytes > HELD_BYTES:
-            value, part = max(self._parts.items(), key=lambda item: item[1].nbytes)
-            self._flush(value, part)
+            values, part = max(self._parts.items(), key=lambda item: item[1].nbytes)
+            self._flush(values, part)
 
     def close(self) -> list[DataFile]:
         """Finish all files; on a local disk they are safe then."""
-        for value, part in self._parts.items():
+        for values, part in self._parts.items():
             if part.held:
-                self._flush(value, part)
+                self._flush(values, part)
             self._finish(part)
         self._parts.clear()
         return self._done
@@ -89,34 +113,34 @@ class ParquetFiles:
             if self._files.exists(path):
                 self._files.remove(path)
 
-    def _split(self, rows: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
-        """By the partition's value, as text."""
-        if not rows.num_rows:
-            return
-        if not self._column:
-            yield None, rows
-            return
-        values, rest = rows.column(self._column), rows.drop_columns([self._column])
-        kinds = pc.unique(values)
-        if len(kinds) == 1:
-            yield _text(kinds[0]), rest
-            return
-        order = pc.sort_indices(values)
-        ends = pc.run_end_encode(values.combine_chunks().take(order))
-        ordered, start = rest.take(order), 0
-        for value, end in zip(ends.values, ends.run_ends.to_pylist(), strict=True):
-            yield _text(value), ordered.slice(start, end - start)
-            start = end
+    def _part(self, values: Values) -> _Part:
+        found = self._parts.get(values)
+        if found is None:
+            names = ", ".join(self._columns)
+            if self._most is not None and len(self._parts) >= self._most:
+                raise PipelineError(
+                    f"{self._files.root}: more than {self._most:,} values of {names}, which partitions the table, in one "
+                    "batch: nothing of it counts; give a smaller --batch, or another --partition and another --to"
+                )
+            for name, value in zip(self._columns, values, strict=True):
+                if too_long(name, value):
+                    raise PipelineError(
+                        f"{self._files.root}: a value of {name}, which partitions the table, is too long for a folder's "
+                        f"name ({str(value)[:40]}...): nothing of this batch counts; give another --partition and "
+                        "another --to"
+                    )
+            found = self._parts[values] = _Part([])
+        return found
 
-    def _flush(self, value: str | None, part: _Part) -> None:
+    def _flush(self, values: Values, part: _Part) -> None:
         """What is held of a partition becomes a row group."""
         if part.file is None:
             self._close_one()
-            folder = partition_folder(self._column, value) if self._column else ""
+            partition = list(zip(self._columns, values, strict=True))
+            folder = "".join(partition_folder(*each) for each in partition)
             path = f"{folder}{self._name}-{len(self._made):05}.parquet"
             self._made.append(path)
-            partition = ((self._column, value),) if self._column else ()
-            part.file = _OpenFile(self._files, path, self._schema, partition)
+            part.file = _OpenFile(self._files, path, self._schema, tuple(sorted(partition)))
         rows = pa.concat_tables(part.held)
         part.file.write(rows.sort_by(self._sort) if self._sort else rows)
         self._held_bytes -= part.nbytes
@@ -198,7 +222,24 @@ def add_counts(total: dict[tuple[str, int], int], more: Mapping[tuple[str, int],
         total[queue] = total.get(queue, 0) + count
 
 
-def _text(value: Any) -> str | None:
-    """A partition's value in a folder's name."""
-    found = value.as_py()
-    return None if found is None else str(found)
+def _split(
+    rows: pa.Table, columns: Sequence[str], before: Values = ()
+) -> Iterator[tuple[Values, pa.Table]]:
+    """By the values of columns; the order of rows within them stays."""
+    if not rows.num_rows:
+        return
+    if not columns:
+        yield before, rows
+        return
+    values, rest = rows.column(columns[0]), columns[1:]
+    kinds = pc.unique(values)
+    if len(kinds) == 1:
+        yield from _split(rows, rest, (*before, partition_text(kinds[0].as_py())))
+        return
+    order = pc.sort_indices(values)
+    ends = pc.run_end_encode(values.combine_chunks().take(order))
+    ordered, start = rows.take(order), 0
+    for value, end in zip(ends.values, ends.run_ends.to_pylist(), strict=True):
+        some = ordered.slice(start, end - start)
+        yield from _split(some, rest, (*before, partition_text(value.as_py())))
+        start = end

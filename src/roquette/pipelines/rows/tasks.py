@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from roquette.base.entropy import Entropy
-from roquette.pipelines.kit.message_rows import DAY, RowForm
+from roquette.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, RowForm
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_values import DataFile
 from roquette.pipelines.rows.decoder import Decoder, messages_schema
 from roquette.pipelines.rows.kinds import NULL, Kind, joined
-from roquette.pipelines.rows.parquet_files import ParquetFiles, add_counts, count_queues
+from roquette.pipelines.rows.parquet_files import (
+    ParquetFiles,
+    PartitionRule,
+    add_counts,
+    count_queues,
+)
 from roquette.pipelines.rows.readers import body_reader
 from roquette.spark.source.offsets import QueueRange
 from roquette.spark.source.shares import ranges_by_topic, share_ranges
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WORTH_A_TASK = 10_000  # messages
+MOST_VALUES = 1000  # of a column that partitions, in one task
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,7 @@ class BatchWork:
         quarantine: address of the table for bad messages; "" where there is none.
         sort: columns by which the table's rows are put in order within each row group.
         registry: address of the bodies' schema registry; "" where there is none.
+        whole: as of PartitionRule.
     """
 
     number: int
@@ -45,6 +52,7 @@ class BatchWork:
     quarantine: str
     sort: tuple[str, ...] = ()
     registry: str = ""
+    whole: bool = False
 
 
 @dataclass(slots=True)
@@ -121,14 +129,24 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
     Args:
         attempt: part of the files' names; no other task or attempt may have it.
     """
-    reader = body_reader(work.form, work.registry)
-    decoder = Decoder(work.form, reader)
+    form = work.form
+    reader = body_reader(form, work.registry)
+    decoder = Decoder(form, reader)
     name = f"batch-{work.number:010}-{attempt}"
-    good = ParquetFiles(TableFiles(work.root), name, decoder.schema, DAY, work.sort)
+    good = ParquetFiles(
+        TableFiles(work.root),
+        name,
+        decoder.schema,
+        form.partitioned_by,
+        work.sort,
+        PartitionRule(work.whole, None if form.partition in (BY_DAY, BY_HOUR) else MOST_VALUES),
+    )
     bad = None
     if work.quarantine:
-        bad = ParquetFiles(TableFiles(work.quarantine), name, decoder.bad_schema, DAY)
-    beside = "" if work.form.kind == "raw" else "_"
+        apart = TableFiles(work.quarantine)
+        rule = PartitionRule(work.whole)
+        bad = ParquetFiles(apart, name, decoder.bad_schema, (DAY,), rule=rule)
+    beside = "" if form.kind == "raw" else "_"
     found = Written()
     with contextlib.ExitStack() as undo:
         for files in (good, bad):

@@ -161,7 +161,7 @@ class _Task:
             new = self._with_earlier(files, new)
             self._done.joined += 1
         name = f"batch-{self._work.number:010}-{there.bucket}_{self._attempt}"
-        self._write(ParquetFiles(self._files, name, self._file_schema, DELETED), [new])
+        self._write(ParquetFiles(self._files, name, self._file_schema, (DELETED,)), [new])
         self._done.removes += files
 
     def _with_earlier(self, files: Iterable[DataFile], new: pa.Table) -> pa.Table:
@@ -175,7 +175,7 @@ class _Task:
         folder = f"snapshot-{self._work.number:010}"
         files = TableFiles(self._files.address(folder))
         outs = [
-            ParquetFiles(files, f"part-{bucket}_{self._attempt}", self._file_schema, DELETED)
+            ParquetFiles(files, f"part-{bucket}_{self._attempt}", self._file_schema, (DELETED,))
             for bucket in parts
         ]
         with contextlib.ExitStack() as undo:

@@ -215,7 +215,7 @@ class CurrentState(StreamedTable):
             rows = mark_changes(spark.createDataFrame([], forms.source_schema()), self.changes)
             good = changes_of(rows, self.changes)
             form = {CHANGES_SETTING: self.changes.settings()}
-            self.prepare(good.schema.json(), DELETED, form, {} if fresh else None)
+            self.prepare(good.schema.json(), (DELETED,), form, {} if fresh else None)
             self._point(Pointer.of_table(self.table))
             self._write_views()
             undo.pop_all()

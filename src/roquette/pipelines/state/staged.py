@@ -89,7 +89,7 @@ def _stage_share(work: StageWork, share: Sequence[QueueRange]) -> Staged:
 
     reader, found = PlainRows(work.form), Staged()
     name = f"batch-{work.number:010}-{Entropy().token(8)}"
-    bad = ParquetFiles(TableFiles(work.quarantine), name, reader.bad_schema, DAY)
+    bad = ParquetFiles(TableFiles(work.quarantine), name, reader.bad_schema, (DAY,))
     with contextlib.ExitStack() as undo, _StagedFile(TableFiles(work.root), work.staging) as out:
         undo.callback(bad.abort)
         for batch in read_ranges(share, work.source, messages_schema()):

@@ -1,0 +1,232 @@
+"""Tables by hours and by the values of a column, in both formats, as other readers see them; without a JVM."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+from tests.client.fake_cluster import FakeCluster
+from tests.pipelines.archive.local_streams import LocalStream
+from tests.pipelines.archive.test_archive_pattern import run
+from tests.spark.records import make_record
+
+from roquette.errors import ConfigError
+from roquette.message.message import MessageQueue
+from roquette.pipelines.archive import topic as topic_module
+from roquette.pipelines.archive.pipeline import ArchiveOptions
+from roquette.pipelines.kit.frame import PipelineError
+from roquette.pipelines.rows import tasks
+
+pytestmark = pytest.mark.spark
+
+Q = MessageQueue("T", "broker-a", 0)
+WORDS = ["a b", "ü/ö", "100%=x", "", None, "plain", "it's", "..", "01"]
+
+
+def column(name: str, kind: str) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+COLUMNS = [("n", "long"), ("word", "string"), ("yes", "boolean"), ("born", "date"), ("at", "string"), ("part", "double")]  # fmt: skip
+SCHEMA = json.dumps({"type": "struct", "fields": [column(*each) for each in COLUMNS]})
+
+
+def value(n: int) -> dict[str, Any]:
+    return {
+        "n": n,
+        "word": WORDS[n % len(WORDS)],
+        "yes": None if n % 3 == 2 else bool(n % 3),
+        "born": f"1970-01-0{n % 2 + 1}",
+        "at": f"2026-11-2{n % 2}T0{n % 5}:30:00+02:00",
+        "part": n / 2,
+    }
+
+
+def fill(cluster: FakeCluster, numbers: range, **more: Any) -> None:
+    there = cluster.queues.setdefault(Q, [])
+    for n in numbers:
+        body = json.dumps({**value(n), **more}).encode()
+        there.append(make_record(len(there), body, queue_id=0))
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster({}) as cluster:
+        fill(cluster, range(45))
+        yield cluster
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def options(
+    request: pytest.FixtureRequest,
+    cluster: FakeCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> ArchiveOptions:
+    monkeypatch.setattr(topic_module, "start_ranges", LocalStream)
+    return ArchiveOptions(
+        namesrv=cluster.address,
+        topics=("T",),
+        to=str(tmp_path / "lake"),
+        report=str(tmp_path / "report"),
+        table_format=request.param,
+        schema=SCHEMA,
+        batch=15,
+        small_files=3,
+        keep_replaced_minutes=0,
+    )
+
+
+def table(options: ArchiveOptions) -> Any:
+    root = Path(options.to) / "T"
+    if options.table_format == "delta":
+        return DeltaTable(root.as_uri())
+    uri = f"sqlite:///{root}/_roquette/catalog.db"
+    return load_catalog("roquette", type="sql", uri=uri).load_table("roquette.T")
+
+
+def by_own(options: ArchiveOptions) -> pa.Table:
+    found = table(options)
+    return found.to_pyarrow_table() if options.table_format == "delta" else found.scan().to_arrow()
+
+
+def by_polars(options: ArchiveOptions) -> pa.Table:
+    found = table(options)
+    if options.table_format == "delta":
+        return polars.scan_delta(found.table_uri).collect().to_arrow()
+    return polars.scan_iceberg(found).collect().to_arrow()
+
+
+def by_duckdb(options: ArchiveOptions) -> pa.Table:
+    found = table(options)
+    with duckdb.connect() as connection:
+        if options.table_format == "delta":
+            connection.register("t", found.to_pyarrow_dataset())
+        else:
+            found.scan().to_duckdb("t", connection)
+        return connection.sql("SELECT * FROM t").to_arrow_table()
+
+
+READERS: list[Callable[[ArchiveOptions], pa.Table]] = [by_own, by_polars, by_duckdb]
+NAMES = ("n", "word", "yes", "born", "at", "part")
+
+
+def seen(options: ArchiveOptions, *more: str) -> list[list[tuple[Any, ...]]]:
+    """By each reader: values of all rows, by n."""
+    found = []
+    for read in READERS:
+        rows = read(options)
+        columns = [rows.column(name).to_pylist() for name in (*NAMES, *more)]
+        found.append(sorted(zip(*columns, strict=True), key=lambda row: row[0]))
+    return found
+
+
+def expected(count: int, *, emptied: bool = False) -> list[tuple[Any, ...]]:
+    rows = []
+    for n in range(count):
+        each = value(n)
+        if emptied:
+            each["word"] = each["word"] or None
+        day = date.fromisoformat(each["born"])
+        rows.append((n, each["word"], each["yes"], day, each["at"], each["part"]))
+    return rows
+
+
+def folders(options: ArchiveOptions) -> Counter[str]:
+    root = Path(options.to) / "T"
+    found = (path.relative_to(root) for path in root.rglob("*.parquet"))
+    return Counter(str(path.parent) for path in found if "=" in str(path.parent))
+
+
+@pytest.mark.parametrize("name", ["word", "yes", "born", "_queue_id"])
+def test_a_table_by_a_column_is_read_right_after_compaction_and_evolution(
+    options: ArchiveOptions, cluster: FakeCluster, name: str
+) -> None:
+    result = run(options, partition=name, sort_by=("part",))
+
+    summary = result.summary["topics"]["T"]
+    assert (summary["rows"], summary["missing"], summary["twice"]) == (45, 0, 0)
+    assert seen(options) == [expected(45, emptied=name == "word")] * 3
+    there = folders(options)
+    assert all(each.startswith(f"{name}=") for each in there)
+    if name in ("yes", "_queue_id"):  # the others have too few files
+        assert summary["files_joined"] >= 3
+        assert set(there.values()) == {1}
+
+    fill(cluster, range(45, 60), late=1)
+    cluster.queues[Q].append(make_record(60, b"bad", queue_id=0))
+    summary = run(options, partition=name).summary["topics"]["T"]
+    assert (summary["missing"], summary["twice"], summary["quarantined"]) == (0, 0, 1)
+    late = [None] * 45 + [1] * 15
+    wide = [(*row, n) for row, n in zip(expected(60, emptied=name == "word"), late, strict=True)]
+    assert seen(options, "late") == [wide] * 3
+    apart = Path(options.to) / "T.quarantine"
+    assert [path.parent.name for path in apart.glob("dt=*/*.parquet")] == ["dt=2023-11-14"]
+
+
+def test_a_table_by_hours_has_them_in_utc(options: ArchiveOptions, cluster: FakeCluster) -> None:
+    cluster.queues[Q].append(make_record(45, b'{"n":45,"hour":7}', queue_id=0))
+    summary = run(options, partition="hour", day_of="at").summary["topics"]["T"]
+
+    assert (summary["rows"], summary["missing"], summary["twice"]) == (46, 0, 0)
+    assert summary["rescued_fields"] == {"hour": 1}  # the name is ours
+    for rows in seen(options, "dt", "hour"):
+        found = {(str(row[-2]), row[-1]) for row in rows[:45]}
+        local = {(n % 2, n % 5) for n in range(45)}
+        assert found == {
+            (f"2026-11-{20 + day - (hour < 2)}", (hour - 2) % 24) for day, hour in local
+        }
+        assert rows[45][-2:] == (None, None)
+    assert "dt=2026-11-20/hour=0" in folders(options)
+    if options.table_format == "iceberg":
+        assert table(options).scan("hour = 0 and dt = '2026-11-20'").to_arrow().num_rows == 5
+
+
+def test_a_table_keeps_its_partitions(options: ArchiveOptions) -> None:
+    run(options, partition="yes")
+
+    with pytest.raises(
+        ConfigError, match=r"begun with .*--partition yes: give the same, or another"
+    ):
+        run(options)
+    assert run(options, partition="yes").summary["new_rows"] == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"partition": "part"}, "this column has no values for folders; .* the columns n, word,"),
+        ({"partition": "nobody"}, "this column is not there"),
+        ({"partition": "dt"}, "that is --partition day"),
+        ({"partition": "hour", "day_of": "born"}, "column born of topic T has no hours"),
+        ({"partition": "word", "sort_by": ("word",)}, "has no such column"),
+    ],
+)
+def test_what_cannot_partition_is_said_before_anything_is_made(
+    options: ArchiveOptions, more: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        run(replace(options, **more))
+    assert not list(Path(options.to).rglob("*.parquet"))
+
+
+def test_too_many_values_stop_the_batch_and_nothing_counts(
+    options: ArchiveOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "MOST_VALUES", 5)
+
+    with pytest.raises(PipelineError, match="more than 5 values of n, which partitions the table"):
+        run(options, partition="n")
+    assert folders(options) == {}
+    monkeypatch.undo()
+    monkeypatch.setattr(topic_module, "start_ranges", LocalStream)
+    assert run(options, partition="n").summary["rows"] == 45
