@@ -3,7 +3,7 @@
 usage: python tools/spark_matrix.py [--build] [VERSION ...] [-- PYTEST-ARGUMENT ...]
 
 VERSION is one of those below (all of them if none is given); its environment is .venv-spark-VERSION. With --build the
-environment is only made. 4.1 can only be built: it has nothing of ours, and reads our tables with Iceberg's own library. Delta Lake's own reader is installed too: tables of `pipeline archive` are read with it.
+environment is only made. 4.1 can only be built: it has nothing of ours, and reads our tables with Delta's and Iceberg's own libraries.
 """
 
 import argparse

@@ -2,15 +2,15 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop.peers import ROOT, absent, alone, class_path, failure, require_java
+from tests.interop.peers import class_path
 
 pytest.importorskip("pyiceberg")
 
+from tests.pipelines.kit.older_spark import PYTHON, require_spark
 from tests.pipelines.kit.test_iceberg_evolution import EXPECTED_NUMBERS, evolved
 from tests.pipelines.kit.test_iceberg_table import SetClock, peer
 
@@ -21,20 +21,14 @@ PROGRAM = Path(__file__).with_name("iceberg_spark.py")
 
 @pytest.fixture(scope="module")
 def jar() -> str:
-    require_java()
-    with alone("spark-4.1"):
-        tool = str(ROOT / "tools" / "spark_matrix.py")
-        said = failure(sys.executable, tool, "--build", "4.1")
-        if said:
-            absent(f"PySpark 4.1 was not installed: {said}")
+    require_spark()
     return class_path("iceberg_spark")
 
 
 def read(jar: str, path: Path, condition: str) -> Any:
     metadata = peer(path).metadata_location
-    python = ROOT / ".venv-spark-4.1" / "bin" / "python"
     done = subprocess.run(
-        [str(python), str(PROGRAM), jar, metadata, condition],
+        [PYTHON, str(PROGRAM), jar, metadata, condition],
         capture_output=True,
         text=True,
         timeout=600,
