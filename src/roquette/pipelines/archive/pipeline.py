@@ -136,4 +136,5 @@ PIPELINE: Pipeline[ArchiveOptions] = Pipeline(
     options=ArchiveOptions,
     plan=plan,
     run=run,
+    jvm_plans_only=True,
 )

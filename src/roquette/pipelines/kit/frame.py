@@ -100,6 +100,7 @@ class Pipeline(Generic[O]):
         plan: asks and says what a run would do; starts no Spark and writes nothing.
         run: does it. Raises RoquetteError, or what Spark raises, when it cannot go on; running the same
             command again goes on where it stopped.
+        jvm_plans_only: its rows are handled in Spark's Python workers; none passes through the JVM.
     """
 
     name: str
@@ -107,3 +108,4 @@ class Pipeline(Generic[O]):
     options: type[O]
     plan: Callable[[O], Plan]
     run: Callable[[O, Job], Result]
+    jvm_plans_only: bool = False

@@ -46,7 +46,7 @@ def run_pipeline(
     files.make_dirs(directory)
     for name in RESULTS:  # what an earlier run has found does not stand for this one
         files.remove(os.path.join(directory, name))
-    session = _Session(pipeline.name, options, os.path.join(directory, LOG))
+    session = _Session(pipeline, options, os.path.join(directory, LOG))
     job = Job(
         directory=directory,
         open_spark=session.open,
@@ -123,8 +123,8 @@ def free_directory(name: str, files: Files) -> str:
 class _Session:
     """Starts Spark at the first call, and ends only what it started."""
 
-    def __init__(self, name: str, options: PipelineOptions, log_path: str) -> None:
-        self._name = name
+    def __init__(self, pipeline: Pipeline[Any], options: PipelineOptions, log_path: str) -> None:
+        self._pipeline = pipeline
         self._options = options
         self._log_path = log_path
         self.spark: SparkSession | None = None
@@ -137,10 +137,11 @@ class _Session:
             self._own = SparkSession.getActiveSession() is None
             handler = signal.getsignal(signal.SIGINT)
             self.spark = open_session(
-                f"roquette-{self._name}",
+                f"roquette-{self._pipeline.name}",
                 self._options.master,
                 self._options.spark_conf,
                 self._log_path,
+                jvm_plans_only=self._pipeline.jvm_plans_only,
             )
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, handler)  # PySpark has put its own there

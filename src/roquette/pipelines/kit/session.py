@@ -2,12 +2,13 @@
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,14 +22,19 @@ if TYPE_CHECKING:
 LOCAL_RETRIES = (
     4  # attempts of a task: plain local[N] allows one, and a killed worker would end the run
 )
+JVM_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+_JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
-def open_session(app: str, master: str, settings: Sequence[str], log_path: str) -> "SparkSession":
+def open_session(
+    app: str, master: str, settings: Sequence[str], log_path: str, *, jvm_plans_only: bool = False
+) -> "SparkSession":
     """Start Spark. What the JVM and its workers have to say goes to `log_path`.
 
     Args:
         master: local[N], spark://..., yarn, k8s://...
         settings: KEY=VALUE words; they win over ours.
+        jvm_plans_only: no row passes through the JVM (see `local_tuning`).
 
     Raises:
         ConfigError: no Java, no pyspark, a malformed setting, or Spark Connect.
@@ -47,7 +53,9 @@ def open_session(app: str, master: str, settings: Sequence[str], log_path: str) 
         return active
     local = master.startswith("local")
     _set_environment(local)
-    conf = {**_defaults(local), **key_values(settings, "--spark-conf")}
+    given = key_values(settings, "--spark-conf")
+    tuning = local_tuning(given, os.environ, jvm_plans_only=jvm_plans_only) if local else {}
+    conf = {**_defaults(local), **tuning, **given}
     package = None if local else _package_for_others()
     builder = SparkSession.builder.appName(app).master(_with_retries(master))
     for name, value in conf.items():
@@ -91,10 +99,44 @@ def _defaults(local: bool) -> dict[str, str]:
         conf |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.ui.enabled": "false",
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
         }
     return conf
+
+
+def local_tuning(
+    given: Mapping[str, str], environ: Mapping[str, str], *, jvm_plans_only: bool
+) -> dict[str, str]:
+    """Settings for a soon start of a driver that works alone, but for those that the user has chosen.
+
+    A user chooses by `given`, by spark-defaults.conf, by PYSPARK_SUBMIT_ARGS or, for the JVM, by its variables. Of the
+    JVM's options it is all or nothing: with two garbage collectors named, Java does not start.
+
+    Args:
+        given: the user's settings of this session.
+        jvm_plans_only: the JVM's fast compiler alone is enough (C1). Where rows pass through the JVM, the code that the
+            slow one makes (C2) wins its cost back.
+    """
+    submitted = environ.get("PYSPARK_SUBMIT_ARGS", "")
+    chosen = {*given, *_file_settings(environ), *re.findall(r"spark\.[\w.]+", submitted)}
+    tuning = {} if "spark.ui.enabled" in chosen else {"spark.ui.enabled": "false"}
+    by_option = "--driver-java-options" in submitted or not chosen.isdisjoint(JVM_OPTIONS)
+    if not by_option and not any(environ.get(name) for name in _JVM_VARIABLES):
+        fast = " -XX:TieredStopAtLevel=1" if jvm_plans_only else ""
+        tuning[JVM_OPTIONS[0]] = f"-XX:+UseSerialGC{fast}"
+    return tuning
+
+
+def _file_settings(environ: Mapping[str, str]) -> set[str]:
+    """The names in spark-defaults.conf, which settings of a session would override."""
+    import pyspark
+
+    home = environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    folder = environ.get("SPARK_CONF_DIR") or Path(home, "conf")
+    try:
+        text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set()
+    return set(re.findall(r"^\s*(spark\.[^\s=:]+)", text, re.MULTILINE))
 
 
 def _with_retries(master: str) -> str:

@@ -1,0 +1,116 @@
+"""Settings of a pipeline's session: ours for a soon start on this machine, and the user's in place of them."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from roquette.pipelines.archive.pipeline import PIPELINE as ARCHIVE
+from roquette.pipelines.kit import session
+from roquette.pipelines.kit.session import JVM_OPTIONS, local_tuning, open_session
+from roquette.pipelines.traffic.pipeline import PIPELINE as TRAFFIC
+
+OPTIONS = JVM_OPTIONS[0]
+C1 = "-XX:TieredStopAtLevel=1"
+JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+
+
+class Builder:
+    """Spark's, as far as `open_session` uses it; keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.conf: dict[str, str] = {}
+
+    def appName(self, name: str) -> "Builder":
+        return self
+
+    def master(self, master: str) -> "Builder":
+        return self
+
+    def config(self, name: str, value: str) -> "Builder":
+        self.conf[name] = value
+        return self
+
+    def getOrCreate(self) -> Any:
+        return MagicMock()
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
+    """What the next session is built with; no Spark starts, and no word of this machine's environment counts."""
+    found = Builder()
+    spark = MagicMock(builder=found)
+    spark.getActiveSession.return_value = None
+    monkeypatch.setattr("pyspark.sql.SparkSession", spark)
+    monkeypatch.setattr(session, "spark_environment", lambda environ: {})
+    for name in (*JAVA, "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    return found
+
+
+def opened(builder: Builder, folder: Path, *settings: str, master: str = "local[2]") -> Any:
+    open_session("a", master, settings, str(folder / "spark.log"), jvm_plans_only=True)
+    return builder.conf
+
+
+def test_a_session_of_ours_on_this_machine(builder: Builder, tmp_path: Path) -> None:
+    conf = opened(builder, tmp_path)
+    assert conf[OPTIONS].split() == ["-XX:+UseSerialGC", C1]
+    assert conf["spark.ui.enabled"] == "false"
+
+
+def test_the_users_settings_win(builder: Builder, tmp_path: Path) -> None:
+    conf = opened(builder, tmp_path, f"{OPTIONS}=-XX:+UseG1GC", "spark.ui.enabled=true")
+    assert conf[OPTIONS] == "-XX:+UseG1GC"
+    assert conf["spark.ui.enabled"] == "true"
+
+
+def test_options_that_the_user_prepends_are_alone(builder: Builder, tmp_path: Path) -> None:
+    conf = opened(builder, tmp_path, f"{JVM_OPTIONS[1]}=-XX:+UseZGC")
+    assert OPTIONS not in conf  # two collectors, and Java does not start
+
+
+@pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "SPARK_HOME"])
+def test_the_users_file_wins(
+    builder: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    folder = tmp_path if variable == "SPARK_CONF_DIR" else tmp_path / "conf"
+    folder.mkdir(exist_ok=True)
+    text = f"# {JVM_OPTIONS[1]} no\n{OPTIONS}  -XX:+UseG1GC\n  spark.ui.enabled=true\n"
+    (folder / "spark-defaults.conf").write_text(text)
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert not {OPTIONS, "spark.ui.enabled"} & opened(builder, tmp_path).keys()
+
+
+def test_a_comment_in_the_users_file_chooses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(f"# {OPTIONS} -XX:+UseG1GC\nspark.other 1\n")
+    found = local_tuning({}, {"SPARK_CONF_DIR": str(tmp_path)}, jvm_plans_only=False)
+    assert found == local_tuning({}, {}, jvm_plans_only=False)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        *({name: "-XX:+UseG1GC"} for name in JAVA),
+        {"PYSPARK_SUBMIT_ARGS": "--driver-java-options -XX:+UseG1GC pyspark-shell"},
+        {"PYSPARK_SUBMIT_ARGS": f"--conf {OPTIONS}=-XX:+UseG1GC pyspark-shell"},
+    ],
+)
+def test_the_users_variables_win(environ: dict[str, str]) -> None:
+    found = local_tuning({}, environ, jvm_plans_only=True)
+    assert found == {"spark.ui.enabled": "false"}
+
+
+def test_a_cluster_gets_no_options_of_ours(
+    builder: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_package_for_others", lambda: tmp_path)
+    monkeypatch.setattr(session, "ship_package", lambda session, package: None)
+    conf = opened(builder, tmp_path, master="spark://127.0.0.1:7077")
+    assert not {OPTIONS, "spark.ui.enabled"} & conf.keys()
+
+
+def test_the_slow_compiler_stays_where_rows_pass_through_the_jvm() -> None:
+    assert C1 not in local_tuning({}, {}, jvm_plans_only=TRAFFIC.jvm_plans_only)[OPTIONS]
+    assert C1 in local_tuning({}, {}, jvm_plans_only=ARCHIVE.jvm_plans_only)[OPTIONS]
