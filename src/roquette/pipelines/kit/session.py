@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -19,9 +18,7 @@ from roquette.spark.local.jdk import spark_environment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCAL_RETRIES = (
-    4  # attempts of a task: plain local[N] allows one, and a killed worker would end the run
-)
+LOCAL_RETRIES = 4  # attempts of a task: by plain local[N] a killed worker would end the run
 JVM_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 _JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
@@ -96,47 +93,31 @@ def _defaults(local: bool) -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # what Delta and others expect
     }
     if local:
-        conf |= {
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-        }
+        conf |= dict.fromkeys(("spark.driver.bindAddress", "spark.driver.host"), "127.0.0.1")
     return conf
 
 
 def local_tuning(
     given: Mapping[str, str], environ: Mapping[str, str], *, jvm_plans_only: bool
 ) -> dict[str, str]:
-    """Settings for a soon start of a driver that works alone, but for those that the user has chosen.
+    """Settings for a soon start of a driver that works alone, but for those that the user has chosen anywhere.
 
-    A user chooses by `given`, by spark-defaults.conf, by PYSPARK_SUBMIT_ARGS or, for the JVM, by its variables. Of the
-    JVM's options it is all or nothing: with two garbage collectors named, Java does not start.
-
-    Args:
-        given: the user's settings of this session.
-        jvm_plans_only: the JVM's fast compiler alone is enough (C1). Where rows pass through the JVM, the code that the
-            slow one makes (C2) wins its cost back.
+    Of the JVM's options all or none are ours: with two garbage collectors named, Java does not start. Its fast compiler
+    (C1) alone is enough where no row passes through it; elsewhere the code of the slow one (C2) wins its cost back.
     """
-    submitted = environ.get("PYSPARK_SUBMIT_ARGS", "")
-    chosen = {*given, *_file_settings(environ), *re.findall(r"spark\.[\w.]+", submitted)}
+    import pyspark
+
+    home = environ.get("SPARK_HOME") or pyspark.__path__[0]
+    file = Path(environ.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-defaults.conf")
+    text = file.read_text(errors="replace") if file.is_file() else ""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    chosen = " ".join([*given, environ.get("PYSPARK_SUBMIT_ARGS", ""), *lines])
     tuning = {} if "spark.ui.enabled" in chosen else {"spark.ui.enabled": "false"}
-    by_option = "--driver-java-options" in submitted or not chosen.isdisjoint(JVM_OPTIONS)
-    if not by_option and not any(environ.get(name) for name in _JVM_VARIABLES):
+    names = ("--driver-java-options", *JVM_OPTIONS)
+    if not any(name in chosen for name in names) and not any(map(environ.get, _JVM_VARIABLES)):
         fast = " -XX:TieredStopAtLevel=1" if jvm_plans_only else ""
         tuning[JVM_OPTIONS[0]] = f"-XX:+UseSerialGC{fast}"
     return tuning
-
-
-def _file_settings(environ: Mapping[str, str]) -> set[str]:
-    """The names in spark-defaults.conf, which settings of a session would override."""
-    import pyspark
-
-    home = environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
-    folder = environ.get("SPARK_CONF_DIR") or Path(home, "conf")
-    try:
-        text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return set()
-    return set(re.findall(r"^\s*(spark\.[^\s=:]+)", text, re.MULTILINE))
 
 
 def _with_retries(master: str) -> str:
