@@ -2,7 +2,7 @@
 
 import pytest
 
-from roquette.base.javatypes import java_hash, parse_java_bool, to_int32
+from roquette.base.javatypes import java_hash, parse_java_bool
 
 
 @pytest.mark.parametrize(
@@ -24,15 +24,6 @@ def test_hash_is_javas(text: str, expected: int) -> None:
 def test_hash_goes_on_from_the_hash_of_a_prefix() -> None:
     for prefix, rest in [("TopicTest", "#key1"), ("", "x"), ("你好" * 9, "😀 more")]:
         assert java_hash(rest, java_hash(prefix)) == java_hash(prefix + rest)
-
-
-def test_int32_wraps() -> None:
-    assert [to_int32(n) for n in (0x7FFFFFFF, 0x80000000, -1, 1 << 40)] == [
-        2147483647,
-        -2147483648,
-        -1,
-        0,
-    ]
 
 
 def test_only_true_is_true() -> None:

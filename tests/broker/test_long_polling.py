@@ -35,7 +35,6 @@ def test_deadlines_expire_in_order_and_once():
         table.hold(held)
     table.on_arrival("T", 3, 5, 0)
 
-    assert table.next_deadline_ms() == 100
     assert table.expire(99) == []
     assert table.expire(200) == [early, late]
     assert table.expire(999) == []

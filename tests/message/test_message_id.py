@@ -9,7 +9,6 @@ from roquette.message.message_id import (
     host_bytes,
     host_text,
     offset_message_id,
-    unique_id_near_ms,
 )
 
 NOVEMBER_2023 = 1_698_796_800_000  # 2023-11-01T00:00:00Z
@@ -76,16 +75,6 @@ def test_the_month_rolls_and_the_counter_wraps() -> None:
     assert len(set(first)) == 65_536
     assert ids.next_id(NOVEMBER_2023).endswith("000000000000")
     assert ids.next_id(NOVEMBER_2023 - 1) == first[1]
-
-
-def test_the_time_of_a_unique_id_is_found_again() -> None:
-    ids = UniqueIds(bytes(16), 1, 1)
-    drawn = NOVEMBER_2023 - 5000
-
-    assert unique_id_near_ms(ids.next_id(drawn), drawn + 1) == drawn
-    assert unique_id_near_ms(ids.next_id(drawn), drawn + 6000) == drawn
-    assert unique_id_near_ms("my own key", drawn) is None
-    assert unique_id_near_ms("g" * 32, drawn) is None
 
 
 def test_many_ids_at_once_are_those_that_come_one_by_one() -> None:

@@ -59,12 +59,6 @@ def java_hash_ascii(data: bytes, start: i64, end: i64, seed: i64) -> i64:
     return value - 0x100000000 if value > 0x7FFFFFFF else value
 
 
-def to_int32(number: int) -> int:
-    """The low 32 bits as a signed number: a Java cast to int."""
-    number &= 0xFFFFFFFF
-    return number - 0x100000000 if number > 0x7FFFFFFF else number
-
-
 def whole_number(text: str | None, most: int) -> int:
     """The number a property holds, 0 to `most`; -1 if it is invalid."""
     if text is None or len(text) > 20 or not text.isdecimal():

@@ -103,23 +103,6 @@ class UniqueIds:
         return [f"{head}{(first + number) & 0xFFFF:04X}" for number in range(count)]
 
 
-def unique_id_near_ms(text: str, now_ms: int) -> int | None:
-    """When a unique id was drawn, to within a month and the time zones; None for other texts.
-
-    Apache: MessageClientIDSetter.getNearlyTimeFromID, which queries by id start from.
-    """
-    if len(text) not in {32, 56} or not text.isalnum():
-        return None
-    try:
-        span_ms = int(text[-12:-4], 16)
-    except ValueError:
-        return None
-    start_ms = _month_of(now_ms)[0]
-    if start_ms + span_ms >= now_ms:
-        start_ms = _month_of(start_ms - 1)[0]
-    return start_ms + span_ms
-
-
 def _month_of(now_ms: int) -> tuple[int, int]:
     """Start and end of the month `now_ms` is in, UTC."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)

@@ -29,7 +29,6 @@ from roquette.testing.recorded_files import (
 
 PAGE: Final = 4096
 _ALL: Final = 1 << 62
-_ZERO: Final = bytes(SECTOR)
 
 NameChange = Link | Unlink | MakeDir | RemoveDir
 

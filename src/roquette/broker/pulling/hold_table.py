@@ -161,12 +161,6 @@ class HoldTable:
         self._count -= len(due)
         return due
 
-    def next_deadline_ms(self) -> int | None:
-        """When `expire` has work next, at the earliest; None when nothing is held."""
-        while self._deadlines and self._deadlines[0][2].done:
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
-
     def behind(self, max_offset: Callable[[str, int], int]) -> list[HeldPull]:
         """The pulls whose queue has moved past them without a match (checkHoldRequest, each 5 s)."""
         due: list[HeldPull] = []
