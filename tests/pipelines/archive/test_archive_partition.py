@@ -230,3 +230,39 @@ def test_too_many_values_stop_the_batch_and_nothing_counts(
     monkeypatch.undo()
     monkeypatch.setattr(topic_module, "start_ranges", LocalStream)
     assert run(options, partition="n").summary["rows"] == 45
+
+
+def test_versions_that_are_kept_are_read_right_after_compaction(
+    options: ArchiveOptions, cluster: FakeCluster
+) -> None:
+    run(options, partition="yes", keep_versions=4)
+    fill(cluster, range(45, 60))
+    run(options, partition="yes", keep_versions=4)
+
+    counts = [len(numbers) for numbers in versions(options)[-4:]]
+    assert len(counts) == 4
+    assert counts == sorted(counts)
+    assert counts[-1] == 60
+    there = sum(folders(options).values())
+
+    fill(cluster, range(60, 65))
+    run(options, partition="yes")  # says nothing of versions
+    assert len(versions(options)[-1]) == 65
+    assert sum(folders(options).values()) < there
+
+
+def versions(options: ArchiveOptions) -> list[list[int]]:
+    """The newest four: the numbers that are read at each of them, the newest last."""
+    found = table(options)
+    if options.table_format == "delta":
+        last = found.version()
+        at = [DeltaTable(found.table_uri, version=last - back) for back in (3, 2, 1, 0)]
+        arrow = [each.to_pyarrow_table() if _readable(each) else None for each in at]
+    else:
+        ordered = sorted(found.snapshots(), key=lambda each: each.sequence_number)[-4:]
+        arrow = [found.scan(snapshot_id=each.snapshot_id).to_arrow() for each in ordered]
+    return [sorted(each["n"].to_pylist()) for each in arrow if each is not None]
+
+
+def _readable(found: DeltaTable) -> bool:
+    return all(Path(path.removeprefix("file://")).exists() for path in found.file_uris())

@@ -104,6 +104,12 @@ class ArchiveOptions(TableOptions):
         "How long files stay that compaction replaced, for readers that still use them.",
         metavar="MINUTES",
     )
+    keep_versions: int = option(
+        1,
+        "So many of a table's newest versions stay readable (time travel), however long ago their files were replaced.",
+        metavar="N",
+        least=1,
+    )
     check: bool = option(True, "At the end, compare the tables with the topics.")
     source_option: tuple[str, ...] = option(
         (),

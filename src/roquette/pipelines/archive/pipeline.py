@@ -42,11 +42,13 @@ def _places(options: ArchiveOptions, choice: Choice) -> list[str]:
     keep_ms, lines = options.keep_replaced_minutes * 60_000, []
     for topic in choice.topics:
         table = options.tables().open(table_root(options, topic))
+        table.keep_versions = options.keep_versions
         lines += table.describe(Owner("archive", topic), keep_ms=keep_ms)
         shared = (stream_positions(options), topic) if topic in choice.shared else None
         kept_form(table, options, shared)
         if options.format != "raw":
             apart = options.tables().open(table_root(options, topic) + QUARANTINE)
+            apart.keep_versions = options.keep_versions
             said = apart.describe(Owner("archive", topic, quarantine=True), keep_ms=keep_ms)
             lines += [f"{said[0]}, for rows that cannot be read", *said[1:]]
     return lines

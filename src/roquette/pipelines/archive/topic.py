@@ -110,6 +110,7 @@ class TopicArchive(StreamedTable):
         owner, root = Owner("archive", topic), table_root(options, topic)
         super().__init__(owner, root, job, spark, options.tables(), options.checkpoints)
         self.archives = [self]
+        self.table.keep_versions = options.keep_versions
         if stream is not None:
             self.share(stream)
         self.batches = Batches(job, options.max_rate if stream is None else 0)
@@ -181,7 +182,8 @@ class TopicArchive(StreamedTable):
             check_partition(self.topic, arrow, self.form)
         check_sort(self.topic, arrow, self._options.sort_by, self.form.partitioned_by)
         if self.form.kind != "raw":
-            self.claim_quarantine(fresh=self._fresh)
+            apart = self.claim_quarantine(fresh=self._fresh)
+            apart.keep_versions = self._options.keep_versions
         new = {START_SETTING: json.dumps(self._starting_offsets())} if self._fresh else None
         columns = table_type(self.form).json()
         self.prepare(columns, self.form.partitioned_by, {ROWS_SETTING: self.form.settings()}, new)
@@ -337,18 +339,11 @@ class TopicArchive(StreamedTable):
             if table is None:
                 continue
             if options.compact:
-                done = table.compact(
+                self._compaction += table.compact(
                     target_bytes=options.target_mb << 20,
                     at_least=options.small_files,
                     stop=self._job.stop.is_set,
                     sort=options.sort_by if table is self.table else (),
-                )
-                before = self._compaction
-                self._compaction = Compaction(
-                    before.partitions + done.partitions,
-                    before.files_before + done.files_before,
-                    before.files_after + done.files_after,
-                    before.rows + done.rows,
                 )
             table.vacuum(keep_ms=options.keep_replaced_minutes * 60_000)
 

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from roquette.base.clock import Clock
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.column_types import misfits
 from roquette.pipelines.kit.frame import PipelineError
@@ -30,12 +31,13 @@ UNFINISHED = (
     r".*(\.tmp|#\d+)"  # names in its folder of what never became an entry: the writer was killed
 )
 KEPT_DAYS = 30  # entries that a checkpoint sums up, and what it knows of files that were replaced
+CHECKPOINT_INTERVAL = 50  # versions
 _SAID = 500  # characters of an error of the library
 _DAY_MS = 24 * 3_600_000
 _FILES_KEPT = "delta.deletedFileRetentionDuration"
 _DEFAULT_FILES_KEPT_MS = 7 * _DAY_MS  # Delta's, of tables that do not say it
 _PROPERTIES = {
-    "delta.checkpointInterval": "50",
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     "delta.logRetentionDuration": f"interval {KEPT_DAYS} days",
     _FILES_KEPT: f"interval {KEPT_DAYS} days",
 }
@@ -49,12 +51,19 @@ _UNITS_MS = {
 
 
 class DeltaLog:
-    """The log below one root. It stays at the version that was read last, or made by this writer."""
+    """The log below one root. It stays at the version that was read last, or made by this writer.
 
-    def __init__(self, files: TableFiles) -> None:
+    Attributes:
+        keep_versions: so many of the newest versions stay readable: neither their files nor their entries go.
+    """
+
+    def __init__(self, files: TableFiles, clock: Clock) -> None:
+        self._clock = clock
         self._files = files
         self._address = _address(files)
         self._table: Any = None
+        self.keep_versions = 1
+        self._removed: dict[int, frozenset[str]] = {}  # of the newest versions, what each took out
 
     def read(self) -> Snapshot:
         """The newest version.
@@ -63,6 +72,7 @@ class DeltaLog:
             TableCorrupt: the log is malformed or has a hole.
             ConfigError: deltalake is not installed.
         """
+        self._removed = {}
         if not self._files.exists(LOG_FOLDER):
             self._table = None
             return Snapshot()
@@ -128,8 +138,11 @@ class DeltaLog:
         """One version more with these, the others stay; returns it. Raises PipelineError as `commit`."""
         given = dict(settings)
         return self._write(
-            lambda properties: self._table.alter.set_table_properties(
-                given, raise_if_not_exists=False, commit_properties=properties
+            lambda properties, hooks: self._table.alter.set_table_properties(
+                given,
+                raise_if_not_exists=False,
+                commit_properties=properties,
+                post_commithook_properties=hooks,
             ),
             Commit(),
             "SET TBLPROPERTIES",
@@ -144,13 +157,14 @@ class DeltaLog:
         )  # our tables have partitions; without them this would remove all files
         nothing: list[Any] = [(columns[0], "in", [])]
         return self._write(
-            lambda properties: self._table.create_write_transaction(
+            lambda properties, hooks: self._table.create_write_transaction(
                 [],
                 "overwrite",
                 new,
                 columns,
                 partition_filters=nothing,
                 commit_properties=properties,
+                post_commithook_properties=hooks,
             ),
             Commit(),
             "CHANGE COLUMNS",
@@ -188,8 +202,13 @@ class DeltaLog:
         ]
         schema, columns = self._table.schema(), list(self._table.metadata().partition_columns)
         return self._write(
-            lambda properties: self._table.create_write_transaction(
-                actions, "append", schema, columns, commit_properties=properties
+            lambda properties, hooks: self._table.create_write_transaction(
+                actions,
+                "append",
+                schema,
+                columns,
+                commit_properties=properties,
+                post_commithook_properties=hooks,
             ),
             commit,
             operation,
@@ -223,12 +242,36 @@ class DeltaLog:
             app_transactions=None if batch is None else [library.Transaction(*batch)],
         )
         try:
-            write(properties)
+            write(properties, self._hooks(library))
         except (library.exceptions.DeltaError, OSError) as error:
             self._explain(error, commit, version)
         self._make_safe(version)
         self._table.update_incremental()
         return version
+
+    def _hooks(self, library: Any) -> Any:
+        """What a commit does beside: entries as old as KEPT_DAYS go, unless versions that are kept need them."""
+        if self.keep_versions == 1:
+            return library.PostCommitHookProperties()
+        needed = int(self._table.version()) + 2 - self.keep_versions - 2 * CHECKPOINT_INTERVAL
+        path = f"{LOG_FOLDER}/{entry_name(max(0, needed))}"
+        before_ms = self._clock.now_ms() - KEPT_DAYS * _DAY_MS
+        young = self._files.exists(path) and self._files.stat(path).modified_ms > before_ms
+        return library.PostCommitHookProperties(cleanup_expired_logs=None if young else False)
+
+    def held_files(self) -> set[str]:
+        """Replaced files that any version to be kept names."""
+        if self._table is None:
+            return set()
+        last = int(self._table.version())
+        versions = range(max(0, last + 2 - self.keep_versions), last + 1)
+        self._removed = {
+            version: self._removed[version]
+            if version in self._removed
+            else frozenset(_removals(_actions(self._files, version)))
+            for version in versions
+        }
+        return set().union(*self._removed.values())
 
     def _explain(self, error: Exception, commit: Commit, version: int) -> None:
         """A write has failed. Raises PipelineError unless the version is this commit: its answer was lost."""

@@ -23,7 +23,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from roquette.pipelines.kit.frame import PipelineError
-from roquette.pipelines.kit.table_values import DataFile
+from roquette.pipelines.kit.table_values import DataFile, partition_text
 
 _EPOCH_DAY = date(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -247,11 +247,5 @@ def _partition_value(kind: types.IcebergType, text: str | None) -> Any:
 
 
 def _partition_text(kind: types.IcebergType, value: Any) -> str | None:
-    if value is None:
-        return None
-    match kind:
-        case types.DateType():
-            return (_EPOCH_DAY + timedelta(days=value)).isoformat()
-        case types.BooleanType():
-            return "true" if value else "false"
-    return str(value)
+    is_day = isinstance(kind, types.DateType) and value is not None
+    return partition_text(_EPOCH_DAY + timedelta(days=value) if is_day else value)

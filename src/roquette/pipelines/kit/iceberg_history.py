@@ -69,23 +69,23 @@ def metadata_files(table: Any) -> set[str]:
     )
 
 
-def kept_snapshots(table: Any, before_ms: int) -> list[Any]:
-    """Those that were the newest one at that time or later, and those with a name (a branch, a tag)."""
+def kept_snapshots(table: Any, before_ms: int, versions: int) -> list[Any]:
+    """Those that were the newest one at that time or later, the newest `versions`, and those with a name (a branch, a tag)."""
     metadata = table.metadata
     named = {ref.snapshot_id for ref in metadata.refs.values()}
     ordered = sorted(metadata.snapshots, key=lambda each: each.sequence_number)
     nexts = [each.timestamp_ms for each in ordered[1:]]
     older = [
         each
-        for each, until in zip(ordered[:-1], nexts, strict=True)
-        if until > before_ms or each.snapshot_id in named
+        for place, (each, until) in enumerate(zip(ordered[:-1], nexts, strict=True))
+        if until > before_ms or len(ordered) - place <= versions or each.snapshot_id in named
     ]
     return [*older, *ordered[-1:]]
 
 
-def expire(table: Any, before_ms: int) -> None:
+def expire(table: Any, before_ms: int, versions: int) -> None:
     """Forget the other snapshots. No file goes by that."""
-    kept = {each.snapshot_id for each in kept_snapshots(table, before_ms)}
+    kept = {each.snapshot_id for each in kept_snapshots(table, before_ms, versions)}
     gone = [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id not in kept]
     if gone:
         table.maintenance.expire_snapshots().by_ids(gone).commit()

@@ -5,10 +5,11 @@ second of two writers from one version fails, and has changed nothing.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -27,22 +28,20 @@ from roquette.pipelines.kit.iceberg_schema import (
     partition_spec,
     spark_json,
 )
-from roquette.pipelines.kit.table_data import publish_staged, read_table, small_files
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_place import (
     OWN_FOLDER,
-    STAGING,
     Owner,
     check_place,
     dead_staging,
     leftovers,
-    numbered,
     own_names,
 )
-from roquette.pipelines.kit.table_values import Commit, Compaction, DataFile, Snapshot
+from roquette.pipelines.kit.table_values import Commit, DataFile, Snapshot
+from roquette.pipelines.kit.table_writer import TableWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    pass
 
 METADATA_FOLDER, DATA_FOLDER = "metadata", "data"
 ORPHANS_KEPT_MS = 24 * 3_600_000  # files of metadata
@@ -58,11 +57,11 @@ _PROPERTIES = {
 }
 
 
-class IcebergTable:
-    """Open it with `open_iceberg_table`; call `close` at the end. It is a `TableWriter`."""
+class IcebergTable(TableWriter):
+    """Open it with `open_iceberg_table`; call `close` at the end."""
 
     # pyiceberg 0.11 takes false, 0 and 1970-01-01 of a partition for null where the file does not have the column.
-    whole_files = True
+    name, whole_files = " (Iceberg)", True
 
     def __init__(
         self, home: TableFiles, catalog: TableCatalog, clock: Clock, entropy: Entropy
@@ -73,16 +72,17 @@ class IcebergTable:
         self._data_address = catalog.location + (f"/{DATA_FOLDER}" if catalog.shared else "")
         self._catalog = catalog
         self._clock = clock
-        self._entropy = entropy
+        self.entropy = entropy
         self._lock: FileLock | None = None
         self._table: Any = None
         self._entries: dict[str, Any] = {}  # path -> what pyiceberg knows of the file
         self.snapshot = Snapshot()
+        self.keep_versions = 1
         self._load()
 
     def claim(self, owner: Owner) -> None:
         """As `TableWriter` says."""
-        self._check_place(owner)
+        self.check_owner(owner)
         self._lock = self.files.lock(f"{OWN_FOLDER}/lock")
         self._load()
 
@@ -94,25 +94,11 @@ class IcebergTable:
             for file in () if self._catalog.shared else self._home.list_tree(METADATA_FOLDER):
                 self._home.remove(file.path)
             return
-        for path in self._orphans():
+        for path in self.unknown():
             self.files.remove(path)
 
-    def describe(self, owner: Owner, *, keep_ms: int) -> list[str]:
+    def check_owner(self, owner: Owner) -> None:
         """As `TableWriter` says."""
-        self._check_place(owner)
-        there, root = self.snapshot, self.files.root
-        if there.version < 0:
-            return [f"table {root}: new (Iceberg)"]
-        lines = [f"table {root}: {there.rows:,} rows in {len(there.files)} files (Iceberg)"]
-        for paths, what in (
-            (self._orphans(), "that a killed run has left"),
-            (self.expired(keep_ms=keep_ms), "that were replaced"),
-        ):
-            if paths:
-                lines.append(f"table {root}: removes {len(paths)} files {what}, such as {paths[0]}")
-        return lines
-
-    def _check_place(self, owner: Owner) -> None:
         check_place(
             self.files,
             self.snapshot,
@@ -187,14 +173,6 @@ class IcebergTable:
         text = None if self._table is None else self._table.properties.get(_INFO + name)
         return None if text is None else json.loads(text)
 
-    def new_staging(self) -> str:
-        """A folder of its own for each attempt of a job."""
-        return f"{STAGING}/{numbered(self.snapshot, self._entropy)}"
-
-    def publish(self, staging: str, prefix: str) -> list[DataFile]:
-        """As `TableWriter` says."""
-        return publish_staged(self.files, staging, prefix)
-
     def commit(self, commit: Commit, operation: str) -> int:
         """As `TableWriter` says.
 
@@ -229,45 +207,16 @@ class IcebergTable:
         self._refresh(adds, removes)
         return self.snapshot.version
 
-    def compact(
-        self,
-        *,
-        target_bytes: int,
-        at_least: int,
-        stop: Callable[[], bool] = lambda: False,
-        sort: Sequence[str] = (),
-    ) -> Compaction:
+    def joinable(self) -> list[DataFile]:
         """As `TableWriter` says. A table in which another program has deleted rows is left alone."""
-        from roquette.pipelines.rows.joined_files import join_files
-
-        total = Compaction()
         if self._table is None or history.has_deletes(self._table):
-            return total
+            return []
         ours = own_names(self.snapshot.partitioned_by)
-        mine = [file for path, file in self.snapshot.files.items() if ours.fullmatch(path)]
-        for _, small in small_files(mine, target_bytes=target_bytes, at_least=at_least):
-            if stop():
-                break
-            name = f"compact-{numbered(self.snapshot, self._entropy)}"
-            schema = schema_to_pyarrow(self._table.schema())
-            after = join_files(
-                self.files,
-                small,
-                name,
-                schema,
-                target_bytes=target_bytes,
-                sort=sort,
-                whole=self.whole_files,
-            )
-            info = {"files_before": len(small), "files_after": len(after)}
-            self.commit(Commit(adds=after, removes=small, data_change=False, info=info), "OPTIMIZE")
-            total = Compaction(
-                total.partitions + 1,
-                total.files_before + len(small),
-                total.files_after + len(after),
-                total.rows + sum(file.rows for file in after),
-            )
-        return total
+        return [file for path, file in self.snapshot.files.items() if ours.fullmatch(path)]
+
+    def arrow_schema(self) -> pa.Schema:
+        """As `TableWriter` says."""
+        return schema_to_pyarrow(self._table.schema())
 
     def expired(self, *, keep_ms: int) -> list[str]:
         """As `TableWriter` says. Only files under names that we give."""
@@ -280,7 +229,7 @@ class IcebergTable:
         ]
         if not old:
             return []
-        kept = history.kept_snapshots(self._table, before_ms)
+        kept = history.kept_snapshots(self._table, before_ms, self.keep_versions)
         known = history.data_files(self._table, kept)
         return sorted(set(old) - _below(self._data_address, known))
 
@@ -291,7 +240,8 @@ class IcebergTable:
         gone = self.expired(keep_ms=keep_ms)
         lists = history.metadata_files(self._table)
         with self._catalog.asking():
-            history.expire(self._table, self._clock.now_ms() - keep_ms)
+            before_ms = self._clock.now_ms() - keep_ms
+            history.expire(self._table, before_ms, self.keep_versions)
         self._refresh({}, {})
         for path in gone:
             self.files.remove(path)
@@ -312,17 +262,13 @@ class IcebergTable:
             if old and file.path not in known:
                 self._home.remove(file.path)
 
-    def _orphans(self) -> list[str]:
-        """Data files of ours that no snapshot knows."""
+    def unknown(self) -> list[str]:
+        """As `TableWriter` says."""
         found = leftovers(self.files, self.snapshot, only_past=self._catalog.shared)
         if not found:
             return []
         every = history.data_files(self._table, self._table.metadata.snapshots)
         return sorted(set(found) - _below(self._data_address, every))
-
-    def frame(self, spark: "SparkSession") -> "DataFrame":
-        """The table at this version."""
-        return read_table(spark, self.files, self.snapshot)
 
     def _address(self, path: str) -> str:
         return f"{self._data_address}/{path}"

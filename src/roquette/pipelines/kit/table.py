@@ -6,9 +6,11 @@ Readers need no lock: they read a version's files, and files that were replaced 
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
@@ -16,40 +18,48 @@ from roquette.base.files import FileLock
 from roquette.pipelines.kit.column_types import check_wider
 from roquette.pipelines.kit.delta_log import LOG_FOLDER, UNFINISHED, DeltaLog
 from roquette.pipelines.kit.frame import PipelineError
-from roquette.pipelines.kit.table_data import data_files, publish_staged, read_table, small_files
+from roquette.pipelines.kit.table_data import data_files
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_place import (
     OWN_FOLDER,
-    STAGING,
     Owner,
     check_place,
     dead_staging,
     leftovers,
-    numbered,
 )
-from roquette.pipelines.kit.table_values import Commit, Compaction, DataFile, Snapshot
+from roquette.pipelines.kit.table_values import Commit
+from roquette.pipelines.kit.table_writer import TableWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    pass
 
 
-class Table:
-    """Open it with `open_table`; call `close` at the end.
+class Table(TableWriter):
+    """Delta Lake. Open it with `open_table`; call `close` at the end.
 
     Attributes:
         pinned: a folder whose files stay where they are, replaced or not; "" for none.
     """
 
-    whole_files = False
+    name, whole_files = "", False
 
     def __init__(self, files: TableFiles, clock: Clock, entropy: Entropy) -> None:
         self.files = files
         self._clock = clock
-        self._entropy = entropy
+        self.entropy = entropy
         self._lock: FileLock | None = None
-        self._log = DeltaLog(files)
+        self._log = DeltaLog(files, clock)
         self.snapshot = self._log.read()
         self.pinned = ""
+
+    @property
+    def keep_versions(self) -> int:
+        """As `TableWriter` says."""
+        return self._log.keep_versions
+
+    @keep_versions.setter
+    def keep_versions(self, count: int) -> None:
+        self._log.keep_versions = count
 
     def claim(self, owner: Owner) -> None:
         """Keep other writers out; nothing is removed yet (see `clean`).
@@ -58,7 +68,7 @@ class Table:
             ConfigError: the place is somebody else's.
             PipelineError: another process writes.
         """
-        check_place(self.files, self.snapshot, owner)
+        self.check_owner(owner)
         self._lock = self.files.lock(f"{OWN_FOLDER}/lock")
         self.snapshot = self._log.read()
 
@@ -73,30 +83,21 @@ class Table:
             for name in self.files.list_names(LOG_FOLDER):
                 if re.fullmatch(UNFINISHED, name):
                     self.files.remove(f"{LOG_FOLDER}/{name}")
-        for path in self._leftovers(self.snapshot):
+        for path in self.unknown():
             self.files.remove(path)
 
-    def _leftovers(self, snapshot: Snapshot) -> list[str]:
-        found = leftovers(self.files, snapshot, only_past=not self.files.local)
-        return [path for path in found if not self._is_pinned(path)]
+    def unknown(self) -> list[str]:
+        """As `TableWriter` says."""
+        found = leftovers(self.files, self.snapshot, only_past=not self.files.local)
+        held = self._log.held_files() if found else set()
+        return [path for path in found if path not in held and not self._is_pinned(path)]
+
+    def check_owner(self, owner: Owner) -> None:
+        """As `TableWriter` says."""
+        check_place(self.files, self.snapshot, owner)
 
     def _is_pinned(self, path: str) -> bool:
         return bool(self.pinned) and path.startswith(f"{self.pinned}/")
-
-    def describe(self, owner: Owner, *, keep_ms: int) -> list[str]:
-        """For plans: what is there, and what a run would remove. Raises ConfigError as `claim` does."""
-        check_place(self.files, self.snapshot, owner)
-        there, root = self.snapshot, self.files.root
-        if there.version < 0:
-            return [f"table {root}: new"]
-        lines = [f"table {root}: {there.rows:,} rows in {len(there.files)} files"]
-        for paths, what in (
-            (self._leftovers(there), "that a killed run has left"),
-            (self.expired(keep_ms=keep_ms), "that were replaced"),
-        ):
-            if paths:
-                lines.append(f"table {root}: removes {len(paths)} files {what}, such as {paths[0]}")
-        return lines
 
     def close(self) -> None:
         """Let others write."""
@@ -159,18 +160,6 @@ class Table:
         """What the newest commit that has it gave as `Commit.info[name]`; None if none has, or its entry is gone."""
         return self._log.last_info(name)
 
-    def new_staging(self) -> str:
-        """A folder of its own for each attempt: what a dead driver's tasks still write goes elsewhere."""
-        return f"{STAGING}/{numbered(self.snapshot, self._entropy)}"
-
-    def publish(self, staging: str, prefix: str) -> list[DataFile]:
-        """Move the Parquet files of a finished job into the table's folders. They count once committed.
-
-        Args:
-            prefix: the new names begin with it.
-        """
-        return publish_staged(self.files, staging, prefix)
-
     def commit(self, commit: Commit, operation: str) -> int:
         """Make it count; returns the new version.
 
@@ -195,70 +184,34 @@ class Table:
         return version
 
     def vacuum(self, *, keep_ms: int) -> int:
-        """Delete files replaced longer ago than `keep_ms`; returns how many. The log's entries go by themselves."""
+        """Delete the `expired` files; returns how many. The log's entries go by themselves."""
         gone = self.expired(keep_ms=keep_ms)
         for path in gone:
             self.files.remove(path)
-        before_ms = self._clock.now_ms() - keep_ms
-        removed = self.snapshot.removed.items()
-        kept = {path: at for path, at in removed if at > before_ms or self._is_pinned(path)}
+        old = set(self._old(keep_ms))
+        kept = {path: at for path, at in self.snapshot.removed.items() if path not in old}
         if kept and self._log.keep_removals(keep_ms):
             self.snapshot = self._log.read()
         self.snapshot = replace(self.snapshot, removed=kept)
         return len(gone)
 
     def expired(self, *, keep_ms: int) -> list[str]:
-        """Files that are still there and were replaced longer ago than `keep_ms`."""
-        before_ms = self._clock.now_ms() - keep_ms
-        removed = self.snapshot.removed.items()
-        old = [path for path, at in removed if at <= before_ms and not self._is_pinned(path)]
+        """As `TableWriter` says."""
+        old = self._old(keep_ms)
         there = set(data_files(self.files)) if old else set()
         return [path for path in old if path in there]
 
-    def compact(
-        self,
-        *,
-        target_bytes: int,
-        at_least: int,
-        stop: Callable[[], bool] = lambda: False,
-        sort: Sequence[str] = (),
-    ) -> Compaction:
-        """Rewrite the small files of each partition as few large ones, one partition per commit.
+    def _old(self, keep_ms: int) -> list[str]:
+        before_ms, held = self._clock.now_ms() - keep_ms, self._log.held_files()
+        return [
+            path
+            for path, at in self.snapshot.removed.items()
+            if at <= before_ms and path not in held and not self._is_pinned(path)
+        ]
 
-        Args:
-            target_bytes: of a file; those of more than half of it are left alone.
-            at_least: so many small files must be there before a partition is worth it.
-            sort: columns by which rows are put in order within each row group.
-
-        Raises:
-            PipelineError: rows would be lost or come twice, or as `commit`: nothing was changed.
-        """
-        from roquette.pipelines.rows.joined_files import join_files
-
-        total = Compaction()
-        for _, small in small_files(
-            self.snapshot.files.values(), target_bytes=target_bytes, at_least=at_least
-        ):
-            if stop():
-                break
-            name = f"compact-{numbered(self.snapshot, self._entropy)}"
-            schema = self._log.arrow_schema()
-            after = join_files(
-                self.files, small, name, schema, target_bytes=target_bytes, sort=sort
-            )
-            info = {"files_before": len(small), "files_after": len(after)}
-            self.commit(Commit(adds=after, removes=small, data_change=False, info=info), "OPTIMIZE")
-            total = Compaction(
-                total.partitions + 1,
-                total.files_before + len(small),
-                total.files_after + len(after),
-                total.rows + sum(file.rows for file in after),
-            )
-        return total
-
-    def frame(self, spark: "SparkSession") -> "DataFrame":
-        """The table at this version."""
-        return read_table(spark, self.files, self.snapshot)
+    def arrow_schema(self) -> pa.Schema:
+        """As `TableWriter` says."""
+        return self._log.arrow_schema()
 
 
 def open_table(root: str, *, clock: Clock | None = None, entropy: Entropy | None = None) -> Table:
@@ -272,4 +225,4 @@ def live_files(root: str) -> list[str]:
     They stay readable for as long as replaced files are kept.
     """
     files = TableFiles(root)
-    return [files.address(path) for path in sorted(DeltaLog(files).read().files)]
+    return [files.address(path) for path in sorted(DeltaLog(files, SystemClock()).read().files)]

@@ -88,6 +88,9 @@ class Compaction:
     files_after: int = 0
     rows: int = 0
 
+    def __add__(self, more: "Compaction") -> "Compaction":
+        return Compaction(*(getattr(self, f) + getattr(more, f) for f in self.__slots__))
+
 
 def partition_folder(name: str, value: str | None) -> str:
     """The folder of a partition, with a slash at its end."""

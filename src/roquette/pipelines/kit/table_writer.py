@@ -3,11 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from roquette.base.entropy import Entropy
+from roquette.pipelines.kit.table_data import publish_staged, read_table, small_files
 from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_place import Owner
+from roquette.pipelines.kit.table_place import STAGING, Owner, numbered
 from roquette.pipelines.kit.table_values import Commit, Compaction, DataFile, Snapshot
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -17,9 +20,15 @@ class TableWriter(Protocol):
     Attributes:
         files: the place.
         snapshot: the newest version that this writer has seen or made.
+        keep_versions: so many of the newest versions stay readable, however long ago their files were replaced.
+        name: of the format, for people.
+        entropy: for names that nobody else has.
         whole_files: whether files have the partitions' columns, too.
     """
 
+    name: str
+    entropy: Entropy
+    keep_versions: int
     whole_files: bool
     files: TableFiles
     snapshot: Snapshot
@@ -37,6 +46,24 @@ class TableWriter(Protocol):
 
     def describe(self, owner: Owner, *, keep_ms: int) -> list[str]:
         """For plans: what is there, and what a run would remove. Raises ConfigError as `claim` does."""
+        self.check_owner(owner)
+        there, root = self.snapshot, self.files.root
+        if there.version < 0:
+            return [f"table {root}: new{self.name}"]
+        lines = [f"table {root}: {there.rows:,} rows in {len(there.files)} files{self.name}"]
+        for paths, what in (
+            (self.unknown(), "that a killed run has left"),
+            (self.expired(keep_ms=keep_ms), "that were replaced"),
+        ):
+            if paths:
+                lines.append(f"table {root}: removes {len(paths)} files {what}, such as {paths[0]}")
+        return lines
+
+    def check_owner(self, owner: Owner) -> None:
+        """Raises ConfigError as `claim` does."""
+
+    def unknown(self) -> list[str]:
+        """Data files of ours that no version knows."""
         ...
 
     def close(self) -> None:
@@ -68,12 +95,16 @@ class TableWriter(Protocol):
         ...
 
     def new_staging(self) -> str:
-        """A folder of its own for each attempt of a job; `publish` empties it."""
-        ...
+        """A folder of its own for each attempt of a job: what a dead driver's tasks still write goes elsewhere."""
+        return f"{STAGING}/{numbered(self.snapshot, self.entropy)}"
 
     def publish(self, staging: str, prefix: str) -> list[DataFile]:
-        """Move the Parquet files of a finished job into the table's folders. They count once committed."""
-        ...
+        """Move the Parquet files of a finished job into the table's folders. They count once committed.
+
+        Args:
+            prefix: the new names begin with it.
+        """
+        return publish_staged(self.files, staging, prefix)
 
     def commit(self, commit: Commit, operation: str) -> int:
         """Make it count, all or nothing; returns the new version.
@@ -101,10 +132,38 @@ class TableWriter(Protocol):
         Raises:
             PipelineError: rows would be lost or come twice: nothing was changed.
         """
+        from roquette.pipelines.rows.joined_files import join_files
+
+        total = Compaction()
+        for _, small in small_files(self.joinable(), target_bytes=target_bytes, at_least=at_least):
+            if stop():
+                break
+            name = f"compact-{numbered(self.snapshot, self.entropy)}"
+            schema = self.arrow_schema()
+            after = join_files(
+                self.files,
+                small,
+                name,
+                schema,
+                target_bytes=target_bytes,
+                sort=sort,
+                whole=self.whole_files,
+            )
+            info = {"files_before": len(small), "files_after": len(after)}
+            self.commit(Commit(adds=after, removes=small, data_change=False, info=info), "OPTIMIZE")
+            total += Compaction(1, len(small), len(after), sum(file.rows for file in after))
+        return total
+
+    def joinable(self) -> list[DataFile]:
+        """Files that `compact` may rewrite."""
+        return list(self.snapshot.files.values())
+
+    def arrow_schema(self) -> "pa.Schema":
+        """The columns, those of the partitions among them."""
         ...
 
     def expired(self, *, keep_ms: int) -> list[str]:
-        """Files that are still there and were replaced longer ago than `keep_ms`."""
+        """Files that are still there, were replaced longer ago than `keep_ms`, and are of no version that is kept."""
         ...
 
     def vacuum(self, *, keep_ms: int) -> int:
@@ -113,4 +172,4 @@ class TableWriter(Protocol):
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
         """The table at this version."""
-        ...
+        return read_table(spark, self.files, self.snapshot)
