@@ -2,11 +2,14 @@
 
 import base64
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from tests.pipelines.fake_registry import FakeRegistry, fake_registry
 
 from roquette.errors import ConfigError, ConnectError
+from roquette.spark.proto_text import UnusableProto, descriptors_of_text
 from roquette.spark.registry import MAX_ANSWER, Registry, Schema, UnknownSchema
 
 LONG = {"type": "record", "name": "Long", "fields": []}
@@ -114,8 +117,47 @@ def test_descriptors_of_protobuf_come_after_those_they_import(fake: FakeRegistry
     fake.answers["/subjects/base/versions/1?format=serialized"] = {"schema": text("base")}
     fake.answers["/schemas/ids/5?format=serialized"] = {"schema": text("top"), **needs}
     fake.register("top-value", 5, "message Top {}", "PROTOBUF")
-    fake.answers["/schemas/ids/6?format=serialized"] = {"schema": "message A {}"}
     registry = Registry(fake.url, {})
     assert registry.descriptors(5) == registry.descriptors_of("top-value") == [b"base", b"top"]
-    with pytest.raises(ConfigError, match="only as text"):
-        registry.descriptors(6)
+
+
+PLACE = 'syntax = "proto3"; package x; message Place { string name = 1; }'
+READING = """syntax = "proto3"; package x; import "common/place.proto"; import "google/protobuf/timestamp.proto";
+message Reading { int64 n = 1; Place place = 2; google.protobuf.Timestamp at = 3; }"""
+
+
+def test_texts_of_protobuf_are_compiled_where_a_registry_gives_nothing_else(
+    fake: FakeRegistry,
+) -> None:
+    """As Apicurio's, whose serialized form is a descriptor's bytes in a JSON text, and no base64."""
+    fake.register("place", 1, PLACE, "PROTOBUF")
+    needs = [{"name": "common/place.proto", "subject": "place", "version": 1}]
+    fake.register("top-value", 6, READING, "PROTOBUF", references=needs)
+    fake.register("bad-value", 7, "message A {", "PROTOBUF")
+    for number in (6, 7):
+        fake.answers[f"/schemas/ids/{number}?format=serialized"] = {"schema": "\n\x07Reading"}
+
+    files = Registry(fake.url, {}).descriptors_of("top-value")
+
+    names = [file.name for file in map(FileDescriptorProto.FromString, files)]
+    assert sorted(names[:2]) == ["common/place.proto", "google/protobuf/timestamp.proto"]
+    assert [each.name for each in FileDescriptorProto.FromString(files[2]).message_type] == [
+        "Reading"
+    ]
+    with pytest.raises(UnusableProto, match=r"roquette-schema.proto:1:1\d: .*end of input"):
+        Registry(fake.url, {}).descriptors(7)
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside.proto", "/outside.proto", "a//b", "", "a\0b", "c:d", "x" * 300, "a/./b"]
+)
+def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
+    with pytest.raises(UnusableProto, match=r"unusable name|cannot be kept"):
+        descriptors_of_text(PLACE, {name: PLACE})
+
+
+def test_an_import_is_never_a_file_of_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "here.proto").write_text(PLACE)
+    for name in (f"{tmp_path}/here.proto", "../here.proto", "here.proto"):
+        with pytest.raises(UnusableProto, match=r"not found|not allowed"):
+            descriptors_of_text(f'syntax = "proto3"; import "{name}"; message A {{}}', {})

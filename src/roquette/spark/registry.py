@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from roquette.errors import ConfigError, ConnectError, RoquetteError
+from roquette.spark.proto_text import descriptors_of_text
 
 KINDS: Final = ("AVRO", "JSON", "PROTOBUF")
 MAX_ANSWER: Final = 4 << 20  # bytes
@@ -84,29 +85,23 @@ class Registry:
         return self._schema(self._version(subject, "latest"))
 
     def descriptors(self, schema_id: int) -> list[bytes]:
-        """Serialized FileDescriptorProto of a Protobuf schema, each after those it imports. Raises as `schema` does."""
+        """Serialized FileDescriptorProto of a Protobuf schema, each after those it imports.
+
+        Confluent's registry gives them when asked; of others (Apicurio's answer is no base64) the texts are compiled here.
+        Raises as `schema`, and UnusableProto for a text that does not compile.
+        """
         answer = self._get(f"schemas/ids/{schema_id}?format=serialized")
-        found = [*self._serialized(answer, 1), answer.get("schema")]
+        named = self._named(answer, "?format=serialized", 1)
+        found = [*(text for _, text in named), str(answer.get("schema"))]
         try:
-            return [base64.b64decode(str(each), validate=True) for each in dict.fromkeys(found)]
+            return [base64.b64decode(each, validate=True) for each in dict.fromkeys(found)]
         except ValueError:
-            raise ConfigError(
-                f"the registry {self.url} gives schema {schema_id} only as text: it cannot ?format=serialized"
-            ) from None
+            answer = self._get(f"schemas/ids/{schema_id}")
+            return descriptors_of_text(str(answer.get("schema")), dict(self._named(answer, "", 1)))
 
     def descriptors_of(self, subject: str) -> list[bytes]:
         """Those of the newest schema of a subject."""
         return self.descriptors(int(self._version(subject, "latest").get("id", -1)))
-
-    def _serialized(self, answer: Mapping[str, Any], depth: int) -> list[str]:
-        if depth > _DEEPEST:
-            raise ConfigError(f"the registry {self.url} has references that do not end")
-        found: list[str] = []
-        for each in answer.get("references") or ():
-            version = f"{each.get('version')}?format=serialized"
-            named = self._version(str(each.get("subject")), version)
-            found += [*self._serialized(named, depth + 1), str(named.get("schema"))]
-        return found
 
     def _version(self, subject: str, version: object) -> dict[str, Any]:
         return self._get(f"subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}")
@@ -118,14 +113,18 @@ class Registry:
         return Schema(kind, text, self._references(answer, 1))
 
     def _references(self, answer: Mapping[str, Any], depth: int) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(text for _, text in self._named(answer, "", depth)))
+
+    def _named(self, answer: Mapping[str, Any], form: str, depth: int) -> list[tuple[str, str]]:
+        """Names and texts of what a schema refers to, each after what it refers to itself."""
         if depth > _DEEPEST:
             raise ConfigError(f"the registry {self.url} has references that do not end")
-        found: dict[str, None] = {}
+        found: list[tuple[str, str]] = []
         for each in answer.get("references") or ():
-            named = self._version(str(each.get("subject")), each.get("version"))
-            found |= dict.fromkeys(self._references(named, depth + 1))
-            found[str(named.get("schema"))] = None
-        return tuple(found)
+            named = self._version(str(each.get("subject")), f"{each.get('version')}{form}")
+            found += self._named(named, form, depth + 1)
+            found.append((str(each.get("name")), str(named.get("schema"))))
+        return found
 
     def _get(self, path: str) -> dict[str, Any]:
         request = urllib.request.Request(f"{self.url}/{path}", headers=self._headers)

@@ -4,9 +4,12 @@ import datetime
 import io
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from tests.client.fake_cluster import FakeCluster
 from tests.pipelines.tables import folder_files, rows
@@ -17,8 +20,9 @@ from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
 from roquette.pipelines.kit import avro_bodies
-from roquette.pipelines.kit.avro_bodies import read_avro_schema, read_body, spark_type
+from roquette.pipelines.kit.avro_bodies import columns_of_avro, read_avro_schema, read_body
 from roquette.pipelines.kit.running import run_pipeline
+from roquette.pipelines.rows.avro_rows import AvroReader
 
 fastavro = pytest.importorskip("fastavro")
 
@@ -75,12 +79,72 @@ def test_a_body_is_read_whole_or_told() -> None:
     ("avro", "message"),
     [
         (["int", "string"], "a union of several types is not supported"),
-        ({"type": "array", "items": "order"}, "the Avro type order is not supported"),
+        ({"type": "array", "items": "order"}, "x is no Avro schema .UnknownType: order"),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]},
+            "x: r: a type within itself, R, is not supported",
+        ),
+        ("no", "x is no Avro schema"),
     ],
 )
 def test_types_without_a_counterpart_are_told(avro: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        spark_type(avro, "x")
+        columns_of_avro(avro, (), "x")
+
+
+def of_two(name: str, kind: object) -> dict[str, object]:
+    fields = [{"name": "a", "type": kind}, {"name": "b", "type": kind}]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def test_names_stand_for_what_they_name_and_bombs_are_refused() -> None:
+    place = {"type": "record", "name": "x.Place", "fields": [{"name": "zip", "type": "int"}]}
+    found = columns_of_avro(of_two("R", "x.Place"), [place], "x")
+    assert [each["type"]["fields"][0]["type"] for each in found["fields"]] == ["integer"] * 2
+
+    references = [place, *(of_two(f"N{n}", f"N{n - 1}" if n else "x.Place") for n in range(40))]
+    with pytest.raises(ConfigError, match="more than 10,000 types"):
+        columns_of_avro(of_two("R", "N39"), references, "x")
+
+
+LOGICAL = {
+    "type": "record",
+    "name": "L",
+    "fields": [
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}},
+        {"name": "at", "type": {"type": "int", "logicalType": "time-millis"}},
+        {"name": "known", "type": ["null", {"type": "string", "logicalType": "uuid"}]},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-millis"}},
+        {"name": "many", "type": {"type": "array", "items": {"type": "long", "logicalType": "time-micros"}}},
+    ],
+}  # fmt: skip
+KNOWN = UUID(int=7)
+LOGICAL_VALUE = {
+    "price": Decimal("12.30"), "at": datetime.time(10, 5), "known": KNOWN,
+    "local": datetime.datetime(2013, 2, 1, 12), "many": [datetime.time(1, 2, 3, 4)],
+}  # fmt: skip
+
+
+def test_logical_types_have_columns() -> None:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(LOGICAL), LOGICAL_VALUE)
+    columns = columns_of_avro(LOGICAL, (), "x")
+
+    found = AvroReader(json.dumps(columns), json.dumps(LOGICAL)).read(
+        pa.array([stream.getvalue(), b"\0"], pa.binary())
+    )
+
+    assert [each["type"] for each in columns["fields"]][:4] == [
+        "decimal(12,2)", "string", "string", "timestamp",
+    ]  # fmt: skip
+    assert [column[0].as_py() for column in found.columns] == [
+        Decimal("12.30"),
+        "10:05:00",
+        str(KNOWN),
+        datetime.datetime(2013, 2, 1, 12, tzinfo=datetime.UTC),
+        ["01:02:03.000004"],
+    ]
+    assert found.errors[1].as_py() is not None
 
 
 def test_a_schema_file_must_be_there_and_a_record(tmp_path: Path) -> None:

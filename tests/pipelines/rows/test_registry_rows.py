@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.pipelines.fake_registry import FakeRegistry, fake_registry
+from tests.pipelines.kit.test_avro_bodies import KNOWN, LOGICAL, LOGICAL_VALUE
 from tests.pipelines.rows.test_protobuf_rows import FILE
 from tests.pipelines.rows.test_protobuf_rows import ORDER as PROTO_ORDER
 
@@ -242,9 +243,28 @@ def test_protobuf_of_a_message_that_the_prefix_names(fake: FakeRegistry) -> None
         (Schema("AVRO", '"string"'), "is no record"),
         (Schema("JSON", '{"type": "array"}'), "is no record"),
         (Schema("JSON", "{"), "is no JSON"),
-        (Schema("AVRO", '{"type": "record", "fields": [{"name": "a", "type": ["int", "string"]}]}'), "union"),
+        (Schema("AVRO", '{"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]}'), "union"),
+        (Schema("AVRO", '{"type": "record", "fields": []}'), "is no Avro schema"),
     ],
 )  # fmt: skip
 def test_schemas_without_columns(schema: Schema, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         columns_of(schema, "t-value")
+
+
+def test_logical_types_of_avro_are_values_of_their_columns(fake: FakeRegistry) -> None:
+    fake.register("logical-value", 8, LOGICAL)
+    columns = columns_of(Registry(fake.url, {}).schema(8), "logical-value")
+
+    found = RegistryReader(columns, Registry(fake.url, {})).read(
+        pa.array([avro(LOGICAL, 8, LOGICAL_VALUE)], pa.binary())
+    )
+
+    assert found.errors.to_pylist() == [None]
+    assert [column[0].as_py() for column in found.columns] == [
+        Decimal("12.30"),
+        "10:05:00",
+        str(KNOWN),
+        datetime(2013, 2, 1, 12, tzinfo=UTC),
+        ["01:02:03.000004"],
+    ]

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,8 +24,16 @@ _LOGICAL = {
     "date": "date",
     "timestamp-millis": "timestamp",
     "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "timestamp",
+    "local-timestamp-micros": "timestamp",
     "uuid": "string",
+    "time-millis": "string",
+    "time-micros": "string",
 }
+_MOST_DIGITS = 38  # of Delta's, Iceberg's and Spark's decimals
+_MOST_TYPES = (
+    10_000  # of a schema: names that stand for each other can make very many of a short text
+)
 
 
 def read_avro_schema(path: str, files: Files) -> tuple[str, str]:
@@ -44,49 +52,93 @@ def read_avro_schema(path: str, files: Files) -> tuple[str, str]:
         raise ConfigError(f"archive: the Avro schema {path} cannot be read: {error}") from None
     if not isinstance(found, dict) or found.get("type") != "record":
         raise ConfigError(f"archive: the Avro schema {path} is no record")
-    return json.dumps(spark_type(found, path)), json.dumps(found)
+    return json.dumps(columns_of_avro(found, (), path)), json.dumps(found)
 
 
-def spark_type(avro: Any, where: str) -> Any:
-    """Spark's JSON of an Avro type. Raises ConfigError for unions of several types and named references."""
-    if isinstance(avro, list):
-        kinds = [each for each in avro if each != "null"]
-        if len(kinds) != 1:
-            raise ConfigError(
-                f"archive: {where}: a union of several types is not supported: {avro}"
-            )
-        return spark_type(kinds[0], where)
-    kind = avro if isinstance(avro, str) else avro.get("type")
-    if isinstance(avro, dict):
-        if avro.get("logicalType") in _LOGICAL:
-            return _LOGICAL[avro["logicalType"]]
+def columns_of_avro(avro: Any, references: Sequence[Any], where: str) -> Any:
+    """Spark's JSON of an Avro schema; a time of day is a text such as 10:05:00.
+
+    Args:
+        references: schemas of the types that it names, each after those it names itself.
+
+    Raises:
+        ConfigError: it is no Avro schema, has a type that no column has (a union of several types, a type within itself),
+            or more than 10,000 of them.
+    """
+    import fastavro
+
+    named: dict[str, Any] = {}
+    try:
+        for each in references:
+            fastavro.parse_schema(each, named_schemas=named)
+        whole = fastavro.parse_schema(avro, named_schemas=named)
+    except Exception as error:  # noqa: BLE001 - whatever somebody has written
+        said = f"{type(error).__name__}: {error}"[:200]
+        raise ConfigError(f"archive: {where} is no Avro schema ({said})") from None
+    return _Columns(named).of(whole, where)
+
+
+class _Columns:
+    """Spark's types of one parsed schema: it names types by their full names."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._left = _MOST_TYPES
+        self._within: list[str] = []
+
+    def of(self, avro: Any, where: str) -> Any:
+        """Of a type. Raises as `columns_of_avro`."""
+        self._left -= 1
+        if self._left < 0:
+            said = f"the Avro schema has more than {_MOST_TYPES:,} types"
+            raise ConfigError(f"archive: {where[:100]}: {said}")
+        if isinstance(avro, list):
+            kinds = [each for each in avro if each != "null"]
+            if len(kinds) != 1:
+                raise ConfigError(
+                    f"archive: {where}: a union of several types is not supported: {avro}"
+                )
+            return self.of(kinds[0], where)
+        if isinstance(avro, dict):
+            return self._complex(avro, where)
+        if avro in self._named and avro not in self._within:
+            return self.of(self._named[avro], where)
+        if avro not in _PLAIN:
+            what = "a type within itself" if avro in self._within else "the type"
+            raise ConfigError(f"archive: {where}: {what}, {avro}, is not supported")
+        return _PLAIN[avro]
+
+    def _complex(self, avro: Mapping[str, Any], where: str) -> Any:
+        kind, logical = avro.get("type"), avro.get("logicalType")
+        if logical == "decimal" and avro.get("precision", 0) <= _MOST_DIGITS:
+            return f"decimal({avro['precision']},{avro.get('scale', 0)})"
+        if logical in _LOGICAL:
+            return _LOGICAL[logical]
         if kind == "record":
-            return {"type": "struct", "fields": [_field(each, where) for each in avro["fields"]]}
+            self._within.append(str(avro.get("name")))
+            fields = [self._field(each, where) for each in avro["fields"]]
+            self._within.pop()
+            return {"type": "struct", "fields": fields}
         if kind == "array":
-            element = spark_type(avro["items"], where)
+            element = self.of(avro["items"], where)
             return {"type": "array", "elementType": element, "containsNull": True}
         if kind == "map":
-            value = spark_type(avro["values"], where)
+            value = self.of(avro["values"], where)
             return {
                 "type": "map",
                 "keyType": "string",
                 "valueType": value,
                 "valueContainsNull": True,
             }
-        if isinstance(kind, list | dict):
-            return spark_type(kind, where)
-    if kind not in _PLAIN:
-        raise ConfigError(f"archive: {where}: the Avro type {kind} is not supported")
-    return _PLAIN[kind]
+        return self.of(kind, where)
 
-
-def _field(field: Mapping[str, Any], where: str) -> dict[str, Any]:
-    return {
-        "name": field["name"],
-        "type": spark_type(field["type"], f"{where}: {field['name']}"),
-        "nullable": True,
-        "metadata": {},
-    }
+    def _field(self, field: Mapping[str, Any], where: str) -> dict[str, Any]:
+        return {
+            "name": field["name"],
+            "type": self.of(field["type"], f"{where}: {field['name']}"),
+            "nullable": True,
+            "metadata": {},
+        }
 
 
 def read_body(body: bytes | None, schema: Any) -> tuple[dict[str, Any] | None, str | None]:

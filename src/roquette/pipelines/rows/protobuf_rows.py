@@ -1,6 +1,7 @@
 """Protobuf values as Arrow columns, decoded a batch at a time by ptars. Pure: schemas come as descriptors, nobody is asked.
 
-Types are those that tables have: unsigned numbers become the next wider type that holds them, enums are their names.
+Types are those that tables have: unsigned numbers become the next wider type that holds them, enums are their names,
+google.protobuf.Duration is microseconds, google.type.TimeOfDay a text such as 10:05:00.000000.
 """
 
 from collections.abc import Sequence
@@ -168,7 +169,9 @@ def _held(kind: pa.DataType) -> pa.DataType:
         return pa.map_(_held(kind.key_type), _held(kind.item_type))
     if pa.types.is_list(kind):
         return pa.list_(_held(kind.value_type))
-    return _WIDER.get(kind, kind)
+    if pa.types.is_duration(kind):
+        return pa.int64()
+    return pa.string() if pa.types.is_time(kind) else _WIDER.get(kind, kind)
 
 
 _WELL_KNOWN: Final = {

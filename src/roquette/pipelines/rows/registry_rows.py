@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquette.errors import ConfigError
-from roquette.pipelines.kit.avro_bodies import spark_type
+from roquette.pipelines.kit.avro_bodies import columns_of_avro
 from roquette.pipelines.kit.json_bodies import Number
 from roquette.pipelines.rows.decoder import Bodies
 from roquette.pipelines.rows.json_rows import EMPTY, JsonReader, Row
 from roquette.pipelines.rows.kinds import NULL, Kind, complete, joined
+from roquette.spark.proto_text import UnusableProto
 from roquette.spark.registry import Registry, Schema, UnknownSchema
 
 PREFIX: Final = 5  # bytes
@@ -101,7 +102,7 @@ class RegistryReader:
             return reader
         except UnknownSchema:
             why = f"the registry has no schema {schema_id}"
-        except _Unusable as error:
+        except (_Unusable, UnusableProto) as error:
             why = f"schema {schema_id} cannot be used: {error}"
         return lambda values: [(None, why, None)] * len(values)
 
@@ -213,7 +214,7 @@ def columns_of(schema: Schema, subject: str) -> str:
         parsed = json.loads(schema.text)
     except ValueError:
         raise ConfigError(f"archive: {where} is no JSON") from None
-    kind = spark_type(parsed, where) if schema.kind == "AVRO" else complete(_json_kind(parsed))
+    kind = _avro_kind(schema, where) if schema.kind == "AVRO" else complete(_json_kind(parsed))
     if not isinstance(kind, dict) or kind["type"] != "struct":
         raise ConfigError(f"archive: {where} is no record with fields")
     return json.dumps(kind)
@@ -222,9 +223,18 @@ def columns_of(schema: Schema, subject: str) -> str:
 def _declared(schema: Schema) -> Kind:
     """What an Avro schema's values have; NULL where no column could."""
     try:
-        return spark_type(json.loads(schema.text), "")
+        return _avro_kind(schema, "")
     except ConfigError:
         return NULL
+
+
+def _avro_kind(schema: Schema, where: str) -> Kind:
+    try:
+        texts = [json.loads(text) for text in (*schema.references, schema.text)]
+    except ValueError:
+        raise ConfigError(f"archive: {where} is no JSON") from None
+    found: Kind = columns_of_avro(texts[-1], texts[:-1], where)
+    return found
 
 
 def _parsed(schema: Schema) -> Any:
