@@ -98,6 +98,8 @@ def equal_sized_array(data: Bytes, size: int, count: int, kind: pa.DataType) -> 
 def repeated_texts(texts: Sequence[str], count: int) -> pa.Array:
     """These texts in their order, `count` times."""
     raw = [text.encode() for text in texts]
+    if len(raw) == 1:
+        return equal_sized_array(raw[0] * count, len(raw[0]), count, pa.string())
     ends = np.cumsum([len(text) for text in raw], dtype=np.int64)
     total = int(ends[-1]) if raw else 0
     offsets: np.ndarray = np.zeros(count * len(raw) + 1, dtype=np.int32)

@@ -101,8 +101,8 @@ class UniformProperties:
 
 def from_equal_sized_rows(data: Bytes, starts: np.ndarray, size: int) -> UniformProperties | None:
     """For property strings of one size: None when they differ in more than values, or are not plain ASCII."""
-    rows = rows_at(data, starts, size)
-    low, high = rows.min(axis=0), rows.max(axis=0)
+    rows = contiguous(rows_at(data, starts, size)).reshape(-1, size)
+    low, high = _folded(rows, np.minimum), _folded(rows, np.maximum)
     same = low == high
     if high.max() >= 0x80 or (low[~same] <= _VALUE).any():
         return None
@@ -120,6 +120,14 @@ def from_equal_sized_rows(data: Bytes, starts: np.ndarray, size: int) -> Uniform
     return (
         None if rest or len(spans) < len(entries) else UniformProperties(data, len(starts), spans)
     )
+
+
+def _folded(rows: np.ndarray, by: np.ufunc) -> np.ndarray:
+    """One row of all by halves, for an operation to which a value may come twice; `reduce` goes row by row."""
+    while len(rows) > 1:
+        half = (len(rows) + 1) // 2
+        rows = by(rows[:half], rows[-half:])
+    return rows[0]
 
 
 def from_separators(
@@ -272,7 +280,9 @@ def _parse_slow(sections: pa.Array) -> tuple[pa.Array, int, np.ndarray]:
 
 def first_words(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Space separated texts as lists, and the first word of each; null stays null."""
-    end = np.frombuffer(texts.buffers()[1], dtype=np.int32)[len(texts)] if len(texts) else 0
+    if texts.null_count == len(texts):
+        return pa.nulls(len(texts), pa.list_(pa.string())), texts
+    end = np.frombuffer(texts.buffers()[1], dtype=np.int32)[len(texts)]
     data = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[:end]
     # One word each: no white space, and no letter beyond ASCII, of which some are white space, too.
     if not len(data) or (data.min() > 0x20 and data.max() < 0x80):
