@@ -60,7 +60,7 @@ def snapshot_of(days: int) -> Snapshot:
     return Snapshot(version=days, files=files)
 
 
-def archive(size: int) -> str:
+def archive(size: int, evolution: str = "add") -> str:
     """Of a first run with one small batch (`size` 1), or of more."""
     topic = TopicResult(
         topic="orders" if size == 1 else LONG,
@@ -70,6 +70,7 @@ def archive(size: int) -> str:
         reasons=[("no JSON: Expecting value at character 0", 8), ("no body", 1)],
         rescued=3,
         fields=[("discount", 2), ("address.line2", 1)],
+        evolution=evolution,
         columns_added=["late"],
         batches=batches_of(size),
         compaction=Compaction(),

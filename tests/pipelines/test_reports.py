@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.pipelines.browser import Box, Drawn, Mark, Page, laid_out
-from tests.pipelines.reports import REPORTS
+from tests.pipelines.reports import REPORTS, archive
 
 SIZES = (1, 24)  # one batch, one bucket, one queue; and enough for everything to be full
 
@@ -82,3 +82,20 @@ def test_a_chart_that_is_cut_would_be_found(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         for chart in found.charts:
             check_chart(chart)
+
+
+@pytest.mark.parametrize(
+    ("evolution", "advice"),
+    [
+        ("add", "No column can take them: "),
+        ("fixed", "With --schema-evolution add fields that come from then on get columns"),
+        ("fail", "With --schema-evolution add fields that come from then on get columns"),
+    ],
+)
+def test_an_archive_says_what_it_would_do_about_fields_without_a_column(
+    evolution: str, advice: str
+) -> None:
+    page = archive(1, evolution)
+
+    assert advice in page
+    assert "another --to" not in page

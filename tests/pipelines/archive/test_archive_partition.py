@@ -24,6 +24,7 @@ from roquette.message.message import MessageQueue
 from roquette.pipelines.archive import topic as topic_module
 from roquette.pipelines.archive.pipeline import ArchiveOptions
 from roquette.pipelines.kit.frame import PipelineError
+from roquette.pipelines.kit.message_rows import possible_columns
 from roquette.pipelines.rows import tasks
 
 pytestmark = pytest.mark.spark
@@ -224,7 +225,7 @@ def test_too_many_values_stop_the_batch_and_nothing_counts(
 ) -> None:
     monkeypatch.setattr(tasks, "MOST_VALUES", 5)
 
-    with pytest.raises(PipelineError, match="more than 5 values of n, which partitions the table"):
+    with pytest.raises(PipelineError, match="more than 5 values of n in one batch"):
         run(options, partition="n")
     assert folders(options) == {}
     monkeypatch.undo()
@@ -266,3 +267,14 @@ def versions(options: ArchiveOptions) -> list[list[int]]:
 
 def _readable(found: DeltaTable) -> bool:
     return all(Path(path.removeprefix("file://")).exists() for path in found.file_uris())
+
+
+def test_fields_that_cannot_be_columns_are_left_to_the_rescued_ones() -> None:
+    found = [column(name, "long") for name in ("n", "dt", "N", "a b", "hour", "_queue_id", "m")]
+    schema = json.dumps({"type": "struct", "fields": found})
+
+    def names(partition: str) -> list[str]:
+        return [each["name"] for each in json.loads(possible_columns(schema, partition))["fields"]]
+
+    assert names("day") == ["n", "hour", "m"]
+    assert names("hour") == ["n", "m"]

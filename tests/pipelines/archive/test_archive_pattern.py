@@ -29,6 +29,7 @@ from roquette.pipelines.archive.choice import choose_topics
 from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
 from roquette.pipelines.archive.topic import TopicArchive
 from roquette.pipelines.kit.frame import Job, PipelineError, Progress, Quiet, Result
+from roquette.pipelines.kit.message_rows import NoObjects
 from roquette.pipelines.kit.running import run_pipeline
 from roquette.pipelines.kit.table import Table
 from roquette.pipelines.kit.table_values import Commit
@@ -43,6 +44,13 @@ def fill(cluster: FakeCluster, topic: str, count: int) -> None:
     for offset in range(len(there), len(there) + count):
         body = json.dumps({"n": offset, "of": topic}).encode()
         there.append(make_record(offset, body, topic=topic, queue_id=0))
+
+
+def fill_words(cluster: FakeCluster, topic: str, count: int) -> None:
+    """Messages that are no JSON."""
+    there = cluster.queues.setdefault(MessageQueue(topic, "broker-a", 0), [])
+    for _ in range(count):
+        there.append(make_record(len(there), b"words", topic=topic, queue_id=0))
 
 
 @pytest.fixture
@@ -101,14 +109,16 @@ class Coming(Quiet):
 
     stop: threading.Event
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: FakeCluster, first: int = 50) -> None:
         self.cluster = cluster
+        self.first = first
+        self.said: list[str] = []
         self.pages = self.metrics = ""
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        if done >= 50 and MessageQueue("a-new", "broker-a", 0) not in self.cluster.queues:
+        if done >= self.first and MessageQueue("a-new", "broker-a", 0) not in self.cluster.queues:
             fill(self.cluster, "a-new", 7)
-        if done < 57 or self.stop.is_set():
+        if done < self.first + 7 or self.stop.is_set():
             return
         if not self.pages or page(self.port, "/readyz")[0] == 200:
             if self.pages:
@@ -120,6 +130,7 @@ class Coming(Quiet):
         return int(self.pages.rpartition(":")[2])
 
     def say(self, text: str) -> None:
+        self.said.append(text)
         if "/healthz" in text:
             self.pages = text
 
@@ -341,7 +352,8 @@ def test_json_topics_share_a_stream_of_spark(
         interval_s=1,
         source_option=("partitionDiscoveryIntervalMs=0",),
     )
-    progress = Coming(cluster)
+    fill_words(cluster, "a-3", 4)
+    progress = Coming(cluster, first=54)
 
     def watched(given: ArchiveOptions, job: Job) -> Result:
         progress.stop = job.stop
@@ -349,7 +361,59 @@ def test_json_topics_share_a_stream_of_spark(
 
     result = run_pipeline(replace(PIPELINE, run=watched), following, progress=progress)
 
-    assert (result.ok, result.summary["new_rows"]) == (True, 57)
+    assert (result.ok, result.summary["new_rows"]) == (True, 61)
+    assert result.summary["topics"]["a-3"]["quarantined"] == 4
+    assert any("in the sample of topic a-3 is a JSON object" in line for line in progress.said)
     for topic, count in (("a-1", 30), ("a-2", 20), ("a-new", 7)):
         found = rows(log_files(tmp_path / "lake" / topic))
         assert sorted((row["of"], row["n"]) for row in found) == [(topic, n) for n in range(count)]
+
+
+@pytest.fixture
+def no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every sample of every topic has none; looking for columns takes a JVM."""
+
+    def infer(*given: Any) -> str:
+        raise NoObjects("no message is a JSON object")
+
+    monkeypatch.setattr(topic_module, "read_sample", lambda *given, rows: None)
+    monkeypatch.setattr(topic_module.forms, "infer_json_schema", infer)
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+@pytest.mark.parametrize("evolution", ["add", "fixed", "fail"])
+def test_a_topic_without_objects_is_quarantined_and_stops_no_other(
+    cluster: FakeCluster,
+    options: ArchiveOptions,
+    tmp_path: Path,
+    no_objects: None,
+    evolution: str,
+    table_format: str,
+) -> None:
+    for topic in ("a-1", "a-2"):
+        cluster.queues[MessageQueue(topic, "broker-a", 0)].clear()
+        fill_words(cluster, topic, 3)
+    given = {"format": "json", "schema_evolution": evolution, "table_format": table_format}
+    first = run(options, **given).summary
+    assert (first["rows"], first["quarantined"]) == (0, 6)
+
+    fill_words(cluster, "a-1", 1)
+    fill(cluster, "a-2", 5)
+    if evolution == "fail":
+        with pytest.raises(PipelineError, match="of a-2 has fields without a column: n, of"):
+            run(options, **given)
+        given["schema_evolution"] = "fixed"
+    found = run(options, **given)
+    topics = found.summary["topics"]
+    assert found.ok
+    assert [topics[name]["quarantined"] for name in ("a-1", "a-2")] == [4, 3]
+    assert topics["a-2"]["rows"] == 5
+    assert topics["a-2"]["columns_added"] == (["n", "of"] if evolution == "add" else [])
+    assert topics["a-2"]["rescued_fields"] == ({} if evolution == "add" else {"n": 5, "of": 5})
+
+
+def test_a_topic_with_a_stream_of_its_own_needs_objects_to_begin(
+    options: ArchiveOptions, no_objects: None
+) -> None:
+    with pytest.raises(PipelineError, match="no message is a JSON object"):
+        run(options, topics=("b-1",), topics_pattern="", format="json")

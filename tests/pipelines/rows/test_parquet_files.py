@@ -120,10 +120,10 @@ def test_a_task_opens_no_more_partitions_than_it_may(tmp_path: Path) -> None:
     rows = pa.table({"n": range(5), "c": list("abcde")})
 
     assert len(write(tmp_path, rows, partitioned_by=("c",), most=5)) == 5
-    with pytest.raises(PipelineError, match=r"more than 4 values of c, .* smaller --batch"):
+    with pytest.raises(PipelineError, match=r"more than 4 values of c in .* smaller --batch"):
         write(tmp_path, rows, partitioned_by=("c",), most=4)
     long = pa.table({"n": [1], "c": ["x" * 300]})
-    with pytest.raises(PipelineError, match=r"a value of c, .* too long for a folder's name \(xxx"):
+    with pytest.raises(PipelineError, match=r"a value of c is too long for a folder's name \(xxx"):
         write(tmp_path, long, partitioned_by=("c",))
 
 

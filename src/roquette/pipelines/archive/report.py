@@ -13,6 +13,13 @@ from roquette.pipelines.kit.stream import Batches, rates, summary_of
 from roquette.pipelines.kit.table_values import Compaction, Snapshot
 
 MOST_DAYS, MOST_VALUES = 370, 40  # in the chart
+_WITH_ADD = "With --schema-evolution add fields that come from then on get columns; rows stay as they were written."
+_WHY_RESCUED = {
+    "add": "No column can take them: their name is one of ours or not for columns, they were null whenever they came, "
+    "there are too many, or an earlier run was told not to add columns; rows stay as they were written.",
+    "fixed": f"This run adds no columns (--schema-evolution fixed). {_WITH_ADD}",
+    "fail": f"They are of earlier runs, or have no name for a column. {_WITH_ADD}",
+}
 MOST_NAMED = 8  # topics in the title
 
 
@@ -49,6 +56,7 @@ class TopicResult:
     Attributes:
         rescued: rows of this run with fields that no column takes.
         fields: such fields in all of the table, and in how many rows.
+        evolution: of EVOLUTIONS, as this run had it.
         columns_added: names of the columns that this run's bodies gave to the table.
     """
 
@@ -59,6 +67,7 @@ class TopicResult:
     reasons: list[tuple[str, int]]
     rescued: int
     fields: list[tuple[str, int]]
+    evolution: str
     columns_added: list[str]
     batches: Batches
     compaction: Compaction
@@ -209,7 +218,7 @@ def _sections(topic: TopicResult) -> list[Section]:
     if topic.fields:
         add(
             "fields without a column",
-            "They are in the column _rescued, as JSON. A table with columns for them: --schema and another --to.",
+            "They are in the column _rescued, as JSON. " + _WHY_RESCUED[topic.evolution],
             ReportTable(["field", "rows"], topic.fields),
         )
     if topic.reasons:

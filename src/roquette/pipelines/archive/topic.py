@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 
 START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
 CERTIFICATE = "certificate"  # in the table's commits
+_WHEN_OBJECTS_COME = {
+    "add": "objects that come later bring their columns",
+    "fixed": f"fields of objects that come later stay in {forms.RESCUED} (--schema-evolution fixed)",
+    "fail": "the first object ends the run (--schema-evolution fail)",
+}
 
 
 def kept_form(
@@ -160,13 +165,24 @@ class TopicArchive(StreamedTable):
             from roquette.spark.registry import Registry
 
             subject = options.registry_subject.replace("{topic}", self.topic)
-            return newest_columns(Registry(options.registry), subject), ""
+            newest = newest_columns(Registry(options.registry), subject)
+            return forms.possible_columns(newest, options.partition), ""
         if options.schema:
             return forms.schema_of_text(self._spark, options.schema), ""
         self._job.progress.step(f"looking at messages of {self.topic} for their columns")
         given = stream_options(options)
         sample = read_sample(self._spark, given, self.topic, self._states, rows=options.sample)
-        return forms.infer_json_schema(self._spark, sample, self.topic), ""
+        try:
+            found = forms.infer_json_schema(self._spark, sample, self.topic)
+        except forms.NoObjects:
+            if self._shared is None:
+                raise
+            found = '{"type":"struct","fields":[]}'
+            self._job.progress.say(
+                f"warning: no message in the sample of topic {self.topic} is a JSON object: such messages go to its "
+                f"quarantine; {_WHEN_OBJECTS_COME[options.schema_evolution]}"
+            )
+        return forms.possible_columns(found, options.partition), ""
 
     def _takes(self, form: forms.RowForm, body_schema: str) -> bool:
         """Whether a table has the columns of a schema that is given; more have come to it if it may evolve."""
@@ -396,6 +412,7 @@ class TopicArchive(StreamedTable):
             reasons=[] if self.quarantine is None else reasons(self.quarantine),
             rescued=self._rescued,
             fields=rescued_fields(self.table),
+            evolution=self._options.schema_evolution,
             columns_added=self._columns_added,
             batches=self.batches,
             compaction=self._compaction,

@@ -16,7 +16,6 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
-from roquette.base.files import FileLock
 from roquette.errors import ConfigError
 from roquette.pipelines.kit import iceberg_history as history
 from roquette.pipelines.kit.frame import PipelineError
@@ -30,7 +29,6 @@ from roquette.pipelines.kit.iceberg_schema import (
 )
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_place import (
-    OWN_FOLDER,
     Owner,
     check_place,
     dead_staging,
@@ -73,18 +71,11 @@ class IcebergTable(TableWriter):
         self._catalog = catalog
         self._clock = clock
         self.entropy = entropy
-        self._lock: FileLock | None = None
         self._table: Any = None
         self._entries: dict[str, Any] = {}  # path -> what pyiceberg knows of the file
         self.snapshot = Snapshot()
         self.keep_versions = 1
-        self._load()
-
-    def claim(self, owner: Owner) -> None:
-        """As `TableWriter` says."""
-        self.check_owner(owner)
-        self._lock = self.files.lock(f"{OWN_FOLDER}/lock")
-        self._load()
+        self.reload()
 
     def clean(self) -> None:
         """Remove what a killed writer left half done. Options, schema and topic have been checked by now."""
@@ -108,16 +99,14 @@ class IcebergTable(TableWriter):
         )
 
     def close(self) -> None:
-        """Let others write."""
+        """As `TableWriter` says."""
         self._catalog.close()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        super().close()
 
     def create(
         self, schema: str, partitioned_by: Sequence[str], settings: Mapping[str, str]
     ) -> None:
-        """A table without rows. `schema` is Spark's JSON of all columns, those of the partitions included."""
+        """As `TableWriter` says."""
         made = iceberg_schema(schema)
         properties = {
             **_PROPERTIES,
@@ -126,18 +115,10 @@ class IcebergTable(TableWriter):
         }
         with self._catalog.asking():
             self._catalog.create(made, partition_spec(made, partitioned_by), properties)
-        self._load()
+        self.reload()
 
     def widen(self, schema: str, settings: Mapping[str, str]) -> None:
-        """Change the columns for the rows that come, and some settings.
-
-        Args:
-            schema: Spark's JSON of all columns: those there are, also as a wider type, and more, which are nullable.
-
-        Raises:
-            ConfigError: the rows there are would not fit.
-            PipelineError: another writer was faster.
-        """
+        """As `TableWriter` says."""
         wanted = iceberg_schema(schema)
         try:
             with self._catalog.asking(), self._table.transaction() as change:
@@ -157,7 +138,7 @@ class IcebergTable(TableWriter):
         with self._catalog.asking():
             self._catalog.drop()
         self._remove_metadata(known)
-        self._load()
+        self.reload()
 
     def _remove_metadata(self, addresses: set[str]) -> None:
         for path in _below(self._catalog.location, addresses):
@@ -277,8 +258,8 @@ class IcebergTable(TableWriter):
         with self.files.open_file(path) as file:
             return pq.read_metadata(file)
 
-    def _load(self) -> None:
-        """The newest version."""
+    def reload(self) -> None:
+        """As `TableWriter` says."""
         self._table = self._catalog.load()
         self._entries, self.snapshot = {}, Snapshot()
         if self._table is not None:

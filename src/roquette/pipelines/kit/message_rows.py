@@ -10,7 +10,6 @@ from roquette.pipelines.kit.json_bodies import MALFORMED, looked_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")  # of columns, says Delta
 DAY = "dt"  # the column that partitions unless another one is asked for; a date in UTC
@@ -63,6 +62,10 @@ FORMATS = ("json", "raw", "avro", "registry")
 EVOLVING = ("json", "registry")  # values that no column takes are rescued, or become columns
 # In the settings of a table with these columns, so that versions that would drop them stop there.
 NEWER = "made_by_a_newer_roquette_than_this"
+
+
+class NoObjects(PipelineError):
+    """No body of a sample is a JSON object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +124,12 @@ def source_schema() -> str:
 def marked(messages: "DataFrame", form: RowForm) -> "DataFrame":
     """Messages with JSON bodies, PARSED (the body's columns as a struct) and BAD (why it is bad, or null)."""
     from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
 
     text = f.col("body").cast("string")
     looked = messages.withColumn(LOOKED, looked_at(f.col("body"), form.body_schema))
     fitted = f.coalesce(f.col(f"{LOOKED}.text"), text)
-    with_corrupt = _struct(form.body_schema).add(CORRUPT, "string")
+    with_corrupt = StructType.fromJson(json.loads(form.body_schema)).add(CORRUPT, "string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     parsed = looked.withColumn(PARSED, f.from_json(fitted, with_corrupt, options))
     reason = (
@@ -170,7 +174,11 @@ def check_names(form: RowForm) -> None:
         if name.lower() in ours or name.lower() in seen:
             raise ConfigError(
                 f"archive: the body's column {name} has the name of another column (case does not count): "
-                "give --schema without it, and --keep-body to lose nothing"
+                + (
+                    f"leave it out of --schema, its values then go to {RESCUED}"
+                    if form.kind in EVOLVING
+                    else "use --format raw"
+                )
             )
         seen.add(name.lower())
 
@@ -199,7 +207,7 @@ def infer_json_schema(spark: "SparkSession", bodies: "DataFrame", topic: str) ->
     """The schema of a sample of bodies (one column `body`), as Spark's JSON.
 
     Raises:
-        PipelineError: no body of the sample is a JSON object.
+        NoObjects: no body of the sample is a JSON object.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
@@ -210,17 +218,20 @@ def infer_json_schema(spark: "SparkSession", bodies: "DataFrame", topic: str) ->
     found = spark.read.json(texts.rdd.map(lambda row: row[0]))
     fields = [field for field in found.schema.fields if field.name != "_corrupt_record"]
     if not fields:
-        raise PipelineError(
+        raise NoObjects(
             f"archive: no message in the sample of topic {topic} is a JSON object: use --format raw, or give "
             "--schema"
         )
     return str(StructType(fields).json())
 
 
-def _struct(text: str) -> "StructType | Any":
-    from pyspark.sql.types import StructType
-
-    return StructType.fromJson(json.loads(text))
+def possible_columns(schema: str, partition: str) -> str:
+    """A schema that nobody wrote for us (Spark's JSON), without fields that cannot be columns: those are rescued."""
+    found: dict[str, Any] = {}
+    for field in json.loads(schema)["fields"]:
+        if may_be_column(field["name"], partition):
+            found.setdefault(field["name"].lower(), field)
+    return json.dumps({"type": "struct", "fields": list(found.values())})
 
 
 def may_be_column(name: str, partition: str = BY_DAY) -> bool:

@@ -14,14 +14,12 @@ import pyarrow as pa
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
-from roquette.base.files import FileLock
 from roquette.pipelines.kit.column_types import check_wider
 from roquette.pipelines.kit.delta_log import LOG_FOLDER, UNFINISHED, DeltaLog
 from roquette.pipelines.kit.frame import PipelineError
 from roquette.pipelines.kit.table_data import data_files
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_place import (
-    OWN_FOLDER,
     Owner,
     check_place,
     dead_staging,
@@ -47,7 +45,6 @@ class Table(TableWriter):
         self.files = files
         self._clock = clock
         self.entropy = entropy
-        self._lock: FileLock | None = None
         self._log = DeltaLog(files, clock)
         self.snapshot = self._log.read()
         self.pinned = ""
@@ -61,15 +58,8 @@ class Table(TableWriter):
     def keep_versions(self, count: int) -> None:
         self._log.keep_versions = count
 
-    def claim(self, owner: Owner) -> None:
-        """Keep other writers out; nothing is removed yet (see `clean`).
-
-        Raises:
-            ConfigError: the place is somebody else's.
-            PipelineError: another process writes.
-        """
-        self.check_owner(owner)
-        self._lock = self.files.lock(f"{OWN_FOLDER}/lock")
+    def reload(self) -> None:
+        """As `TableWriter` says."""
         self.snapshot = self._log.read()
 
     def clean(self) -> None:
@@ -99,12 +89,6 @@ class Table(TableWriter):
     def _is_pinned(self, path: str) -> bool:
         return bool(self.pinned) and path.startswith(f"{self.pinned}/")
 
-    def close(self) -> None:
-        """Let others write."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-
     def create(
         self, schema: str, partitioned_by: Sequence[str], settings: Mapping[str, str]
     ) -> None:
@@ -126,14 +110,7 @@ class Table(TableWriter):
         self.snapshot = self._log.read()
 
     def widen(self, schema: str, settings: Mapping[str, str]) -> None:
-        """Change the columns of rows that come to `schema` (Spark's JSON of all), and settings.
-
-        All columns that there are stay, of the same type or a wider one; columns and nested fields may come.
-
-        Raises:
-            ConfigError: the rows there are would not fit.
-            PipelineError: as `commit`.
-        """
+        """As `TableWriter` says."""
         check_wider(self.snapshot.schema, schema)
         # Settings come first: a writer that is killed in between finds columns missing, and comes here again.
         if {**self.snapshot.settings, **settings} != self.snapshot.settings:
@@ -161,12 +138,7 @@ class Table(TableWriter):
         return self._log.last_info(name)
 
     def commit(self, commit: Commit, operation: str) -> int:
-        """Make it count; returns the new version.
-
-        Raises:
-            PipelineError: another writer was faster, the batch is there already, or a file does not fit the
-                table's columns: nothing of this commit counts.
-        """
+        """As `TableWriter` says."""
         now_ms = self._clock.now_ms()
         version = self._log.commit(commit, operation, now_ms=now_ms)
         there = self.snapshot

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from roquette.base.entropy import Entropy
+from roquette.base.files import FileLock
 from roquette.pipelines.kit.table_data import publish_staged, read_table, small_files
 from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_place import STAGING, Owner, numbered
+from roquette.pipelines.kit.table_place import OWN_FOLDER, STAGING, Owner, numbered
 from roquette.pipelines.kit.table_values import Commit, Compaction, DataFile, Snapshot
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class TableWriter(Protocol):
     whole_files: bool
     files: TableFiles
     snapshot: Snapshot
+    _lock: FileLock | None = None
 
     def claim(self, owner: Owner) -> None:
         """Keep other writers out; nothing is removed yet (see `clean`).
@@ -40,6 +42,12 @@ class TableWriter(Protocol):
             ConfigError: the place is somebody else's.
             PipelineError: another process writes.
         """
+        self.check_owner(owner)
+        self._lock = self.files.lock(f"{OWN_FOLDER}/lock")
+        self.reload()
+
+    def reload(self) -> None:
+        """See the newest version."""
 
     def clean(self) -> None:
         """Remove what a killed writer left half done."""
@@ -68,6 +76,9 @@ class TableWriter(Protocol):
 
     def close(self) -> None:
         """Let others write."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def create(
         self, schema: str, partitioned_by: Sequence[str], settings: Mapping[str, str]

@@ -116,19 +116,18 @@ class ParquetFiles:
     def _part(self, values: Values) -> _Part:
         found = self._parts.get(values)
         if found is None:
-            names = ", ".join(self._columns)
+            wrong, advice = "", "give another --partition and another --to"
             if self._most is not None and len(self._parts) >= self._most:
-                raise PipelineError(
-                    f"{self._files.root}: more than {self._most:,} values of {names}, which partitions the table, in one "
-                    "batch: nothing of it counts; give a smaller --batch, or another --partition and another --to"
-                )
+                wrong = f"more than {self._most:,} values of {self._columns[0]} in one batch"
+                advice = f"give a smaller --batch, or {advice.removeprefix('give ')}"
             for name, value in zip(self._columns, values, strict=True):
                 if too_long(name, value):
-                    raise PipelineError(
-                        f"{self._files.root}: a value of {name}, which partitions the table, is too long for a folder's "
-                        f"name ({str(value)[:40]}...): nothing of this batch counts; give another --partition and "
-                        "another --to"
+                    wrong = (
+                        f"a value of {name} is too long for a folder's name ({str(value)[:40]}...)"
                     )
+            if wrong:
+                root = self._files.root
+                raise PipelineError(f"{root}: {wrong}: nothing of the batch counts; {advice}")
             found = self._parts[values] = _Part([])
         return found
 
