@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ LAKE = "lake"  # a bucket of tables: its tables are at s3://lake/NAMESPACE/TABLE
 
 
 @dataclass(frozen=True)
-class Seaweed:
-    """Where it is."""
+class S3Server:
+    """Where a server of S3 is; `catalog` is its REST catalog of Iceberg, or "".
+
+    Who may use it is USER with SECRET."""
 
     s3: str
     catalog: str
@@ -44,7 +47,7 @@ def weed() -> str | None:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Seaweed]:
+def running() -> Iterator[S3Server]:
     """Start it with a bucket of tables and the bucket `plain`; its files go when it ends."""
     program = weed()
     assert program is not None
@@ -71,7 +74,7 @@ def running() -> Iterator[Seaweed]:
                 cwd=folder,
             )
         try:
-            found = Seaweed(
+            found = S3Server(
                 *(f"http://127.0.0.1:{ports[n]}" for n in ("s3.port", "s3.port.iceberg"))
             )
             wait_for(found, child, Path(folder) / "log")
@@ -91,7 +94,18 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def wait_for(server: Seaweed, child: "subprocess.Popen[bytes]", log: Path) -> None:
+def answers(url: str) -> bool:
+    """Whether a server answers there, whatever it says."""
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def wait_for(server: S3Server, child: "subprocess.Popen[bytes]", log: Path) -> None:
     until = time.monotonic() + 60
     while child.poll() is None and time.monotonic() < until:
         with contextlib.suppress(OSError):

