@@ -79,6 +79,10 @@ ALLOWED: dict[tuple[str, str], str] = {
         "except Exception",
     ): "the boundary of a thread: the error goes to who waits",
     ("base/executor.py", "except BaseException"): "the same, whatever ends a coroutine",
+    (
+        "pipelines/rows/protobuf_rows.py",
+        "except BaseException",
+    ): "a panic of Rust within ptars is no Exception; all others go on",
     ("base/executor.py", "create_task"): "its owner is the thread that waits for it",
     ("base/lifecycle.py", "except Exception"): "supervision: the task goes on",
     ("broker/records/set_aside.py", "except Exception"): "an entry that fails stops none behind it",

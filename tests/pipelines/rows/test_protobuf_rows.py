@@ -9,18 +9,20 @@ import pytest
 from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError
+from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquette.errors import ConfigError
 from roquette.pipelines.rows.protobuf_rows import (
     BROKEN,
     NO_INDEXES,
     NULL_VALUE,
     ProtobufValues,
     message_of,
+    rows_of,
     split_indexes,
 )
+from roquette.spark.proto_text import UnusableProto
 
 T = FieldDescriptorProto
 FIELDS = [
@@ -172,5 +174,32 @@ def test_a_message_by_its_path() -> None:
     ],
 )
 def test_schemas_that_are_refused(files: list[bytes], path: tuple[int, ...], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(UnusableProto, match=words):
         message_of(files, path)
+
+
+def test_of_a_maps_equal_keys_the_last_one_stands() -> None:
+    first, second = Struct(), Struct()
+    first["a"], second["a"] = 1, 2
+    table, errors = ProtobufValues(Struct.DESCRIPTOR).decode(
+        [first.SerializeToString() + second.SerializeToString()]
+    )
+    assert (rows_of(table), errors) == ([{"fields": {"a": {"number_value": 2.0}}}], [None])
+
+
+@given(st.lists(st.booleans()))
+def test_a_time_that_no_calendar_has_is_bad_alone(late: list[bool]) -> None:
+    orders = [ORDER(id=n, at={"seconds": (2**63 - 1) * bad}) for n, bad in enumerate(late)]
+    table, _ = VALUES.decode([each.SerializeToString() for each in orders])
+    found = [None if row is None else row["id"] for row in rows_of(table)]
+    assert found == [None if bad else n for n, bad in enumerate(late)]
+
+
+def test_a_schema_that_the_decoder_panics_at() -> None:
+    file = FileDescriptorProto(name="a.proto", package="a", syntax="proto3")
+    message = file.message_type.add(name="A")
+    for number, name in enumerate(("took", "Took"), 1):
+        message.field.add(name=name, number=number, type=T.TYPE_STRING, label=1)
+    descriptor = message_of([file.SerializeToString()])
+    with pytest.raises(UnusableProto, match="conflicts with field"):
+        ProtobufValues(descriptor)

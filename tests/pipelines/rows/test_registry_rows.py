@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -235,6 +236,27 @@ def test_protobuf_of_a_message_that_the_prefix_names(fake: FakeRegistry) -> None
     assert [error is None for error in errors] == [True, False, False, True]
     assert json.loads(rescued[0])["price"] == 2.5
     assert {"price", "to", "large"} <= {field["name"] for field in reader.news["fields"]}
+
+
+def test_a_worker_without_the_decoder_makes_no_row_bad(
+    fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ptars", None)
+    reader = RegistryReader(json.dumps({"type": "struct", "fields": []}), Registry(fake.url, {}))
+    with pytest.raises(ConfigError, match="need ptars"):
+        read(reader, b"\0\0\0\0\4\0")
+
+
+def test_a_record_without_fields_has_no_column_and_stays_among_the_rescued(
+    fake: FakeRegistry,
+) -> None:
+    nothing = {"type": "record", "name": "Nothing", "fields": []}
+    fields = [{"name": "n", "type": "int"}, {"name": "nothing", "type": nothing}]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    fake.register("nothing-value", 10, schema)
+    reader = reader_of(fake, "nothing-value", schema)
+    found = read(reader, avro(schema, 10, {"n": 7, "nothing": {}}))
+    assert found == ([{"n": 7}], [None], ['{"nothing":{}}'])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Types are those that tables have: unsigned numbers become the next wider type th
 google.protobuf.Duration is microseconds, google.type.TimeOfDay a text such as 10:05:00.000000.
 """
 
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
@@ -11,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from roquette.errors import ConfigError
+from roquette.spark.proto_text import UnusableProto
 
 BROKEN: Final = "the body is no Protobuf of its schema"
 NO_INDEXES: Final = "the body has no valid message indexes after its schema's id"
@@ -49,7 +51,7 @@ def message_of(files: Sequence[bytes], path: Sequence[int] = (0,)) -> Any:
         path: its index in the file, then within each message around it, as `split_indexes` gives.
 
     Raises:
-        ConfigError: the files are no descriptors, lack an import, or have no such message.
+        UnusableProto: the files are no descriptors, lack an import, or have no such message.
     """
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
     from google.protobuf.descriptor_pool import DescriptorPool
@@ -67,17 +69,17 @@ def message_of(files: Sequence[bytes], path: Sequence[int] = (0,)) -> Any:
             pool.Add(each)
         file = pool.FindFileByName(given[-1].name)
     except (DecodeError, IndexError, KeyError, TypeError) as error:
-        raise ConfigError(f"the Protobuf schema cannot be used: {error}"[:300]) from None
+        raise UnusableProto(f"the Protobuf schema cannot be used: {error}"[:300]) from None
     found: Any = None
     messages: Any = given[-1].message_type
     for index in path:
         if not 0 <= index < len(messages):
-            raise ConfigError(f"the Protobuf schema {file.name} has no message {list(path)}")
+            raise UnusableProto(f"the Protobuf schema {file.name} has no message {list(path)}")
         name = messages[index].name
         found = found.nested_types_by_name[name] if found else file.message_types_by_name[name]
         messages = messages[index].nested_type
     if found is None:
-        raise ConfigError(f"the Protobuf schema {file.name}: the path of the message is empty")
+        raise UnusableProto(f"the Protobuf schema {file.name}: the path of the message is empty")
     return found
 
 
@@ -91,7 +93,7 @@ class ProtobufValues:
         schema: the columns, all nullable: one for each field, in the order of their numbers.
 
     Raises:
-        ConfigError: ptars is not installed.
+        ConfigError: ptars is not installed. UnusableProto: it cannot use the schema.
     """
 
     def __init__(self, descriptor: Any) -> None:
@@ -104,8 +106,14 @@ class ProtobufValues:
         config = ptars.PtarsConfig(
             timestamp_unit="us", time_unit="us", duration_unit="us", enum_repr="string"
         )
-        self._handler = ptars.HandlerPool([descriptor.file], config).get_for_message(descriptor)
-        found = ptars.get_schema(descriptor, config)
+        try:
+            pool = ptars.HandlerPool([descriptor.file], config)
+            self._handler = pool.get_for_message(descriptor)
+            found = ptars.get_schema(descriptor, config)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # Rust's, of no class that can be imported
+                raise
+            raise UnusableProto(f"the Protobuf schema cannot be used: {error}"[:300]) from None
         self.schema = pa.schema([pa.field(each.name, _held(each.type)) for each in found])
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[pa.Table, list[str | None]]:
@@ -143,6 +151,28 @@ class ProtobufValues:
 
     def _nulls(self) -> pa.Table:
         return pa.table([pa.nulls(1, each.type) for each in self.schema], self.schema)
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any] | None]:
+    """Rows as Python's values without fields that are absent; None for a row with a time that Python's calendar does not have.
+
+    Of a map's equal keys the last one stands, as Protobuf has it.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of the equal keys
+            return [_present(row) for row in table.to_pylist(maps_as_pydicts="lossy")]
+    except (OverflowError, ValueError):
+        if len(table) == 1:
+            return [None]
+    middle = len(table) // 2
+    return [*rows_of(table.slice(0, middle)), *rows_of(table.slice(middle))]
+
+
+def _present(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _present(each) for name, each in value.items() if each is not None}
+    return [_present(each) for each in value] if isinstance(value, list) else value
 
 
 def _zigzag(data: bytes, at: int) -> tuple[int, int]:

@@ -127,7 +127,12 @@ class RegistryReader:
         return lambda values: [read(value) for value in values]
 
     def _protobuf_reader(self, files: Sequence[bytes]) -> Reader:
-        from roquette.pipelines.rows.protobuf_rows import ProtobufValues, message_of, split_indexes
+        from roquette.pipelines.rows.protobuf_rows import (  # fmt: skip
+            ProtobufValues,
+            message_of,
+            rows_of,
+            split_indexes,
+        )
 
         known: dict[tuple[int, ...], ProtobufValues] = {}
 
@@ -144,15 +149,17 @@ class RegistryReader:
                 try:
                     path, rest = split_indexes(value)
                     of_message(path)
-                except (ValueError, ConfigError) as error:
+                except (ValueError, UnusableProto) as error:
                     rows[place] = None, str(error), None
                 else:
                     places.setdefault(path, []).append((place, rest))
             for path, mine in places.items():
                 table, errors = known[path].decode([rest for _, rest in mine])
-                found = table.to_pylist(maps_as_pydicts="strict")
-                for (place, _), value, why in zip(mine, found, errors, strict=True):
-                    rows[place] = (None, why, None) if why else self._place(value)
+                for (place, _), found, why in zip(mine, rows_of(table), errors, strict=True):
+                    if why or found is None:
+                        rows[place] = None, why or UNFIT, None
+                    else:
+                        rows[place] = self._place(found)
             return rows
 
         return read
@@ -180,7 +187,8 @@ def newest_columns(registry: Registry, subject: str) -> str:
     from roquette.pipelines.rows.protobuf_rows import ProtobufValues, message_of
 
     files = registry.descriptors_of(subject)
-    return json.dumps(_kind_of_columns(ProtobufValues(message_of(files)).schema))
+    kind = complete(_kind_of_columns(ProtobufValues(message_of(files)).schema))
+    return json.dumps(kind or {"type": "struct", "fields": []})
 
 
 def _kind_of_columns(schema: pa.Schema) -> Kind:
@@ -214,7 +222,7 @@ def columns_of(schema: Schema, subject: str) -> str:
         parsed = json.loads(schema.text)
     except ValueError:
         raise ConfigError(f"archive: {where} is no JSON") from None
-    kind = _avro_kind(schema, where) if schema.kind == "AVRO" else complete(_json_kind(parsed))
+    kind = complete(_avro_kind(schema, where) if schema.kind == "AVRO" else _json_kind(parsed))
     if not isinstance(kind, dict) or kind["type"] != "struct":
         raise ConfigError(f"archive: {where} is no record with fields")
     return json.dumps(kind)
