@@ -5,7 +5,8 @@
 A store of 128 B bodies with the properties of an ordinary producer is written first, then read to a noop sink on
 local[2]: by the offline source, and from batches that were made before (the ceiling). The decoder alone, in
 one thread of this process, says what of it is Spark's. Two smaller stores show what is lost where messages differ:
-in the sizes of bodies and values, and in their topics, producers and properties, too. Medians; nothing else should run.
+in the sizes of bodies and values, and in their topics, producers and properties, too. Medians of runs
+that take turns; rates want a quiet machine, CPU less so.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import DataType, StructType
 
+from benchmarks.spark_source import family_cpu_s
 from roquette.message.draft import Draft, Place
 from roquette.message.message_id import host_bytes
 from roquette.message.properties import encode_properties
@@ -150,14 +152,12 @@ def decode_alone(path: str, columns: tuple[str, ...]) -> Callable[[], int]:
     return lambda: sum(b.num_rows for part in reader.partitions() for b in reader.read(part))
 
 
-def median_rate(run: Callable[[], int], repeats: int) -> float:
-    """Rows per second."""
-    rates = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        rows = run()
-        rates.append(rows / (time.perf_counter() - begin))
-    return statistics.median(rates)
+def measured(run: Callable[[], int]) -> tuple[float, float]:
+    """Rows per second, and CPU µs a row of this process, Spark's JVM and its workers."""
+    used, begin = family_cpu_s() + time.process_time(), time.perf_counter()
+    rows = run()
+    took = time.perf_counter() - begin
+    return rows / took, (family_cpu_s() + time.process_time() - used) / rows * 1e6
 
 
 def cases(spark: Any, path: str, rows: int) -> dict[str, Callable[[], int]]:
@@ -222,11 +222,17 @@ def main() -> None:
         assert count == asked.rows, f"{count} rows of {asked.rows}"
         for run in todo.values():  # the JVM compiles, workers start
             run()
-        for name, run in todo.items():
-            found[name] = median_rate(run, asked.repeats)
+        rounds = [{name: measured(run) for name, run in todo.items()} for _ in range(asked.repeats)]
+        for name in todo:  # the ways take turns
+            found[name] = statistics.median(each[name][0] for each in rounds)
+            cpu = statistics.median(each[name][1] for each in rounds)
+            found[f"{name}, CPU us/row"] = cpu
             limit = LIMITS.get(name)
             verdict = "" if limit is None else f"   (must reach {limit / 1e6:.1f} M)"
-            print(f"{name:50} {found[name] / 1e6:6.2f} M rows/s{verdict}", flush=True)
+            print(
+                f"{name:50} {found[name] / 1e6:6.2f} M rows/s {cpu:6.2f} CPU us/row{verdict}",
+                flush=True,
+            )
         spark.stop()
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=2) + "\n")

@@ -101,7 +101,7 @@ class RecordColumns:
         self._head = head
         self.count = len(at)
         self._properties: Properties | None = None
-        self._topics: tuple[np.ndarray, list[str]] | None = None
+        self._topics: tuple[np.ndarray, list[bytes]] | None = None
         self._keys: tuple[pa.Array, pa.Array] | None = None
         if np.any(head["sys_flag"] & (sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6)):
             stored_at, tail_at = self._behind_hosts(at, head)
@@ -162,8 +162,7 @@ class RecordColumns:
             raise CorruptRecord("a record stands elsewhere than it says")
         if np.any(self._spans[3] != self._at + self._head["size"]):
             raise CorruptRecord("a record is longer than its parts")
-        starts, ends = self._spans[4:]
-        if not all(map(names_directory, set(self._slices(starts, ends)))):
+        if not all(map(names_directory, self._encoded_topics()[1])):
             raise CorruptRecord("a topic cannot name a directory")
         if crc:
             found = np.array(array("I", map(crc32, self._slices(*self._spans[:2]))))
@@ -213,18 +212,21 @@ class RecordColumns:
 
     def topics(self) -> tuple[np.ndarray, list[str]]:
         """The number of each row's topic, and the topics by number."""
+        numbers, words = self._encoded_topics()
+        return numbers, [word.decode("utf-8", "replace") for word in words]
+
+    def _encoded_topics(self) -> tuple[np.ndarray, list[bytes]]:
         if self._topics is None:
             starts, ends = self._spans[4:]
             size = uniform_size(starts, ends)
             if size > 0:
                 texts = contiguous(rows_at(self._data, starts, size)).tobytes()
                 if texts == texts[:size] * self.count:
-                    numbers: np.ndarray = np.zeros(self.count, dtype=np.int32)
-                    self._topics = numbers, [texts[:size].decode("utf-8", "replace")]
+                    self._topics = np.zeros(self.count, dtype=np.int32), [texts[:size]]
                     return self._topics
             encoded = slice_array(self._data, starts, ends).dictionary_encode()
-            words = [word.decode("utf-8", "replace") for word in encoded.dictionary.to_pylist()]
-            self._topics = encoded.indices.to_numpy(zero_copy_only=False), words
+            numbers: np.ndarray = encoded.indices.to_numpy(zero_copy_only=False)
+            self._topics = numbers, encoded.dictionary.to_pylist()
         return self._topics
 
     def unfinished(self) -> np.ndarray:
