@@ -118,8 +118,11 @@ def test_whatever_a_message_holds_becomes_a_table(
     late = (
         bodies[0] + b"\x1a\x0a\x08" + b"\xff" * 8 + b"\x7f"
     )  # `at` has the last second of 64 bits
+    # `within.opens` at minute 1440, which comes on top of hour 23.
+    tomorrow = bodies[0] + bytes.fromhex("4207 1a05 10a00b 1800")
     bad = {
         bodies[0][:-1]: BROKEN,
+        tomorrow: BROKEN,
         late: UNFIT,
         b"\0\0\0\0\1\x02\x0a": "the Protobuf schema x.proto has no message [5]",
     }

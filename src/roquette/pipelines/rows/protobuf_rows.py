@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from roquette.errors import ConfigError
 from roquette.spark.proto_text import UnusableProto
@@ -18,6 +19,7 @@ BROKEN: Final = "the body is no Protobuf of its schema"
 NO_INDEXES: Final = "the body has no valid message indexes after its schema's id"
 NULL_VALUE: Final = "the body is empty"
 _MOST_INDEXES: Final = 100  # of nesting; Protobuf itself ends at this depth
+_DAY: Final = 86_400_000_000  # microseconds
 _WIDER: Final = {pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 
 
@@ -145,6 +147,8 @@ class ProtobufValues:
             return None
         try:
             found = self._handler.array_to_record_batch(pa.array(values, pa.binary()))
+            if any(map(_has_odd_time, found.columns)):
+                return None
             return pa.Table.from_batches([found]).cast(self.schema)
         except ValueError:  # pa.ArrowInvalid is one, too
             return None
@@ -188,6 +192,19 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
             return (number >> 1) ^ -(number & 1), at
         shift += 7
     raise ValueError(NO_INDEXES)
+
+
+def _has_odd_time(values: pa.Array) -> bool:
+    """Whether a time of day within is none, such as 25:00: Arrow makes a text of it that tells no time."""
+    if pa.types.is_time(values.type):
+        times = values.cast(pa.int64())
+        odd = pc.or_(pc.less(times, 0), pc.greater_equal(times, _DAY))
+        return bool(pc.any(odd).as_py())
+    if pa.types.is_struct(values.type):
+        return any(map(_has_odd_time, values.flatten()))
+    if pa.types.is_map(values.type):
+        return _has_odd_time(values.items)
+    return pa.types.is_list(values.type) and _has_odd_time(values.flatten())
 
 
 def _held(kind: pa.DataType) -> pa.DataType:
