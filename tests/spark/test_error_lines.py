@@ -83,6 +83,11 @@ ModuleNotFoundError: No module named 'pyarrow'
             "java.io.IOException: No space left on device: the disk of the destination, or of Spark's own files, is "
             "full: make room, and the same command goes on where it stopped",
         ),
+        (
+            type("Py4JError", (Exception,), {})("An error occurred while calling o5.start"),
+            "Spark's JVM has ended by itself (killed, or out of memory?): the same command goes on where it "
+            "stopped",
+        ),
         (RuntimeError("first\n\tat org.x.Y\n"), "first"),
         (KeyError(), "KeyError"),
     ],

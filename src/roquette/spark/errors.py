@@ -157,7 +157,8 @@ def explain(error: BaseException) -> str:
     """One line for any error of a pipeline: ours as they are, those within Spark's text, with advice where we have some."""
     text = str(error)
     kind = type(error).__name__
-    if isinstance(error, ConnectionError) or kind == "Py4JNetworkError":
+    lost = kind == "Py4JNetworkError" or (kind == "Py4JError" and not _PY4J.sub("", text))
+    if isinstance(error, ConnectionError) or lost:
         return (
             "Spark's JVM has ended by itself (killed, or out of memory?): the same command goes on "
             "where it stopped"

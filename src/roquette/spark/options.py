@@ -385,6 +385,11 @@ class WriteOptions(AccessOptions):
         False, "a topic that does not exist is made by its first message, if brokers allow it"
     )
     producer_group: str = option("spark-rocketmq-sink", "named in requests", kind=_PRODUCER_GROUP)
+    repeat_tasks: bool = option(
+        True,
+        "false: a task that Spark tries again fails and sends nothing, for jobs that look what is stored before they "
+        "send again",
+    )
 
     @property
     def rows_per_request(self) -> int:

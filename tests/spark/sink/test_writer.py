@@ -15,6 +15,7 @@ from roquette.client.blocking_sender import NotStored
 from roquette.errors import ConfigError, RouteNotFound
 from roquette.message.compression import decompress
 from roquette.spark.datasource import RocketmqDataSource
+from roquette.spark.errors import SourceError
 from roquette.spark.options import SPARK_ID
 from roquette.spark.sink import writer as writer_module
 from roquette.spark.sink.columns import BadRow
@@ -40,12 +41,17 @@ TYPES = {
 class FakeContext:
     """What a task knows of itself."""
 
+    attempt = 0
+
     def __init__(self, partition: int, query: str | None = None, batch: str | None = None) -> None:
         self._partition = partition
         self._properties = {"sql.streaming.queryId": query, "streaming.sql.batchId": batch}
 
     def partitionId(self) -> int:
         return self._partition
+
+    def attemptNumber(self) -> int:
+        return self.attempt
 
     def getLocalProperty(self, name: str) -> str | None:
         return self._properties.get(name)
@@ -110,6 +116,19 @@ def test_rows_become_messages_in_batches(cluster: SinkCluster) -> None:
         assert own == {"KEYS": f"key-{n}", "TAGS": "ab"[n % 2], "n": str(n)}
     assert len({one.properties["UNIQ_KEY"] for one in found.values()}) == 300
     assert (sent.rows, sent.requests) == (300, 2)  # 256 and 44
+
+
+def test_a_task_that_is_tried_again_sends_nothing_where_that_is_forbidden(
+    cluster: SinkCluster,
+) -> None:
+    context = FakeContext(0)
+    assert write(cluster, "body", [("a",)], context=context, repeatTasks="false").rows == 1
+    context.attempt = 1
+    with pytest.raises(SourceError, match="must not be tried again"):
+        write(cluster, "body", [("a",), ("b",)], context=context, repeatTasks="false")
+    assert len(cluster.messages()) == 1
+
+    assert write(cluster, "body", [("a",), ("b",)], context=context).rows == 2
 
 
 def test_a_key_names_the_queue_javas_selector_takes_and_keeps_its_order(

@@ -132,7 +132,8 @@ def _send(letters: "DataFrame", namesrv: str, rate: int) -> None:
         )
         .write.format("rocketmq")
         .options(namesrvAddr=namesrv, deliveryGuarantee="idempotent", idColumn="letter_id")
-        .options(rateLimit=str(rate), maxMessageSize=str(15 << 20))
+        # A worker that was killed has sent some of them: only another run finds out which.
+        .options(rateLimit=str(rate), maxMessageSize=str(15 << 20), repeatTasks="false")
         .mode("append")
         .save()
     )

@@ -28,7 +28,7 @@ from roquette.client.core.send_window import WindowLimits
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import UniqueIds, host_bytes
-from roquette.spark.errors import APPEND_ONLY, plain_errors
+from roquette.spark.errors import APPEND_ONLY, SourceError, plain_errors
 from roquette.spark.options import IDEMPOTENT, WriteOptions
 from roquette.spark.sink.chunks import ChunkBuilder
 from roquette.spark.sink.rows import RowEncoder
@@ -95,8 +95,14 @@ class WriteTask:
 
         Raises:
             BadRow: a row cannot be a message. NotStored: a message was not acknowledged.
+            SourceError: the task is tried again, which option repeatTasks forbids.
         """
         options = self.options
+        if not options.repeat_tasks and context is not None and context.attemptNumber():
+            raise SourceError(
+                "rocketmq: a task ended while it sent, and must not be tried again (repeatTasks=false): the next run "
+                "looks what is stored"
+            )
         partition_id = context.partitionId() if context is not None else 0
         sender = open_sender(options)
         sender.begin()
