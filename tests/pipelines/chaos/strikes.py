@@ -73,16 +73,12 @@ class Chaos:
     def log(self, process: PipelineProcess) -> str:
         return process.log.read_text()[-4000:]
 
-    def end(self, process: PipelineProcess, *statuses: int, alone: bool = True) -> None:
-        """It ends by itself, with one of these statuses; an error is one line for people.
-
-        Args:
-            alone: nothing else may be said; when the JVM is gone, PySpark's own threads say so, too.
-        """
+    def end(self, process: PipelineProcess, *statuses: int) -> None:
+        """It ends by itself, with one of these statuses; an error is one line for people, alone."""
         found = process.wait(START_S)
         text = self.log(process)
         assert found in statuses, (found, text)
-        assert not alone or "Traceback" not in text, text
+        assert "Traceback" not in text, text
         if found:
             assert re.search(r"^error: .+$", text, re.MULTILINE), text
         process.kill_group()
@@ -106,7 +102,7 @@ def jvm(chaos: Chaos) -> None:
     process = chaos.start_and_wait()
     if kill(process.jvm()):
         chaos.struck["jvm"] += 1
-    chaos.end(process, 0, 1, alone=False)
+    chaos.end(process, 0, 1)
 
 
 def worker(chaos: Chaos) -> None:

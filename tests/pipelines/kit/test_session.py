@@ -1,6 +1,8 @@
 """Settings of a pipeline's session: ours for a soon start on this machine, and the user's in place of them."""
 
+import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -8,7 +10,7 @@ import pytest
 
 from roquette.pipelines.archive.pipeline import PIPELINE as ARCHIVE
 from roquette.pipelines.kit import session
-from roquette.pipelines.kit.session import JVM_OPTIONS, local_tuning, open_session
+from roquette.pipelines.kit.session import JVM_OPTIONS, local_tuning, open_session, threads_to
 from roquette.pipelines.traffic.pipeline import PIPELINE as TRAFFIC
 
 OPTIONS = JVM_OPTIONS[0]
@@ -114,3 +116,25 @@ def test_a_cluster_gets_no_options_of_ours(
 def test_the_slow_compiler_stays_where_rows_pass_through_the_jvm() -> None:
     assert C1 not in local_tuning({}, {}, jvm_plans_only=TRAFFIC.jvm_plans_only)[OPTIONS]
     assert C1 in local_tuning({}, {}, jvm_plans_only=ARCHIVE.jvm_plans_only)[OPTIONS]
+
+
+def test_threads_of_pyspark_have_nothing_to_say_on_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root, log = logging.getLogger(), tmp_path / "spark.log"
+    server: Any = SimpleNamespace(handle_error=None)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_accumulatorServer=server))
+    monkeypatch.setattr(root, "handlers", [])
+
+    handler = threads_to(str(log), spark)
+    try:
+        raise EOFError("the JVM is gone")
+    except EOFError:
+        server.handle_error(None, ("127.0.0.1", 1))
+    logging.getLogger("py4j.clientserver").error("no answer")
+
+    assert handler is not None and root.handlers == [handler]
+    assert threads_to(str(log), spark) is None, "the handlers of an application are its own"
+    handler.close()
+    assert "EOFError: the JVM is gone" in log.read_text() and "no answer" in log.read_text()
+    assert capfd.readouterr() == ("", "")

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import platform
 import signal
@@ -16,7 +17,7 @@ from roquette.errors import ConfigError, RoquetteError
 from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Progress, Quiet, Result
 from roquette.pipelines.kit.options import PipelineOptions, shown_options
 from roquette.pipelines.kit.report import render
-from roquette.pipelines.kit.session import open_session
+from roquette.pipelines.kit.session import open_session, threads_to
 from roquette.spark.errors import explain
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class _Session:
         self._log_path = log_path
         self.spark: SparkSession | None = None
         self._own = False
+        self._handler: logging.Handler | None = None
 
     def open(self) -> "SparkSession":
         if self.spark is None:
@@ -145,12 +147,20 @@ class _Session:
             )
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, handler)  # PySpark has put its own there
+            if self._own:
+                self._handler = threads_to(self._log_path, self.spark)
         return self.spark
 
     def close(self) -> None:
-        if self.spark is not None and self._own:
+        if self.spark is None or not self._own:
+            return
+        try:
             with contextlib.suppress(OSError):  # its JVM was killed: there is nothing to stop
                 self.spark.stop()
+        finally:
+            if self._handler is not None:
+                logging.getLogger().removeHandler(self._handler)
+                self._handler.close()
 
 
 @contextlib.contextmanager

@@ -1,11 +1,13 @@
 """The Spark session of a pipeline: any master, quiet terminal, executors that need nothing of ours installed."""
 
 import contextlib
+import logging
 import os
 import signal
 import sys
 import tempfile
 import threading
+import traceback
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -142,6 +144,28 @@ def _stderr_to(path: str) -> Iterator[None]:
         os.dup2(saved, 2)
         os.close(saved)
         os.close(log)
+
+
+def threads_to(path: str, session: "SparkSession") -> logging.Handler | None:
+    """What the threads of py4j and PySpark say of a JVM that is gone has its place in the log, beside the JVM's own words.
+
+    Returns:
+        The handler that `logging` has got, for the caller to remove; None where the application has configured its own.
+    """
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:  # a socketserver, which prints the traceback to stderr
+
+        def handle_error(request: object, address: object) -> None:
+            with open(path, "a", encoding="utf-8") as log:
+                traceback.print_exc(file=log)
+
+        server.handle_error = handle_error
+    root = logging.getLogger()
+    if root.handlers:
+        return None
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    root.addHandler(handler)
+    return handler
 
 
 @contextlib.contextmanager
