@@ -1,5 +1,6 @@
 """Tables and their logs without Spark: versions, batches, crashes, checkpoints."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,6 +23,7 @@ from roquette.pipelines.kit.table import (
     open_table,
 )
 from roquette.pipelines.kit.table_data import data_files, small_files
+from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_place import (
     ROWS_SETTING,
     STAGING,
@@ -425,6 +427,39 @@ def test_a_compaction_that_misses_rows_changes_nothing(tmp_path: Path, clock: Se
 )
 def test_names_are_ours_only_where_we_put_them(path: str, ours: bool) -> None:
     assert (own_names(("dt",)).fullmatch(path) is not None) == ours
+
+
+@pytest.mark.parametrize("kill", range(4))
+def test_a_table_that_is_forgotten_leaves_others_files_and_may_be_killed(
+    tmp_path: Path, clock: SetClock, monkeypatch: pytest.MonkeyPatch, kill: int
+) -> None:
+    table = new_table(tmp_path, clock)
+    for count in range(2):
+        table.commit(Commit(info={"count": count}), "CHECK")
+    foreign = tmp_path / "_delta_log" / "notes.txt", tmp_path / "_delta_log" / "1.json"
+    for path in foreign:
+        path.write_text("of somebody else")
+    left, remove = iter(range(kill)), TableFiles.remove
+
+    def dies(files: TableFiles, path: str) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        remove(files, path)
+
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        patch.setattr(TableFiles, "remove", dies)
+        table.drop()
+    table.close()
+
+    if kill < 3:
+        again = new_table(tmp_path, clock)
+        assert again.snapshot.version == 2 - kill
+        add(again, range(4), 0)
+        assert numbers_in(tmp_path) == [0, 1, 2, 3]
+    else:  # nothing is left that says whose it is
+        with pytest.raises(ConfigError, match=r"is not empty \(there is 1.json, notes.txt\)"):
+            new_table(tmp_path, clock)
+    assert [path.read_text() for path in foreign] == ["of somebody else"] * 2
 
 
 def test_a_link_out_of_the_table_is_left_alone(tmp_path: Path, clock: SetClock) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from roquette.base.files import FileLock
+from roquette.errors import ConfigError
 from roquette.pipelines.archive.choice import Choice, stream_positions
 from roquette.pipelines.archive.options import ArchiveOptions, table_root
 from roquette.pipelines.archive.topic import TopicArchive, read_options_of, write_topics
@@ -41,6 +42,7 @@ class FolderStream:
         archives: the topics that have tables.
 
     Raises:
+        ConfigError: an option names a column that no topic has.
         PipelineError: another process writes there.
     """
 
@@ -71,6 +73,7 @@ class FolderStream:
                 there = options.tables().open(table_root(options, topic)).snapshot
                 if there.version >= 0 or any(each.end > each.start for each in own):
                     self._open(topic, own)
+            self._check_columns()
             undo.pop_all()
 
     @property
@@ -111,10 +114,21 @@ class FolderStream:
             self._lock.release()
             self._lock = None
 
+    def _check_columns(self) -> None:
+        """Raises ConfigError when an option names a column that no topic has: that is a mistake, one without it is not."""
+        lacks = [set(each.lacks) for each in self.archives]
+        for option in sorted(set.intersection(*lacks)) if lacks else ():
+            raise ConfigError(f"archive: {option}: no topic of the stream has a column for it")
+
     def _open(self, topic: str, states: list[QueueBounds]) -> None:
         options = self._options
         archive = TopicArchive(topic, states, options, self._job, self._spark, self._stream)
         self._by_topic[topic] = archive
+        for option in archive.lacks:
+            what = "its rows are in order without it"
+            if not option.startswith("--sort-by"):
+                what = "its table has it as text, null until messages bring it"
+            self._job.progress.say(f"warning: topic {topic} has no column for {option}: {what}")
 
     def _write(self, ranges: list[QueueRange], number: int) -> None:
         begin = time.monotonic()

@@ -58,6 +58,7 @@ class TopicResult:
         fields: such fields in all of the table, and in how many rows.
         evolution: of EVOLUTIONS, as this run had it.
         columns_added: names of the columns that this run's bodies gave to the table.
+        lacks: options whose column its bodies did not have when it came to a stream of many topics.
     """
 
     topic: str
@@ -69,6 +70,7 @@ class TopicResult:
     fields: list[tuple[str, int]]
     evolution: str
     columns_added: list[str]
+    lacks: list[str]
     batches: Batches
     compaction: Compaction
     counts: list[QueueCount] | None
@@ -93,6 +95,7 @@ class TopicResult:
             "rescued": self.rescued,
             "rescued_fields": dict(self.fields),
             "columns_added": self.columns_added,
+            "lacks": self.lacks,
             "this_run": summary_of(self.batches),
             "files_joined": self.compaction.files_before,
             "checked": counts is not None,

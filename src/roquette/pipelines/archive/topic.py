@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roquette.errors import ConfigError
 from roquette.pipelines.archive.batch import PLACE, count_places, reasons, rescued_fields
 from roquette.pipelines.archive.certificate import Certificate, Queue, decode_certificate
-from roquette.pipelines.archive.layout import check_partition, check_sort
+from roquette.pipelines.archive.layout import can_sort, check_partition, check_sort, with_places
 from roquette.pipelines.archive.options import ArchiveOptions, table_root
 from roquette.pipelines.archive.report import QueueCount, TopicResult
 from roquette.pipelines.kit import message_rows as forms
@@ -101,6 +101,9 @@ class TopicArchive(StreamedTable):
 
     Args:
         stream: that fills other tables, too; None: it gets one of its own (`start`).
+
+    Attributes:
+        lacks: options whose column the topic's bodies do not have, such as "--partition region".
     """
 
     def __init__(
@@ -123,6 +126,8 @@ class TopicArchive(StreamedTable):
         self._options = options
         self._counts: list[QueueCount] | None = None
         self._columns_added: list[str] = []
+        self.lacks: list[str] = []
+        self._sort: tuple[str, ...] = ()
         self._compaction = Compaction()
         self._rescued = 0
         self._place = None if stream is None else (stream.positions, topic)
@@ -147,9 +152,16 @@ class TopicArchive(StreamedTable):
                 )
             return form
         schema, avro = self._given_schema()
-        return forms.RowForm(
+        form = forms.RowForm(
             options.format, schema, avro, options.keep_body, options.day_of, options.partition
         )
+        if self._may_lack(form):
+            form, self.lacks = with_places(form)
+        return form
+
+    def _may_lack(self, form: forms.RowForm) -> bool:
+        """Whether its messages alone say which columns there are, and other topics are not to suffer from that."""
+        return self._shared is not None and form.kind in forms.EVOLVING and not self._options.schema
 
     def _given_schema(self) -> tuple[str, str]:
         """Spark's JSON of the body's columns, and the Avro schema if it is one."""
@@ -196,13 +208,23 @@ class TopicArchive(StreamedTable):
         arrow = arrow_of(table_type(self.form))
         if self._fresh:
             check_partition(self.topic, arrow, self.form)
-        check_sort(self.topic, arrow, self._options.sort_by, self.form.partitioned_by)
+        self._set_sort()
+        if not self._may_lack(self.form):
+            check_sort(self.topic, arrow, self._options.sort_by, self.form.partitioned_by)
+        self.lacks += [
+            f"--sort-by {name}" for name in self._options.sort_by if name not in self._sort
+        ]
         if self.form.kind != "raw":
             apart = self.claim_quarantine(fresh=self._fresh)
             apart.keep_versions = self._options.keep_versions
         new = {START_SETTING: json.dumps(self._starting_offsets())} if self._fresh else None
         columns = table_type(self.form).json()
         self.prepare(columns, self.form.partitioned_by, {ROWS_SETTING: self.form.settings()}, new)
+
+    def _set_sort(self) -> None:
+        """By those of the columns asked for that the table has now."""
+        arrow, by = arrow_of(table_type(self.form)), self.form.partitioned_by
+        self._sort = tuple(name for name in self._options.sort_by if can_sort(arrow, name, by))
 
     def _kept_certificate(self) -> Certificate:
         """As the table's newest commit has it; an older table has none."""
@@ -263,7 +285,7 @@ class TopicArchive(StreamedTable):
             self.form,
             root,
             apart,
-            options.sort_by,
+            self._sort,
             options.registry,
             self.table.whole_files,
         )
@@ -333,6 +355,7 @@ class TopicArchive(StreamedTable):
         settings = {ROWS_SETTING: form.settings()}
         self._columns_added += self.widen(table_type(form).json(), settings)
         self.form = form
+        self._set_sort()
 
     @property
     def _every(self) -> bool:
@@ -359,7 +382,7 @@ class TopicArchive(StreamedTable):
                     target_bytes=options.target_mb << 20,
                     at_least=options.small_files,
                     stop=self._job.stop.is_set,
-                    sort=options.sort_by if table is self.table else (),
+                    sort=self._sort if table is self.table else (),
                 )
             table.vacuum(keep_ms=options.keep_replaced_minutes * 60_000)
 
@@ -414,6 +437,7 @@ class TopicArchive(StreamedTable):
             fields=rescued_fields(self.table),
             evolution=self._options.schema_evolution,
             columns_added=self._columns_added,
+            lacks=self.lacks,
             batches=self.batches,
             compaction=self._compaction,
             counts=self._counts,

@@ -30,6 +30,7 @@ LOG_FOLDER = "_delta_log"
 UNFINISHED = (
     r".*(\.tmp|#\d+)"  # names in its folder of what never became an entry: the writer was killed
 )
+_ENTRIES = rf"_last_checkpoint|\d{{20}}\.(json|crc|checkpoint\.(.*\.)?parquet)|{UNFINISHED}"
 KEPT_DAYS = 30  # entries that a checkpoint sums up, and what it knows of files that were replaced
 CHECKPOINT_INTERVAL = 50  # versions
 _SAID = 500  # characters of an error of the library
@@ -133,6 +134,12 @@ class DeltaLog:
         except (library.exceptions.DeltaError, OSError) as error:
             raise PipelineError(f"{self._files.root} cannot be created: {_said(error)}") from None
         self._make_safe(0)
+
+    def drop(self) -> None:
+        """Remove all entries, the newest first, so that what a kill leaves is a table; what others have put there stays."""
+        for name in sorted(self._files.list_names(LOG_FOLDER), reverse=True):
+            if re.fullmatch(_ENTRIES, name):
+                self._files.remove(f"{LOG_FOLDER}/{name}")
 
     def set_settings(self, settings: Mapping[str, str]) -> int:
         """One version more with these, the others stay; returns it. Raises PipelineError as `commit`."""

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,9 +27,6 @@ from roquette.pipelines.kit.table_place import (
 )
 from roquette.pipelines.kit.table_values import Commit
 from roquette.pipelines.kit.table_writer import TableWriter
-
-if TYPE_CHECKING:
-    pass
 
 
 class Table(TableWriter):
@@ -126,7 +123,7 @@ class Table(TableWriter):
         """
         assert not self.snapshot.files, self.files.root
         if self.files.local:
-            self.files.remove_tree(LOG_FOLDER)
+            self._log.drop()
             self.snapshot = self._log.read()
 
     def done(self, stream: str) -> int:
