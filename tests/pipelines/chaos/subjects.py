@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
 from tests.pipelines.processes import SHORT_LIFE
 from tests.pipelines.seaweed import S3Server
 from tests.pipelines.tables import folder_files, log_files, places, rows
@@ -147,6 +149,35 @@ class Archive(Subject):
             message = self.sent[row["_queue_id"], row["_queue_offset"]]
             assert {"n": row["n"], "text": row["text"]} == json.loads(message.body)
         assert all(row["body"] == b"bad" for row in bad)
+
+
+class ArchiveIceberg(Archive):
+    """The same to tables of Iceberg, in a catalog of their own."""
+
+    def words(self) -> list[str]:
+        return [*super().words(), "--table-format", "iceberg"]
+
+    def marks(self) -> int:
+        return len(list((self.root / "metadata").glob("*.metadata.json")))
+
+    def foreign_places(self) -> list[Path]:
+        beside = [self.out / "lake" / "notes.txt", self.root / "notes.txt"]
+        beside += [self.root / "metadata" / "notes.txt", self.root / "data" / "foreign.parquet"]
+        return Subject.foreign_places(self) + beside
+
+    def check(self) -> None:
+        good, bad = (
+            self.table_of(root).scan().to_arrow().to_pylist()
+            for root in (self.root, self.root.with_name(f"{self.topic}.quarantine"))
+        )
+        self.check_rows(good, bad)
+
+    def table_of(self, root: Path) -> Table:
+        """By pyiceberg, from the table's own catalog."""
+        there = f"sqlite:///{root}/_roquette/catalog.db"
+        catalog = load_catalog("roquette", type="sql", uri=there)
+        [name] = catalog.list_tables("roquette")
+        return catalog.load_table(name)
 
 
 class ArchiveInAStore(Archive):

@@ -11,6 +11,7 @@ import pytest
 from tests.pipelines.chaos.strikes import Chaos, small_disk
 from tests.pipelines.chaos.subjects import (
     Archive,
+    ArchiveIceberg,
     ArchiveInAStore,
     Audit,
     CurrentState,
@@ -30,7 +31,8 @@ from roquette.pipelines.kit.table_files import TableFiles
 pytestmark = pytest.mark.spark
 
 SUBJECTS = {
-    each.__name__: each for each in (Archive, CurrentState, Replay, DeadLetters, Audit, Traffic)
+    each.__name__: each
+    for each in (Archive, ArchiveIceberg, CurrentState, Replay, DeadLetters, Audit, Traffic)
 }
 
 
@@ -99,7 +101,7 @@ def test_a_store_that_fails_each_nth_call(place: Place, sea: S3Server, tmp_path:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", list(SUBJECTS))
 def test_struck_again_and_again(place: Place, tmp_path: Path, name: str) -> None:
-    writes = name in ("Archive", "CurrentState")
+    writes = name in ("Archive", "ArchiveIceberg", "CurrentState")
     rounds = 30 if writes else 5
     struck: Counter[str] = Counter()
     for seed in range(7, 12):  # what is done, as replay at some time is, cannot be struck again

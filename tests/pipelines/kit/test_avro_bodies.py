@@ -147,6 +147,29 @@ def test_logical_types_have_columns() -> None:
     assert found.errors[1].as_py() is not None
 
 
+def test_records_without_fields_have_no_column() -> None:
+    none = {"type": "record", "name": "None", "fields": []}
+    listed = {"type": "array", "items": "None"}
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "gone", "type": "None"}]}
+    kept = [{"name": "n", "type": "int"}, {"name": "gone", "type": ["null", "None"]}]
+    kinds = [none, listed, {"type": "map", "values": listed}, inner]
+    fields = [{"name": f"gone{i}", "type": kind} for i, kind in enumerate(kinds)]
+    fields.append({"name": "kept", "type": {"type": "record", "name": "Kept", "fields": kept}})
+    schema = {"type": "record", "name": "R", "fields": fields}
+    columns = columns_of_avro(schema, (), "x")
+    value = {"gone0": {}, "gone1": [{}], "gone2": {"a": [{}]}, "gone3": {"gone": {}}}
+    value["kept"] = {"n": 7, "gone": {}}
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+
+    reader = AvroReader(json.dumps(columns), json.dumps(schema))
+    found = reader.read(pa.array([stream.getvalue()], pa.binary()))
+
+    assert [each["name"] for each in columns["fields"]] == ["kept"]
+    assert found.columns[0].to_pylist() == [{"n": 7}]
+    assert found.errors.to_pylist() == [None]
+
+
 def test_a_schema_file_must_be_there_and_a_record(tmp_path: Path) -> None:
     path = tmp_path / "s.avsc"
     path.write_text('"int"')

@@ -56,7 +56,7 @@ def read_avro_schema(path: str, files: Files) -> tuple[str, str]:
 
 
 def columns_of_avro(avro: Any, references: Sequence[Any], where: str) -> Any:
-    """Spark's JSON of an Avro schema; a time of day is a text such as 10:05:00.
+    """Spark's JSON of an Avro schema; a time of day is a text such as 10:05:00. Records without fields have no column.
 
     Args:
         references: schemas of the types that it names, each after those it names itself.
@@ -118,7 +118,7 @@ class _Columns:
             self._within.append(str(avro.get("name")))
             fields = [self._field(each, where) for each in avro["fields"]]
             self._within.pop()
-            return {"type": "struct", "fields": fields}
+            return {"type": "struct", "fields": [f for f in fields if not _is_empty(f["type"])]}
         if kind == "array":
             element = self.of(avro["items"], where)
             return {"type": "array", "elementType": element, "containsNull": True}
@@ -139,6 +139,15 @@ class _Columns:
             "nullable": True,
             "metadata": {},
         }
+
+
+def _is_empty(kind: Any) -> bool:
+    """Whether it is a record without fields, or has nothing else: Parquet cannot store it."""
+    if not isinstance(kind, dict):
+        return False
+    if kind["type"] == "struct":
+        return not kind["fields"]
+    return _is_empty(kind["elementType" if kind["type"] == "array" else "valueType"])
 
 
 def read_body(body: bytes | None, schema: Any) -> tuple[dict[str, Any] | None, str | None]:
