@@ -18,7 +18,7 @@ from tests.spark.records import make_record
 from roquette.message.message import MessageQueue
 from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
 from roquette.pipelines.kit.running import run_pipeline
-from roquette.pipelines.rows.protobuf_rows import BROKEN, message_of
+from roquette.pipelines.rows.protobuf_rows import BROKEN, NO_DAY, message_of
 from roquette.pipelines.rows.registry_rows import UNFIT
 
 pytest.importorskip("pyiceberg")
@@ -120,8 +120,11 @@ def test_whatever_a_message_holds_becomes_a_table(
     )  # `at` has the last second of 64 bits
     # `within.opens` at minute 1440, which comes on top of hour 23.
     tomorrow = bodies[0] + bytes.fromhex("4207 1a05 10a00b 1800")
+    # `day` once more, of which the fields that come count: month 13.
+    no_day = bodies[0] + bytes.fromhex("3a02 100d")
     bad = {
         bodies[0][:-1]: BROKEN,
+        no_day: NO_DAY,
         tomorrow: BROKEN,
         late: UNFIT,
         b"\0\0\0\0\1\x02\x0a": "the Protobuf schema x.proto has no message [5]",

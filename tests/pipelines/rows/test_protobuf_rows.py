@@ -1,6 +1,6 @@
 """Protobuf values as Arrow columns: what Google's own encoder writes comes back, and what it would not read is bad alone."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from roquette.pipelines.rows.protobuf_rows import (
     BROKEN,
+    NO_DAY,
     NO_INDEXES,
     NULL_VALUE,
     ProtobufValues,
@@ -203,3 +204,66 @@ def test_a_schema_that_the_decoder_panics_at() -> None:
     descriptor = message_of([file.SerializeToString()])
     with pytest.raises(UnusableProto, match="conflicts with field"):
         ProtobufValues(descriptor)
+
+
+def dated_file() -> list[bytes]:
+    """Dates in a field, in a list, in a map, and in a message within."""
+    days = FileDescriptorProto(name="date.proto", package="google.type", syntax="proto3")
+    parts = days.message_type.add(name="Date").field
+    for number, name in enumerate(("year", "month", "day"), 1):
+        parts.add(name=name, number=number, type=T.TYPE_INT32, label=1)
+    file = FileDescriptorProto(
+        name="d.proto", package="d", syntax="proto3", dependency=["date.proto"]
+    )
+    trip = file.message_type.add(name="Trip")
+    entry = trip.nested_type.add(name="NamedEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=T.TYPE_STRING, label=1)
+    kind = {"type": T.TYPE_MESSAGE, "type_name": ".google.type.Date"}
+    entry.field.add(name="value", number=2, label=1, **kind)
+    trip.field.add(name="one", number=1, label=1, **kind)
+    trip.field.add(name="many", number=2, label=3, **kind)
+    named = {"type": T.TYPE_MESSAGE, "type_name": ".d.Trip.NamedEntry"}
+    trip.field.add(name="named", number=3, label=3, **named)
+    within = {"type": T.TYPE_MESSAGE, "type_name": ".d.Trip.Leg"}
+    trip.nested_type.add(name="Leg").field.add(name="on", number=1, label=1, **kind)
+    trip.field.add(name="legs", number=4, label=3, **within)
+    return [days.SerializeToString(), file.SerializeToString()]
+
+
+@pytest.mark.parametrize(
+    ("parts", "sound"),
+    [
+        ((1970, 1, 1), True),
+        ((2026, 11, 24), True),
+        ((2024, 2, 29), True),
+        ((2026, 2, 30), False),
+        ((2026, 13, 1), False),
+        ((2026, 11, -1), False),
+        ((0, 0, 0), False),
+        ((0, 11, 24), False),
+    ],
+)
+@pytest.mark.parametrize("field", ["one", "many", "named", "legs"])
+def test_a_date_is_one_of_the_calendar_or_bad(
+    parts: tuple[int, int, int], sound: bool, field: str
+) -> None:
+    descriptor = message_of(dated_file())
+    trip: Any = message_factory.GetMessageClass(descriptor)
+    given = dict(zip(("year", "month", "day"), parts, strict=True))
+    odd: Any = {
+        "one": given,
+        "many": [given],
+        "named": {"a": given},
+        "legs": [{"on": given}],
+    }
+    good = trip(one={"year": 2026, "month": 1, "day": 2}).SerializeToString()
+    values = [good, trip(**{field: odd[field]}).SerializeToString(), good]
+
+    table, errors = ProtobufValues(descriptor).decode(values)
+
+    assert errors == [None, None if sound else NO_DAY, None]
+    rows = rows_of(table)
+    assert rows[0] is not None and str(rows[0]["one"]) == "2026-01-02"
+    if sound and field == "one":
+        assert rows[1] is not None and rows[1]["one"] == date(*parts)

@@ -5,7 +5,8 @@ google.protobuf.Duration is microseconds, google.type.TimeOfDay a text such as 1
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import date
 from importlib import import_module
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from roquette.spark.proto_text import UnusableProto
 
 BROKEN: Final = "the body is no Protobuf of its schema"
 NO_INDEXES: Final = "the body has no valid message indexes after its schema's id"
+NO_DAY: Final = "a google.type.Date of the body is no day of the calendar"
 NULL_VALUE: Final = "the body is empty"
 _MOST_INDEXES: Final = 100  # of nesting; Protobuf itself ends at this depth
 _DAY: Final = 86_400_000_000  # microseconds
@@ -117,6 +119,7 @@ class ProtobufValues:
                 raise
             raise UnusableProto(f"the Protobuf schema cannot be used: {error}"[:300]) from None
         self.schema = pa.schema([pa.field(each.name, _held(each.type)) for each in found])
+        self._descriptor = descriptor
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[pa.Table, list[str | None]]:
         """One row for each value, and why a value cannot be read (None: it can).
@@ -134,6 +137,10 @@ class ProtobufValues:
             found = self._at_once(values[start:end])
             if found is not None:
                 tables.append(found)
+                if any(
+                    _has_first_day(each) for batch in found.to_batches() for each in batch.columns
+                ):
+                    errors[start:end] = map(self._wrong_day, values[start:end])
             elif end - start == 1:
                 errors[start] = errors[start] or BROKEN
                 tables.append(self._nulls())
@@ -152,6 +159,12 @@ class ProtobufValues:
             return pa.Table.from_batches([found]).cast(self.schema)
         except ValueError:  # pa.ArrowInvalid is one, too
             return None
+
+    def _wrong_day(self, value: bytes) -> str | None:
+        """NO_DAY if it has such a date, which ptars takes for 1970-01-01."""
+        from google.protobuf.message_factory import GetMessageClass
+
+        return NO_DAY if _has_no_day(GetMessageClass(self._descriptor).FromString(value)) else None
 
     def _nulls(self) -> pa.Table:
         return pa.table([pa.nulls(1, each.type) for each in self.schema], self.schema)
@@ -205,6 +218,42 @@ def _has_odd_time(values: pa.Array) -> bool:
     if pa.types.is_map(values.type):
         return _has_odd_time(values.items)
     return pa.types.is_list(values.type) and _has_odd_time(values.flatten())
+
+
+def _has_first_day(values: pa.Array) -> bool:
+    """Whether there is a 1970-01-01 within."""
+    if pa.types.is_date(values.type):
+        return bool(pc.any(pc.equal(values.cast(pa.int32()), 0)).as_py())
+    if pa.types.is_struct(values.type):
+        return any(map(_has_first_day, values.flatten()))
+    if pa.types.is_map(values.type):
+        return _has_first_day(values.items)
+    return pa.types.is_list(values.type) and _has_first_day(values.flatten())
+
+
+def _has_no_day(message: Any) -> bool:
+    """Whether a google.type.Date within a message is none, such as 2026-02-30."""
+    if message.DESCRIPTOR.full_name == "google.type.Date":
+        try:
+            date(message.year, message.month, message.day)
+        except ValueError:
+            return True
+        return False
+    return any(
+        _has_no_day(each)
+        for field, value in message.ListFields()
+        for each in _messages(field, value)
+    )
+
+
+def _messages(field: Any, value: Any) -> Iterable[Any]:
+    """What of a field's value are messages."""
+    if field.message_type is None:
+        return ()
+    if field.message_type.GetOptions().map_entry:
+        has_messages = field.message_type.fields_by_name["value"].message_type is not None
+        return value.values() if has_messages else ()
+    return value if field.is_repeated else (value,)
 
 
 def _held(kind: pa.DataType) -> pa.DataType:
