@@ -17,6 +17,7 @@ from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
 from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette.pipelines.from_registry import from_registry
 from roquette.pipelines.kit.running import run_pipeline
 from roquette.pipelines.rows.protobuf_rows import BROKEN, NO_DAY, message_of
 from roquette.pipelines.rows.registry_rows import UNFIT
@@ -158,3 +159,38 @@ def test_whatever_a_message_holds_becomes_a_table(
     assert [row["_rescued"] for row in found] == [None] * 80 + ['{"nothing":{}}']
     apart = rows(folder_files(tmp_path / "lake/T.quarantine"))
     assert {row["body"]: row["error"] for row in apart} == bad
+
+
+def test_a_stream_of_ones_own_reads_protobuf(
+    spark: Any, fake: FakeRegistry, tmp_path: Path
+) -> None:
+    bodies = [*bodies_of(1, FIRST, 0), *bodies_of(2, SECOND, 40, warm=True)]
+    broken = bodies[0][:-1]
+    queues = {Q0: [make_record(i, body) for i, body in enumerate([*bodies, broken])]}
+    with FakeCluster(queues) as cluster:
+        given = {"namesrvAddr": cluster.address, "topic": "T", "startingOffsets": "earliest"}
+        source = spark.readStream.format("rocketmq").options(**given).load()
+        read = source.select(from_registry("body", fake.url, "T-value").alias("v")).select("v.*")
+        query = (
+            read.writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+
+    found = rows(folder_files(tmp_path / "out"))
+    sound = sorted((row for row in found if row["_error"] is None), key=lambda row: row["n"])
+    assert [row["n"] for row in sound] == list(range(80))
+    assert [row["_error"] for row in found if row["_error"]] == [BROKEN]
+    for row in sound:
+        assert (row["large"], str(row["at"])[:19]) == (2**64 - 1 - row["n"], "2026-11-24 12:00:00")
+        assert (row["took"], row["day"]) == (-row["n"], date(2026, 11, 24))
+        assert row["within"] == {
+            "took": row["n"] * 1_000_000,
+            "steps": [],
+            "opens": "23:00:00.000000",
+            "day": None,
+        }
+    assert {row["_rescued"] for row in sound[40:]} == {'{"warm":true}'}
