@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import duckdb
 import polars
@@ -17,19 +18,23 @@ from pyiceberg.catalog import load_catalog
 from tests.client.fake_cluster import FakeCluster
 from tests.pipelines.archive.local_streams import LocalStream
 from tests.pipelines.archive.test_archive_pattern import run
+from tests.pipelines.processes import wait_until
+from tests.pipelines.seaweed import LAKE
+from tests.pipelines.stores import serving
 from tests.spark.records import make_record
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette.pipelines.archive import topic as topic_module
-from roquette.pipelines.archive.pipeline import ArchiveOptions
+from roquette.pipelines.archive.options import ArchiveOptions, table_root
 from roquette.pipelines.kit.frame import PipelineError
 from roquette.pipelines.kit.message_rows import possible_columns
+from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.rows import tasks
 
 pytestmark = pytest.mark.spark
 
-Q = MessageQueue("T", "broker-a", 0)
+Q = MessageQueue("t", "broker-a", 0)
 WORDS = ["a b", "ü/ö", "100%=x", "", None, "plain", "it's", "..", "01"]
 
 
@@ -66,33 +71,58 @@ def cluster() -> Iterator[FakeCluster]:
         yield cluster
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+@pytest.fixture(
+    params=[
+        "delta",
+        "iceberg",
+        *(
+            pytest.param(f"{each} in a store", marks=pytest.mark.long)
+            for each in ("delta", "iceberg")
+        ),
+    ]
+)
 def options(
     request: pytest.FixtureRequest,
     cluster: FakeCluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> ArchiveOptions:
+) -> Iterator[ArchiveOptions]:
     monkeypatch.setattr(topic_module, "start_ranges", LocalStream)
-    return ArchiveOptions(
+    table_format, *in_store = request.param.split(" ", 1)
+    given = ArchiveOptions(
         namesrv=cluster.address,
-        topics=("T",),
+        topics=("t",),
         to=str(tmp_path / "lake"),
         report=str(tmp_path / "report"),
-        table_format=request.param,
+        table_format=table_format,
         schema=SCHEMA,
         batch=15,
         small_files=3,
         keep_replaced_minutes=0,
     )
+    if not in_store:
+        yield given
+        return
+    with serving("seaweed") as server:
+        for name, value in server.environ().items():
+            monkeypatch.setenv(name, value)
+        assert wait_until(lambda: TableFiles("s3://plain").exists(""), 30)
+        given = replace(given, to="s3://plain/lake", checkpoints=str(tmp_path / "positions"))
+        if table_format == "iceberg":
+            lake = f"s3://{LAKE}"
+            given = replace(given, to=f"{lake}/roquette", catalog=server.catalog, warehouse=lake)
+        yield given
 
 
 def table(options: ArchiveOptions) -> Any:
-    root = Path(options.to) / "T"
+    root = table_root(options, "t")
     if options.table_format == "delta":
-        return DeltaTable(root.as_uri())
+        return DeltaTable(root if "://" in root else Path(root).as_uri())
+    if options.catalog:
+        found: Any = options.tables().open(root)
+        return found._table
     uri = f"sqlite:///{root}/_roquette/catalog.db"
-    return load_catalog("roquette", type="sql", uri=uri).load_table("roquette.T")
+    return load_catalog("roquette", type="sql", uri=uri).load_table("roquette.t")
 
 
 def by_own(options: ArchiveOptions) -> pa.Table:
@@ -142,10 +172,11 @@ def expected(count: int, *, emptied: bool = False) -> list[tuple[Any, ...]]:
     return rows
 
 
-def folders(options: ArchiveOptions) -> Counter[str]:
-    root = Path(options.to) / "T"
-    found = (path.relative_to(root) for path in root.rglob("*.parquet"))
-    return Counter(str(path.parent) for path in found if "=" in str(path.parent))
+def folders(options: ArchiveOptions, name: str = "t") -> Counter[str]:
+    files = options.tables().open(table_root(options, name)).files
+    paths = [each.path for each in files.list_tree()]
+    found = [path.rpartition("/")[0] for path in paths if path.endswith(".parquet")]
+    return Counter(each for each in found if "=" in each)
 
 
 @pytest.mark.parametrize("name", ["word", "yes", "born", "_queue_id"])
@@ -154,7 +185,7 @@ def test_a_table_by_a_column_is_read_right_after_compaction_and_evolution(
 ) -> None:
     result = run(options, partition=name, sort_by=("part",))
 
-    summary = result.summary["topics"]["T"]
+    summary = result.summary["topics"]["t"]
     assert (summary["rows"], summary["missing"], summary["twice"]) == (45, 0, 0)
     assert seen(options) == [expected(45, emptied=name == "word")] * 3
     there = folders(options)
@@ -165,18 +196,17 @@ def test_a_table_by_a_column_is_read_right_after_compaction_and_evolution(
 
     fill(cluster, range(45, 60), late=1)
     cluster.queues[Q].append(make_record(60, b"bad", queue_id=0))
-    summary = run(options, partition=name).summary["topics"]["T"]
+    summary = run(options, partition=name).summary["topics"]["t"]
     assert (summary["missing"], summary["twice"], summary["quarantined"]) == (0, 0, 1)
     late = [None] * 45 + [1] * 15
     wide = [(*row, n) for row, n in zip(expected(60, emptied=name == "word"), late, strict=True)]
     assert seen(options, "late") == [wide] * 3
-    apart = Path(options.to) / "T.quarantine"
-    assert [path.parent.name for path in apart.glob("dt=*/*.parquet")] == ["dt=2023-11-14"]
+    assert folders(options, "t.quarantine") == {"dt=2023-11-14": 1}
 
 
 def test_a_table_by_hours_has_them_in_utc(options: ArchiveOptions, cluster: FakeCluster) -> None:
     cluster.queues[Q].append(make_record(45, b'{"n":45,"hour":7}', queue_id=0))
-    summary = run(options, partition="hour", day_of="at").summary["topics"]["T"]
+    summary = run(options, partition="hour", day_of="at").summary["topics"]["t"]
 
     assert (summary["rows"], summary["missing"], summary["twice"]) == (46, 0, 0)
     assert summary["rescued_fields"] == {"hour": 1}  # the name is ours
@@ -208,7 +238,7 @@ def test_a_table_keeps_its_partitions(options: ArchiveOptions) -> None:
         ({"partition": "part"}, "this column has no values for folders; .* the columns n, word,"),
         ({"partition": "nobody"}, "this column is not there"),
         ({"partition": "dt"}, "that is --partition day"),
-        ({"partition": "hour", "day_of": "born"}, "column born of topic T has no hours"),
+        ({"partition": "hour", "day_of": "born"}, "column born of topic t has no hours"),
         ({"partition": "word", "sort_by": ("word",)}, "has no such column"),
     ],
 )
@@ -217,19 +247,19 @@ def test_what_cannot_partition_is_said_before_anything_is_made(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         run(replace(options, **more))
-    assert not list(Path(options.to).rglob("*.parquet"))
+    assert not folders(options)
 
 
 def test_too_many_values_stop_the_batch_and_nothing_counts(
     options: ArchiveOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "MOST_VALUES", 5)
-
-    with pytest.raises(PipelineError, match="more than 5 values of n in one batch"):
+    with (
+        monkeypatch.context() as few,
+        pytest.raises(PipelineError, match="more than 5 values of n in one batch"),
+    ):
+        few.setattr(tasks, "MOST_VALUES", 5)
         run(options, partition="n")
     assert folders(options) == {}
-    monkeypatch.undo()
-    monkeypatch.setattr(topic_module, "start_ranges", LocalStream)
     assert run(options, partition="n").summary["rows"] == 45
 
 
@@ -266,7 +296,11 @@ def versions(options: ArchiveOptions) -> list[list[int]]:
 
 
 def _readable(found: DeltaTable) -> bool:
-    return all(Path(path.removeprefix("file://")).exists() for path in found.file_uris())
+    files = TableFiles(found.table_uri.removeprefix("file://").rstrip("/"))
+    there = {each.path for each in files.list_tree()}
+    return there >= {
+        unquote(path) for path in pa.table(found.get_add_actions())["path"].to_pylist()
+    }
 
 
 def test_fields_that_cannot_be_columns_are_left_to_the_rescued_ones() -> None:

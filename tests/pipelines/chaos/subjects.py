@@ -162,7 +162,7 @@ class ArchiveIceberg(Archive):
 
     def foreign_places(self) -> list[Path]:
         beside = [self.out / "lake" / "notes.txt", self.root / "notes.txt"]
-        beside += [self.root / "metadata" / "notes.txt", self.root / "data" / "foreign.parquet"]
+        beside += [self.root / "metadata" / "notes.txt", self.root / "foreign.parquet"]
         return Subject.foreign_places(self) + beside
 
     def check(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from roquette.pipelines.kit.frame import PipelineError
 from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_values import partition_of
+from roquette.pipelines.kit.table_values import partition_folder, partition_of
 from roquette.pipelines.rows import parquet_files
 from roquette.pipelines.rows.parquet_files import (
     ParquetFiles,
@@ -231,3 +231,18 @@ def test_rows_are_counted_by_queue() -> None:
     add_counts(total, count_queues(rows, "b", "q"))
 
     assert total == {("x", 0): 7, ("x", 1): 1, ("y", 0): 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "local", "store"),
+    [
+        ("a/b", "k=a%2Fb/", "k=a%2Fb/"),
+        ("ü/ö %C3", "k=ü%2Fö%20%25C3/", "k=%C3%BC%2F%C3%B6%20%25C3/"),
+        ("~-._", "k=~-._/", "k=~-._/"),
+        (None, "k=__HIVE_DEFAULT_PARTITION__/", "k=__HIVE_DEFAULT_PARTITION__/"),
+    ],
+)
+def test_folders_of_partitions(value: str | None, local: str, store: str) -> None:
+    assert partition_folder("k", value) == local
+    assert partition_folder("k", value, local=False) == store
+    assert partition_of(f"{store}x.parquet") == (("k", value),)

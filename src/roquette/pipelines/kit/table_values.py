@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from roquette.errors import RoquetteError
 
@@ -92,9 +92,15 @@ class Compaction:
         return Compaction(*(getattr(self, f) + getattr(more, f) for f in self.__slots__))
 
 
-def partition_folder(name: str, value: str | None) -> str:
-    """The folder of a partition, with a slash at its end."""
-    return f"{_folder(name, value)}/"
+def partition_folder(name: str, value: str | None, *, local: bool = True) -> str:
+    """The folder of a partition, with a slash at its end.
+
+    Args:
+        local: on a disk, where Spark may read plain folders; to it %C3 is the letter of that number. In object stores
+            letters beyond ASCII are escaped, too, as delta-rs does: Polars finds no key that has them.
+    """
+    found = _folder(name, value)
+    return f"{found if local else quote(found, safe='%=~')}/"
 
 
 def partition_text(value: Any) -> str | None:
@@ -110,7 +116,7 @@ def too_long(name: str, value: str | None) -> bool:
 
 
 def _folder(name: str, value: str | None) -> str:
-    """Only ASCII is escaped: Spark reads %C3 as the letter of that number."""
+    """Only ASCII is escaped."""
     if value is None:
         return f"{name}={HIVE_NULL}"
     found = re.sub(r"[^\w.~-]", lambda each: _escaped(each[0]), value)

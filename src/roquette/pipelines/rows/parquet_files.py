@@ -136,7 +136,8 @@ class ParquetFiles:
         if part.file is None:
             self._close_one()
             partition = list(zip(self._columns, values, strict=True))
-            folder = "".join(partition_folder(*each) for each in partition)
+            local = self._files.local
+            folder = "".join(partition_folder(*each, local=local) for each in partition)
             path = f"{folder}{self._name}-{len(self._made):05}.parquet"
             self._made.append(path)
             part.file = _OpenFile(self._files, path, self._schema, tuple(sorted(partition)))

@@ -140,7 +140,7 @@ class ProtobufValues:
                 if any(
                     _has_first_day(each) for batch in found.to_batches() for each in batch.columns
                 ):
-                    errors[start:end] = map(self._wrong_day, values[start:end])
+                    errors[start:end] = self._wrong_days(values[start:end])
             elif end - start == 1:
                 errors[start] = errors[start] or BROKEN
                 tables.append(self._nulls())
@@ -160,11 +160,12 @@ class ProtobufValues:
         except ValueError:  # pa.ArrowInvalid is one, too
             return None
 
-    def _wrong_day(self, value: bytes) -> str | None:
-        """NO_DAY if it has such a date, which ptars takes for 1970-01-01."""
+    def _wrong_days(self, values: Sequence[bytes | None]) -> list[str | None]:
+        """NO_DAY for each that has such a date, which ptars takes for 1970-01-01; none of them is None."""
         from google.protobuf.message_factory import GetMessageClass
 
-        return NO_DAY if _has_no_day(GetMessageClass(self._descriptor).FromString(value)) else None
+        message: Any = GetMessageClass(self._descriptor)
+        return [NO_DAY if _has_no_day(message.FromString(each)) else None for each in values]
 
     def _nulls(self) -> pa.Table:
         return pa.table([pa.nulls(1, each.type) for each in self.schema], self.schema)
