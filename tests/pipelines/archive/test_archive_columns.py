@@ -11,6 +11,8 @@ import pytest
 from deltalake import DeltaTable
 from tests.client.fake_cluster import FakeCluster
 from tests.pipelines.archive.local_streams import LocalSpark, LocalStream
+from tests.pipelines.fake_registry import fake_registry
+from tests.pipelines.rows.test_registry_rows import avro
 from tests.spark.records import make_record
 
 from roquette.base.clock import SystemClock
@@ -43,10 +45,13 @@ class Topics(FakeCluster):
     def fill(self, topic: str, bodies: list[dict[str, Any]]) -> None:
         """These messages more in the topic's queue."""
         self.bodies.setdefault(topic, []).extend(bodies)
+        self.fill_raw(topic, [json.dumps(body).encode() for body in bodies])
+
+    def fill_raw(self, topic: str, bodies: list[bytes]) -> None:
+        """Messages with these bytes."""
         there = self.queues.setdefault(MessageQueue(topic, "broker-a", 0), [])
         for body in bodies:
-            raw = json.dumps(body).encode()
-            there.append(make_record(len(there), raw, topic=topic, queue_id=0))
+            there.append(make_record(len(there), body, topic=topic, queue_id=0))
 
 
 @pytest.fixture
@@ -220,3 +225,31 @@ def test_only_what_does_not_fit_becomes_text() -> None:
         fields = {each["name"]: each["type"] for each in json.loads(found.body_schema)["fields"]}
         assert all(fields[option.split()[1]] == "string" for option in said)
         assert len({name.lower() for name in fields}) == len(fields)
+
+
+def test_schemas_of_a_registry_may_lack_it_too(
+    cluster: Topics, options: ArchiveOptions, tmp_path: Path
+) -> None:
+    def record(**fields: str) -> dict[str, Any]:
+        found = [{"name": name, "type": kind} for name, kind in fields.items()]
+        return {"type": "record", "name": "R", "fields": found}
+
+    good, bare, later = (
+        record(n="int", region="string"),
+        record(n="int"),
+        record(n="int", region="int"),
+    )
+    with fake_registry() as fake:
+        for topic, number, schema in (("t-good", 1, good), ("t-bare", 2, bare)):
+            fake.register(f"{topic}-value", number, schema)
+        cluster.fill_raw("t-good", [avro(good, 1, {"n": 1, "region": "north"})])
+        cluster.fill_raw("t-bare", [avro(bare, 2, {"n": 2})])
+        given = {"format": "registry", "registry": fake.url, "partition": "region"}
+        run(options, **given)
+        fake.register("t-bare-value", 3, later)
+        cluster.fill_raw("t-bare", [avro(later, 3, {"n": 3, "region": 4})])
+        found = run(options, **given).summary
+
+    rows = table(tmp_path, "t-bare").to_pyarrow_table(columns=["n", "region"]).to_pylist()
+    assert sorted((row["n"], row["region"]) for row in rows) == [(2, None), (3, "4")]
+    assert (found["rows"], found["quarantined"], found["rescued"]) == (3, 0, 0)
