@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from tests.client.fake_cluster import FakeCluster
 from tests.interop.peers import class_path
+from tests.pipelines.archive.local_streams import LocalStream
+from tests.pipelines.archive.test_archive_partition import SCHEMA, Q, fill
+from tests.pipelines.archive.test_archive_pattern import run
 from tests.pipelines.kit.older_spark import PYTHON, require_spark
 from tests.pipelines.kit.test_delta_readers import (
     Rows,
@@ -25,6 +28,8 @@ from tests.pipelines.processes import PipelineProcess
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
+from roquette.pipelines.archive import topic as topic_module
+from roquette.pipelines.archive.options import ArchiveOptions
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -107,6 +112,33 @@ def test_spark_agrees_on_tables_of_1b94d96(spark: Spark, tmp_path: Path, name: s
     root = unpack("tables", tmp_path) / name
 
     assert plain_rows(spark.read(root)) == plain_rows(by_arrow(root))
+
+
+def test_spark_agrees_on_an_archive_by_a_column_and_on_its_quarantine(
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_module, "start_ranges", LocalStream)
+    with FakeCluster({}) as cluster:
+        fill(cluster, range(45))
+        bad = [b"", b"{", b"\xff", b"[1]", b'{"word": "' + b"x" * 300 + b'"}']
+        for body in bad:
+            cluster.queues[Q].append(make_record(len(cluster.queues[Q]), body, queue_id=0))
+        given = ArchiveOptions(
+            namesrv=cluster.address,
+            topics=("t",),
+            to=str(tmp_path / "lake"),
+            report=str(tmp_path / "report"),
+            schema=SCHEMA,
+            partition="word",
+            batch=15,
+            small_files=3,
+        )
+        summary = run(given).summary
+    assert (summary["rows"], summary["quarantined"]) == (45, len(bad))
+
+    for name in ("t", "t.quarantine"):
+        root = tmp_path / "lake" / name
+        assert plain_rows(spark.read(root)) == plain_rows(by_arrow(root))
 
 
 def test_the_view_of_current_state_has_one_row_a_key(spark: Spark, tmp_path: Path) -> None:
