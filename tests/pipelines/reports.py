@@ -72,6 +72,7 @@ def archive(size: int, evolution: str = "add") -> str:
         fields=[("discount", 2), ("address.line2", 1)],
         evolution=evolution,
         columns_added=["late"],
+        lacks=["--partition region"],
         batches=batches_of(size),
         compaction=Compaction(),
         counts=[QueueCount("broker-a", 0, 14, 0, 0), QueueCount("broker-b", 3, 1_200_300, 0, 2)],
