@@ -1,5 +1,6 @@
 """A table in buckets, without Spark: random changes of all kinds against a dict, by the views of three engines."""
 
+import contextlib
 import json
 import random
 from collections.abc import Sequence
@@ -27,9 +28,10 @@ from roquette.pipelines.state.bucket_files import (
     ChangeWork,
     Rules,
     change_share,
+    change_table,
     count_bucket,
 )
-from roquette.pipelines.state.buckets import Bucket, buckets_of, hashes_of, key_of
+from roquette.pipelines.state.buckets import Bucket, BucketFiles, buckets_of, hashes_of, key_of
 from roquette.pipelines.state.newest import newest
 from roquette.pipelines.state.pointer import Pointer, newest_stored, remove_strays
 from roquette.pipelines.state.views import StateView
@@ -385,3 +387,69 @@ def test_a_task_that_fails_leaves_no_base(tmp_path: Path, monkeypatch: pytest.Mo
         state.apply([row(n, version=2) for n in range(30)])
 
     assert not list(tmp_path.glob("snapshot-0000000001/**/*.parquet"))
+
+
+class NoSpark:
+    """A session whose tasks are counted, and run here."""
+
+    defaultParallelism = 2
+
+    def __init__(self) -> None:
+        self.tasks = 0
+        self._shares: list[Any] = []
+
+    @property
+    def sparkContext(self) -> "NoSpark":
+        return self
+
+    def parallelize(self, shares: list[Any], count: int) -> "NoSpark":
+        self.tasks += count
+        self._shares = shares
+        return self
+
+    def map(self, task: Any) -> "NoSpark":
+        self._shares = [task(share) for share in self._shares]
+        return self
+
+    def collect(self) -> list[Any]:
+        return self._shares
+
+
+def light(tmp_path: Path, sizes: Sequence[int], staged: int = 10, **more: Any) -> bool:
+    """Whether the driver does a batch of so many rows by itself; `sizes`: of the bases of two buckets of 100 rows."""
+    rows = [row(n) for n in range(staged)]
+    (tmp_path / "_roquette").mkdir(exist_ok=True)
+    with pa.ipc.new_file(tmp_path / "_roquette/x.arrow", SCHEMA) as file:
+        file.write_table(pa.Table.from_pylist(rows, SCHEMA))
+    buckets = [
+        BucketFiles(
+            bucket, (DataFile(f"snapshot-0000000000/part-{bucket}_x.parquet", size, 100, 0, ()),)
+        )
+        for bucket, size in zip(Bucket().split(2), sizes, strict=True)
+    ]
+    plain = ChangeWork(3, str(tmp_path), SCHEMA, ("id", "part"), ("_roquette/x.arrow",), RULES)
+    work, spark = replace(plain, **more), NoSpark()
+    with contextlib.suppress(FileNotFoundError):  # the bases are not there
+        change_table(spark, work, buckets, staged)  # type: ignore[arg-type]
+    return not spark.tasks
+
+
+LARGE = 9 << 20
+
+
+def test_only_what_reads_little_is_done_without_a_job(tmp_path: Path) -> None:
+    assert light(tmp_path, [LARGE, LARGE])  # none of them is read
+    assert light(tmp_path, [1000, 1000], staged=60)  # both are rewritten
+    assert not light(tmp_path, [LARGE, 1000], staged=60)
+    assert not light(tmp_path, [LARGE, LARGE], whole=True)
+    assert not light(tmp_path, [LARGE, LARGE], rules=replace(RULES, small_rows=101))
+    work = ChangeWork(3, str(tmp_path), SCHEMA, ("id",), (), RULES)
+    many = [f"_roquette/x.{kind}" for kind in ("arrow", "parquet")]
+    for path in many:
+        (tmp_path / path).write_bytes(bytes(LARGE))
+    for path, expected in zip(many, (True, False), strict=True):
+        work = replace(work, staged=(path,))
+        spark = NoSpark()
+        with contextlib.suppress(pa.ArrowInvalid):
+            change_table(spark, work, [BucketFiles(Bucket())], 1)  # type: ignore[arg-type]
+        assert (spark.tasks == 0) == expected

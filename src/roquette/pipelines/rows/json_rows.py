@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -80,7 +81,8 @@ class JsonReader:
         except pa.ArrowInvalid:
             return None
         # Each body within an object that says its row: two in one body, or one of two bodies, are found out.
-        rows = pa.array(range(count)).cast(pa.string()).cast(pa.binary())
+        numbers = pa.array(np.arange(count))
+        rows = numbers.cast(pa.string()).cast(pa.binary())
         objects = pc.binary_join_element_wise(b'{"row":', rows, b',"body":', bodies, b"}\n", b"")
         data = objects.buffers()[2]
         body = pa.struct(list(self._schema))
@@ -97,7 +99,7 @@ class JsonReader:
         except pa.ArrowInvalid:
             return None
         values = _one(found.column("body"))
-        if found.column("row").to_pylist() != list(range(count)) or values.null_count:
+        if not _one(found.column("row")).equals(numbers) or values.null_count:
             return None
         return Bodies(values.flatten(), pa.nulls(count, pa.string()))
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STORED = "_store_timestamp"
+LIGHT_BYTES = (
+    64 << 20
+)  # in memory, of a batch that the driver does itself: a job of Spark costs more than that
+_UNPACKED = 8  # bytes in memory for one of Parquet, or some more
 _MOST_PARTS = 4  # of a bucket that is split: so many files are written at the same time
 
 
@@ -43,6 +47,11 @@ class Rules:
     most_files: int = 64
     bucket_rows: int = 1_000_000
     bucket_bytes: int = 64 << 20
+
+    def rewrites(self, there: BucketFiles, new: float) -> bool:
+        """Whether a bucket is rewritten with so many changes more."""
+        rows = there.base_rows
+        return rows < self.small_rows or there.change_rows + new > self.share * rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +120,38 @@ class Keys:
 
 
 def change_table(
-    spark: "SparkSession", work: ChangeWork, buckets: Sequence[BucketFiles], *, tasks: int
+    spark: "SparkSession", work: ChangeWork, buckets: Sequence[BucketFiles], rows: int
 ) -> Changed:
-    """Run the tasks of a batch; what failed and was tried again has left files that nothing names."""
-    total = Changed()
+    """Do a batch of so many changes: here if it is light, else in tasks, of which some may be tried again.
+
+    What failed has left files that nothing names.
+    """
+    files, packed, plain = TableFiles(work.root), bytes_to_read(work, buckets, rows), 0
+    for path in work.staged:
+        size = files.stat(path).size
+        packed, plain = (
+            (packed + size, plain) if path.endswith(".parquet") else (packed, plain + size)
+        )
+    if plain + _UNPACKED * packed <= LIGHT_BYTES:
+        return change_share(work, buckets)
+    total, tasks = Changed(), spark.sparkContext.defaultParallelism
     shares = [buckets[at::tasks] for at in range(min(tasks, len(buckets)))]
     done = spark.sparkContext.parallelize(shares, len(shares)).map(partial(change_share, work))
     for each in done.collect():
         total.add(each)
     return total
+
+
+def bytes_to_read(work: ChangeWork, buckets: Sequence[BucketFiles], rows: int) -> int:
+    """Of the files that a batch of so many changes is likely to rewrite or join; no bucket has more than twice its share."""
+    found = 0
+    for each in buckets:
+        new = 2 * rows / each.bucket.of
+        if work.whole or work.rules.rewrites(each, new):
+            found += sum(file.size for file in (*each.base, *each.changes))
+        elif len(each.changes) >= work.rules.most_files:
+            found += sum(file.size for file in each.changes)
+    return found
 
 
 def change_share(work: ChangeWork, buckets: Sequence[BucketFiles]) -> Changed:
@@ -145,13 +177,13 @@ class _Task:
         return self._done
 
     def _change(self, there: BucketFiles, new: pa.Table) -> None:
-        rules, rows = self._rules, there.base_rows
+        rules = self._rules
         if self._work.whole:
             self._rewrite(there, new)
             return
         if not new.num_rows:
             return
-        if rows < rules.small_rows or there.change_rows + new.num_rows > rules.share * rows:
+        if rules.rewrites(there, new.num_rows):
             self._rewrite(there, new)
             return
         files = there.changes

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 RULES = Rules()
-WORTH_TASKS = 50_000  # changes; fewer are written by one task
 ENVELOPES = ("none", "debezium")
 
 
@@ -339,9 +338,7 @@ class CurrentState(StreamedTable):
         )
         buckets = buckets_of(self.table.snapshot.files.values())
         work = self._work(number, tuple(staged.paths), whole=whole)
-        many = whole or sum(each.change_rows for each in buckets) + staged.rows > WORTH_TASKS
-        tasks = self._spark.sparkContext.defaultParallelism if many else 1
-        return change_table(self._spark, work, buckets, tasks=tasks)
+        return change_table(self._spark, work, buckets, staged.rows)
 
     def _work(self, number: int, staged: tuple[str, ...], *, whole: bool) -> ChangeWork:
         from pyspark.sql.types import StructType
