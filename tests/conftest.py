@@ -1,11 +1,14 @@
-"""Property tests: few examples in the quick form, many with ROQUETTE_EXAMPLES=1000 (`make test-long`), no clock.
+"""Property tests: few examples in the quick form, the same in each run; many others with ROQUETTE_EXAMPLES=1000 (`make test-long`).
 
 A test of its own that needs more, or may have fewer, says so with @settings.
 """
 
+import fnmatch
 import logging
 import os
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,13 +17,40 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "roquette",
     max_examples=int(os.environ.get("ROQUETTE_EXAMPLES", "50")),
+    derandomize="ROQUETTE_EXAMPLES" not in os.environ,
+    print_blob=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("roquette")
 
-# The session and the servers of tests/spark and tests/pipelines; made when a test asks for them.
-pytest_plugins = ["tests.spark.fixtures"]
+# What each case took; and the session and the servers of tests/spark and tests/pipelines, made when a test asks for them.
+pytest_plugins = ["tests.record", "tests.spark.fixtures"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the marker `long` to the cases that tests/long_cases.toml lists."""
+    lists = tomllib.loads((Path(__file__).parent / "long_cases.toml").read_text())["left"]
+    for item in items:
+        for left in lists:
+            if is_named(item.nodeid, left["cases"]) and not is_named(
+                item.nodeid, left.get("but", [])
+            ):
+                item.add_marker(pytest.mark.long)
+
+
+def is_named(case: str, patterns: list[str]) -> bool:
+    """Is it one of these: a file, a test with all its cases, or cases by a pattern within brackets?"""
+    function, _, parameters = case.partition("[")
+    for pattern in patterns:
+        wanted, _, inside = pattern.partition("[")
+        if wanted == case.partition("::")[0]:
+            return True
+        if fnmatch.fnmatchcase(function, wanted) and (
+            not inside or fnmatch.fnmatchcase(parameters, inside)
+        ):
+            return True
+    return False
 
 
 @pytest.fixture(autouse=True)

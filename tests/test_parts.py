@@ -1,9 +1,14 @@
-"""The parts of `make test`: declared once, within the minutes there are, and all of them run."""
+"""The parts of `make test` and `make test-long`: targets that are there, a table that tells the truth, a record that is gone on from."""
 
 import importlib.util
+import json
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
+
+import pytest
+from tests.record import passed_before
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -12,32 +17,110 @@ def tool(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"tool_{name}", ROOT / "tools" / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
-def test_each_part_is_a_target_and_the_budgets_are_what_was_agreed() -> None:
-    runner = tool("run_tests")
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-    assert set(runner.BUDGETS) <= targets
-    assert set(runner.PREPARED) <= set(runner.BUDGETS)
-    assert sum(runner.BUDGETS.values()) <= 20 + 7  # the faults' tests run within the parts
-    assert sum(runner.BUDGETS.values()) + sum(runner.KEPT.values()) <= 43
+runner = tool("run_tests")
+environment = tool("environment")
 
 
-def test_the_table_names_what_failed_what_took_long_and_what_did_not_run() -> None:
-    runner = tool("run_tests")
-    rows = [runner.Row("check", 0.1, True), runner.Row("unit", 99.0, False)]
-    shown = runner.table(rows, ["check", "unit", "crash"]).splitlines()
-    assert shown[2].split() == ["check", "0.5", "0.1"]
-    assert "FAILED" in shown[3] and "over its budget by" in shown[3]
-    assert shown[4].endswith("not run")
-    assert "99.1" in shown[5]
+def case(name: str, outcome: str, wall_s: float = 1.0) -> dict[str, object]:
+    return {"case": name, "outcome": outcome, "cpu_s": 0.5, "wall_s": wall_s}
 
 
-def test_tests_of_the_compiled_modules_are_there() -> None:
-    builder = tool("build_compiled")
-    chosen = builder.tests_of(builder.hot_modules())
-    assert {"tests/store", "tests/broker", "tests/wire", "tests/golden"} <= set(chosen)
-    for path in chosen:
+def test_each_part_is_a_target() -> None:
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z0-9.-]+(?: [a-z0-9.-]+)*):", text, re.M))
+    targets = {word for words in targets for word in words.split()}
+    assert set(runner.QUICK) <= targets
+    assert set(runner.LONG) <= targets
+    assert {waits for _, waits in runner.PREPARED.values()} <= set(runner.QUICK)
+
+
+def test_what_the_compiled_part_runs_is_there() -> None:
+    text = (ROOT / "Makefile").read_text().replace("\\\n", "")
+    paths = re.search(r"^COMPILED := (.*)$", text, re.M)
+    assert paths
+    for path in paths[1].split():
         assert (ROOT / path).exists(), path
+
+
+def test_the_table_names_what_failed_what_did_not_run_and_the_dearest_cases() -> None:
+    cases = [case("a", "passed", 3.0), case("b", "failed", 9.0), case("c", "skipped")]
+    rows = [runner.Row("check", 0.1, 5.0, True), runner.Row("unit", 99.0, 61.0, False, cases)]
+    shown = runner.table(rows, ["check", "unit", "crash"]).splitlines()
+    assert shown[2].split() == ["check", "0.1", "5", "0", "0", "0"]
+    assert shown[3].split() == ["unit", "99.0", "61", "1", "1", "1", "FAILED"]
+    assert shown[4].endswith("not run")
+    assert shown[5].split() == ["in", "all", "99.1", "66"]
+    assert [line.split()[2] for line in shown[8:11]] == ["b", "a", "c"]
+    assert shown[-1] == "1 passed, 1 failed, 1 skipped"
+    assert "  b" in shown[-3]
+
+
+def test_a_part_that_was_ended_says_how_it_goes_on() -> None:
+    shown = runner.table([runner.Row("long-crash", 115.0, 1.0, False, [], True)], ["long-crash"])
+    assert "FAILED" not in shown and "goes on where it stopped" in shown
+
+
+def test_a_case_that_passed_is_not_run_again_and_the_last_run_of_it_counts(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    lines = [case("a", "failed"), case("a", "passed"), case("b", "failed"), case("c", "skipped")]
+    record.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert passed_before(record) == {"a"}
+    assert passed_before(tmp_path / "none") == set()
+    read = {line["case"]: line["outcome"] for line in runner.read_cases(record)}
+    assert read == {"a": "passed", "b": "failed", "c": "skipped"}
+
+
+def test_a_part_that_takes_too_long_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tmp_path / "make"
+    make.write_text("#!/bin/sh\ntrap 'exit 3' INT\nwhile :; do sleep 0.05; done\n")
+    make.chmod(0o755)
+    monkeypatch.setenv("MAKE", str(make))
+    row = runner.run_part("long-crash", tmp_path / "record", longest_s=0.2)
+    assert row.ended and not row.passed and row.minutes < 1
+
+
+LOCKS = sorted((ROOT / "locks").glob("*.txt"))
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
+def test_a_lock_pins_with_hashes_and_names_no_host(lock: Path) -> None:
+    text = lock.read_text()
+    entries = re.findall(r"^[a-zA-Z0-9].*(?:\n .*)*", text, re.M)
+    assert len(entries) > 3
+    for entry in entries:
+        assert re.match(
+            r"[a-z0-9-]+==[0-9][^ ]*( ; [^\\]+)? \\\n    --hash=sha256:[0-9a-f]{64}", entry
+        ), entry
+    assert "://" not in text and "--index" not in text and "--find" not in text
+    assert set(environment.BUILD_TOOLS) <= set(environment.pins(lock))
+
+
+def test_each_lock_is_of_an_environment_that_is_made() -> None:
+    assert {lock.stem for lock in LOCKS} == {"roquette", *environment.SECOND}
+
+
+def test_the_lock_has_what_the_project_asks_for() -> None:
+    from importlib.metadata import version
+
+    from packaging.requirements import Requirement
+
+    pins = environment.pins(environment.MAIN)
+    project = environment.project()
+    asked = list(project["dependencies"])
+    for extra in environment.ALL:
+        asked += project["optional-dependencies"][extra]
+    for words in asked:
+        wanted = Requirement(words)
+        entry = pins[wanted.name.lower().replace("_", "-")]
+        for pinned in re.findall(r"==([^ ]+)", entry):
+            if pinned[0].isdigit():
+                assert wanted.specifier.contains(pinned), (words, pinned)
+        if wanted.marker is None or wanted.marker.evaluate():
+            assert f"=={version(wanted.name)} " in entry, f"{wanted.name}: run make setup"

@@ -1,50 +1,62 @@
-"""Run the parts of `make test`, one after the other, and print what each took beside its budget.
+"""Run the parts of `make test` or `make test-long`, one after the other, and print what each took.
 
-usage: python tools/run_tests.py [PART ...]        (all of them if none is named)
+usage: python tools/run_tests.py [PART ...]          (the quick form; all parts if none is named)
+       python tools/run_tests.py --long [PART ...]   (parts of the long form)
 
-What needs no test to be there runs beside the tests, with what they leave of the processors: the compiled build, the
-download of the interop tests' peers, an archive of Spark's classes. The first part that fails ends the run. A part that takes longer than
-its budget is named in the table, and fails nothing.
+A part that fails does not stop the others. What needs no test to be there runs beside the tests, with what they leave of the
+processors: the compiled form, the peers of the interop tests, an archive of Spark's classes. The table at the end has minutes,
+CPU seconds (of the part and of all that it started and waited for) and cases of each part; then come the ten dearest cases.
+
+A part of the long form that would take more than two hours is ended, and goes on where it stopped when it is run again
+with the same sources; so does one that was cut off.
 """
 
 import argparse
+import hashlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / ".venv" / "bin" / "python"
 LOGS = ROOT / ".cache" / "test-logs"
+LONGEST_S = 115 * 60
 
-# Part (a target of the Makefile) -> minutes it may take on two processors that have nothing else to do.
-BUDGETS = {
-    "install": 1.0,
-    "check": 0.5,
-    "unit": 3.5,  # with the tests of the classes of faults, docs/reliability.md
-    "simulation": 1.5,
-    "crash": 1.0,
-    "interop": 5.5,
-    "spark": 8.0,
-    "compiled": 1.5,
+QUICK = {
+    "install": "the environment, from the lock",
+    "check": "format, lint, types",
+    "unit": "unit, property and golden tests, on the sources as they are",
+    "compiled": "golden, wire, message, filter, store: what can differ in the compiled form",
+    "instructions": "what four paths cost, in instructions",
+    "simulation": "a whole cluster in one process, in virtual time",
+    "crash": "kill -9, full disks, power cuts",
+    "interop": "real Java, Go, Node.js, Python and Rust clients, Apache's servers, etcd",
+    "spark": "the connector and the pipelines",
 }
-# Minutes kept for parts that are not there yet.
-KEPT = {
-    "replication": 3.0,
-    "access": 2.0,
-    "door": 3.0,
-    "client": 3.0,
-    "operation": 2.0,
-    "tables": 3.0,
+LONG = {
+    "long-unit": "unit tests with 1,000 examples each, and the long ones",
+    "long-wheel": "all unit tests on a compiled wheel in an environment of its own",
+    "long-simulation": "thousands of seeds",
+    "long-crash": "hundreds of kills, all states of power cuts",
+    "long-interop": "each feature with each client, many take-overs",
+    "long-apache": "the same features at Apache's own servers; their answers captured again",
+    "long-spark": "hundreds of kills, real object stores, other readers of the tables",
+    "long-spark-4.2": "the connector and the pipelines on PySpark 4.2",
+    "long-newest": "unit tests with the newest of everything that pyproject.toml allows",
+    "long-lowest": "unit tests with the lowest of everything that it allows",
+    "long-mutants": "30 drawn mutants of guards, bounds and orders: each must turn a test red",
 }
-# Part -> what makes ready for it in the background, from the end of the set-up on.
+# What is made in the background from the end of the set-up on -> its command, and the part that waits for it.
 PREPARED = {
-    "interop": ("-m", "tests.interop.prepare"),
-    "spark": ("-m", "tests.spark.jvm"),
-    "compiled": ("tools/build_compiled.py",),
+    "compile": (("tools/compile.py",), "compiled"),
+    "peers": (("-m", "tests.interop.prepare"), "interop"),
+    "classes": (("-m", "tests.spark.jvm"), "spark"),
 }
 
 
@@ -54,33 +66,37 @@ class Row:
 
     part: str
     minutes: float
+    cpu_s: float
     passed: bool
+    cases: list[dict[str, Any]] = field(default_factory=list)
+    ended: bool = False
+
+    def count(self, outcome: str) -> int:
+        """How many of its cases ended so: passed, failed or skipped."""
+        return sum(case["outcome"] == outcome for case in self.cases)
 
 
 class Background:
     """A command with the lowest priority; its words are shown if it fails."""
 
-    def __init__(self, part: str) -> None:
-        LOGS.mkdir(parents=True, exist_ok=True)
-        self.part = part
-        self.log = LOGS / f"{part}.log"
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.log = LOGS / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                ["nice", "-n", "19", str(PYTHON), *PREPARED[part]],
+                ["nice", "-n", "19", str(PYTHON), *PREPARED[name][0]],
                 cwd=ROOT,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a group of its own, with the compilers it starts
             )
 
-    def wait(self) -> bool:
-        """Whether it went well."""
+    def wait(self) -> None:
+        """Its end. What failed here is tried again by the part that needs it, and fails there."""
         if self.process.poll() is None:
-            print(f"{self.part}: waiting for what is made ready in the background", flush=True)
-        passed = self.process.wait() == 0
-        if not passed:
+            print(f"waiting for the {self.name}, made ready in the background", flush=True)
+        if self.process.wait():
             print(self.log.read_text(errors="replace"), flush=True)
-        return passed
 
     def end(self) -> None:
         """Nobody waits for it any more."""
@@ -89,58 +105,142 @@ class Background:
         self.process.wait()
 
 
-def run(parts: list[str]) -> list[Row]:
-    """Run them until one fails."""
+def read_cases(record: Path) -> list[dict[str, Any]]:
+    """The cases of a part's record, the last run of each."""
+    if not record.exists():
+        return []
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    return list({line["case"]: line for line in lines}.values())
+
+
+def run_part(part: str, record: Path, longest_s: float | None = None) -> Row:
+    """Run a part's target; one that takes longer than `longest_s` is ended, as Ctrl-C does it."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [os.environ.get("MAKE", "make"), "-s", part],
+        cwd=ROOT,
+        env={**os.environ, "ROQUETTE_RECORD": str(record)},
+        start_new_session=True,
+    )
+    ended = False
+
+    def stop(*_: object) -> None:
+        nonlocal ended
+        ended = True
+        os.killpg(process.pid, signal.SIGINT)
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, longest_s or 0)
+    try:
+        _, status, used = os.wait4(process.pid, 0)
+    except KeyboardInterrupt:
+        os.killpg(process.pid, signal.SIGINT)
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    minutes = (time.monotonic() - began) / 60
+    cpu_s = used.ru_utime + used.ru_stime
+    return Row(part, minutes, cpu_s, process.returncode == 0, read_cases(record), ended)
+
+
+def run_quick(parts: list[str]) -> list[Row]:
+    """Run them; without an environment there is nothing to run."""
     rows: list[Row] = []
     background: dict[str, Background] = {}
     try:
         for number, part in enumerate(parts, 1):
-            print(f"\n== {part} ({number} of {len(parts)}) ==", flush=True)
-            began = time.monotonic()
-            passed = part not in background or background[part].wait()
-            if passed:
-                make = os.environ.get("MAKE", "make")
-                passed = subprocess.run([make, "-s", part], cwd=ROOT, check=False).returncode == 0
-            rows.append(Row(part, (time.monotonic() - began) / 60, passed))
-            if not passed:
-                break
-            if number == 1:
-                background = {name: Background(name) for name in PREPARED if name in parts}
+            print(f"\n== {part} ({number} of {len(parts)}): {QUICK[part]} ==", flush=True)
+            for name in [n for n in background if PREPARED[n][1] == part]:
+                background.pop(name).wait()
+            record = LOGS / f"{part}.jsonl"
+            record.unlink(missing_ok=True)
+            rows.append(run_part(part, record))
+            if part == "install":
+                if not rows[-1].passed:
+                    break
+                wanted = [name for name, (_, waits) in PREPARED.items() if waits in parts]
+                background = {name: Background(name) for name in wanted}
     finally:
         for process in background.values():
             process.end()
     return rows
 
 
+def run_long(parts: list[str]) -> list[Row]:
+    """Run them; cases that have passed with these sources are not run again."""
+    rows = []
+    os.environ["ROQUETTE_GO_ON"] = "1"
+    for number, part in enumerate(parts, 1):
+        print(f"\n== {part} ({number} of {len(parts)}): {LONG[part]} ==", flush=True)
+        record = LOGS / f"{part}-{fingerprint()}.jsonl"
+        rows.append(run_part(part, record, LONGEST_S))
+    return rows
+
+
+def fingerprint() -> str:
+    """Of all that a case's result may depend on."""
+    found = hashlib.sha256()
+    for folder in ("src", "tests", "locks", "tools"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and path.suffix not in (".pyc", ".so"):
+                found.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
 def table(rows: list[Row], parts: list[str]) -> str:
-    """What was planned and what was taken, in minutes."""
-    lines = ["", f"{'part':<14}{'budget':>8}{'minutes':>9}"]
+    """What each part took, what failed, and the ten dearest cases."""
+    head = f"{'part':<17}{'minutes':>9}{'CPU s':>8}{'passed':>9}{'failed':>8}{'skipped':>9}"
+    lines = ["", head]
     for row in rows:
-        words = "" if row.passed else "  FAILED"
-        over = row.minutes - BUDGETS[row.part]
-        if over > 0:
-            words += f"  over its budget by {over:.1f}"
-        lines.append(f"{row.part:<14}{BUDGETS[row.part]:>8.1f}{row.minutes:>9.1f}{words}")
-    for part in parts[len(rows) :]:
-        lines.append(f"{part:<14}{BUDGETS[part]:>8.1f}{'-':>9}  not run")
-    taken = sum(row.minutes for row in rows)
-    lines.append(f"{'in all':<14}{sum(BUDGETS[part] for part in parts):>8.1f}{taken:>9.1f}")
-    kept = ", ".join(f"{part} {minutes:.0f}" for part, minutes in KEPT.items())
-    most = sum(BUDGETS.values()) + sum(KEPT.values())
-    lines.append(f"Kept for parts that are not there yet: {kept}; at most {most:.0f} with them.")
+        counts = [row.count(outcome) for outcome in ("passed", "failed", "skipped")]
+        words = f"{row.part:<17}{row.minutes:>9.1f}{row.cpu_s:>8.0f}"
+        words += "".join(
+            f"{count:>{width}}" for count, width in zip(counts, (9, 8, 9), strict=True)
+        )
+        if row.ended:
+            words += "  not done: the same command goes on where it stopped"
+        elif not row.passed:
+            words += "  FAILED"
+        lines.append(words)
+    lines += [f"{part:<17}{'-':>9}  not run" for part in parts[len(rows) :]]
+    minutes, cpu_s = sum(row.minutes for row in rows), sum(row.cpu_s for row in rows)
+    lines.append(f"{'in all':<17}{minutes:>9.1f}{cpu_s:>8.0f}")
+    cases = [case for row in rows for case in row.cases]
+    if cases:
+        lines += ["", f"{'wall s':>8}{'CPU s':>8}  dearest cases (Java's CPU is not in it)"]
+        for case in sorted(cases, key=lambda case: -max(case["cpu_s"], case["wall_s"]))[:10]:
+            lines.append(f"{case['wall_s']:>8.1f}{case['cpu_s']:>8.1f}  {case['case']}")
+    failed = [case["case"] for case in cases if case["outcome"] == "failed"]
+    if failed:
+        lines += ["", "failed:", *(f"  {case}" for case in failed)]
+    counts = [
+        sum(row.count(outcome) for row in rows) for outcome in ("passed", "failed", "skipped")
+    ]
+    lines += ["", "{} passed, {} failed, {} skipped".format(*counts)]
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(BUDGETS))
-    parts = parser.parse_args().parts or list(BUDGETS)
-    unknown = [part for part in parts if part not in BUDGETS]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join((*QUICK, *LONG)))
+    parser.add_argument("--long", action="store_true", help="the long form")
+    asked = parser.parse_args()
+    known = LONG if asked.long else QUICK
+    parts = asked.parts or list(known)
+    if asked.long:
+        parts = [part if part in known else f"long-{part}" for part in parts]
+    unknown = [part for part in parts if part not in known]
     if unknown:
-        parser.error(f"no part {unknown[0]}: there is {', '.join(BUDGETS)}")
-    rows = run(parts)
+        parser.error(f"no part {unknown[0]}: there is {', '.join(known)}")
+    LOGS.mkdir(parents=True, exist_ok=True)
+    rows = run_long(parts) if asked.long else run_quick(parts)
     print(table(rows, parts), flush=True)
-    sys.exit(0 if len(rows) == len(parts) and rows[-1].passed else 1)
+    good = len(rows) == len(parts) and all(row.passed for row in rows)
+    sys.exit(0 if good else 1)
 
 
 if __name__ == "__main__":

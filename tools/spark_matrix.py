@@ -12,10 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import environment
+
 ROOT = Path(__file__).resolve().parent.parent
-# What pip is asked for. The newest version is that of .venv, on which `make test` runs.
-VERSIONS = {"4.2": ("pyspark>=4.2,<4.3", "deltalake>=1")}
-READERS = {"4.1": "pyspark==4.1.4"}  # there is no Iceberg for newer ones
+# Each has a lock of its own. The newest version is that of .venv, on which `make test` runs.
+VERSIONS = ("4.2",)
+READERS = ("4.1",)  # there is no Iceberg for newer ones
 TESTS = ("tests/spark", "tests/pipelines")
 MARKS = "not interop and not long"
 
@@ -26,34 +28,19 @@ def run(*command: str | Path) -> None:
 
 
 def build(version: str) -> Path:
-    """The environment's Python, with this source and that PySpark installed."""
-    venv = ROOT / f".venv-spark-{version}"
-    python = venv / "bin" / "python"
-    if not python.exists():
-        print(f"spark {version}: creating {venv.name} (about 850 MB to download)", flush=True)
-        run(sys.executable, "-m", "venv", venv)
+    """The environment's Python, with that PySpark installed, and this source if it is one that the connector serves."""
+    name = f"spark-{version}"
+    venv = ROOT / f".venv-{name}"
+    lock = (environment.LOCKS / f"{name}.txt").read_text()
     stamp = venv / ".installed"
-    wanted = (ROOT / "pyproject.toml").read_text() + repr(VERSIONS[version])
-    if not stamp.exists() or stamp.read_text() != wanted:
-        pip = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check")
-        run(*pip, "-U", "pip")
-        run(*pip, "-e", ".[dev,spark,spark-connect,lake,lake-test,avro]", *VERSIONS[version])
-        stamp.write_text(wanted)
+    if not stamp.exists() or stamp.read_text() != lock:
+        print(f"spark {version}: {venv.name} (at most 850 MB to download)", flush=True)
+        environment.make(name, venv)
+        stamp.write_text(lock)
+    python = venv / "bin" / "python"
     check = "import pyspark, sys; sys.exit(not pyspark.__version__.startswith(sys.argv[1] + '.'))"
     run(python, "-c", check, version)
     return python
-
-
-def build_reader(version: str) -> None:
-    """An environment that only has PySpark."""
-    venv = ROOT / f".venv-spark-{version}"
-    stamp = venv / ".installed"
-    if not stamp.exists() or stamp.read_text() != READERS[version]:
-        print(f"spark {version}: creating {venv.name} (about 450 MB to download)", flush=True)
-        run(sys.executable, "-m", "venv", venv)
-        pip = (venv / "bin" / "python", "-m", "pip", "install", "-q")
-        run(*pip, "--disable-pip-version-check", READERS[version])
-        stamp.write_text(READERS[version])
 
 
 def main() -> None:
@@ -65,7 +52,7 @@ def main() -> None:
     asked = parser.parse_args(words[:cut])
     for version in asked.versions or VERSIONS:
         if version in READERS and asked.build:
-            build_reader(version)
+            build(version)
             continue
         if version not in VERSIONS:
             parser.error(f"no version {version}: there is {', '.join(VERSIONS)}")

@@ -1,7 +1,6 @@
 """The same pipeline on a real standalone cluster of two workers that have nothing of ours installed."""
 
 import json
-import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,7 +117,7 @@ def test_two_workers_with_nothing_of_ours_give_the_same_table_though_an_executor
     assert wait_until(lambda: there.ended() or under_way(), 300)
     assert not there.ended(), there.log.read_text()[-4000:]
     running = executors()
-    killed = kill(random.choice(running))
+    killed = kill(running[0])
     finish(there)
     archive_here(tmp_path / "here", topic)
 

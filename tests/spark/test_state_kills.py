@@ -100,7 +100,7 @@ def start(place: Place, topic: str, folder: Path) -> "subprocess.Popen[bytes]":
 
 def check_kills(place: Place, topic: str, folder: Path, kills: int) -> None:
     """Kill the driver, or all it has started, at random moments; then let it end."""
-    draw = random.Random(time.time())
+    draw = random.Random(kills)
     orders = Orders(place, place.create(topic, 1))  # in one queue: event times come in order
     done, processes = 0, []
     try:

@@ -131,8 +131,11 @@ class ClientBase:
         await self._trace.aclose()
         await session.close()
 
-    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        if getattr(self, "_session", None) is not None and self._forks == fork_count():
+    # What it calls is bound here: at the end of the interpreter the module has no names any more.
+    def __del__(
+        self, warn: Callable[..., None] = warnings.warn, forks: Callable[[], int] = fork_count
+    ) -> None:
+        if getattr(self, "_session", None) is not None and self._forks == forks():
             warn(f"unclosed client {self!r}", ResourceWarning, source=self)
 
     async def __aenter__(self) -> Self:

@@ -94,6 +94,8 @@ REFUSED = [
     (b"accounts: !!org.apache.rocketmq.common.PlainAccessConfig {}", "line 1: tags"),
     (b"[" * 100_000, "line 1: lists and mappings deeper than 8"),
     (b"{a: " * 5_000, "line 1: lists and mappings deeper than 8"),
+    (b"accounts:\n- " + b"[" * 9, "line 2: lists and mappings deeper than 8"),
+    (b"a: '[[[[[[[[[[[[[[[['\nb: 'no end", "this is not YAML"),
     (b"a: 1\na: 2", "line 2: 'a' is given twice"),
     (b"<<: {a: 1}", "line 1: this key"),
     (b"? [a]\n: b", "line 1: this key"),

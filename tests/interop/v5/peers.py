@@ -19,6 +19,7 @@ from tests.interop.clients import built_by_go
 from tests.interop.driver import LineClient
 from tests.interop.peers import (
     CACHE,
+    ROOT,
     SMALL_JVM,
     Process,
     absent,
@@ -57,12 +58,8 @@ def node_peer() -> Path:
 
 def python_peer() -> Path:
     """The interpreter of an environment that has Apache's Python client, and nothing of ours."""
-    where = _made(
-        "python5",
-        [HERE / "python" / "requirements.txt"],
-        (sys.executable, "-m", "venv", "env"),
-        ("env/bin/pip", "install", "-q", "--disable-pip-version-check", "-r", "requirements.txt"),
-    )
+    tool = (sys.executable, str(ROOT / "tools" / "environment.py"), "make", "python-client")
+    where = _made("python5", [ROOT / "locks" / "python-client.txt"], (*tool, "--venv", "env"))
     return where / "env" / "bin" / "python"
 
 

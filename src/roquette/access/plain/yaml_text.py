@@ -13,6 +13,7 @@ MAX_BYTES: Final = 3 << 20  # SnakeYAML's own bound
 MAX_DEPTH: Final = 8
 MAX_NODES: Final = 400_000
 
+TOO_DEEP: Final = f"lists and mappings deeper than {MAX_DEPTH}: that is no policy file"
 _NULLS: Final = ("", "~", "null", "Null", "NULL")
 
 
@@ -64,13 +65,22 @@ def read_yaml(data: bytes, where: str) -> Any:
         line = data.count(b"\n", 0, error.start) + 1
         raise fault(where, line, "this is not UTF-8: save the file in UTF-8") from None
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    builder = _Builder(yaml.parse(text, Loader=loader), where)
     try:
-        return _Builder(yaml.parse(text, Loader=loader), where).document()
+        return builder.document()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
+        # The parser reads ahead of its events and has a bound of its own: it may meet too deep a list before we do.
+        if mark and _opened(text[builder.read : mark.index]) > MAX_DEPTH:
+            raise fault(where, mark.line + 1, TOO_DEEP) from None
         line = mark.line + 1 if mark else _line_of(text, getattr(error, "position", 0))
         said = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
         raise fault(where, line, f"this is not YAML: {said}") from None
+
+
+def _opened(text: str) -> int:
+    """How many lists and mappings a stretch of text opens and does not close."""
+    return sum(text.count(mark) for mark in "[{") - sum(text.count(mark) for mark in "]}")
 
 
 def _line_of(text: str, position: object) -> int:
@@ -84,6 +94,8 @@ class _Builder:
         self._events = events
         self._where = where
         self._nodes = 0
+        self.read = 0
+        """How far the events have come, in characters."""
 
     def document(self) -> Any:
         value = None
@@ -99,6 +111,7 @@ class _Builder:
 
     def _value(self, event: Any, depth: int) -> Any:
         kind = type(event).__name__
+        self.read = event.end_mark.index
         self._nodes += 1
         if self._nodes > MAX_NODES:
             self._refuse(event, f"more than {MAX_NODES} values: split the file into several")
@@ -115,9 +128,7 @@ class _Builder:
             scalar.line, scalar.plain = line, plain
             return scalar
         if depth > MAX_DEPTH:
-            self._refuse(
-                event, f"lists and mappings deeper than {MAX_DEPTH}: that is no policy file"
-            )
+            self._refuse(event, TOO_DEEP)
         if kind == "SequenceStartEvent":
             sequence = Sequence()
             sequence.line = line
