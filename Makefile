@@ -14,7 +14,9 @@ export WORKERS ?= 2
 STEAL  := -n $(WORKERS) --dist worksteal
 SHARED := -n $(WORKERS) --dist loadscope
 # These mostly wait for each other's clients.
-INTEROP_WORKERS ?= 3
+INTEROP_WORKERS ?= 8
+# The files that have tests with a marker: what is not collected costs no time.
+MARKED  = $(shell grep -rlE "mark\.$(1)\b" tests --include="test_*.py")
 # What can differ in it: bytes, numbers at their edges, models of the store.
 COMPILED := tests/test_compiled.py tests/golden tests/wire tests/message tests/filter tests/store/timer \
 	tests/store/test_message_store.py tests/store/test_store_model.py tests/store/test_golden_store.py \
@@ -67,7 +69,7 @@ check: $(VENV)/.base-installed ## format, lint and types
 	@$(BIN)/mypy
 
 unit: install ## unit, property and golden tests, on the sources
-	@$(PYTEST) $(STEAL) -m "$(UNIT) and not long" --ignore=tests/spark --ignore=tests/pipelines
+	@$(PYTEST) -n 3 --dist worksteal -m "$(UNIT) and not long" --ignore=tests/spark --ignore=tests/pipelines
 
 compiled: compile install ## golden, wire, message, filter and store tests on the compiled form
 	@ROQUETTE_EXPECT_COMPILED=1 $(PYTEST) $(STEAL) -m "$(UNIT) and not long" $(COMPILED)
@@ -76,17 +78,17 @@ instructions: compile install ## four paths in instructions, beside the committe
 	@$(BIN)/python -m benchmarks.instructions --check --quick
 
 simulation: install ## a whole cluster in one process, in virtual time
-	@$(PYTEST) $(STEAL) -m "simulation and not long" --timeout 300
+	@$(PYTEST) $(STEAL) -m "simulation and not long" --timeout 300 $(call MARKED,simulation)
 
 crash: compile install ## kill -9 of real brokers, full disks, power cuts
-	@$(PYTEST) $(STEAL) -m "crash and not spark and not long" --timeout 600
+	@$(PYTEST) -n 3 --dist worksteal -m "crash and not spark and not long" --timeout 600 $(call MARKED,crash)
 
 interop: compile install ## real clients in six languages, Apache's servers and mqadmin
-	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope --no-loadscope-reorder -m "interop and not spark and not long" --timeout 300
+	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope --no-loadscope-reorder -m "interop and not spark and not long" --timeout 300 $(call MARKED,interop)
 
 spark: compile install ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
 	@$(BIN)/python -m tests.spark.jvm
-	@$(PYTEST) $(SHARED) --no-loadscope-reorder -m "not interop and not long" --timeout 600 tests/spark tests/pipelines
+	@$(PYTEST) $(SHARED) --no-loadscope-reorder -m "not long and (spark or not interop)" --timeout 600 tests/spark tests/pipelines tests/demo
 
 test: $(VENV)/bin/python ## every test in its quick form, with a table of what each part took
 	@$(BIN)/python tools/run_tests.py
@@ -103,16 +105,16 @@ long-unit: install
 long-wheel: install
 	@$(BIN)/python tools/build_compiled.py --test
 long-simulation: install
-	@$(PYTEST) $(STEAL) -m "simulation and long" --timeout 7200
+	@$(PYTEST) $(STEAL) -m "simulation and long" --timeout 7200 $(call MARKED,simulation)
 long-crash: compile install
-	@$(PYTEST) $(STEAL) -m "crash and long and not spark" --timeout 7200
+	@$(PYTEST) $(STEAL) -m "crash and long and not spark" --timeout 7200 $(call MARKED,crash)
 long-interop: compile install
-	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope -m "interop and long and not spark" --timeout 7200
+	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope -m "interop and long and not spark" --timeout 7200 $(call MARKED,interop)
 long-apache: compile install
-	@ROQUETTE_INTEROP_PROVE=1 $(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope -m "interop and not spark" -k apache --timeout 7200
+	@ROQUETTE_INTEROP_PROVE=1 $(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope -m "interop and not spark" -k apache --timeout 7200 $(call MARKED,interop)
 long-spark: compile install
 	@$(BIN)/python -m tests.spark.jvm
-	@$(PYTEST) $(SHARED) -m "long" --timeout 7200 tests/spark tests/pipelines
+	@$(PYTEST) $(SHARED) -m "long and (spark or not interop)" --timeout 7200 tests/spark tests/pipelines
 long-spark-4.2: install
 	@$(BIN)/python tools/spark_matrix.py
 long-newest long-lowest: long-%: install

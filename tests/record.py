@@ -1,4 +1,5 @@
-"""Records what each case took and how it ended, for the table of tools/run_tests.py; puts temporary directories into memory.
+"""Records what each case took and how it ended, for the table of tools/run_tests.py; puts temporary directories into memory,
+and empties those of cases that passed.
 
 ROQUETTE_RECORD names the file: a line of JSON a case. With ROQUETTE_GO_ON=1 those that it says have passed are left out: a long
 part that was ended goes on where it stopped.
@@ -6,6 +7,7 @@ part that was ended goes on where it stopped.
 
 import json
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Generator
@@ -19,20 +21,48 @@ IN_MEMORY = Path("/dev/shm")
 LEAST_FREE = 4 << 30
 
 
-def use_memory() -> None:
-    """Have temporary directories on tmpfs, where one of that size is: a sync costs nothing there.
+FOLDER = pytest.StashKey[Path]()
 
-    Programs that are built in one must be able to start, so none that is mounted noexec is taken. TMPDIR wins if it is set.
+
+def memory_folder() -> Path | None:
+    """Where temporary directories are in memory: a sync costs nothing there. None where no tmpfs of that size is.
+
+    Programs that are built in one must be able to start, so none that is mounted noexec is taken.
     """
-    if "TMPDIR" in os.environ or not os.access(IN_MEMORY, os.W_OK):
-        return
+    if not os.access(IN_MEMORY, os.W_OK):
+        return None
     state = os.statvfs(IN_MEMORY)
     if state.f_bavail * state.f_frsize < LEAST_FREE or state.f_flag & os.ST_NOEXEC:
-        return
+        return None
     folder = IN_MEMORY / f"roquette-tests-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    os.environ["TMPDIR"] = str(folder)
-    tempfile.tempdir = None
+    return folder
+
+
+def use_memory() -> None:
+    """Have temporary directories there. TMPDIR wins if it is set."""
+    if "TMPDIR" not in os.environ and (folder := memory_folder()):
+        os.environ["TMPDIR"] = str(folder)
+        tempfile.tempdir = None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Remember the directory of a case that passes."""
+    result = yield
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if isinstance(folder, Path):
+        item.stash[FOLDER] = folder
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Empty it when all fixtures have ended: pytest's own policy does so while servers still write there."""
+    result = yield
+    if folder := item.stash.get(FOLDER, None):
+        shutil.rmtree(folder, ignore_errors=True)
+    return result
 
 
 def cpu_seconds() -> float:

@@ -15,9 +15,11 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,13 +115,26 @@ def read_cases(record: Path) -> list[dict[str, Any]]:
     return list({line["case"]: line for line in lines}.values())
 
 
+def temporary_folder() -> str:
+    """A folder for a part's temporary directories, in memory where that can be."""
+    sys.path.insert(0, str(ROOT))
+    from tests.record import memory_folder  # pytest is there when the environment is
+
+    return tempfile.mkdtemp(prefix="part-", dir=os.environ.get("TMPDIR") or memory_folder())
+
+
 def run_part(part: str, record: Path, longest_s: float | None = None) -> Row:
     """Run a part's target; one that takes longer than `longest_s` is ended, as Ctrl-C does it."""
     began = time.monotonic()
+    temporary = temporary_folder() if part != "install" else None
     process = subprocess.Popen(
         [os.environ.get("MAKE", "make"), "-s", part],
         cwd=ROOT,
-        env={**os.environ, "ROQUETTE_RECORD": str(record)},
+        env={
+            **os.environ,
+            "ROQUETTE_RECORD": str(record),
+            **({"TMPDIR": temporary} if temporary else {}),
+        },
         start_new_session=True,
     )
     ended = False
@@ -140,6 +155,10 @@ def run_part(part: str, record: Path, longest_s: float | None = None) -> Row:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     process.returncode = os.waitstatus_to_exitcode(status)
+    if temporary and process.returncode:
+        print(f"{part}: what its servers wrote is left in {temporary}", flush=True)
+    elif temporary:
+        shutil.rmtree(temporary, ignore_errors=True)
     minutes = (time.monotonic() - began) / 60
     cpu_s = used.ru_utime + used.ru_stime
     return Row(part, minutes, cpu_s, process.returncode == 0, read_cases(record), ended)

@@ -6,18 +6,20 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from tests.access.gate import IP, ROWS, SECRET, Answer, Gate, needs_of, signed
+from tests.access.gate import IP, ROWS, SECRET, Answer, Gate, Written, needs_of, signed
 from tests.request_samples import body_of, ext_of, frame_of, framed
 
 from roquette.access.guard import Account
 from roquette.access.model import Action, Kind, Resource
-from roquette.errors import RemoteProtocolError
+from roquette.errors import Refused, RemoteProtocolError
+from roquette.remoting.request import Peer
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.signature import SIGNATURE, Credentials, Signer, ext_fields
 
 SEND, QUERY, HEARTBEAT = ROWS[310], ROWS[12], ROWS[34]
 LET_IN = Answer(True, 0, None)
 TOPIC = (Resource(Kind.TOPIC, "T"), (Action.PUB,))
+TOPIC_NAMED = ("T", (Action.PUB,))
 UNSIGNED = frame_of(310, ext_of(SEND), body_of(SEND))
 
 
@@ -31,6 +33,10 @@ def gate_of(**scope: object) -> Iterator[Gate]:
     made.book.add("alice")
     yield made
     made.close()
+
+
+def peer_of(gate: Gate) -> Peer:
+    return Peer(gate.dispatcher, Written(), 1, bytes(8), f"{IP}:4711")
 
 
 def test_without_authorization_whoever_is_proven_may_do_everything() -> None:
@@ -106,6 +112,34 @@ def test_a_code_without_a_rule_is_refused(gate: Gate, monkeypatch: pytest.Monkey
     for name in ("alice", "root"):
         answer = gate.ask(signed(SEND, name))
         assert (answer.processed, answer.code) == (False, 16)
+
+
+@pytest.mark.parametrize("why", ["nobody is judged", "the address is trusted"])
+def test_what_an_account_may_now_is_not_asked_where_no_request_is(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for gate in gate_of(authorize=why != "nobody is judged"):
+        peer = peer_of(gate)
+        if why == "the address is trusted":
+            assert not gate.guard.permits("alice", peer, *TOPIC_NAMED)
+            monkeypatch.setattr(gate.book, "trusts", lambda ip, account: ip == IP)
+        assert gate.guard.permits("alice", peer, *TOPIC_NAMED)
+
+
+def test_what_an_account_may_now_is_judged_by_its_rights_now(gate: Gate) -> None:
+    peer = peer_of(gate)
+    assert not gate.guard.permits("alice", peer, *TOPIC_NAMED)
+    gate.allow("alice", TOPIC)
+    assert gate.guard.permits("alice", peer, *TOPIC_NAMED)
+    assert not gate.guard.permits("nobody", peer, *TOPIC_NAMED)
+    gate.book.add("alice", enabled=False)
+    assert not gate.guard.permits("alice", peer, *TOPIC_NAMED)
+
+
+def test_a_call_without_a_name_is_refused_when_its_address_is_trusted_no_longer(gate: Gate) -> None:
+    """`unsigned` let it in before; what the answer says is what `unsigned` says."""
+    with pytest.raises(Refused, match="username cannot be null"):
+        gate.guard.judge(None, peer_of(gate), 310, [TOPIC])
 
 
 def test_secrets_stand_in_no_text() -> None:

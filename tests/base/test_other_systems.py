@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.real_servers import server
+from tests.real_servers import broker_arguments, server
 
 HIDE_MACOS = """
 import os, sys
@@ -74,16 +74,7 @@ def test_the_client_runs_without_what_other_systems_lack(
 ) -> None:
     with server(["namesrv", "--listen", "127.0.0.1:0"]) as namesrv:
         address = f"127.0.0.1:{namesrv.address[1]}"
-        arguments = [
-            "broker",
-            "--listen",
-            "127.0.0.1:0",
-            "-n",
-            address,
-            "--store",
-            str(tmp_path / "s"),
-        ]
-        with server(arguments):
+        with server(broker_arguments(tmp_path / "s", {"namesrvAddr": address})):
             done = subprocess.run(
                 [sys.executable, "-c", hide + CLIENT, address, str(tmp_path)],
                 capture_output=True,

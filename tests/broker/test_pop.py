@@ -707,6 +707,18 @@ def test_peeking_leaves_the_messages(run_broker):
     run_broker(scenario)
 
 
+@pytest.mark.parametrize(("asked", "shown"), [(2, 2), (33, 32)])
+def test_a_peek_shows_no_more_than_is_asked_for_and_than_a_pop_gives(run_broker, asked, shown):
+    async def scenario(case):
+        client = await case.client()
+        await send(client, 40)
+        request = {"consumerGroup": "g", "topic": "T", "queueId": -1, "maxMsgNums": asked}
+        reply = await client.call(200052, request)
+        assert len(list(decode_records(reply.body))) == shown
+
+    run_broker(scenario)
+
+
 # Refusals
 
 BAD = {

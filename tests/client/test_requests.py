@@ -104,6 +104,18 @@ def test_a_wait_is_what_a_message_waited_longer_than_others() -> None:
     assert waited == 0, "a clock that is set back is known as such after two minutes at most"
 
 
+@pytest.mark.parametrize(
+    ("silence_ms", "waited_ms"), [(2 * WINDOW_MS - 1, 5_000), (2 * WINDOW_MS, 0)]
+)
+def test_what_separates_two_clocks_is_forgotten_after_two_windows(
+    silence_ms: int, waited_ms: int
+) -> None:
+    waits = Waits()
+    assert waits.waited_ms("a", 1_000_000, 0) == 0
+    late = 1_000_000 + silence_ms - 5_000  # stored five seconds before it comes
+    assert waits.waited_ms("a", late, silence_ms) == waited_ms
+
+
 def test_a_server_that_fails_answers_the_next_one() -> None:
     async def scenario(cluster: SimCluster) -> None:
         asker, server = await world(cluster)

@@ -29,7 +29,7 @@ def test_name_server_addresses_in_every_spelling(text: str) -> None:
     assert parse_name_servers(text) == ["a:1", "b:2"]
 
 
-@pytest.mark.parametrize("text", ["", ";", "a", "a:b", ":9876"])
+@pytest.mark.parametrize("text", ["a:0", "", ";", "a", "a:b", ":9876"])
 def test_wrong_name_server_addresses_are_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_name_servers(text)

@@ -9,6 +9,7 @@ from tests.proxy.inside import Consumers, receive, received
 
 from roquette.broker.pop.feature import PopFeature
 from roquette.broker.pop.give_back import GiveBack
+from roquette.proxy import renewals
 from roquette.store.config import FlushDiskType
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode, ResponseCode
@@ -352,8 +353,19 @@ def test_renewed_messages_stay_away_and_are_acknowledged_with_their_first_handle
     run_broker(scenario)
 
 
-@pytest.mark.parametrize("how", ["lost", "gone", "stop", "long"])
-def test_messages_of_a_client_that_is_gone_come_again(run_broker: Any, how: str) -> None:
+@pytest.mark.parametrize(
+    "how", ["lost", "gone", "stop", "bounded", pytest.param("long", marks=pytest.mark.long)]
+)
+@pytest.mark.timeout(600)
+def test_messages_of_a_client_that_is_gone_come_again(
+    run_broker: Any, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`long` lives for the three hours that a message is renewed; `bounded` has another bound, which is not compiled in."""
+    if how == "bounded":
+        if not str(renewals.__file__).endswith(".py"):
+            pytest.skip("the bound is a constant of the compiled form")
+        monkeypatch.setattr(renewals, "LONGEST_MS", 240_000)
+
     async def scenario(case: Case) -> None:
         consumers = await made(case, 2)
         found = await consumers.receive(renews=True, invisible_ms=0)
@@ -363,12 +375,11 @@ def test_messages_of_a_client_that_is_gone_come_again(run_broker: Any, how: str)
             consumers.renewals.client_gone("client", "g")
         elif how == "stop":
             consumers.proxy.stop()
-        steps = 11_000 if how == "long" else 60
-        for _ in range(steps):
+        for _ in range({"long": 11_000, "bounded": 300}.get(how, 60)):
             await asyncio.sleep(1)
             consumers.renewals.step()
         assert len(consumers.renewals) == 0
-        if how == "long":  # as after a failure: its retry policy's time
+        if how in ("long", "bounded"):  # as after a failure: its retry policy's time
             await asyncio.sleep(15)
         other = consumers.backend.caller("other")
         reply = consumers.start("ReceiveMessage", receive(), caller=other)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquette.errors import ConnectError, RemoteProtocolError
-from roquette.remoting.unfinished import PeerLimits
+from roquette.remoting.unfinished import JOIN_BELOW, PeerLimits
 from roquette.testing.sim_loop import SimLoop
 from roquette.wire.connection import MAX_REMARK, Connection
 
@@ -226,6 +226,22 @@ def test_answers_that_nobody_takes_have_one_bound(bench: Run, size: int) -> None
         assert len((await reader.receive()).body) == 2 * size
 
     bench(scenario, reply_size=size)
+
+
+@pytest.mark.parametrize(("size", "counted"), [(JOIN_BELOW - 1, 0), (JOIN_BELOW, JOIN_BELOW)])
+def test_an_answer_is_counted_from_the_size_on_that_is_written_in_pieces(
+    bench: Run, size: int, counted: int
+) -> None:
+    async def scenario(case: Any) -> None:
+        raw = await case.raw()
+        raw.send(case.echo)
+        around = len(await raw.reader.read(1_000))  # of an answer without a body
+        raw.writer.transport.pause_reading()
+        raw.send(case.echo, bytes(size - around))
+        await asyncio.sleep(0.1)
+        assert case.dispatcher.limits.unsent.total == counted
+
+    bench(scenario)
 
 
 # A malformed frame takes nothing with it

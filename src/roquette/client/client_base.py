@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import sys
 import warnings
 from collections.abc import Callable
 from types import TracebackType
@@ -131,11 +132,15 @@ class ClientBase:
         await self._trace.aclose()
         await session.close()
 
-    # What it calls is bound here: at the end of the interpreter the module has no names any more.
+    # What it calls is bound here: at the end of the interpreter modules have no names any more.
     def __del__(
-        self, warn: Callable[..., None] = warnings.warn, forks: Callable[[], int] = fork_count
+        self,
+        warn: Callable[..., None] = warnings.warn,
+        is_ending: Callable[[], bool] = sys.is_finalizing,
     ) -> None:
-        if getattr(self, "_session", None) is not None and self._forks == forks():
+        if is_ending() or getattr(self, "_session", None) is None:
+            return
+        if self._forks == fork_count():
             warn(f"unclosed client {self!r}", ResourceWarning, source=self)
 
     async def __aenter__(self) -> Self:

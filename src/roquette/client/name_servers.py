@@ -39,7 +39,7 @@ def parse_name_servers(text: str) -> list[str]:
     found = [word for word in words if word]
     for word in found:
         host, _, port = word.rpartition(":")
-        if not host or whole_number(port, 65_535) < 0 or "/" in host:
+        if not host or whole_number(port, 65_535) < 1 or "/" in host:
             raise ConfigError(f"name server address {word!r} is not of the form host:port")
     if not found:
         raise ConfigError(

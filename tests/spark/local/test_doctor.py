@@ -90,6 +90,7 @@ def test_java(environ: dict[str, str], wheel: bool, state: str, text: str) -> No
         ("pyspark", None, BAD, 'pip install "roquette[spark]"'),
         ("pyspark", "3.5.9", BAD, 'too old: pip install "pyspark>=4.2,<4.4"'),
         ("pyspark", "4.4.0", WARNING, "not tested"),
+        ("pyspark", "4.4", WARNING, "not tested"),
         ("pyarrow", "17.0.0", BAD, 'too old: pip install "pyarrow>=18"'),
         ("pandas", "3.0.1", WARNING, 'pip install "pandas<3"'),
         ("pandas", "2.3.3", GOOD, ""),

@@ -178,6 +178,15 @@ def test_times_narrow_with_a_minute_to_spare() -> None:
     assert ranges == ({Q0: 240}, {Q0: 462})
 
 
+def test_a_queue_whose_messages_are_all_too_old_is_left_out() -> None:
+    reader = TimedReader({Q0: [BASE_MS, BASE_MS], Q1: [BASE_MS, BASE_MS + 600_000]})
+    text = f"store_timestamp >= {moment(BASE_MS + 600_000)}"
+
+    ranges = narrowed(reader, parse_conditions(text), {Q0: 0, Q1: 0}, {Q0: 2, Q1: 2})
+
+    assert ranges == ({Q1: 1}, {Q1: 2})
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

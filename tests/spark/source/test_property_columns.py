@@ -114,6 +114,10 @@ def test_odd_strings_are_read_as_the_codec_reads_them(odd: bytes) -> None:
         check(sections)
 
 
+def test_an_entry_ends_with_its_string_even_where_the_next_one_could_go_on_with_it() -> None:
+    check([b"KEYS\x01k", b"1\x02TAGS\x01A\x02"])
+
+
 letters = st.sampled_from("ab \x00ü\x7f")
 values = st.text(letters, max_size=3) | st.sampled_from(["k1", "k2", "A\x01", "B\x02"])
 names = st.sampled_from(["KEYS", "TAGS", "a", "ab", "ü"])

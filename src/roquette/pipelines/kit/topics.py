@@ -228,7 +228,7 @@ def checkpoint_offsets(files: TableFiles, checkpoint: str) -> dict[str, dict[tup
     if not names:
         return {}
     newest = max(names, key=lambda path: int(path.rpartition("/")[2]))
-    found = json.loads(files.read(newest).decode().splitlines()[-1])["offsets"]
+    found = json.loads(files.read(newest).splitlines()[-1])["offsets"]
     return {
         topic: {
             (broker, int(queue)): int(offset)
