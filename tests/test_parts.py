@@ -4,10 +4,12 @@ import importlib.util
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.conftest import is_named
 from tests.record import passed_before
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,6 +86,27 @@ def test_a_part_that_takes_too_long_is_ended(
     monkeypatch.setenv("MAKE", str(make))
     row = runner.run_part("long-crash", tmp_path / "record", longest_s=0.2)
     assert row.ended and not row.passed and row.minutes < 1
+
+
+def test_what_is_long_by_the_list_is_there_and_says_what_finds_its_faults() -> None:
+    lists = tomllib.loads((ROOT / "tests" / "long_cases.toml").read_text())["left"]
+    for left in lists:
+        assert len(left["found_by"]) > 20
+        for case in left["cases"] + left.get("but", []):
+            path, _, function = case.partition("[")[0].partition("::")
+            files = list(ROOT.glob(path))
+            assert files, f"tests/long_cases.toml: there is no {path}"
+            name = function.replace("*", "")
+            assert any(f"def {name}" in file.read_text() for file in files), case
+
+
+def test_ids_of_the_list_are_names_and_patterns_of_cases() -> None:
+    assert is_named("tests/a.py::test_x[1-b]", ["tests/a.py"])
+    assert is_named("tests/a.py::test_x[1-b]", ["tests/a.py::test_x"])
+    assert is_named("tests/a.py::test_x[1-b]", ["tests/a.py::test_x[1-*]"])
+    assert is_named("tests/a.py::test_x[7]", ["tests/?.py::*[[5-8]]"])
+    assert not is_named("tests/a.py::test_x[1-b]", ["tests/a.py::test_x[2-*]", "tests/a.py::test"])
+    assert not is_named("tests/a.py::test_x", ["tests/a.py::test_x[*]"])
 
 
 LOCKS = sorted((ROOT / "locks").glob("*.txt"))

@@ -541,13 +541,18 @@ def main() -> int:
     verb = verbs.add_parser("list", help="write tests/mutants.txt")
     verb.add_argument("--check", action="store_true", help="only say whether it is up to date")
     verb = verbs.add_parser("run", help="change some, and see tests fail")
-    verb.add_argument("--seed", type=int, default=SEED)
-    verb.add_argument("--count", type=int, default=30)
+    verb.add_argument("--seed", type=int, default=SEED, help="of the draw (%(default)s)")
+    verb.add_argument("--count", type=int, default=30, help="how many (%(default)s)")
     verb.add_argument("--id", nargs="+", help="these of the list, in place of a draw")
-    verb.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS))
-    verb.add_argument("--form", choices=("quick", "long"), default="quick")
+    parts = ",".join(PARTS)
+    verb.add_argument(
+        "--parts", type=lambda text: text.split(","), default=list(PARTS), help=f"some of {parts}"
+    )
+    verb.add_argument(
+        "--form", choices=("quick", "long"), default="quick", help="of the tests (%(default)s)"
+    )
     verb.add_argument("--seconds", type=float, default=900, help="the most for one mutant")
-    verb.add_argument("--workers", type=int, default=2)
+    verb.add_argument("--workers", type=int, default=2, help="mutants at a time")
     verb.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
     verb.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     options = parser.parse_args()
