@@ -1,7 +1,7 @@
 """The Go and the Node.js client as processes the tests drive, built once from go/ and node/; and etcd, from ../peers/etcd.
 
 Both are Apache's protocol spoken by other hands: github.com/apache/rocketmq-client-go/v2 and npm's ali-ons.
-What is built stays in `.cache/interop` under a hash of its sources and lock file.
+What is built stays in `~/.cache/roquette-peers` under a hash of its sources and lock file.
 """
 
 import os

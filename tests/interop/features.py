@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from tests.interop.peers import CACHE, alone
+from tests.interop.peers import ROOT, alone
 
-RECORD = CACHE / "features.json"
+RECORD = ROOT / ".cache" / "interop" / "features.json"
 
 JAVA = ("Java 4.9.8", "Java 5.5.0")
 # Columns of the table.
@@ -159,6 +159,7 @@ class Recorder:
         """Add what was seen to what earlier runs saw."""
         if not self.seen:
             return
+        path.parent.mkdir(parents=True, exist_ok=True)
         with alone("features"):  # each worker of a run writes its own
             known = json.loads(path.read_text()) if path.exists() else {}
             path.write_text(json.dumps({**known, **self.seen}, indent=1, sort_keys=True) + "\n")

@@ -1,7 +1,7 @@
 """Real peers for the interop tests: Apache's servers from Maven Central, Roquette's servers, as processes.
 
 Apache's jars are resolved by Maven from java/poms and our Java programs are compiled once; both stay in
-`.cache/interop` under a hash of what they were made from. Every server gets its own folder and free ports,
+the user's cache (`~/.cache/roquette-peers`), under a hash of what they were made from, so that each checkout finds them. Every server gets its own folder and free ports,
 and only what was started here is stopped.
 """
 
@@ -39,7 +39,7 @@ from tests.interop.ways import (
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-CACHE = ROOT / ".cache" / "interop"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "roquette-peers"
 BUILD_TIMEOUT_S = 600
 START_TIMEOUT_S = 120  # a JVM on a machine with ten times as much to do as it can
 STOP_TIMEOUT_S = 90

@@ -7,7 +7,7 @@
     ack         name msgId                                       change       name msgId invisible
     stop        name
 
-`tls` in producer, push and simple turns it on where the client can choose. What is built stays in `.cache/interop`.
+`tls` in producer, push and simple turns it on where the client can choose. What is built stays in `~/.cache/roquette-peers`.
 """
 
 import shutil
