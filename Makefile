@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # Where it is given, tests run the sources as they are; the others run the compiled form, which users have.
-SOURCES := check unit simulation long-unit long-simulation
+SOURCES := check unit simulation spark long-unit long-simulation long-spark
 $(SOURCES): export ROQUETTE_INTERPRETED = 1
 # Tests run in so many processes. Where modules have servers, JVMs or a Spark session of their own, their tests stay together.
 export WORKERS ?= 2
@@ -86,9 +86,10 @@ crash: compile install ## kill -9 of real brokers, full disks, power cuts
 interop: compile install ## real clients in six languages, Apache's servers and mqadmin
 	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope --no-loadscope-reorder -m "interop and not spark and not long" --timeout 300 $(call MARKED,interop)
 
-spark: compile install ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
+spark: install ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
+	@$(PYTEST) $(STEAL) -m "not spark and not interop and not long" --timeout 300 tests/spark tests/pipelines
 	@$(BIN)/python -m tests.spark.jvm
-	@$(PYTEST) $(SHARED) --no-loadscope-reorder -m "not long and (spark or not interop)" --timeout 600 tests/spark tests/pipelines tests/demo
+	@$(PYTEST) $(SHARED) --no-loadscope-reorder -m "spark and not long" --timeout 600 $(call MARKED,spark)
 
 test: $(VENV)/bin/python ## every test in its quick form, with a table of what each part took
 	@$(BIN)/python tools/run_tests.py

@@ -90,7 +90,7 @@ class Background:
                 cwd=ROOT,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a group of its own, with the compilers it starts
+                process_group=0,  # its own, with the compilers it starts
             )
 
     def wait(self) -> None:
@@ -135,7 +135,7 @@ def run_part(part: str, record: Path, longest_s: float | None = None) -> Row:
             "ROQUETTE_RECORD": str(record),
             **({"TMPDIR": temporary} if temporary else {}),
         },
-        start_new_session=True,
+        process_group=0,  # in one session with what is made in the background, whose low priority counts among the processes of a session
     )
     ended = False
 
