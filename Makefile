@@ -7,14 +7,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # Where it is given, tests run the sources as they are; the others run the compiled form, which users have.
-SOURCES := check unit simulation spark long-unit long-simulation long-spark
+SOURCES := check unit simulation crash spark long-unit long-simulation long-crash long-spark
 $(SOURCES): export ROQUETTE_INTERPRETED = 1
 # Tests run in so many processes. Where modules have servers, JVMs or a Spark session of their own, their tests stay together.
 export WORKERS ?= 2
 STEAL  := -n $(WORKERS) --dist worksteal
 SHARED := -n $(WORKERS) --dist loadscope
 # These mostly wait for each other's clients.
-INTEROP_WORKERS ?= 8
+INTEROP_WORKERS ?= 3
 # The files that have tests with a marker: what is not collected costs no time.
 MARKED  = $(shell grep -rlE "mark\.$(1)\b" tests --include="test_*.py")
 # What can differ in it: bytes, numbers at their edges, models of the store.
@@ -80,8 +80,8 @@ instructions: compile install ## four paths in instructions, beside the committe
 simulation: install ## a whole cluster in one process, in virtual time
 	@$(PYTEST) $(STEAL) -m "simulation and not long" --timeout 300 $(call MARKED,simulation)
 
-crash: compile install ## kill -9 of real brokers, full disks, power cuts
-	@$(PYTEST) -n 3 --dist worksteal -m "crash and not spark and not long" --timeout 600 $(call MARKED,crash)
+crash: install ## kill -9 of real brokers, full disks, power cuts
+	@$(PYTEST) $(STEAL) -m "crash and not spark and not long" --timeout 600 $(call MARKED,crash)
 
 interop: compile install ## real clients in six languages, Apache's servers and mqadmin
 	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope --no-loadscope-reorder -m "interop and not spark and not long" --timeout 300 $(call MARKED,interop)
@@ -107,13 +107,13 @@ long-wheel: install
 	@$(BIN)/python tools/build_compiled.py --test
 long-simulation: install
 	@$(PYTEST) $(STEAL) -m "simulation and long" --timeout 7200 $(call MARKED,simulation)
-long-crash: compile install
+long-crash: install
 	@$(PYTEST) $(STEAL) -m "crash and long and not spark" --timeout 7200 $(call MARKED,crash)
 long-interop: compile install
 	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope -m "interop and long and not spark" --timeout 7200 $(call MARKED,interop)
 long-apache: compile install
 	@ROQUETTE_INTEROP_PROVE=1 $(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope -m "interop and not spark" -k apache --timeout 7200 $(call MARKED,interop)
-long-spark: compile install
+long-spark: install
 	@$(BIN)/python -m tests.spark.jvm
 	@$(PYTEST) $(SHARED) -m "long and (spark or not interop)" --timeout 7200 tests/spark tests/pipelines
 long-spark-4.2: install
