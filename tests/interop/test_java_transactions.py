@@ -157,8 +157,10 @@ def test_commit_rollback_and_checks(java: Driver, servers: Cluster, name: str) -
         # As often as it takes; again where an answer took longer than a second, three times at most.
         least = {"third-0": 2, "lost-0": 3, "back-0": 1, "back-1": 1}
         least |= {f"later-{i}": 1 for i in range(3)}
-        assert set(counts) == set(least)
-        assert all(least[body] <= count <= 3 for body, count in counts.items()), counts
+        # On a busy machine a check may overtake an end, which nobody answers.
+        ended = {body for body in counts if body.startswith(("now-", "never-", "big-"))}
+        assert set(counts) - ended == set(least)
+        assert all(least.get(body, 1) <= count <= 3 for body, count in counts.items()), counts
         assert record.body == b"lost-0"
         of_lost = decode_properties(record.properties)
         assert (of_lost["x"], of_lost["TRANSACTION_CHECK_TIMES"]) == ("ü", "3")
