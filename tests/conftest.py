@@ -8,6 +8,7 @@ import logging
 import os
 import tomllib
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,20 @@ pytest_plugins = ["tests.record", "tests.spark.fixtures"]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the marker `long` to the cases that tests/long_cases.toml lists."""
     lists = tomllib.loads((Path(__file__).parent / "long_cases.toml").read_text())["left"]
-    for item in items:
-        for left in lists:
-            if is_named(item.nodeid, left["cases"]) and not is_named(
-                item.nodeid, left.get("but", [])
-            ):
-                item.add_marker(pytest.mark.long)
+    for path, cases in groupby(items, lambda item: item.nodeid.partition("::")[0]):
+        # A file's own lists, found once: there are 12,000 cases, and each process collects them.
+        near = [left for left in lists if is_in(path, left["cases"])]
+        for item in cases if near else ():
+            for left in near:
+                if is_named(item.nodeid, left["cases"]) and not is_named(
+                    item.nodeid, left.get("but", [])
+                ):
+                    item.add_marker(pytest.mark.long)
+
+
+def is_in(path: str, patterns: list[str]) -> bool:
+    """May one of these name a case of the file?"""
+    return any(fnmatch.fnmatchcase(path, pattern.partition("::")[0]) for pattern in patterns)
 
 
 def is_named(case: str, patterns: list[str]) -> bool:

@@ -124,16 +124,16 @@ def make(name: str, venv: Path) -> None:
     """Make the environment hold what its lock says: base, all (of the main lock), or a second lock's name."""
     python = python_of(venv)
     if name in SECOND:
-        lock, project = LOCKS / f"{name}.txt", SECOND[name].extras is not None
+        lock, has_project = LOCKS / f"{name}.txt", SECOND[name].extras is not None
         text = lock.read_text()
     else:
-        lock, project = MAIN, True
+        lock, has_project = MAIN, True
         text = MAIN.read_text()
         if name == "base":
             text = text.partition(MORE)[0]
     install(python, "".join(pins(lock)[tool] for tool in BUILD_TOOLS))
     install(python, text)
-    if project:
+    if has_project:
         install_project(python)
 
 
