@@ -69,7 +69,7 @@ check: $(VENV)/.base-installed ## format, lint and types
 	@$(BIN)/mypy
 
 unit: install ## unit, property and golden tests, on the sources
-	@$(PYTEST) -n 3 --dist worksteal -m "$(UNIT) and not long" --ignore=tests/spark --ignore=tests/pipelines
+	@$(PYTEST) $(STEAL) -m "$(UNIT) and not long" --ignore=tests/spark --ignore=tests/pipelines
 
 compiled: compile install ## golden, wire, message, filter and store tests on the compiled form
 	@ROQUETTE_EXPECT_COMPILED=1 $(PYTEST) $(STEAL) -m "$(UNIT) and not long" $(COMPILED)
