@@ -6,9 +6,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-# Where it is given, tests run the sources as they are; the others run the compiled form, which users have.
-SOURCES := check unit simulation crash spark long-unit long-simulation long-crash long-spark
+# These run the sources as they are; the others run the compiled form, which users have.
+SOURCES := check unit long-unit
 $(SOURCES): export ROQUETTE_INTERPRETED = 1
+# Hundreds of processes would compile the same modules, each for itself, where the machine says that none may write them.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests run in so many processes. Where modules have servers, JVMs or a Spark session of their own, their tests stay together.
 export WORKERS ?= 2
 STEAL  := -n $(WORKERS) --dist worksteal
@@ -16,7 +18,7 @@ SHARED := -n $(WORKERS) --dist loadscope
 # These mostly wait for each other's clients.
 INTEROP_WORKERS ?= 3
 # The files that have tests with a marker: what is not collected costs no time.
-MARKED  = $(shell grep -rlE "mark\.$(1)\b" tests --include="test_*.py")
+MARKED  = $(shell grep -rlE "mark\.$(1)\b" tests --include="test_*.py" | sort)
 # What can differ in it: bytes, numbers at their edges, models of the store.
 COMPILED := tests/test_compiled.py tests/golden tests/wire tests/message tests/filter tests/store/timer \
 	tests/store/test_message_store.py tests/store/test_store_model.py tests/store/test_golden_store.py \
@@ -77,16 +79,16 @@ compiled: compile install ## golden, wire, message, filter and store tests on th
 instructions: compile install ## four paths in instructions, beside the committed table
 	@$(BIN)/python -m benchmarks.instructions --check --quick
 
-simulation: install ## a whole cluster in one process, in virtual time
+simulation: compile install ## a whole cluster in one process, in virtual time
 	@$(PYTEST) $(STEAL) -m "simulation and not long" --timeout 300 $(call MARKED,simulation)
 
-crash: install ## kill -9 of real brokers, full disks, power cuts
+crash: compile install ## kill -9 of real brokers, full disks, power cuts
 	@$(PYTEST) $(STEAL) -m "crash and not spark and not long" --timeout 600 $(call MARKED,crash)
 
 interop: compile install ## real clients in six languages, Apache's servers and mqadmin
 	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope --no-loadscope-reorder -m "interop and not spark and not long" --timeout 300 $(call MARKED,interop)
 
-spark: install ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
+spark: compile install ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
 	@$(PYTEST) $(STEAL) -m "not spark and not interop and not long" --timeout 300 tests/spark tests/pipelines
 	@$(BIN)/python -m tests.spark.jvm
 	@$(PYTEST) $(SHARED) --no-loadscope-reorder -m "spark and not long" --timeout 600 $(call MARKED,spark)
@@ -105,15 +107,15 @@ long-unit: install
 	@ROQUETTE_EXAMPLES=1000 $(PYTEST) $(STEAL) -m "$(UNIT)" --timeout 7200 --ignore=tests/spark --ignore=tests/pipelines
 long-wheel: install
 	@$(BIN)/python tools/build_compiled.py --test
-long-simulation: install
+long-simulation: compile install
 	@$(PYTEST) $(STEAL) -m "simulation and long" --timeout 7200 $(call MARKED,simulation)
-long-crash: install
+long-crash: compile install
 	@$(PYTEST) $(STEAL) -m "crash and long and not spark" --timeout 7200 $(call MARKED,crash)
 long-interop: compile install
 	@$(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope -m "interop and long and not spark" --timeout 7200 $(call MARKED,interop)
 long-apache: compile install
 	@ROQUETTE_INTEROP_PROVE=1 $(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope -m "interop and not spark" -k apache --timeout 7200 $(call MARKED,interop)
-long-spark: install
+long-spark: compile install
 	@$(BIN)/python -m tests.spark.jvm
 	@$(PYTEST) $(SHARED) -m "long and (spark or not interop)" --timeout 7200 tests/spark tests/pipelines
 long-spark-4.2: install

@@ -1,10 +1,11 @@
-"""Run the parts of `make test` or `make test-long`, one after the other, and print what each took.
+"""Run the parts of `make test` or `make test-long`, and print what each took.
 
 usage: python tools/run_tests.py [PART ...]          (the quick form; all parts if none is named)
        python tools/run_tests.py --long [PART ...]   (parts of the long form)
 
 A part that fails does not stop the others. What needs no test to be there runs beside the tests, with what they leave of the
-processors: the compiled form, the peers of the interop tests, an archive of Spark's classes. The table at the end has minutes,
+processors: the compiled form, the peers of the interop tests, an archive of Spark's classes. The interop tests mostly wait, so
+other parts run beside them in the same way; their output comes when they have ended. The table at the end has minutes,
 CPU seconds (of the part and of all that it started and waited for) and cases of each part; then come the ten dearest cases.
 
 A part of the long form that would take more than two hours is ended, and goes on where it stopped when it is run again
@@ -12,15 +13,19 @@ with the same sources; so does one that was cut off.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,12 +59,18 @@ LONG = {
     "long-lowest": "unit tests with the lowest of everything that it allows",
     "long-mutants": "30 drawn mutants of guards, bounds and orders: each must turn a test red",
 }
+# This part waits for most of its time; those run beside it.
+WAITING = "interop"
+BESIDE = ("compiled", "instructions", "simulation", "crash", "spark")
 # What is made in the background from the end of the set-up on -> its command, and the part that waits for it.
 PREPARED = {
     "compile": (("tools/compile.py",), "compiled"),
-    "peers": (("-m", "tests.interop.prepare"), "interop"),
+    "peers": (("-m", "tests.interop.prepare"), WAITING),
     "classes": (("-m", "tests.spark.jvm"), "spark"),
 }
+
+
+INTERRUPTED = threading.Event()
 
 
 @dataclass
@@ -123,68 +134,100 @@ def temporary_folder() -> str:
     return tempfile.mkdtemp(prefix="part-", dir=os.environ.get("TMPDIR") or memory_folder())
 
 
-def run_part(part: str, record: Path, longest_s: float | None = None) -> Row:
-    """Run a part's target; one that takes longer than `longest_s` is ended, as Ctrl-C does it."""
+def run_part(part: str, record: Path, longest_s: float = math.inf, log: Path | None = None) -> Row:
+    """Run a part's target; one that takes longer than `longest_s` is ended as Ctrl-C does it, and by Ctrl-C.
+
+    With a log it runs beside another part, and takes what that leaves of the processors.
+    """
     began = time.monotonic()
     temporary = temporary_folder() if part != "install" else None
-    process = subprocess.Popen(
-        [os.environ.get("MAKE", "make"), "-s", part],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "ROQUETTE_RECORD": str(record),
-            **({"TMPDIR": temporary} if temporary else {}),
-        },
-        process_group=0,  # in one session with what is made in the background, whose low priority counts among the processes of a session
-    )
-    ended = False
-
-    def stop(*_: object) -> None:
-        nonlocal ended
-        ended = True
-        os.killpg(process.pid, signal.SIGINT)
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, longest_s or 0)
+    first = ["nice", "-n", "10"] if log else []
+    make = [sys.executable, "tools/adopt.py", os.environ.get("MAKE", "make"), "-s", part]
+    with log.open("wb") if log else contextlib.nullcontext() as output:
+        process = subprocess.Popen(
+            [*first, *make],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "ROQUETTE_RECORD": str(record),
+                **({"TMPDIR": temporary} if temporary else {}),
+            },
+            stdout=output,
+            stderr=subprocess.STDOUT if log else None,
+            process_group=0,  # in one session with what runs beside it, whose low priority counts among the processes of a session
+        )
+    ended, pid = False, 0
     try:
-        _, status, used = os.wait4(process.pid, 0)
+        while not pid:
+            if not ended and (INTERRUPTED.is_set() or time.monotonic() - began > longest_s):
+                ended = True
+                os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.1)
+            pid, status, used = os.wait4(process.pid, os.WNOHANG)
     except KeyboardInterrupt:
+        INTERRUPTED.set()
         os.killpg(process.pid, signal.SIGINT)
         raise
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     process.returncode = os.waitstatus_to_exitcode(status)
+    cpu_s = used.ru_utime + used.ru_stime
+    if log:
+        print(f"\n== {part}: {QUICK[part]} ==\n{log.read_text(errors='replace')}", flush=True)
     if temporary and process.returncode:
         print(f"{part}: what its servers wrote is left in {temporary}", flush=True)
     elif temporary:
         shutil.rmtree(temporary, ignore_errors=True)
     minutes = (time.monotonic() - began) / 60
-    cpu_s = used.ru_utime + used.ru_stime
     return Row(part, minutes, cpu_s, process.returncode == 0, read_cases(record), ended)
 
 
-def run_quick(parts: list[str]) -> list[Row]:
-    """Run them; without an environment there is nothing to run."""
-    rows: list[Row] = []
-    background: dict[str, Background] = {}
-    try:
-        for number, part in enumerate(parts, 1):
-            print(f"\n== {part} ({number} of {len(parts)}): {QUICK[part]} ==", flush=True)
-            for name in [n for n in background if PREPARED[n][1] == part]:
-                background.pop(name).wait()
-            record = LOGS / f"{part}.jsonl"
-            record.unlink(missing_ok=True)
-            rows.append(run_part(part, record))
-            if part == "install":
-                if not rows[-1].passed:
-                    break
-                wanted = [name for name, (_, waits) in PREPARED.items() if waits in parts]
-                background = {name: Background(name) for name in wanted}
-    finally:
-        for process in background.values():
-            process.end()
-    return rows
+class Quick:
+    """The parts of the quick form, and what is made ready for them in the background."""
+
+    def __init__(self, parts: list[str]) -> None:
+        self._parts = parts
+        self._background: dict[str, Background] = {}
+        self._rows: list[Row] = []
+
+    def run(self) -> list[Row]:
+        """Run them; without an environment there is nothing to run.
+
+        Interop waits for other people's clients most of its time, so what needs no clock runs beside it.
+        """
+        beside = [part for part in self._parts if part in BESIDE and WAITING in self._parts]
+        try:
+            for part in [part for part in self._parts if part not in (*beside, WAITING)]:
+                print(f"\n== {part}: {QUICK[part]} ==", flush=True)
+                self._run(part)
+                if part == "install":
+                    if not self._rows[-1].passed:
+                        return self._rows
+                    wanted = [n for n, (_, waits) in PREPARED.items() if waits in self._parts]
+                    self._background = {name: Background(name) for name in wanted}
+            if WAITING in self._parts:
+                print(
+                    f"\n== {WAITING}: {QUICK[WAITING]}; beside it {', '.join(beside)} ==",
+                    flush=True,
+                )
+                with ThreadPoolExecutor() as threads:
+                    others = threads.submit(self._run_all, beside)
+                    self._run(WAITING)
+                    others.result()
+        finally:
+            for process in self._background.values():
+                process.end()
+        return sorted(self._rows, key=lambda row: self._parts.index(row.part))
+
+    def _run_all(self, parts: list[str]) -> None:
+        for part in parts:
+            if not INTERRUPTED.is_set():
+                self._run(part, log=True)
+
+    def _run(self, part: str, log: bool = False) -> None:
+        for name in [n for n in self._background if PREPARED[n][1] == part]:
+            self._background.pop(name).wait()
+        record = LOGS / f"{part}.jsonl"
+        record.unlink(missing_ok=True)
+        self._rows.append(run_part(part, record, log=LOGS / f"{part}.log" if log else None))
 
 
 def run_long(parts: list[str]) -> list[Row]:
@@ -208,8 +251,8 @@ def fingerprint() -> str:
     return found.hexdigest()[:16]
 
 
-def table(rows: list[Row], parts: list[str]) -> str:
-    """What each part took, what failed, and the ten dearest cases."""
+def table(rows: list[Row], parts: list[str], minutes: float) -> str:
+    """What each part and all of them took, what failed, and the ten dearest cases."""
     head = f"{'part':<17}{'minutes':>9}{'CPU s':>8}{'passed':>9}{'failed':>8}{'skipped':>9}"
     lines = ["", head]
     for row in rows:
@@ -223,9 +266,9 @@ def table(rows: list[Row], parts: list[str]) -> str:
         elif not row.passed:
             words += "  FAILED"
         lines.append(words)
-    lines += [f"{part:<17}{'-':>9}  not run" for part in parts[len(rows) :]]
-    minutes, cpu_s = sum(row.minutes for row in rows), sum(row.cpu_s for row in rows)
-    lines.append(f"{'in all':<17}{minutes:>9.1f}{cpu_s:>8.0f}")
+    ran = {row.part for row in rows}
+    lines += [f"{part:<17}{'-':>9}  not run" for part in parts if part not in ran]
+    lines.append(f"{'in all':<17}{minutes:>9.1f}{sum(row.cpu_s for row in rows):>8.0f}")
     cases = [case for row in rows for case in row.cases]
     if cases:
         lines += ["", f"{'wall s':>8}{'CPU s':>8}  dearest cases (Java's CPU is not in it)"]
@@ -256,8 +299,9 @@ def main() -> None:
     if unknown:
         parser.error(f"no part {unknown[0]}: there is {', '.join(known)}")
     LOGS.mkdir(parents=True, exist_ok=True)
-    rows = run_long(parts) if asked.long else run_quick(parts)
-    print(table(rows, parts), flush=True)
+    began = time.monotonic()
+    rows = run_long(parts) if asked.long else Quick(parts).run()
+    print(table(rows, parts, (time.monotonic() - began) / 60), flush=True)
     good = len(rows) == len(parts) and all(row.passed for row in rows)
     sys.exit(0 if good else 1)
 

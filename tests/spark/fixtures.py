@@ -1,8 +1,10 @@
 """What every test of a Spark job shares: one session and one pair of servers; tests/conftest.py names this module.
 
-A test that stops or changes its servers starts its own; topics and groups have names that no other test uses.
+A test that stops or changes its servers starts its own; topics and groups have names that no other test uses. That no topic is
+two modules' is checked when a module ends (own_topics.py).
 """
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +27,35 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def roquette(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Place"]:
+def roquette_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Place"]:
     """Our name server and broker, shared."""
     yield from _serve("roquette", tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Place"]:
+def apache_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Place"]:
     """Apache's name server and broker, shared."""
     yield from _serve("apache", tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def roquette(
+    roquette_servers: "Place",
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator["Place"]:
+    """Ours, for the topics of one module."""
+    yield from _lend(roquette_servers, "roquette", request, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def apache(
+    apache_servers: "Place",
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator["Place"]:
+    """Apache's, for the topics of one module."""
+    yield from _lend(apache_servers, "apache", request, tmp_path_factory)
 
 
 def _serve(flavour: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Place"]:
@@ -42,3 +64,17 @@ def _serve(flavour: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator["
     place = Place(flavour, tmp_path_factory.mktemp(flavour))
     yield place
     place.discard()
+
+
+def _lend(
+    place: "Place",
+    flavour: str,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator["Place"]:
+    from tests.spark.own_topics import own_topics
+
+    base = tmp_path_factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # workers' are in the run's
+    with own_topics(place.address, request.node.nodeid, run / f"{flavour}-topics"):
+        yield place

@@ -166,7 +166,7 @@ def check_filters(spark: Any, namesrv: str, topic: str) -> None:
 def test_the_last_batch_is_committed_and_a_table_goes_on_from_there(
     spark: Any, roquette: Place, tmp_path: Path
 ) -> None:
-    check_group(spark, roquette.address, "grouped", tmp_path)
+    check_group(spark, roquette.address, "committed", tmp_path)
 
 
 def test_sql_is_evaluated_by_the_broker(spark: Any, roquette: Place) -> None:
@@ -177,7 +177,7 @@ def test_sql_is_evaluated_by_the_broker(spark: Any, roquette: Place) -> None:
 def test_apaches_broker_keeps_group_offsets_alike(
     spark: Any, apache: Place, tmp_path: Path
 ) -> None:
-    check_group(spark, apache.address, "grouped", tmp_path)
+    check_group(spark, apache.address, "committed", tmp_path)
 
 
 @pytest.mark.interop
