@@ -16,7 +16,7 @@ export WORKERS ?= 2
 STEAL  := -n $(WORKERS) --dist worksteal
 SHARED := -n $(WORKERS) --dist loadscope
 # These mostly wait for each other's clients.
-INTEROP_WORKERS ?= 3
+INTEROP_WORKERS ?= 4
 # The files that have tests with a marker: what is not collected costs no time.
 MARKED  = $(shell grep -rlE "mark\.$(1)\b" tests --include="test_*.py" | sort)
 # What can differ in it: bytes, numbers at their edges, models of the store.

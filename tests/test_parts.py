@@ -38,7 +38,7 @@ def test_each_part_is_a_target() -> None:
     targets = {word for words in targets for word in words.split()}
     assert set(runner.QUICK) <= targets
     assert set(runner.LONG) <= targets
-    assert {waits for _, waits in runner.PREPARED.values()} <= set(runner.QUICK)
+    assert set().union(*(waits for _, waits in runner.PREPARED.values())) <= set(runner.QUICK)
 
 
 def test_what_the_compiled_part_runs_is_there() -> None:
@@ -52,7 +52,7 @@ def test_what_the_compiled_part_runs_is_there() -> None:
 def test_the_table_names_what_failed_what_did_not_run_and_the_dearest_cases() -> None:
     cases = [case("a", "passed", 3.0), case("b", "failed", 9.0), case("c", "skipped")]
     rows = [runner.Row("check", 0.1, 5.0, True), runner.Row("unit", 99.0, 61.0, False, cases)]
-    shown = runner.table(rows, ["check", "unit", "crash"]).splitlines()
+    shown = runner.table(rows, ["check", "unit", "crash"], 99.1).splitlines()
     assert shown[2].split() == ["check", "0.1", "5", "0", "0", "0"]
     assert shown[3].split() == ["unit", "99.0", "61", "1", "1", "1", "FAILED"]
     assert shown[4].endswith("not run")
@@ -63,7 +63,9 @@ def test_the_table_names_what_failed_what_did_not_run_and_the_dearest_cases() ->
 
 
 def test_a_part_that_was_ended_says_how_it_goes_on() -> None:
-    shown = runner.table([runner.Row("long-crash", 115.0, 1.0, False, [], True)], ["long-crash"])
+    shown = runner.table(
+        [runner.Row("long-crash", 115.0, 1.0, False, [], True)], ["long-crash"], 115.0
+    )
     assert "FAILED" not in shown and "goes on where it stopped" in shown
 
 

@@ -4,8 +4,8 @@ usage: python tools/run_tests.py [PART ...]          (the quick form; all parts 
        python tools/run_tests.py --long [PART ...]   (parts of the long form)
 
 A part that fails does not stop the others. What needs no test to be there runs beside the tests, with what they leave of the
-processors: the compiled form, the peers of the interop tests, an archive of Spark's classes. The interop tests mostly wait, so
-other parts run beside them in the same way; their output comes when they have ended. The table at the end has minutes,
+processors: the compiled form, the peers of the interop tests, an archive of Spark's classes. So do the parts that need
+processors more than time; their output comes when they have ended. The table at the end has minutes,
 CPU seconds (of the part and of all that it started and waited for) and cases of each part; then come the ten dearest cases.
 
 A part of the long form that would take more than two hours is ended, and goes on where it stopped when it is run again
@@ -34,6 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / ".venv" / "bin" / "python"
 LOGS = ROOT / ".cache" / "test-logs"
 LONGEST_S = 115 * 60
+LOW = ("nice", "-n", "10")
 
 QUICK = {
     "install": "the environment, from the lock",
@@ -59,14 +60,13 @@ LONG = {
     "long-lowest": "unit tests with the lowest of everything that it allows",
     "long-mutants": "30 drawn mutants of guards, bounds and orders: each must turn a test red",
 }
-# This part waits for most of its time; those run beside it.
-WAITING = "interop"
+# These run beside the others, which wait for half of their time, for a clock or for other people's clients.
 BESIDE = ("compiled", "instructions", "simulation", "crash", "spark")
-# What is made in the background from the end of the set-up on -> its command, and the part that waits for it.
+# What is made in the background from the end of the set-up on -> its command, and the parts that wait for it.
 PREPARED = {
-    "compile": (("tools/compile.py",), "compiled"),
-    "peers": (("-m", "tests.interop.prepare"), WAITING),
-    "classes": (("-m", "tests.spark.jvm"), "spark"),
+    "compile": (("tools/compile.py",), {"compiled", "instructions", "simulation", "interop"}),
+    "peers": (("-m", "tests.interop.prepare"), {"interop"}),
+    "classes": (("-m", "tests.spark.jvm"), {"spark"}),
 }
 
 
@@ -90,14 +90,15 @@ class Row:
 
 
 class Background:
-    """A command with the lowest priority; its words are shown if it fails."""
+    """A command of a low priority, but for the compiled form, for which most parts wait; its words are shown if it fails."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._lock = threading.Lock()
         self.log = LOGS / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                ["nice", "-n", "19", str(PYTHON), *PREPARED[name][0]],
+                [*(() if name == "compile" else LOW), str(PYTHON), *PREPARED[name][0]],
                 cwd=ROOT,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -106,10 +107,12 @@ class Background:
 
     def wait(self) -> None:
         """Its end. What failed here is tried again by the part that needs it, and fails there."""
-        if self.process.poll() is None:
-            print(f"waiting for the {self.name}, made ready in the background", flush=True)
-        if self.process.wait():
-            print(self.log.read_text(errors="replace"), flush=True)
+        with self._lock:
+            ended = self.process.poll() is not None
+            if not ended:
+                print(f"waiting for the {self.name}, made ready in the background", flush=True)
+            if self.process.wait() and not ended:
+                print(self.log.read_text(errors="replace"), flush=True)
 
     def end(self) -> None:
         """Nobody waits for it any more."""
@@ -141,11 +144,10 @@ def run_part(part: str, record: Path, longest_s: float = math.inf, log: Path | N
     """
     began = time.monotonic()
     temporary = temporary_folder() if part != "install" else None
-    first = ["nice", "-n", "10"] if log else []
     make = [sys.executable, "tools/adopt.py", os.environ.get("MAKE", "make"), "-s", part]
     with log.open("wb") if log else contextlib.nullcontext() as output:
         process = subprocess.Popen(
-            [*first, *make],
+            [*LOW, *make] if log else make,
             cwd=ROOT,
             env={
                 **os.environ,
@@ -189,42 +191,35 @@ class Quick:
         self._rows: list[Row] = []
 
     def run(self) -> list[Row]:
-        """Run them; without an environment there is nothing to run.
-
-        Interop waits for other people's clients most of its time, so what needs no clock runs beside it.
-        """
-        beside = [part for part in self._parts if part in BESIDE and WAITING in self._parts]
+        """Run them; without an environment there is nothing to run."""
+        first = [part for part in self._parts if part not in BESIDE]
+        if "install" in first:
+            self._run(first.pop(0))
+            if not self._rows[-1].passed:
+                return self._rows
+        wanted = [name for name, (_, waits) in PREPARED.items() if waits & {*self._parts}]
+        self._background = {name: Background(name) for name in wanted}
+        beside = [part for part in self._parts if part in BESIDE]
         try:
-            for part in [part for part in self._parts if part not in (*beside, WAITING)]:
-                print(f"\n== {part}: {QUICK[part]} ==", flush=True)
-                self._run(part)
-                if part == "install":
-                    if not self._rows[-1].passed:
-                        return self._rows
-                    wanted = [n for n, (_, waits) in PREPARED.items() if waits in self._parts]
-                    self._background = {name: Background(name) for name in wanted}
-            if WAITING in self._parts:
-                print(
-                    f"\n== {WAITING}: {QUICK[WAITING]}; beside it {', '.join(beside)} ==",
-                    flush=True,
-                )
-                with ThreadPoolExecutor() as threads:
-                    others = threads.submit(self._run_all, beside)
-                    self._run(WAITING)
-                    others.result()
+            with ThreadPoolExecutor() as threads:
+                others = threads.submit(self._run_all, beside, log=bool(first))
+                self._run_all(first)
+                others.result()
         finally:
             for process in self._background.values():
                 process.end()
         return sorted(self._rows, key=lambda row: self._parts.index(row.part))
 
-    def _run_all(self, parts: list[str]) -> None:
+    def _run_all(self, parts: list[str], log: bool = False) -> None:
         for part in parts:
             if not INTERRUPTED.is_set():
-                self._run(part, log=True)
+                self._run(part, log)
 
     def _run(self, part: str, log: bool = False) -> None:
-        for name in [n for n in self._background if PREPARED[n][1] == part]:
-            self._background.pop(name).wait()
+        print(f"\n== {part}: {QUICK[part]}{', in the background' if log else ''} ==", flush=True)
+        for name, process in self._background.items():
+            if part in PREPARED[name][1]:
+                process.wait()
         record = LOGS / f"{part}.jsonl"
         record.unlink(missing_ok=True)
         self._rows.append(run_part(part, record, log=LOGS / f"{part}.log" if log else None))

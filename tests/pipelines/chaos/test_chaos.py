@@ -70,7 +70,7 @@ SEED = 20  # the long form has others
 @pytest.mark.parametrize(
     ("name", "events"),
     [
-        ("Archive", ["worker", "disk"]),
+        ("Archive", ["worker", "disk", "jvm"]),
         ("CurrentState", ["disk"]),
         ("Replay", ["jvm"]),
         ("DeadLetters", ["driver"]),
