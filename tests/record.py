@@ -5,6 +5,7 @@ ROQUETTE_RECORD names the file: a line of JSON a case. With ROQUETTE_GO_ON=1 tho
 part that was ended goes on where it stopped.
 """
 
+import gc
 import json
 import os
 import shutil
@@ -124,6 +125,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if len(left) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in done])
         items[:] = left
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector need not look again and again at 12,000 cases and their modules: a tenth of the unit tests' time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 use_memory()

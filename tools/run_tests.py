@@ -167,7 +167,6 @@ def run_part(part: str, record: Path, longest_s: float = math.inf, log: Path | N
             time.sleep(0.1)
             pid, status, used = os.wait4(process.pid, os.WNOHANG)
     except KeyboardInterrupt:
-        INTERRUPTED.set()
         os.killpg(process.pid, signal.SIGINT)
         raise
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -203,8 +202,12 @@ class Quick:
         try:
             with ThreadPoolExecutor() as threads:
                 others = threads.submit(self._run_all, beside, log=bool(first))
-                self._run_all(first)
-                others.result()
+                try:
+                    self._run_all(first)
+                    others.result()
+                except KeyboardInterrupt:
+                    INTERRUPTED.set()
+                    raise
         finally:
             for process in self._background.values():
                 process.end()
