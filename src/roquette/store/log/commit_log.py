@@ -167,6 +167,8 @@ class CommitLog:
             self.broken = False
             last.file.rest()
             self.pending_bytes = 0
+            if self.mark is not None:  # a replica may have nothing yet to append behind
+                self.mark.note_wrote(base)
         else:
             self._first_index = base // self.segment_size
         self.segments.append(segment)
@@ -228,6 +230,8 @@ class CommitLog:
             size = segment.appended - position
             if size <= 0:
                 return b""
+        if position + size > segment.wrote:  # the mark says so before anybody speaks of it
+            self.write_pending()
         return segment.read(position, size)
 
     def record_size(self, offset: i64) -> i64:

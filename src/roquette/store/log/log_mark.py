@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquette.base.files import File, Files
-from roquette.store.checkpoint import CHECKPOINT_SIZE, Checkpoint
+from roquette.store.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from roquette.store.layout import StoreLayout
 
 MARK_AT: Final = 128
@@ -92,17 +92,36 @@ def load_vouched(files: Files, layout: StoreLayout, checkpoint: Checkpoint) -> V
     return Vouched(True, end, begin)
 
 
+def written_until(files: Files, layout: StoreLayout) -> int:
+    """How far the log of a store that is in use was handed to the system; -1: another system has it, or Apache's broker.
+
+    More may follow at once, but all before was there when this was asked, and every answer that has left speaks of it.
+    """
+    if not files.exists(layout.checkpoint) or _apache_had_it(files, layout):
+        return -1
+    data = files.read_bytes(layout.checkpoint).ljust(_END, b"\0")
+    mark, boot = _HEAD.unpack_from(data, MARK_AT)
+    if mark != _MARK or boot != _boot_of(files) or decode_checkpoint(data).foreign:
+        return -1
+    value, complement = _PAIR.unpack_from(data, _WROTE_AT)
+    return int(min(value, ~complement))  # one is written after the other: the older one is true
+
+
 def begin_mark(files: Files, layout: StoreLayout, begin: int, end: int) -> LogMark:
     """Begin to keep the mark of a store that was recovered: its log is synced up to `end`. Raises OSError."""
     file = files.open_file(layout.checkpoint, CHECKPOINT_SIZE, create=True)
     pairs = b"".join(_PAIR.pack(value, ~value) for value in (end, end, begin))
-    file.pwrite(_HEAD.pack(_MARK, files.boot_id.ljust(16, b"\0")[:16]) + pairs, MARK_AT)
+    file.pwrite(_HEAD.pack(_MARK, _boot_of(files)) + pairs, MARK_AT)
     file.sync()
     if _apache_had_it(files, layout):
         lock = files.open_file(layout.lock)
         lock.truncate(0)
         lock.close()
     return LogMark(file)
+
+
+def _boot_of(files: Files) -> bytes:
+    return files.boot_id.ljust(16, b"\0")[:16]
 
 
 def _pair(data: bytes, at: int) -> int:

@@ -5,6 +5,10 @@ one cut of it: first what says how far others have come (checkpoint, offsets, th
 from the log (timer, index, queues), then the log, and last what names topics and groups. So no offset, unit or entry
 points behind the log that was copied, and no message has a topic that is not known. The copy has the file `abort`: the
 broker that opens it checks the log's end and dispatches what the queues lack, as after a crash.
+
+Of a store in use the order alone does not do it. A broker puts a unit into its queue's file as soon as the record has
+its place, and the record into the log's file when the turn ends; and who reads while the system writes may see half a
+record. So how far the log is written is asked before queues, index and log are copied, and all three end there.
 """
 
 import os
@@ -15,11 +19,13 @@ import msgspec
 
 from roquette.base.copies import copy_bytes, file_stamp, link_or_copy
 from roquette.base.files import Files
-from roquette.base.read_files import ReadFiles
+from roquette.base.read_files import ReadFiles, StoreGuard
 from roquette.errors import StoreError
 from roquette.store.foreign_parts import pending_words
-from roquette.store.index.index_audit import SUMS, parse_sums
+from roquette.store.index.index_audit import SUMS
 from roquette.store.layout import StoreLayout
+from roquette.store.log.log_mark import written_until
+from roquette.store.offline.backup_ends import keep_bytes, keep_units, last_entry, last_unit_stays
 from roquette.store.offline.store_dir import StoreDir, list_index, list_numbered
 
 MANIFEST: Final = "backup.json"
@@ -166,26 +172,77 @@ class _Copying:
                 self.drop(f"config/{name}")
                 self.take(source, f"config/{name}")
 
-    def index(self) -> None:
-        """The index files that are full, as `index.sums` says or two younger ones show; a broker makes the others anew.
+    def index(self, written: int) -> None:
+        """The index files that are full, of records in the log up to `written`; a broker makes the others anew.
 
-        What is behind them changes all over while it grows: a copy would be of no one moment.
+        What is not full changes all over while it grows: a copy would be of no one moment. Of a store that was stopped
+        it is copied. Linked, it would grow with the store once that is opened again.
         """
         listed = list_index(self._reader, self._store)
-        sums = self.taken.get(SUMS)
-        data = self._files.read_bytes(self.place(SUMS)) if sums else b""
-        full = {each.name for each in parse_sums(data)}
         for number, file in enumerate(listed):
-            name = os.path.basename(file.path)
-            if name in full or number < len(listed) - 2:
-                self.take(file.path, f"index/{name}", final=True)
+            name = f"index/{os.path.basename(file.path)}"
+            last = last_entry(self._reader, file.path)
+            full = last >= 0 or number < len(listed) - 2
+            if full and (written < 0 or last < written):
+                self.take(file.path, name, final=True)
+            elif not full and not self._is_open():
+                self.take(file.path, name)
+                if self._is_open():  # since then
+                    self.drop(name)
+        self._keep_sums()
 
-    def queues(self) -> None:
-        """The consume queues."""
+    def _keep_sums(self) -> None:
+        """Of the index files that are there: what has a checksum and is missing is damage."""
+        if SUMS in self.taken:
+            path = self.place(SUMS)
+            lines = self._files.read_bytes(path).splitlines(keepends=True)
+            kept = [one for one in lines if f"index/{one.split(b' ')[0].decode()}" in self.taken]
+            self._files.write_atomic(path, b"".join(kept), keep_backup=False)
+            self.taken[SUMS] = BackupFile(SUMS, sum(map(len, kept)), False)
+
+    def _is_open(self) -> bool:
+        """Does a broker write the store, or did one end without a stop?"""
+        return self._reader.file_size(self._store.abort) >= 0
+
+    def queues(self, written: int) -> None:
+        """The consume queues, up to the units of records that end at `written`."""
         root = self._store.consume_queues
         for topic in self._reader.list_dir(root):
             for queue in self._reader.list_dir(f"{root}/{topic}"):
-                self.numbered(f"{root}/{topic}/{queue}", f"consumequeue/{topic}/{queue}")
+                source, path = f"{root}/{topic}/{queue}", f"consumequeue/{topic}/{queue}"
+                if written < 0:
+                    self.numbered(source, path)
+                else:
+                    self._queue(source, path, written)
+
+    def _queue(self, source: str, path: str, written: int) -> None:
+        """One queue: its last unit that stays may stand in a file before the newest."""
+        listed = list_numbered(self._reader, source)[::-1]
+        kept = False  # units that stay stand in a younger file
+        for file in listed:
+            name = f"{path}/{os.path.basename(file.path)}"
+            final = file is not listed[0] and (
+                kept or last_unit_stays(self._reader, file.path, written)
+            )
+            if self.take(file.path, name, final=final) and not final:
+                kept = keep_units(self._files, self.place(name), written) > 0
+                if not kept:  # it may have been in the making
+                    self.drop(name)
+            kept = kept or final
+
+    def log(self, written: int) -> int:
+        """The commit log up to `written`. Returns where its last file ends."""
+        if written < 0:
+            return self.numbered(self._store.commit_log, "commitlog")
+        end = 0
+        for file in list_numbered(self._reader, self._store.commit_log):
+            name = f"commitlog/{os.path.basename(file.path)}"
+            final = file.base + file.size <= written
+            if (file.base < written or not end) and self.take(file.path, name, final=final):
+                end = file.base + file.size
+                if not final:
+                    keep_bytes(self._files, self.place(name), max(written - file.base, 0))
+        return end
 
     def end(self) -> None:
         """Have the names on the disk."""
@@ -231,10 +288,11 @@ def back_up(
     say("timer, index and queues")
     work.take(f"{store.root}/timerwheel", "timerwheel")
     work.numbered(f"{store.root}/timerlog", "timerlog")
-    work.index()
-    work.queues()
+    written = written_until(files, StoreLayout(store.root)) if _is_used(store.lock) else -1
+    work.index(written)
+    work.queues(written)
     say("the log")
-    log_end = work.numbered(store.commit_log, "commitlog")
+    log_end = work.log(written)
     work.names_again()
     files.open_file(work.place("abort"), create=True).close()
     work.taken["abort"] = BackupFile("abort", 0, False)
@@ -312,6 +370,15 @@ def _by_part(listed: Iterable[BackupFile]) -> Iterable[tuple[str, list[BackupFil
     for file in listed:
         parts.setdefault(file.path.split("/")[0], []).append(file)
     return parts.items()
+
+
+def _is_used(lock: str) -> bool:
+    """Does a process use the store? What nobody writes is copied as it is, whatever a mark of a copied store says."""
+    try:
+        StoreGuard(lock).release()
+    except StoreError:
+        return True
+    return False
 
 
 def _require_empty(reader: ReadFiles, target: str) -> None:
