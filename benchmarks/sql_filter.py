@@ -14,7 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.micro import BODY, HOST, NOW_MS, Sink, frames
+from benchmarks.instruction_bench import Sink
+from benchmarks.micro import BODY, HOST, NOW_MS, frames
 from roquette.apps.features import broker_features
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
@@ -91,13 +92,12 @@ async def read_all(broker: Broker, kind: str, expression: str) -> float:
     spent, offset, end = 0, 0, broker.store.max_offset("Bench", 0)
     while offset < end:
         data = request(kind, expression, offset)
-        before = sink.written
         start = time.process_time_ns()
         protocol.data_received(data)
-        while sink.written == before:
+        while not sink.written:
             await asyncio.sleep(0)
         spent += time.process_time_ns() - start
-        reply = Connection().receive_data(sink.last)[0]
+        reply = Connection().receive_data(sink.taken())[0]
         assert reply.code in (0, 20), reply
         offset = int(ext_dict(reply.ext)["nextBeginOffset"])
     return spent / 1e9

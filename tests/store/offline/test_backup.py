@@ -31,6 +31,7 @@ from roquette.store.layout import StoreLayout
 from roquette.store.log.log_mark import MARK_AT, written_until
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.backup import MANIFEST, Manifest, back_up, restore
+from roquette.store.offline.backup_ends import last_entry, last_unit_stays
 
 FILES = OsFiles()
 
@@ -174,12 +175,14 @@ def made_while(
 
 def check_backup(root: Path, store: MessageStore, backup: Path, back: Path, count: int) -> None:
     """It is sound, has the first `count` messages and a broker opens it without a loss; nor was the store harmed."""
-    assert faults(fsck(backup)) == faults(fsck(backup, quick=True)) == []
+    report = fsck(backup)
+    assert faults(report) == faults(fsck(backup, quick=True)) == []
+    assert "unit_missing" not in {item.kind for item in report.findings}
     restore(READER, FILES, str(backup), str(back))
     again = MessageStore(config(back), FILES, bytes(8))
-    report = again.open(START_MS)
-    assert not report.dropped_bytes and not report.lost_messages
-    assert not [words for words in report.warnings if "the log has lost" in words]
+    opening = again.open(START_MS)
+    assert not opening.dropped_bytes and not opening.lost_messages
+    assert not [words for words in opening.warnings if "the log has lost" in words]
     again.close(START_MS)
     assert fsck(back).findings == []
     store.write_pending()
@@ -441,19 +444,59 @@ def test_a_store_in_use_ends_in_its_backup_where_its_mark_says(tmp_path: Path) -
     store = make_store(root, close=False)
     ends = [each.physical_offset for each in records(root)]
     first = next(number for number, end in enumerate(ends) if end >= SEGMENT)
-    for name, mark, count in (
-        ("nothing", (0, ~0), 0),
-        ("some", (ends[40], ~ends[40]), 40),
-        ("file", (SEGMENT, ~SEGMENT), first),
-        ("begun", (ends[60], ~ends[50]), 50),
-        ("torn", (ends[50], ~ends[60]), 50),
+    for name, mark, count, files in (
+        ("nothing", (0, ~0), 0, 1),
+        ("some", (ends[40], ~ends[40]), 40, 2),
+        ("file", (SEGMENT, ~SEGMENT), first, 1),
+        ("begun", (ends[60], ~ends[50]), 50, 2),
+        ("torn", (ends[50], ~ends[60]), 50, 2),
     ):
         set_mark(root, *mark)
-        made(root, tmp_path / name)
+        manifest = made(root, tmp_path / name)
+        report = fsck(tmp_path / name)
         assert len(records(tmp_path / name)) == count, name
-        assert [kind for kind, _, _ in faults(fsck(tmp_path / name))] in ([], ["checkpoint"]), name
-        assert (tmp_path / name / "commitlog" / f"{0:020d}").exists()
+        assert {kind for kind, _, _ in faults(report)} <= {"checkpoint"}, name
+        assert "unit_missing" not in {item.kind for item in report.findings}, name
+        logs = [file for file in manifest.files if file.path.startswith("commitlog/")]
+        assert (len(logs), manifest.log_end) == (files, files * SEGMENT), name
+        assert [file.linked for file in logs] == [name != "nothing", False][:files], name
+    (root / "commitlog" / f"{0:020d}").unlink()
+    set_mark(root, 0)
+    made(root, tmp_path / "headless")
+    assert not any((tmp_path / "headless/commitlog" / f"{SEGMENT:020d}").read_bytes())
     store.abandon()
+
+
+def test_index_files_of_records_behind_the_mark_are_left_out(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = make_store(root, close=False)
+    first = min((root / "index").iterdir())
+    last = last_entry(READER, str(first))
+    assert last
+    for name, mark, there in (("before", last, False), ("behind", last + 1, True)):
+        set_mark(root, mark)
+        taken = {file.path for file in made(root, tmp_path / name).files}
+        assert [path for path in taken if path.startswith("index/")] == [
+            "index/" + first.name
+        ] * there
+    store.abandon()
+
+
+def test_what_stands_at_the_end_of_a_file_may_be_gone_or_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert last_unit_stays(READER, str(path), 0)  # nothing is left to copy
+    assert last_entry(READER, str(path)) is None
+    for physical, size, stays in (
+        (100, 50, True),
+        (101, 50, False),
+        (100, 0, False),
+        (0, 0, False),
+    ):
+        path.write_bytes(struct.pack(">qiq", physical, size, 0))
+        assert last_unit_stays(READER, str(path), 150) is stays
+    assert last_entry(READER, str(path)) is None
+    path.write_bytes(struct.pack(">iqii", 7, 0, 0, 0))
+    assert last_entry(READER, str(path)) == 0
 
 
 def test_a_mark_that_is_not_of_this_log_counts_for_nothing(tmp_path: Path) -> None:

@@ -178,17 +178,15 @@ class _Copying:
         What is not full changes all over while it grows: a copy would be of no one moment. Of a store that was stopped
         it is copied. Linked, it would grow with the store once that is opened again.
         """
-        listed = list_index(self._reader, self._store)
-        for number, file in enumerate(listed):
+        for file in list_index(self._reader, self._store):
             name = f"index/{os.path.basename(file.path)}"
             last = last_entry(self._reader, file.path)
-            full = last >= 0 or number < len(listed) - 2
-            if full and (written < 0 or last < written):
-                self.take(file.path, name, final=True)
-            elif not full and not self._is_open():
+            if last is None and not self._is_open():
                 self.take(file.path, name)
                 if self._is_open():  # since then
                     self.drop(name)
+            elif last is not None and (written < 0 or last < written):
+                self.take(file.path, name, final=True)
         self._keep_sums()
 
     def _keep_sums(self) -> None:

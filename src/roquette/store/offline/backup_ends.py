@@ -19,11 +19,11 @@ def last_unit_stays(reader: ReadFiles, path: str, written: int) -> bool:
     return not unit or _stays(unit, written)
 
 
-def last_entry(reader: ReadFiles, path: str) -> int:
-    """The physical offset in the last place of an index file; -1 when no entry stands there, so that it is not full."""
+def last_entry(reader: ReadFiles, path: str) -> int | None:
+    """The physical offset in the last place of an index file; None when no entry stands there: it is not full."""
     entry = _last_bytes(reader, path, ENTRY_SIZE)
     if not entry.strip(b"\0"):
-        return -1
+        return None
     view = IndexEntry()
     view.look_at(entry, 0)
     return view.physical
@@ -54,7 +54,7 @@ def keep_units(files: Files, path: str, written: int) -> int:
         data = data.ljust(found * UNIT_SIZE, b"\0")
         while end and not _stays(data[(end - 1) * UNIT_SIZE : end * UNIT_SIZE], written):
             end -= 1
-        if end < found:
+        if end != found:
             _wipe(file, end * UNIT_SIZE)
         return end
     finally:
