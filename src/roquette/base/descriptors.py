@@ -119,6 +119,6 @@ class Spares:
             except OSError:
                 return
 
-    def __del__(self) -> None:
-        while self._held:
-            os.close(self._held.pop())
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        while self._held:  # perhaps at the very end of Python, when the names of modules are gone
+            close(self._held.pop())

@@ -532,3 +532,29 @@ def test_a_store_of_apaches_broker_in_use_is_copied_as_it_is(tmp_path: Path) -> 
     for part in ("commitlog", "consumequeue"):
         same_files(root, tmp_path / "backup", part)
     store.abandon()
+
+
+@both
+def test_files_that_retention_removes_while_a_backup_is_made_are_not_missed(
+    tmp_path: Path, link: bool
+) -> None:
+    """The checkpoint was copied before; a broker that knows of a file that is not there does not start."""
+    root, backup, back = tmp_path / "store", tmp_path / "backup", tmp_path / "back"
+    store = make_store(root, close=False)
+    records_before = records(root)
+
+    def expire() -> None:
+        assert store._log.mark is not None
+        store._log.mark.note_begin(SEGMENT)
+        log_file(root, 0).unlink()
+
+    made_while(root, backup, link=link, log=expire)
+    assert faults(fsck(backup)) == []
+    restore(READER, FILES, str(backup), str(back))
+    again = MessageStore(config(back), FILES, bytes(8))
+    assert not again.open(START_MS).lost_messages
+    assert len(records(back)) == NUMBERS - sum(
+        each.physical_offset < SEGMENT for each in records_before
+    )
+    again.close(START_MS)
+    store.abandon()

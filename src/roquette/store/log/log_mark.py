@@ -103,8 +103,16 @@ def written_until(files: Files, layout: StoreLayout) -> int:
     mark, boot = _HEAD.unpack_from(data, MARK_AT)
     if mark != _MARK or boot != _boot_of(files) or decode_checkpoint(data).foreign:
         return -1
-    value, complement = _PAIR.unpack_from(data, _WROTE_AT)
-    return int(min(value, ~complement))  # one is written after the other: the older one is true
+    return _older(data, _WROTE_AT)
+
+
+def follow_begin(files: Files, layout: StoreLayout, copy: StoreLayout) -> None:
+    """Have the mark of a copied checkpoint say what retention has removed from the store since then. Raises OSError."""
+    begin = _older(files.read_bytes(layout.checkpoint).ljust(_END, b"\0"), _BEGIN_AT)
+    file = files.open_file(copy.checkpoint)
+    file.pwrite(_PAIR.pack(begin, ~begin), _BEGIN_AT)
+    file.sync()
+    file.close()
 
 
 def begin_mark(files: Files, layout: StoreLayout, begin: int, end: int) -> LogMark:
@@ -122,6 +130,12 @@ def begin_mark(files: Files, layout: StoreLayout, begin: int, end: int) -> LogMa
 
 def _boot_of(files: Files) -> bytes:
     return files.boot_id.ljust(16, b"\0")[:16]
+
+
+def _older(data: bytes, at: int) -> int:
+    """A number that a broker may be writing: its complement comes after it, and what is older was true before."""
+    value, complement = _PAIR.unpack_from(data, at)
+    return int(min(value, ~complement))
 
 
 def _pair(data: bytes, at: int) -> int:

@@ -24,7 +24,7 @@ from roquette.errors import StoreError
 from roquette.store.foreign_parts import pending_words
 from roquette.store.index.index_audit import SUMS
 from roquette.store.layout import StoreLayout
-from roquette.store.log.log_mark import written_until
+from roquette.store.log.log_mark import follow_begin, written_until
 from roquette.store.offline.backup_ends import keep_bytes, keep_units, last_entry, last_unit_stays
 from roquette.store.offline.store_dir import StoreDir, list_index, list_numbered
 
@@ -291,6 +291,8 @@ def back_up(
     work.queues(written)
     say("the log")
     log_end = work.log(written)
+    if written >= 0:  # whose first files may have gone meanwhile
+        follow_begin(files, StoreLayout(store.root), StoreLayout(target))
     work.names_again()
     files.open_file(work.place("abort"), create=True).close()
     work.taken["abort"] = BackupFile("abort", 0, False)
