@@ -64,7 +64,7 @@ LONG = {
 BESIDE = ("compiled", "instructions", "simulation", "crash", "spark")
 # What is made in the background from the end of the set-up on -> its command, and the parts that wait for it.
 PREPARED = {
-    "compile": (("tools/compile.py",), {"compiled", "instructions", "simulation", "interop"}),
+    "compile": (("tools/compile.py",), {"interop", *BESIDE}),
     "peers": (("-m", "tests.interop.prepare"), {"interop"}),
     "classes": (("-m", "tests.spark.jvm"), {"spark"}),
 }
@@ -95,6 +95,7 @@ class Background:
     def __init__(self, name: str) -> None:
         self.name = name
         self._lock = threading.Lock()
+        self._told = False
         self.log = LOGS / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -108,10 +109,10 @@ class Background:
     def wait(self) -> None:
         """Its end. What failed here is tried again by the part that needs it, and fails there."""
         with self._lock:
-            ended = self.process.poll() is not None
-            if not ended:
+            if self.process.poll() is None:
                 print(f"waiting for the {self.name}, made ready in the background", flush=True)
-            if self.process.wait() and not ended:
+            if self.process.wait() and not self._told:
+                self._told = True
                 print(self.log.read_text(errors="replace"), flush=True)
 
     def end(self) -> None:
@@ -193,7 +194,8 @@ class Quick:
         """Run them; without an environment there is nothing to run."""
         first = [part for part in self._parts if part not in BESIDE]
         if "install" in first:
-            self._run(first.pop(0))
+            first.remove("install")
+            self._run("install")
             if not self._rows[-1].passed:
                 return self._rows
         wanted = [name for name, (_, waits) in PREPARED.items() if waits & {*self._parts}]

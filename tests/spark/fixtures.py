@@ -39,23 +39,15 @@ def apache_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Place"
 
 
 @pytest.fixture(scope="module")
-def roquette(
-    roquette_servers: "Place",
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator["Place"]:
+def roquette(request: pytest.FixtureRequest) -> Iterator["Place"]:
     """Ours, for the topics of one module."""
-    yield from _lend(roquette_servers, "roquette", request, tmp_path_factory)
+    yield from _lend("roquette", request)
 
 
 @pytest.fixture(scope="module")
-def apache(
-    apache_servers: "Place",
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator["Place"]:
+def apache(request: pytest.FixtureRequest) -> Iterator["Place"]:
     """Apache's, for the topics of one module."""
-    yield from _lend(apache_servers, "apache", request, tmp_path_factory)
+    yield from _lend("apache", request)
 
 
 def _serve(flavour: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Place"]:
@@ -66,15 +58,11 @@ def _serve(flavour: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator["
     place.discard()
 
 
-def _lend(
-    place: "Place",
-    flavour: str,
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator["Place"]:
+def _lend(flavour: str, request: pytest.FixtureRequest) -> Iterator["Place"]:
     from tests.spark.own_topics import own_topics
 
-    base = tmp_path_factory.getbasetemp()
+    place = request.getfixturevalue(f"{flavour}_servers")
+    base = request.getfixturevalue("tmp_path_factory").getbasetemp()
     run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # workers' are in the run's
     with own_topics(place.address, request.node.nodeid, run / f"{flavour}-topics"):
         yield place
