@@ -47,7 +47,6 @@ BOUNDED: dict[str, str] = {
     "nameserver/liveness.py:_brokers _by_connection": "bounds.brokers",
     "nameserver/controller/register_file.py:_table": "MOST_KEYS, MOST_BYTES",
     "nameserver/route_watches.py:_watchers _topics _changed": "bounds.watches",
-    "nameserver/member_notices.py:_members _changed": "bounds.brokers",
     "nameserver/route_table.py:_filters": "bounds.brokers, with 100 filter servers each",
     "nameserver/route_table.py:_mappings": "bounds.mappings",
     # broker: names that clients choose

@@ -195,6 +195,7 @@ def part(
             harmless = ", ".join(f"`{text}`" for text in sorted(asked.harmless) if text) or "none"
             was = shown(apache[key]) if key in apache else "-"
             meaning = f"{asked.meaning}: say `{asked.instead}`" if asked.instead else asked.meaning
+            meaning += f", {asked.how}" if asked.how else ""
             lines.append(f"| `{key}` | {harmless} | {was} | {meaning} |")
     lines += ["", f"## {title}: without effect", ""]
     lines += ["Taken, and told in the log at start.", ""]

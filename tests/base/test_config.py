@@ -18,8 +18,12 @@ from roquette.base.config import (
     to_properties,
     with_changes,
 )
+from roquette.base.foreign_keys import NAMESRV
 from roquette.base.options import option
 from roquette.errors import ConfigError
+from roquette.nameserver.config import NamesrvConfig
+
+GUIDE = "as docs/howto/three-machines.md shows"
 
 
 class Mode(enum.Enum):
@@ -79,6 +83,27 @@ def test_unknown_keys_warn_with_the_nearest_known_one() -> None:
         "foreign in broker.conf has no effect here: it is of another",
         "unknown key enableThat in --set is ignored; did you mean enableThis?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "cls", "foreign", "said"),
+    [
+        ("supportActingMaster", NamesrvConfig, NAMESRV, f"instead, at the brokers, {GUIDE}"),
+    ],
+)
+def test_acting_masters_are_refused_in_words_that_say_what_to_use_instead(
+    key: str, cls: type, foreign: ForeignKeys, said: str
+) -> None:
+    words = f"say enableControllerMode {said}"
+    with pytest.raises(ConfigError) as caught:
+        load((cls,), Sources(file_text=f"{key}=True", file_name="server.conf"), foreign)
+    assert str(caught.value) == f"{key}=True in server.conf: {words}"
+    assert load((cls,), Sources(file_text=f"{key}=false"), foreign) == ([cls()], [])
+    with pytest.raises(ConfigError) as caught:
+        with_changes((cls(),), {key: "true"}, foreign)
+    assert str(caught.value) == f"{key}=true in the request: {words}"
+    with pytest.raises(ConfigError, match="has no effect here; nothing was changed"):
+        with_changes((cls(),), {key: "false"}, foreign)
 
 
 @pytest.mark.parametrize(

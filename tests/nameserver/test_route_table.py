@@ -176,43 +176,10 @@ def test_a_replica_without_a_master_learns_of_none() -> None:
 
 def test_the_first_replica_of_5x_speaks_for_a_group_without_master() -> None:
     table = RouteTable()
-    register(table, topics("T", "U"), broker_id=2, address=B, enable_acting_master=False)
+    register(table, topics("T", "U"), broker_id=2, address=B, modern=True)
     assert queues(table, "T") == {"a": (4, 4, 6)}
-    register(table, topics("X", "Y"), broker_id=3, address=A, enable_acting_master=False)
+    register(table, topics("X", "Y"), broker_id=3, address=A, modern=True)
     assert table.topics() == ["T", "U"], "only the smallest id does"
-
-
-def test_an_acting_master_does_not_take_writes() -> None:
-    table = RouteTable()
-    register(table, topics("T", "U"), broker_id=1, address=B, enable_acting_master=True)
-    assert queues(table, "T") == {"a": (4, 4, 4)}
-
-    plain = table.find_route("T")
-    shown = table.find_route("T", support_acting_master=True)
-    assert plain is not None
-    assert shown is not None
-    assert plain.broker_datas[0].broker_addrs == {1: B}
-    assert shown.broker_datas[0].broker_addrs == {0: B}
-    assert addresses(table) == {1: B}, "shown, not changed"
-
-
-def test_member_sync_topics_show_no_acting_master() -> None:
-    table = RouteTable()
-    name = "rmq_sys_SYNC_BROKER_MEMBER_a"
-    register(table, topics(name, "U"), broker_id=1, address=B, enable_acting_master=True)
-    route = table.find_route(name, support_acting_master=True)
-    assert route is not None
-    assert route.broker_datas[0].broker_addrs == {1: B}
-
-
-def test_the_loss_of_a_master_wipes_writes_where_replicas_act() -> None:
-    table = RouteTable()
-    register(table, topics("T", "U"), enable_acting_master=True)
-    register(table, {}, address=B, broker_id=1, connection=2, enable_acting_master=True)
-    table.connection_lost(1)
-    assert queues(table, "T") == {"a": (4, 4, 4)}
-    register(table, topics("T", "U"), connection=3, enable_acting_master=True)
-    assert queues(table, "T") == {"a": (4, 4, 6)}
 
 
 def test_a_replica_that_becomes_master_has_one_entry() -> None:
@@ -589,7 +556,7 @@ class Strangers(RuleBasedStateMachine):
             topics("T", "U"),
             connection=5,
             zone="z",
-            enable_acting_master=True,
+            modern=True,
             mappings={"T": self.mapping},
             filter_servers=["10.0.0.1:1"],
         )
@@ -600,7 +567,7 @@ class Strangers(RuleBasedStateMachine):
         broker_id=st.sampled_from([0, 1, 2, -1, 2**63 - 1]),
         cluster=st.sampled_from(["c", "d"]),
         connection=st.sampled_from([3, 8, 9]),
-        acting=st.sampled_from([None, False, True]),
+        modern=st.booleans(),
         state=st.sampled_from([0, 9]),
         leave=st.booleans(),
         absent=st.booleans(),
@@ -612,7 +579,7 @@ class Strangers(RuleBasedStateMachine):
         broker_id: int,
         cluster: str,
         connection: int,
-        acting: bool | None,
+        modern: bool,
         state: int,
         leave: bool,
         absent: bool,
@@ -633,7 +600,7 @@ class Strangers(RuleBasedStateMachine):
             connection=connection,
             version=DataVersion(counter=1, timestamp=9, state_version=state),
             now_ms=10,
-            enable_acting_master=acting,
+            modern=modern,
             mappings={"T": TopicQueueMappingInfo(topic="T", bname="a", total_queues=1)},
             filter_servers=[],
             delete_absent=absent,
@@ -656,7 +623,7 @@ class Strangers(RuleBasedStateMachine):
                 QueueData("a", 4, 4, 6, 0)
             ]
         (a,) = [b for b in route.broker_datas if b.broker_name == "a"]
-        assert (a.cluster, a.zone_name, a.enable_acting_master) == ("c", "z", True)
+        assert (a.cluster, a.zone_name) == ("c", "z")
         assert a.broker_addrs[0] == A
         assert [i for i, address in a.broker_addrs.items() if address == A] == [0]
         route = self.table.find_route("T")

@@ -127,6 +127,27 @@ def test_a_route_is_found_and_looks_as_java_wants_it(namesrv: Run) -> None:
     namesrv(scenario)
 
 
+@pytest.mark.parametrize("said", ["true", "false", None])
+def test_a_replica_stays_a_replica_whatever_its_registration_says_of_acting(
+    namesrv: Run, said: str | None
+) -> None:
+    """Apache's brokers of 5.x say whether they would act as master; those before it have no such field."""
+
+    async def scenario(case: Case) -> None:
+        place = {"brokerName": "b", "brokerAddr": BROKER, "clusterName": "c", "brokerId": 1}
+        more = {} if said is None else {"enableActingMaster": said}
+        await case.call(103, body_of("T", "U"), haServerAddr="h", **place, **more)
+        answer = await case.route()
+        if said is None:
+            assert answer.code == 17, "its topics come from a master alone"
+            return
+        route = json.loads(answer.body)
+        assert route["brokerDatas"][0]["brokerAddrs"] == {"1": BROKER}
+        assert route["queueDatas"][0]["perm"] == 6
+
+    namesrv(scenario)
+
+
 def test_metrics_and_health(namesrv: Run) -> None:
     async def get(path: str) -> tuple[bytes, str]:
         reader, writer = await asyncio.open_connection("10.0.0.9", 5557)

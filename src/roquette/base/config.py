@@ -21,12 +21,14 @@ class Unserved:
     """A key of Apache's that changes a guarantee and is not served here.
 
     harmless: values that ask for nothing (compared without case). meaning: what any other value asks for.
-    instead: the key that says the same here, if there is one.
+    instead: the key that says the same here, or asks for what is better, if there is one.
+    how: where that key is set, or what shows it.
     """
 
     harmless: frozenset[str]
     meaning: str
     instead: str = ""
+    how: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +47,10 @@ class ForeignKeys:
         asked = self.refused.get(key)
         if asked is not None and text.strip().lower() not in asked.harmless:
             if asked.instead:
-                raise ConfigError(f"{key}={text.strip()} in {where}: say {asked.instead} instead")
+                how = f", {asked.how}" if asked.how else ""
+                raise ConfigError(
+                    f"{key}={text.strip()} in {where}: say {asked.instead} instead{how}"
+                )
             raise ConfigError(
                 f"{key}={text.strip()} in {where} asks for {asked.meaning}, which Roquette does not have: "
                 f"remove the key, or nothing would keep what it promises"

@@ -25,6 +25,12 @@ def _classes(key: str, *names: str) -> dict[str, Unserved]:
     return {key: Unserved(frozenset({"", *known}), f"{room} by a class of somebody's own")}
 
 
+def _acting(key: str, meaning: str, how: str = "") -> dict[str, Unserved]:
+    """A key of Apache's acting masters: a group that elects has a whole master again within seconds."""
+    guide = f"{how}as docs/howto/three-machines.md shows"
+    return {key: Unserved(frozenset({"", "false"}), meaning, "enableControllerMode", guide)}
+
+
 _KINDS = ("Stateless", "Stateful")
 _REPLICAS = "replication"
 _PROTECTION = {
@@ -73,7 +79,11 @@ _OF_EVERY_SERVER = {
         authConfigPath configName""",
 }
 NAMESRV = ForeignKeys(
-    {**_PROTECTION, **_of("enableControllerInNamesrv", "false", "a controller")},
+    {
+        **_PROTECTION,
+        **_of("enableControllerInNamesrv", "false", "a controller"),
+        **_acting("supportActingMaster", "replicas shown as masters", "at the brokers, "),
+    },
     _idle(
         {
             **_OF_EVERY_SERVER,
@@ -81,6 +91,8 @@ NAMESRV = ForeignKeys(
             "unregistrations are done at once, none waits in a queue": "unRegisterBrokerQueueCapacity",
             "settings changed by request last until the process ends": "configStorePath",
             "a name server serves its own clusters only": "clusterTest",
+            "no replica acts as master, and a registration's answer names the master": """
+                notifyMinBrokerIdChanged""",
         }
     ),
     _FIXED,

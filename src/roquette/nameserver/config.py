@@ -32,13 +32,6 @@ class NamesrvConfig(MetricsSettings):
         least=100,
         most=600_000,
     )
-    support_acting_master: bool = live(
-        False, "Show the first replica of a group without a master under id 0."
-    )
-    notify_min_broker_id_changed: bool = option(
-        False,
-        "Tell brokers with enableSlaveActingMaster, at the addresses they registered, when the smallest id of their name changes.",
-    )
     enable_all_topic_list: bool = live(True, "Answer the list of all topics.")
     enable_topic_list: bool = live(True, "Answer the lists of topics by cluster and unit.")
     need_wait_for_service: bool = live(
@@ -123,7 +116,9 @@ _HOLDS: Final = {
     "configBlackList": "configBlackList;configStorePath;kvConfigPath",
     "configStorePath": "",
     "defaultThreadPoolNums": "1",
+    "notifyMinBrokerIdChanged": "false",
     "rocketmqHome": "",
+    "supportActingMaster": "false",
     "unRegisterBrokerQueueCapacity": "0",
 }
 

@@ -64,7 +64,7 @@ class Registration:
 
     Attributes:
         topics: all of them, or a part: one changed topic, or one chunk of a split registration.
-        enable_acting_master: None marks a broker that does not know the field (before 5.0).
+        modern: it is a broker of 5.0 or later, whose replicas may speak for a group without a master.
         delete_absent: topics that are not in `topics` are deleted (deleteTopicWithBrokerRegistration).
     """
 
@@ -75,7 +75,7 @@ class Registration:
     now_ms: int
     ha_address: str = ""
     timeout_ms: int | None = None
-    enable_acting_master: bool | None = None
+    modern: bool = False
     zone: str | None = None
     filter_servers: list[str] | None = None
     mappings: dict[str, TopicQueueMappingInfo] | None = None

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from roquette.errors import Refused
-from roquette.message.names import PERM_READ, PERM_WRITE, SYNC_BROKER_MEMBER_PREFIX
+from roquette.message.names import PERM_READ, PERM_WRITE
 from roquette.nameserver.bounds import FILTER_SERVERS, NAME, Bounds
 from roquette.nameserver.identity import (
     BrokerIdentity,
@@ -58,7 +58,6 @@ class RouteTable:
         self.live = LiveBrokers()
         self.revision = 0
         self.watches = RouteWatches(self.bounds)
-        self.members_changed: Callable[[str], object] = len  # is told the names of brokers
         self._told_count = 0  # entries of `_told`
         self._mapped = 0  # entries of `_mappings`
         self._topics: dict[str, dict[str, QueueData]] = {}
@@ -149,10 +148,10 @@ class RouteTable:
         if holder is None and len(said.topics) == 1:
             log.warning("registration refused broker=%s why=%s", identity, ONE_TOPIC)
             return None
-        broker, first = self._place(identity, said.zone, bool(said.enable_acting_master))
+        broker, first = self._place(identity, said.zone)
         answer = self._answer(identity, broker)
         if identity.broker_id == MASTER_ID or _is_prime(said, broker):
-            self._take_topics(said, broker, answer, first=first)
+            self._take_topics(said, answer, first=first)
         if filters is not None:
             self._set_filters(identity.key, filters)
         if self.live.add(LiveBroker(said)):
@@ -161,17 +160,14 @@ class RouteTable:
             pass
         return answer
 
-    def _take_topics(
-        self, said: Registration, broker: BrokerData, answer: Registered, *, first: bool
-    ) -> None:
+    def _take_topics(self, said: Registration, answer: Registered, *, first: bool) -> None:
         """Begin to take in the topics of a broker that speaks for its name; `answer.rest` does what is left."""
         identity, name = said.identity, said.identity.broker_name
         before = self.live.find_data_version(*identity.key)
         changed = first or before != said.data_version
         if said.delete_absent and not said.mappings:
             self._delete_absent(name, said.topics)
-        read_only = identity.broker_id != MASTER_ID and broker.enable_acting_master
-        answer.rest = self._write_topics(said, answer, rewrite=changed, read_only=read_only)
+        answer.rest = self._write_topics(said, answer, rewrite=changed)
         next(answer.rest, None)
         if changed and said.mappings:
             self._write_mappings(name, said.mappings)
@@ -184,9 +180,7 @@ class RouteTable:
             self.live.remove(identity.key)
             self._remove_address(before.identity)
 
-    def _place(
-        self, identity: BrokerIdentity, zone: str | None, acting_master: bool
-    ) -> tuple[BrokerData, bool]:
+    def _place(self, identity: BrokerIdentity, zone: str | None) -> tuple[BrokerData, bool]:
         """Enter address and cluster; True when the name or the id is seen for the first time."""
         name, address, broker_id = identity.broker_name, identity.address, identity.broker_id
         cluster = self._clusters.setdefault(identity.cluster, {})
@@ -200,9 +194,8 @@ class RouteTable:
             )
             self._told[name] = {}
         speaks = broker_id == MASTER_ID or MASTER_ID not in broker.broker_addrs
-        if speaks and (broker.zone_name, broker.enable_acting_master) != (zone, acting_master):
+        if speaks and broker.zone_name != zone:
             broker.zone_name = zone
-            broker.enable_acting_master = acting_master
             self._changed(name)
         addresses = broker.broker_addrs
         for other_id in [i for i, a in addresses.items() if a == address and i != broker_id]:
@@ -217,11 +210,10 @@ class RouteTable:
     def _changed(self, broker_name: str) -> None:
         """The members of a broker name are others, and so are the routes of all its topics."""
         self.revision += 1
-        self.members_changed(broker_name)
         self.watches.changed_any(self._told.get(broker_name, {}))
 
     def _write_topics(
-        self, registration: Registration, answer: Registered, *, rewrite: bool, read_only: bool
+        self, registration: Registration, answer: Registered, *, rewrite: bool
     ) -> Iterator[None]:
         identity = registration.identity
         broker_name = identity.broker_name
@@ -232,12 +224,11 @@ class RouteTable:
                 if self.live.find_data_version(*identity.key) is not registration.data_version:
                     return
             topic = config.topic_name or key
-            perm = config.perm & ~PERM_WRITE if read_only else config.perm
             said = QueueData(
                 broker_name=broker_name,
                 read_queue_nums=config.read_queue_nums,
                 write_queue_nums=config.write_queue_nums,
-                perm=perm,
+                perm=config.perm,
                 topic_sys_flag=config.topic_sys_flag,
             )
             if not rewrite and told.get(topic) == said:
@@ -331,8 +322,6 @@ class RouteTable:
             del broker.broker_addrs[broker_id]
         if not broker.broker_addrs:
             self._remove_name(name)
-        elif broker.enable_acting_master and MASTER_ID not in broker.broker_addrs:
-            self._change_perm(name, lambda perm: perm & ~PERM_WRITE)
 
     def _remove_name(self, name: str) -> None:
         for topic in list(self._told[name]):
@@ -396,9 +385,7 @@ class RouteTable:
 
     # Lookups
 
-    def find_route(
-        self, topic: str, *, support_acting_master: bool = False
-    ) -> TopicRouteData | None:
+    def find_route(self, topic: str) -> TopicRouteData | None:
         """Where a topic is; None when no broker has it (RouteInfoManager.pickupTopicRouteData)."""
         queues = self._topics.get(topic)
         if not queues:
@@ -406,8 +393,6 @@ class RouteTable:
         brokers = [self._brokers[name] for name in queues if name in self._brokers]
         if not brokers:
             return None
-        if support_acting_master and not topic.startswith(SYNC_BROKER_MEMBER_PREFIX):
-            brokers = [_with_acting_master(broker, queues) for broker in brokers]
         filters: dict[str, list[str]] = {}
         if self._filters:
             for broker in brokers:
@@ -438,10 +423,6 @@ class RouteTable:
         """Addresses of one broker name by id."""
         broker = self._brokers.get(broker_name)
         return {} if broker is None else dict(broker.broker_addrs)
-
-    def find_broker(self, broker_name: str) -> BrokerData | None:
-        """What is known of a broker name."""
-        return self._brokers.get(broker_name)
 
     def topics(self) -> list[str]:
         """Every topic."""
@@ -478,20 +459,7 @@ class RouteTable:
 def _is_prime(said: Registration, broker: BrokerData) -> bool:
     """Whether a replica speaks for a group that has lost its master."""
     return (
-        said.enable_acting_master is not None
+        said.modern
         and MASTER_ID not in broker.broker_addrs
         and said.identity.broker_id == min(broker.broker_addrs)
     )
-
-
-def _with_acting_master(broker: BrokerData, queues: dict[str, QueueData]) -> BrokerData:
-    """A group that has lost its master shows its first replica under id 0, for reading and locks."""
-    addresses = broker.broker_addrs
-    if not addresses or MASTER_ID in addresses or not broker.enable_acting_master:
-        return broker
-    if queues[broker.broker_name].perm & PERM_WRITE:
-        return broker
-    acting = min(addresses)
-    shown = {MASTER_ID: addresses[acting]}
-    shown.update({i: a for i, a in addresses.items() if i != acting})
-    return msgspec.structs.replace(broker, broker_addrs=shown)

@@ -13,20 +13,18 @@ from roquette.base.clock import Clock
 from roquette.base.config import to_properties
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
-from roquette.errors import ClientError, ConfigError
+from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.controller.groups import GroupProcessor
 from roquette.nameserver.controller.register_file import RegisterFile
 from roquette.nameserver.controller.registers import RegisterProcessor
 from roquette.nameserver.core import Lane, NameServerCore
-from roquette.nameserver.member_notices import MemberNotices
 from roquette.nameserver.metrics import NameServerMetrics
 from roquette.nameserver.processors.brokers import BrokerProcessor
 from roquette.nameserver.processors.kv_config import KvConfigProcessor
 from roquette.nameserver.processors.routes import RouteProcessor
 from roquette.nameserver.processors.settings import SettingsProcessor
 from roquette.nameserver.processors.topics import TopicProcessor
-from roquette.remoting.client import RemotingClient
 from roquette.remoting.dispatcher import Dispatcher, Hooks
 from roquette.remoting.door import Speaks
 from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd
@@ -38,7 +36,6 @@ from roquette.remoting.transport import hang_up
 from roquette.remoting.unfinished import PeerLimits
 from roquette.wire.bodies import TopicList
 from roquette.wire.codes import RequestCode
-from roquette.wire.header_codec import encode_ext
 from roquette.wire.json_body import encode_body
 
 TELL_S = 0.02  # a broker's registration brings many changes
@@ -82,8 +79,6 @@ class NameServer:
         self._requests = Tasks()
         self._server: Server | None = None
         self.metrics = NameServerMetrics(self.core, self.tasks, lambda: len(self.peers()), ABOUT)
-        self._notices = MemberNotices(self.core.routes)
-        self._caller: RemotingClient | None = None
 
     def rows(self) -> list[Row]:
         """What is served."""
@@ -133,11 +128,6 @@ class NameServer:
             ),
         )
         self.core.routes.watches.wake = self._tell_soon
-        if config.notify_min_broker_id_changed:
-            self._caller = RemotingClient(
-                clock, connect_timeout_s=1.0, security=self._protection.calls
-            )
-            self.core.routes.members_changed = self._members_changed
         self.port = await self._server.start(
             config.bind_address if host is None else host,
             config.listen_port if port is None else port,
@@ -206,23 +196,6 @@ class NameServer:
             if number % TOLD_AT_ONCE == TOLD_AT_ONCE - 1:
                 await asyncio.sleep(0)
 
-    def _members_changed(self, broker_name: str) -> None:
-        if self._notices.changed(broker_name):
-            self.tasks.start("notify-members", self._notify())
-
-    async def _notify(self) -> None:
-        await asyncio.sleep(TELL_S)
-        for addresses, told in self._notices.take():
-            for address in addresses:
-                self.tasks.start("notify-member", self._notify_one(address, encode_ext(told)))
-
-    async def _notify_one(self, address: str, ext: bytes) -> None:
-        assert self._caller is not None
-        try:
-            await self._caller.oneway(address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, ext)
-        except ClientError as error:
-            log.info("broker was not told of its group address=%s error=%s", address, error)
-
     def _scan(self) -> None:
         assert self._server is not None
         self.core.bounds.tell(log)
@@ -237,8 +210,6 @@ class NameServer:
         if self._server is not None:
             await self._server.stop()
         await self.tasks.stop()
-        if self._caller is not None:
-            await self._caller.close()
         await self._kv.finish()
         await self.access.users.finish()
         await self._requests.stop()

@@ -220,7 +220,7 @@ class BrokerProcessor:
             now_ms=self._steady_ms(),
             ha_address=header.ha_server_addr,
             timeout_ms=header.heartbeat_timeout_millis,
-            enable_acting_master=header.enable_acting_master,
+            modern=header.enable_acting_master is not None,  # as Apache's isOldVersionBroker
             zone=_registered_zone(ctx),
             filter_servers=registration.filter_server_list,
             mappings=wrapper.topic_queue_mapping_info_map,

@@ -71,9 +71,7 @@ class RouteProcessor:
         return reply
 
     def _find(self, topic: str, config: NamesrvConfig) -> TopicRouteData:
-        found = self._core.routes.find_route(
-            topic, support_acting_master=config.support_acting_master
-        )
+        found = self._core.routes.find_route(topic)
         if found is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,

@@ -26,7 +26,7 @@ class BrokerData(msgspec.Struct, rename="camel"):
     cluster: str = ""
     broker_name: str = ""
     broker_addrs: dict[int, str] = {}
-    enable_acting_master: bool = False
+    enable_acting_master: bool = False  # Apache's; no name server of ours sets it
     zone_name: str | None = None
 
 
