@@ -18,8 +18,9 @@ from roquette.base.config import (
     to_properties,
     with_changes,
 )
-from roquette.base.foreign_keys import NAMESRV
+from roquette.base.foreign_keys import BROKER, NAMESRV
 from roquette.base.options import option
+from roquette.broker.config import BrokerConfig
 from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig
 
@@ -88,6 +89,8 @@ def test_unknown_keys_warn_with_the_nearest_known_one() -> None:
 @pytest.mark.parametrize(
     ("key", "cls", "foreign", "said"),
     [
+        ("enableSlaveActingMaster", BrokerConfig, BROKER, f"instead, {GUIDE}"),
+        ("enableRemoteEscape", BrokerConfig, BROKER, f"instead, {GUIDE}"),
         ("supportActingMaster", NamesrvConfig, NAMESRV, f"instead, at the brokers, {GUIDE}"),
     ],
 )

@@ -27,10 +27,6 @@ READERS: dict[str, tuple[str, str]] = {
         "the hour of deletion (deleteWhen); ages count from `retention.SteadyTime`",
         "_clean_once look",
     ),
-    "broker/replication/acting.py": (
-        "the version of a table, the age of a commit",
-        "_act _take_offsets",
-    ),
     "broker/tables/cold_reads.py": (SHOWN, "count"),
     "broker/replication/follower.py": (SHOWN, "status"),
     "broker/pop/give_back.py": (STORED, "drop"),

@@ -30,7 +30,6 @@ from roquette.broker.operation.topic_admin import TopicProcessor
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.broker.pulling.feature import PullFeature
-from roquette.broker.replication.acting import ActingMaster, PreOnline
 from roquette.broker.replication.classic_source import ClassicSource
 from roquette.broker.replication.follower import SlaveReplication, Source
 from roquette.broker.replication.group_master import GroupMaster, GroupQuorum
@@ -72,7 +71,6 @@ def broker_features(
     return [
         saved,
         TakeOver(core, saved, deletions),
-        PreOnline(core, delays.levels, cluster.outbound),
         delays,
         TimerFeature(core, delays.levels),
         StoreMaintenance(core),
@@ -104,15 +102,12 @@ def replica_features(
     saved = TablePersistence(core, cluster.registration, deletions)
     pulls = PullFeature(core, master)
     delays = DelayFeature(core)
-    config = core.live.current
-    escapes = config.enable_slave_acting_master and config.enable_remote_escape
-    acting = [ActingMaster(core, master, cluster.outbound)] if escapes else []
     transactions = TransactionFeature(core)
     creation = AutoCreation(core, cluster.outbound, saved)
     assignment = AssignmentFeature(core, saved, cluster.queues)
     pops = PopFeature(core, saved)
     absent = [
-        *([] if acting else [delays]),
+        delays,
         TimerFeature(core, delays.levels),
         SendFeature(core, saved, transactions.transactions, creation),
         pops,
@@ -122,7 +117,6 @@ def replica_features(
     ]
     return [
         ReplicaRole(core, absent, master),
-        *acting,
         saved,
         StoreMaintenance(core),
         pulls,

@@ -153,6 +153,8 @@ _BROKER_IDLE = {
         compatibleWithOldNameSrv enableSplitMetadata splitMetadataSize forwardTimeout
         storePathBrokerIdentity storePathEpochFile preferredLeaderId storePathDLedgerCommitLog diskFallRecorded
         brokerIP2 inBrokerContainer isBrokerContainer isInBrokerContainer""",
+    "name servers forget a broker 120 s after its last sign of life, or when its connection ends": """
+        brokerNotActiveTimeoutMillis""",
     "there is no RocksDB; a store or tables in it are refused": """
         bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin combineAssignOffsetCQType
         combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
@@ -252,6 +254,8 @@ BROKER = ForeignKeys(
     {
         **_PROTECTION,
         **_of("duplicationEnable asyncLearner", "false", _REPLICAS),
+        **_acting("enableSlaveActingMaster", "a replica that acts as master"),
+        **_acting("enableRemoteEscape", "deliveries of a replica by way of other masters"),
         **_of("enableDLegerCommitLog enableDLedgerCommitLog", "false", "a DLedger log"),
         **_of("storeType", "default", "a store of another kind"),
         **_of("configManagerVersion", "v1", "tables of another kind"),

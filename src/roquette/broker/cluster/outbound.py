@@ -9,7 +9,6 @@ from roquette.message.names import TBW102
 from roquette.remoting.client import RemotingClient
 from roquette.wire.bodies import (
     PART,
-    GetBrokerMemberGroupResponseBody,
     KVTable,
     RegisterBrokerBody,
     TopicConfig,
@@ -17,16 +16,14 @@ from roquette.wire.bodies import (
     crc_of,
     encode_register_broker_body,
 )
-from roquette.wire.codes import STORED_CODES, RequestCode, ResponseCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import encode_dict, encode_ext, ext_dict
 from roquette.wire.headers import (
     BrokerHeartbeatRequestHeader,
-    GetBrokerMemberGroupRequestHeader,
     GetRouteInfoRequestHeader,
     GetTopicConfigRequestHeader,
     RegisterBrokerRequestHeader,
-    SendMessageRequestHeaderV2,
     UnRegisterBrokerRequestHeader,
 )
 from roquette.wire.json_body import decode_body
@@ -165,26 +162,6 @@ class Outbound:
             broker, RequestCode.UPDATE_AND_CREATE_TOPIC, plain, timeout_ms=timeout_ms
         )
         if reply.code != ResponseCode.SUCCESS:
-            raise BrokerError(reply.code, reply.remark or "", address=broker)
-
-    async def members(
-        self, name_server: str, cluster: str, name: str, timeout_ms: int
-    ) -> dict[int, str]:
-        """GET_BROKER_MEMBER_GROUP: id and address of the brokers of one name. Raises ClientError."""
-        header = GetBrokerMemberGroupRequestHeader(cluster_name=cluster, broker_name=name)
-        code = RequestCode.GET_BROKER_MEMBER_GROUP
-        reply = await self.ask(name_server, code, encode_ext(header), timeout_ms=timeout_ms)
-        group = decode_body(GetBrokerMemberGroupResponseBody, reply.body).broker_member_group
-        return {} if group is None else group.broker_addrs
-
-    async def send(
-        self, broker: str, header: SendMessageRequestHeaderV2, body: bytes, timeout_ms: int
-    ) -> None:
-        """SEND_MESSAGE_V2 at another master; returns when it has the message. Raises ClientError."""
-        reply = await self._client.invoke(
-            broker, RequestCode.SEND_MESSAGE_V2, encode_ext(header), body, timeout_ms=timeout_ms
-        )
-        if reply.code not in STORED_CODES:
             raise BrokerError(reply.code, reply.remark or "", address=broker)
 
     async def route(self, name_server: str, topic: str, timeout_ms: int) -> TopicRouteData | None:

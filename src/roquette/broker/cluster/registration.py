@@ -95,7 +95,7 @@ class Registration:
         self.refresh()
         self._tasks.keep("name-server-agreement", self._watch)
         config = self._live.current
-        if config.enable_controller_mode or config.enable_slave_acting_master:
+        if config.enable_controller_mode:
             beat_s = config.broker_heartbeat_interval / 1000
             self._tasks.every("name-server-heartbeat", beat_s, self._beat)
         await self.settled()
@@ -305,7 +305,6 @@ class Registration:
         parts = [wanted[start : start + size] for start in range(0, len(wanted), size)] or [[]]
         place, identity = self._core.address, self._core.identity
         address, ha_address = str(place), f"{place.host}:{identity.ha_port}"
-        acting = config.enable_slave_acting_master
         answer = Registered(None, "", "")
         for number, names in enumerate(parts):
             header = RegisterBrokerRequestHeader(
@@ -314,10 +313,7 @@ class Registration:
                 cluster_name=config.broker_cluster_name,
                 ha_server_addr=ha_address,
                 broker_id=identity.broker_id,
-                heartbeat_timeout_millis=config.broker_not_active_timeout_millis
-                if acting
-                else None,
-                enable_acting_master=acting,
+                enable_acting_master=False,  # without the field it would be a broker before 5.0
                 compressed=config.compressed_register,
             )
             told = version

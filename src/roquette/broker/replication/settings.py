@@ -66,20 +66,8 @@ class ReplicationSettings:
         "Where the group's record stands: name servers with a controller, host:port;host:port (one only "
         "where it is embedded), or etcd://host:port,host:port. docs/howto/controller.md.",
     )
-    enable_slave_acting_master: bool = option(
-        False,
-        "Name servers with supportActingMaster show a replica without a master as one, for reading.",
-    )
-    enable_remote_escape: bool = option(
-        False,
-        "With enableSlaveActingMaster a replica without a master puts due delayed messages to other masters.",
-    )
     broker_heartbeat_interval: int = option(
         1_000,
-        "A broker of a group that elects, or with enableSlaveActingMaster, tells name servers that it lives each, ms.",
+        "A broker of a group that elects tells name servers that it lives each, ms.",
         least=100,
-    )
-    broker_not_active_timeout_millis: int = option(
-        10_000,
-        "With enableSlaveActingMaster name servers forget the broker after this silence, ms.",
     )

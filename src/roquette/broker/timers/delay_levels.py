@@ -7,13 +7,11 @@ Apache: ScheduleMessageService.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
 from roquette.base.javatypes import whole_number
-from roquette.broker.records.set_aside import SetAside
 from roquette.broker.records.sound_records import sound_records
 from roquette.broker.records.stored_times import StoredTimes
-from roquette.broker.records.writer import fitting
+from roquette.broker.records.writer import MessageWriter, fitting
 from roquette.message import names, properties
 from roquette.message.names import topic_error
 from roquette.message.properties import decode_properties
@@ -21,7 +19,6 @@ from roquette.message.record_layout import StoredRecord
 from roquette.store.log.delivery_marks import Copy
 from roquette.store.message_store import MessageStore
 from roquette.store.queues.queue_read import ReadRequest
-from roquette.store.results import Appended
 from roquette.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
 
 log = logging.getLogger("roquette.broker.delay")
@@ -38,18 +35,6 @@ class DelayProgress(DelayOffsetSerializeWrapper):
     log_offset: int = -1  # physical; -1: written by Apache, or by us before there was the field
 
 
-class Copies(Protocol):
-    """Where due messages go: the broker's own log, or another master's."""
-
-    aside: SetAside
-
-    def put_copy(
-        self, topic: str, queue_id: int, text: str, record: StoredRecord, now_ms: int
-    ) -> Appended:
-        """Take one delivery; raises RefusedForNow, Refused."""
-        ...
-
-
 class DelayLevels:
     """Moves due messages from the level queues to where they belong.
 
@@ -60,7 +45,7 @@ class DelayLevels:
     def __init__(
         self,
         store: MessageStore,
-        writer: Copies,
+        writer: MessageWriter,
         level_ms: Sequence[int],
         times: StoredTimes,
         now_ms: int,
@@ -108,15 +93,6 @@ class DelayLevels:
         if copy.topic == names.SCHEDULE_TOPIC and copy.queue_offset >= self._offsets.get(level, 0):
             self._offsets[level] = copy.queue_offset + 1
             self.dirty = True
-
-    def take(self, offsets: Mapping[int, int]) -> None:
-        """A replica has delivered up to these offsets in this broker's name."""
-        for level, offset in offsets.items():
-            known = 1 <= level <= len(self._level_ms)
-            if known and offset > self._offsets.get(level, 0):
-                end = self._store.max_offset(names.SCHEDULE_TOPIC, level - 1)
-                self._offsets[level] = min(offset, end)
-                self.dirty = True
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """Level -> (offset of the next message, end of the queue), for levels ever used."""
