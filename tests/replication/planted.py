@@ -118,12 +118,22 @@ class NeverInDoubt(TakeOver):
         self.settled = True
 
 
-class DoubtOfMembersOnly(TakeOver):
-    """One that lost power and is not in the set says nothing: a late write takes it in for what it had."""
+class TrustsAnyStore(TakeOver):
+    """Takes every store for the one that the record knows."""
+
+    def _accused(self, record: GroupRecord) -> dict[str, Any]:
+        return {}
 
     def _settle(self, record: GroupRecord) -> None:
+        self._fault = ""
         super()._settle(record)
-        self.settled |= self.me not in record.members
+
+
+class TrustsAnyRecord(TakeOver):
+    """Does not see that a record is an old one."""
+
+    def _is_old(self, record: GroupRecord) -> bool:
+        return False
 
 
 class NoDrop(TakeOver):
@@ -190,7 +200,8 @@ PLANTED: dict[str, type[TakeOver]] = {
     "grow_before_epoch": GrowBeforeEpoch,
     "elect_blind": ElectBlind,
     "never_in_doubt": NeverInDoubt,
-    "doubt_of_members_only": DoubtOfMembersOnly,
+    "trusts_any_store": TrustsAnyStore,
+    "trusts_any_record": TrustsAnyRecord,
     "no_drop": NoDrop,
     "keeps_released": KeepsReleased,
     "gives_up": GivesUp,

@@ -8,9 +8,11 @@ or all at once); clocks run 1 % fast or slow; becoming master takes 40 to 500 ms
 without accepting losses; old log expires. After 16 s all heals, and within 13 s all must be equal and in the set.
 """
 
+import copy
 import heapq
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +21,9 @@ from roquette.errors import AgreementError
 from roquette.replication import effects as do
 from roquette.replication.effects import Effect, TakeOverSettings
 from roquette.replication.epochs import EpochMarks
+from roquette.replication.identity import OwnStore
 from roquette.replication.join import BeginAnew, Cut, Go, Refuse
-from roquette.replication.record import GroupRecord, Place
+from roquette.replication.record import GroupRecord, Place, lost_record, ordered_master
 from roquette.replication.takeover import TakeOver
 
 Entry = tuple[int, int]  # epoch, what a client sent
@@ -45,6 +48,12 @@ class Machine:
     closed_in_order: bool = True
     ran_in_boot: int = 0
     address: int = 0
+    store: int = 0
+    openings: tuple[str, ...] = ()
+    group: str = ""
+    seen: int = 0
+    fault: str = ""
+    sync_before: bool = False
 
     @property
     def end(self) -> int:
@@ -56,6 +65,25 @@ class Machine:
     def cut(self, at: int) -> None:
         del self.log[at - self.begin :]
         self.synced = min(self.synced, at)
+
+    def be_empty(self, store: int) -> None:
+        """A new disk."""
+        self.log, self.begin, self.synced, self.marks = [], 0, 0, EpochMarks()
+        self.store, self.openings, self.group, self.fault, self.seen = store, (), "", "", 0
+        self.closed_in_order, self.ran_in_boot = True, 0
+
+    def take_back(self, older: "Machine") -> None:
+        """A copy of the store as it was."""
+        self.log, self.begin, self.synced, self.marks = (
+            [*older.log],
+            older.begin,
+            older.synced,
+            older.marks,
+        )
+        self.store, self.openings = older.store, older.openings
+        self.group, self.seen = older.group, older.seen
+        self.closed_in_order, self.ran_in_boot = older.closed_in_order, older.ran_in_boot
+        self.sync_before = older.sync_before
 
     def lose_power(self, r: random.Random) -> None:
         self.boot += 1
@@ -97,13 +125,16 @@ class World:
             silent_ms=r.choice((900, 1_500)),
             lag_ms=r.choice((2_000, 15_000)),
             min_in_sync=r.choice((1, 1, 2)),
+            total=self.n,
         )
         self.sync_flush, self.waits = r.random() < 0.5, r.random() < 0.85
         self.record: GroupRecord | None = None
         self.revision = 0
         self.rate = {b: 1 + r.uniform(-0.01, 0.01) for b in self.ids}
         self.base = {b: r.uniform(0, 1e6) for b in self.ids}
-        self.machines = {b: Machine(self.sync_flush) for b in self.ids}
+        self.machines = {
+            b: Machine(self.sync_flush, store=b, sync_before=self.sync_flush) for b in self.ids
+        }
         self.up: dict[int, Life | None] = dict.fromkeys(self.ids)
         self.born = dict.fromkeys(self.ids, 0)
         self.paused = dict.fromkeys(self.ids, 0.0)
@@ -119,10 +150,18 @@ class World:
         self.expires = r.random() < 0.3
         self.orders = r.random() < 0.4
         self.lossy_orders = r.random() < 0.25
+        self.sick_disks, self.sick_records = r.random() < 0.4, r.random() < 0.15
+        self.sick: set[int] = set()  # their stores may lack what they had reported
+        self.images: set[int] = set()  # theirs, too, by less than a renewal's time
+        self.copies: dict[int, list[Machine]] = {b: [] for b in self.ids}
+        self.old_records: list[GroupRecord] = []
+        self.drawn: Counter[str] = Counter()
         for b in self.ids:
             self.at(r.uniform(0, 300), "restart", b)
         self.at(r.uniform(0, 50), "client")
         self.at(r.uniform(0, 3_000), "fault")
+        for after in range(LENGTH + 4_000, LENGTH + CALM, 1_000):
+            self.at(after, "operator")
 
     # Time, paths, lives.
 
@@ -150,21 +189,39 @@ class World:
     def start(self, b: int) -> None:
         m = self.machines[b]
         m.marks = m.marks.without_beyond(m.end)
-        clean = m.sync_flush or m.closed_in_order or m.ran_in_boot == m.boot
-        m.closed_in_order = False
+        clean = m.sync_before or m.closed_in_order or m.ran_in_boot == m.boot
+        if m.fault:
+            clean = False
+        m.closed_in_order, before = False, m.openings
+        m.openings = (*before, f"opening-{self.now:.3f}-{b}")
+        own = OwnStore(
+            name=f"store-{m.store}",
+            opening=m.openings[-1],
+            before=before,
+            group=m.group,
+            seen=m.seen,
+            fault=m.fault,
+            empty=not m.log and not m.marks.marks,
+        )
         if self.bug == "marked_before_settled":
             m.ran_in_boot = m.boot
         m.address += self.r.random() < 0.05
         place = Place(address=f"h{b}:{m.address}", ha_address=f"h{b}:{m.address + 1}")
         self.born[b] += 1
-        self.up[b] = Life(self.table(b, place, m.marks, self.settings, clean), clean)
+        fresh = f"group-{b}-{self.born[b]}"
+        table = self.table(b, place, m.marks, self.settings, clean, own, fresh)
+        self.up[b] = Life(table, clean)
         self.own(b, self.r.uniform(0, 50), "tick")
         self.own(b, self.r.uniform(5, 500), "flush")
 
-    def crash(self, b: int) -> None:
+    def crash(self, b: int, soon: bool = False) -> None:
+        m = self.machines[b]
+        self.copy(b, 0.3)
+        if self.sick_disks and self.r.random() < 0.1:
+            m.sync_flush = not m.sync_flush
         self.up[b] = None
         self.born[b] += 1
-        after = self.r.uniform(5, 6_000)
+        after = self.r.uniform(5, 700 if soon else 6_000)
         self.at(after / 10 if self.calm else after, "restart", b)  # a stop that was ordered before
 
     def dies(self, b: int, much: int = 1) -> bool:
@@ -185,7 +242,8 @@ class World:
                 return
             self.carry_out(b, life, effect)
         if life.table.settled:
-            self.machines[b].ran_in_boot = self.machines[b].boot
+            m = self.machines[b]
+            m.ran_in_boot, m.sync_before, m.fault = m.boot, m.sync_flush, ""
         if self.up[b] is life:
             self.gate(b, life, self.machines[b])
 
@@ -212,6 +270,11 @@ class World:
             life.follow, life.joined = None, 0
         elif isinstance(effect, do.Drop):
             life.conns.pop(effect.who, None)
+        elif isinstance(effect, do.Entered):
+            m = self.machines[b]
+            m.openings, m.group, m.seen = m.openings[-1:], effect.group, effect.number
+        elif isinstance(effect, do.Fenced):
+            raise Wrong(f"{b} is fenced: {effect.why}")
 
     def won(self, b: int, life: Life, epoch: int) -> None:
         life.phase, life.turn, life.joined, life.follow = "promoting", life.turn + 1, 0, None
@@ -284,6 +347,7 @@ class World:
 
     def on_flush(self, b: int, life: Life, m: Machine) -> Iterator[Effect]:
         m.synced = m.end
+        self.copy(b, 0.01)
         self.own(b, self.r.uniform(2, 40) if m.sync_flush else self.r.uniform(50, 1_000), "flush")
         yield from ()
 
@@ -322,12 +386,6 @@ class World:
         for who in [who for who, have in life.have.items() if have == end]:
             self.feed(b, life, m, who)
         yield from ()
-
-    def on_order(self, b: int, life: Life, m: Machine, member: int, loss: bool) -> Iterator[Effect]:
-        try:
-            yield from life.table.elect(member, loss)
-        except AgreementError:
-            return
 
     def on_stop(self, b: int, life: Life, m: Machine) -> Iterator[Effect]:
         life.stopping = True
@@ -418,9 +476,8 @@ class World:
         """An operator does as he is told: he moves the store away."""
         if not self.losses and not self.lossy_orders:
             raise Wrong(f"{b} is refused as a stranger")
-        m.log, m.begin, m.synced, m.marks, m.boot = [], 0, 0, EpochMarks(), m.boot + 1
-        m.ran_in_boot, m.sync_flush = -1, self.sync_flush
-        self.wiped.add(b)
+        self.count += 1
+        m.be_empty(self.count)
         self.crash(b)
 
     def got_data(
@@ -490,9 +547,12 @@ class World:
 
     def put(self, b: int, new: GroupRecord) -> None:
         old = self.record
-        if old is not None and new.epoch > old.epoch:
+        if old is not None and new.epoch > old.epoch and new.master:
             doubtful = b in old.doubtful
-            self.may_lack = new.lossy_epoch == new.epoch or doubtful
+            self.drawn["elected by an old record"] += self.unproven and new.master > 0
+            self.may_lack = (
+                new.lossy_epoch == new.epoch or doubtful or self.unproven or b in self.images
+            )
             if self.may_lack:
                 self.void_before = new.epoch
                 self.forgive(self.machines[b])
@@ -501,9 +561,19 @@ class World:
                     raise Wrong(f"doubtful {b} is elected where another one is sure: {old}")
                 if old.doubtful[b] != max(old.doubtful[who] for who in old.members):
                     raise Wrong(f"doubtful {b} is elected, it does not have most: {old}")
+            if b in self.sick and old.epoch > 0 and new.lossy_epoch != new.epoch:
+                raise Wrong(f"{b} is elected, and its store was swapped: {old}")
+        self.unproven = self.unproven and not new.set_back
+        if old is not None:
+            fit = {w for w in new.members if w not in new.doubtful}
+            self.images -= {w for w in new.places if w not in new.members} | {new.master}
+            self.sick -= fit - {w for w in old.members if w not in old.doubtful} - {new.master}
+            self.sick -= {new.master} if new.lossy_epoch == new.epoch else set()
+        if self.r.random() < 0.2:
+            self.old_records.append(new)
         self.record, self.revision = new, self.r.getrandbits(40) + 1
 
-    may_lack = False
+    may_lack = unproven = False
     void_before = 0  # what replicas show of earlier epochs is no promise any more
 
     def fault(self) -> None:
@@ -532,13 +602,93 @@ class World:
             self.at(r.uniform(200, 6_000), "heal")
         elif what < 0.92:
             self.own(b, 0, "stop")
+        elif what < 0.95 and self.sick_disks:
+            self.drawn[self.swap_store(b)] += 1
+        elif what < 0.96 and self.sick_records:
+            self.drawn[self.set_record_back()] += 1
         elif self.orders:
             loss = self.lossy_orders and r.random() < 0.5
-            self.own(b, 0, "order", r.choice(self.ids), loss)
+            self.order(r.choice(self.ids), loss)
         self.at(r.uniform(50, 4_000), "fault")
 
+    def copy(self, b: int, chance: float) -> None:
+        """Somebody copies a store, perhaps one that runs."""
+        if self.sick_disks and self.r.random() < chance:
+            self.copies[b].append(copy.copy(self.machines[b]))
+            self.copies[b][-1].log = [*self.machines[b].log]
+
+    def swap_store(self, b: int) -> str:
+        """Something else than a power cut happens to a store while its broker is down."""
+        r, m = self.r, self.machines[b]
+        if self.up[b]:
+            self.crash(b)
+        kind = r.choice(("empty", "older", "older", "damage"))
+        if kind == "older" and not self.copies[b]:
+            kind = "empty"
+        if kind == "empty":
+            self.count += 1
+            m.be_empty(self.count)
+        elif kind == "older":
+            known = self.record.stores.get(b) if self.record else None
+            m.take_back(r.choice(self.copies[b]))
+            m.boot += 1
+            # An image of the machine as it ran: what it lacks only `floor` tells.
+            if known is None or known.opening in m.openings:
+                kind = "image"
+                self.images.add(b)
+                self.sick.discard(b)
+        else:
+            m.cut(r.randint(m.begin, m.end))
+            m.fault = "damage has cut the log"
+        if kind != "image":
+            self.sick.add(b)
+        return kind
+
+    def set_record_back(self) -> str:
+        """All brokers are stopped, and the record is restored from a backup, or lost."""
+        for b in self.ids:
+            if self.up[b]:
+                self.crash(b, soon=True)
+        older = self.r.choice(self.old_records) if self.old_records else None
+        kind = "record older" if older and self.r.random() < 0.7 else "record lost"
+        self.record = older if kind == "record older" else None
+        self.revision = self.r.getrandbits(40) + 1 if self.record else 0
+        self.unproven = kind == "record older"  # until one that knows better is there
+        return kind
+
+    def run_operator(self) -> None:
+        """Nobody is elected for long: somebody reads why, and orders the one that has most."""
+        record = self.record
+        lives = [life for life in self.up.values() if life is not None]
+        for life in lives:
+            if life.table.trouble.startswith("the store is of the group") and self.losses:
+                self.foreign(life.table.me, self.machines[life.table.me])
+        if len(lives) < self.n or any(x.table.lease_left_ms(self.clock(x.table.me)) for x in lives):
+            return
+        best = max(
+            self.ids, key=lambda b: (self.machines[b].marks.last_epoch, self.machines[b].end)
+        )
+        self.drawn["operator"] += 1
+        if record is None or record.group != self.machines[best].group:
+            places = {life.table.me: life.table.place for life in lives}
+            epoch = max(m.marks.last_epoch for m in self.machines.values())
+            seen = max(life.table.known_number for life in lives)
+            self.put(0, lost_record(places, self.machines[best].group, epoch, seen, best))
+        else:
+            self.order(best, True)
+
+    def order(self, member: int, loss: bool) -> None:
+        """An operator's command writes the record itself."""
+        if self.record is None:
+            return
+        try:
+            wanted = ordered_master(self.record, member, loss)
+        except AgreementError:
+            return
+        if wanted is not self.record:
+            self.put(0, wanted)
+
     def run(self) -> "World":
-        self.wiped: set[int] = set()
         while self.q:
             self.now, _, what = heapq.heappop(self.q)
             if not self.calm and self.now > LENGTH:
@@ -623,6 +773,7 @@ def main() -> int:
         print(bug, find(bug, range(first, first + seeds)))
         return 0
     acks = elections = losses = 0
+    drawn: Counter[str] = Counter()
     for seed in range(first, first + seeds):
         try:
             world = World(seed).run()
@@ -634,8 +785,9 @@ def main() -> int:
             elections + world.elections,
             losses + world.losses,
         )
+        drawn += world.drawn
     print(
-        f"{seeds} seeds from {first}: {acks} acknowledged, {elections} elections, {losses} allowed losses"
+        f"{seeds} seeds from {first}: {acks} acknowledged, {elections} elections, {losses} allowed losses, {dict(drawn)}"
     )
     return 0
 

@@ -1,8 +1,9 @@
 """The table of take-over, event by event."""
 
+import itertools
+
 import pytest
 from tests.replication.planted import (
-    DoubtOfMembersOnly,
     GrowBeforeEpoch,
     NoDrop,
     OldAck,
@@ -14,6 +15,8 @@ from roquette.replication.effects import (
     Confirmed,
     Deposed,
     Drop,
+    Entered,
+    Fenced,
     Follow,
     Leave,
     Read,
@@ -24,13 +27,25 @@ from roquette.replication.effects import (
     Write,
 )
 from roquette.replication.epochs import EpochMarks
+from roquette.replication.identity import OwnStore
 from roquette.replication.join import Refuse
-from roquette.replication.record import GroupRecord, Place
+from roquette.replication.record import (
+    NEW_EPOCHS,
+    GroupRecord,
+    Place,
+    decode_record,
+    lost_record,
+    ordered_master,
+)
 from roquette.replication.takeover import TakeOver
 
 
 def place(who: int) -> Place:
     return Place(address=f"h{who}:1", ha_address=f"h{who}:2")
+
+
+OPENINGS = [str(number) for number in range(2_000)]  # each table is a later life of its store
+LIVES = itertools.count(1)
 
 
 class Store:
@@ -53,16 +68,25 @@ class Store:
                     self.revision += 7
                     self.record = effect.record
                 queue += table.saw(now, self.revision, self.record, now)
-            else:
+            elif not isinstance(effect, Entered):  # for the member's file
                 rest.append(effect)
         return rest
+
+    def order(self, who: int, accept_loss: bool = False) -> None:
+        """An operator's command."""
+        self.record = ordered_master(self.record, who, accept_loss)
+        self.revision += 7
 
     def tick(self, table: TakeOver, now: int, end: int = 0) -> list:
         return self.run(table, now, table.tick(now, end))
 
 
 def member(who: int, clean: bool = True, entries=(), table=TakeOver, **settings) -> TakeOver:
-    return table(who, place(who), EpochMarks.of(entries), TakeOverSettings(**settings), clean)
+    life = next(LIVES)
+    opened = {"opening": OPENINGS[life], "before": tuple(OPENINGS[:life])}
+    own = OwnStore(name=f"store-{who}", **opened, empty=not entries)
+    marks = EpochMarks.of(entries)
+    return table(who, place(who), marks, TakeOverSettings(**settings), clean, own, f"group-{who}")
 
 
 def master(store: Store, who: int = 1, now: int = 1000, end: int = 0, **settings) -> TakeOver:
@@ -78,8 +102,8 @@ def master(store: Store, who: int = 1, now: int = 1000, end: int = 0, **settings
 def slave(store: Store, who: int, leader: TakeOver, now: int, end: int = 0, **settings) -> TakeOver:
     """One that has joined, reports `end`, and is in the set."""
     table = member(who, **settings)
+    assert store.tick(table, now, end) == []  # nobody before the record knows this life
     assert store.tick(table, now, end) == [Follow(leader.me, leader.place, leader.epoch)]
-    assert store.tick(table, now, end) == []
     table.marks = leader.marks
     store.run(leader, now, [Read()])
     reports(store, leader, table, now, end)
@@ -108,7 +132,13 @@ def test_the_first_one_creates_the_group_and_is_its_master() -> None:
     assert table.tick(0, 0) == [Read()]
     store.run(table, 0, [Read()])
     assert store.tick(table, 100, 30) == []
-    assert store.record == GroupRecord(number=1, members=(1,), places={1: place(1)})
+    assert store.record == GroupRecord(
+        number=1,
+        members=(1,),
+        places={1: place(1)},
+        group="group-1",
+        stores={1: table._own.entry},
+    )
     assert store.tick(table, 200, 30) == [Won(1)]
     assert table.role is Role.MASTER
     assert not table.may_acknowledge(200)  # not before the mark is on disk
@@ -176,6 +206,7 @@ def test_what_was_reported_before_a_power_cut_is_void(table, right) -> None:
     one.report(1200, 2, "c2-1100", 80, 80)
     two = member(2, clean=False, entries=one.marks.entries())
     assert store.run(two, 1250, [Read()]) == []  # follows nobody before it has said so
+    assert store.tick(two, 1255, 30) == []
     assert not two.settled
     assert store.tick(two, 1260, 30) == [Follow(1, place(1), 1)]
     assert two.settled
@@ -188,8 +219,7 @@ def test_what_was_reported_before_a_power_cut_is_void(table, right) -> None:
         assert store.record.doubtful == {}
 
 
-@right_and_wrong(DoubtOfMembersOnly)
-def test_a_late_write_does_not_take_in_one_that_has_lost_power_since(table, right) -> None:
+def test_a_late_write_does_not_take_in_one_that_has_begun_anew_since() -> None:
     store = Store()
     one = master(store)
     two = slave(store, 2, one, 1100)
@@ -200,10 +230,10 @@ def test_a_late_write_does_not_take_in_one_that_has_lost_power_since(table, righ
     one.report(2760, 2, "c", 80, 80)
     (late,) = [x for x in one.tick(2770, 80) if isinstance(x, Write)]
     assert late.record.members == (1, 2)
-    two = member(2, clean=False, entries=one.marks.entries(), table=table)  # with 30 of the 80
+    two = member(2, clean=False, entries=one.marks.entries())  # with 30 of the 80
     store.run(two, 2800, [Read()])
     store.tick(two, 2810, 30)
-    assert (late.revision != store.revision) is right  # so it is not carried out
+    assert late.revision != store.revision  # so it is not carried out
 
 
 @right_and_wrong(GrowBeforeEpoch)
@@ -346,9 +376,9 @@ def test_an_ordered_election() -> None:
     one = master(store)
     two = slave(store, 2, one, 1100)
     three = slave(store, 3, one, 1150)
-    one.elect(3, accept_data_loss=False)
-    store.tick(one, 1200)
+    store.order(3)
     assert store.record.ordered == 3
+    store.run(one, 1200, [Read()])
     assert store.tick(one, 1300) == [Deposed("the office was given back")]
     store.run(two, 1350, [Read()])
     assert store.tick(two, 1360) == []  # it is not for 2
@@ -364,8 +394,7 @@ def test_an_order_for_one_that_is_gone_is_given_up_after_a_ttl() -> None:
     two = slave(store, 2, one, 1100)
     slave(store, 3, one, 1150)
     store.run(two, 1160, [Read()])
-    two.elect(3, accept_data_loss=False)
-    store.tick(two, 1200)
+    store.order(3)
     store.run(one, 1250, [Read()])
     store.tick(one, 1300)
     store.run(two, 1350, [Read()])
@@ -385,11 +414,11 @@ def test_outside_of_the_set_only_with_losses_accepted() -> None:
         "no master, and broker 2 is not in step: it waits for one of [1], or for an order to elect it, losses accepted"
     )
     with pytest.raises(AgreementError, match="not in step"):
-        two.elect(2, accept_data_loss=False)
+        store.order(2)
     with pytest.raises(AgreementError, match="no broker with id 9"):
-        two.elect(9, accept_data_loss=True)
-    two.elect(2, accept_data_loss=True)
-    store.tick(two, 9100, 0)
+        store.order(9, accept_loss=True)
+    store.order(2, accept_loss=True)
+    store.run(two, 9100, [Read()])
     assert Won(2) in store.tick(two, 9200, 0)
     assert store.record.lossy_epoch == 2
     assert store.record.members == (2,)
@@ -406,11 +435,13 @@ def test_all_have_lost_power_the_one_with_most_is_master() -> None:
     ends = {1: 70, 2: 90, 3: 80}
     for life in lives[:2]:
         store.run(life, 2000, [Read()])
-        store.tick(life, 2100, ends[life.me])
+        store.tick(life, 3100, ends[life.me])  # it enters
+        store.tick(life, 3100, ends[life.me])  # and says what it has
     for now in (4000, 9000):
         assert all(Won(2) not in store.tick(life, now, ends[life.me]) for life in lives[:2])
     assert lives[1].trouble == "no master, and broker 2 has lost power: it waits for one of [3]"
     store.run(lives[2], 9100, [Read()])
+    store.tick(lives[2], 9200, 80)
     store.tick(lives[2], 9200, 80)
     won = [
         life.me
@@ -429,6 +460,7 @@ def test_a_member_without_marks_has_lost_its_disk() -> None:
     store.run(two, 1200, [Read()])
     assert not two.settled
     store.tick(two, 1300, 0)
+    store.tick(two, 1300, 0)
     assert store.record.doubtful == {2: (0, 0)}
 
 
@@ -438,12 +470,12 @@ def test_a_store_of_a_group_begins_no_second_record() -> None:
     store.run(table, 0, [Read()])
     assert store.tick(table, 100, 90) == []
     assert "controllerAddr" in table.trouble
-    with pytest.raises(AgreementError, match="no record"):
-        table.elect(2, accept_data_loss=True)
-    table.elect(1, accept_data_loss=True)
-    store.tick(table, 200, 90)
-    store.tick(table, 300, 90)
-    assert store.tick(table, 400, 90) == [Won(5)]
+    store.record = lost_record({1: place(1)}, "", epoch=4, seen=table.known_number, best=1)
+    store.revision = 1
+    store.run(table, 200, [Read()])
+    store.tick(table, 300, 90)  # it enters
+    assert store.tick(table, 400, 90) == [Won(4 + NEW_EPOCHS + 1)]
+    assert store.record.lossy_epoch == store.record.epoch
 
 
 def test_a_record_that_goes_back_is_not_believed() -> None:
@@ -462,7 +494,8 @@ def test_an_address_that_changes_comes_into_the_record() -> None:
     store = Store()
     one = master(store)
     slave(store, 2, one, 1100)
-    again = TakeOver(2, place(22), one.marks, TakeOverSettings())
+    again = member(2, entries=one.marks.entries())
+    again.place = place(22)
     store.run(again, 1200, [Read()])
     store.tick(again, 1210)
     assert store.record.places[2] == place(22)
@@ -506,3 +539,136 @@ def test_deposed_before_it_began() -> None:
     ]
     assert two.began(4900, two.marks.won(2, 0, 0), 0) == []
     assert not two.may_acknowledge(4900)
+
+
+# A member is its store.
+
+
+def store_of(who: int, last: str, entries=(), clean: bool = True, **own) -> TakeOver:
+    """The life that follows the opening `last` of the store that `member` has begun with, or another store."""
+    own = {"name": f"store-{who}", "group": "group-1", "empty": not entries} | own
+    own |= {"opening": f"{last}+{next(LIVES)}", "before": (last,)}
+    marks = EpochMarks.of(entries)
+    return TakeOver(who, place(who), marks, TakeOverSettings(), clean, OwnStore(**own), "g")
+
+
+def stopped(store: Store, end: int = 80) -> TakeOver:
+    """A group of 1 alone: it has stopped in order, and its log ended at `end`."""
+    one = master(store, end=end)
+    store.tick(one, 1600, end)
+    one.released(1700)
+    store.tick(one, 1800, end)
+    assert store.record.master == 0 and store.record.members == (1,) and store.record.floor == end
+    return one
+
+
+def stand(store: Store, table: TakeOver, now: int, end: int) -> bool:
+    """Time passes: is it elected?"""
+    return any(isinstance(x, Won) for n in range(60) for x in store.tick(table, now + 200 * n, end))
+
+
+@pytest.mark.parametrize(
+    ("changes", "end", "why"),
+    [
+        ({}, 80, ""),
+        ({"name": "new", "group": "", "entries": ()}, 0, "its disk was replaced"),
+        ({"name": "other"}, 80, "another store stood for broker 1"),
+        ({"last": "older"}, 80, "an older state of itself"),
+        ({"fault": "damage has cut the log"}, 80, "damage has cut the log"),
+        ({}, 60, "the log ends at 60, and had been confirmed up to 80"),
+    ],
+    ids=["itself", "empty", "other", "older", "damaged", "shorter"],
+)
+def test_a_store_that_is_not_what_the_record_knows_never_stands_alone(changes, end, why) -> None:
+    store = Store()
+    one = stopped(store)
+    changes = {"entries": one.marks.entries()} | changes
+    again = store_of(**{"who": 1, "last": store.record.stores[1].opening} | changes)
+    assert stand(store, again, 20_000, end) is (why == "")
+    if why:
+        assert why in store.record.unfit[1] and why in again.trouble
+        with pytest.raises(AgreementError, match="may lack acknowledged messages"):
+            store.order(1)
+        store.order(1, accept_loss=True)
+        assert stand(store, again, 40_000, end)
+        assert store.record.unfit == {} and store.record.lossy_epoch == 2
+
+
+def test_a_doubtful_store_is_in_the_set_again_when_it_has_all() -> None:
+    store = Store()
+    one = master(store, end=80)
+    two = slave(store, 2, one, 1100, 80)
+    again = store_of(2, "", name="new", group="")
+    for _ in range(3):
+        store.tick(again, 1200, 0)
+    assert store.record.unfit.keys() == {2}
+    assert Drop(2) in store.run(one, 1250, [Read()])
+    reports(store, one, again, 1300, 80)
+    assert store.record.unfit == {} == store.record.doubtful and store.record.members == (1, 2)
+
+
+def test_a_store_of_another_group_touches_nothing() -> None:
+    store = Store()
+    stopped(store)
+    before = store.record
+    foreign = store_of(2, "", entries=[(1, 0)], group="another")
+    assert not stand(store, foreign, 20_000, 50)
+    assert store.record == before
+    assert "of the group another" in foreign.trouble
+
+
+def test_a_second_life_of_an_id_ends_the_first() -> None:
+    store = Store()
+    one = master(store, end=80)
+    two = slave(store, 2, one, 1100, 80)
+    copied = store_of(2, "when it was copied", entries=one.marks.entries())
+    store.run(copied, 1200, [Read()])
+    store.tick(copied, 1210, 80)
+    assert "opened twice" in store.record.unfit[2]
+    (fenced,) = store.run(two, 1300, [Read()])
+    assert isinstance(fenced, Fenced) and "a copy of this store" in fenced.why
+    assert two.tick(9000, 80) == []
+
+
+def test_a_master_that_runs_is_not_ended_by_a_copy_of_it() -> None:
+    store = Store()
+    one = master(store, end=80)
+    copied = store_of(1, one._own.opening, entries=one.marks.entries())
+    for n in range(5):
+        store.tick(one, 1600 + 600 * n, 80)  # renews
+        store.tick(copied, 1650 + 600 * n, 80)
+    assert "is running as master at h1:1" in copied.trouble
+    assert one.may_acknowledge(4100)
+
+
+def test_an_old_record_is_not_believed_when_a_member_knows_better() -> None:
+    """1 was long out of step and is alone in the set of the record that was put back."""
+    store = Store()
+    one = stopped(store, end=20)
+    old = store.record
+    marks = [*one.marks.entries(), (2, 20)]
+    one = store_of(1, old.stores[1].opening, entries=one.marks.entries(), seen=old.number)
+    two = store_of(2, "", entries=marks, seen=old.number + 50)
+    for now in range(20_000, 30_000, 100):
+        effects = [*store.tick(two, now, 100), *store.tick(one, now + 50, 20)]
+        if Won in map(type, effects):
+            break
+    assert two.role is Role.MASTER and one.role is not Role.MASTER
+    assert store.record.epoch > 2 + NEW_EPOCHS
+
+
+def test_a_group_begins_when_all_are_there_and_none_has_a_history() -> None:
+    store = Store()
+    three = [member(who, total=3) for who in (1, 2, 3)]
+    for now in range(0, 9000, 100):
+        assert not any(store.tick(table, now) for table in three[:2])
+    assert three[0].trouble == "the group has not begun: it waits for 1 of 3 brokers"
+    assert store.record.epoch == 0
+    won = [x for now in range(9000, 9900, 100) for table in three for x in store.tick(table, now)]
+    assert Won(1) in won and len(store.record.members) == 1
+
+
+def test_what_a_later_version_says_is_kept() -> None:
+    data = GroupRecord(number=3).encode().replace(b"{", b'{"newer":{"x":[1]},', 1)
+    again = decode_record(decode_record(data).encode())
+    assert again.number == 3 and bytes(again.other["newer"]) == b'{"x":[1]}'

@@ -175,6 +175,10 @@ class Files(Protocol):
         written is not lost. Empty when it is not known."""
         ...
 
+    def folder_id(self, path: str) -> int:
+        """A number of a directory that a copy of it does not have. Raises OSError."""
+        ...
+
     def lock_file(self, path: str) -> FileLock:
         """Take the lock of a path; raises StoreError when another process has it."""
         ...
@@ -287,6 +291,9 @@ class OsFiles:
             return bytes.fromhex(text.replace("-", ""))
         except (OSError, ValueError):
             return b""
+
+    def folder_id(self, path: str) -> int:
+        return os.stat(path).st_ino
 
     def lock_file(self, path: str) -> FileLock:
         self.make_dirs(os.path.dirname(path) or ".")

@@ -144,7 +144,6 @@ _BROKER_IDLE = {
         timerReputServiceCorePoolSize timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerEnableDisruptor
         compactionThreadNum recoverConcurrently recoverThreadPoolNums popReviveConcurrency""",
     "replication has fixed ways for it": """
-        totalReplicas
         haFlowControlEnable maxHaTransferByteInSecond syncFromLastFile
         syncMasterFlushOffsetWhenStartup offsetCheckInSlave replicasPerDiskPartition enableAutoInSyncReplicas
         skipPreOnline brokerElectionPriority

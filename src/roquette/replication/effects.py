@@ -24,7 +24,7 @@ class TakeOverSettings:
         drift: by how much a clock may run fast or slow. slack_ms: the holder stops so much earlier.
         silent_ms: a slave without a report for so long leaves the set; our slaves report each third of it.
         lag_ms: one that reports, and has not caught up for so long, leaves it too.
-        min_in_sync: with fewer in the set nothing is confirmed. in_sync: nor is anything accepted (inSyncReplicas).
+        total: so many brokers begin a group. min_in_sync: with fewer in the set nothing is confirmed. in_sync: nor is anything accepted (inSyncReplicas).
     """
 
     ttl_ms: int = 3_000
@@ -34,6 +34,7 @@ class TakeOverSettings:
     slack_ms: int = 50
     silent_ms: int = 1_500
     lag_ms: int = 15_000
+    total: int = 1
     min_in_sync: int = 1
     in_sync: int = 1
 
@@ -93,6 +94,21 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
+class Entered:
+    """The record, by its number, knows this opening of our store: keep both before anything else."""
+
+    group: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Another process stands for our id now: end this one."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Confirmed:
     """All of the set has the log up to here."""
 
@@ -106,4 +122,6 @@ class SetChanged:
     members: tuple[int, ...]
 
 
-Effect = Read | Write | Won | Deposed | Follow | Leave | Drop | Confirmed | SetChanged
+Effect = (
+    Read | Write | Won | Deposed | Follow | Leave | Drop | Entered | Fenced | Confirmed | SetChanged
+)

@@ -1,8 +1,14 @@
 """The record of a group: the brokers of one name, who of them is master, who has all that was acknowledged."""
 
+from typing import Final
+
 import msgspec
 
 from roquette.errors import AgreementError
+
+NEW_EPOCHS: Final = (
+    1_000  # a record that takes the place of a lost or old one begins so much above what is known
+)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,8 +22,22 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     ha_address: str
 
 
+class Life(msgspec.Struct, frozen=True):
+    """Which store stands for an id, and which opening of it.
+
+    Attributes:
+        store: drawn at random when the store was new. opening: drawn at random. empty: no message at that opening.
+    """
+
+    store: str
+    opening: str
+    empty: bool = False
+
+
 class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One content of the record. Ids of members begin at 1; the master registers with name servers as 0.
+
+    An older version of a member drops what it does not know: each of the fields behind `lossy_epoch` may be missing again.
 
     Attributes:
         number: grows by one with each content, whatever the store calls its revisions.
@@ -32,6 +52,13 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
         ordered: id of the member that an operator wants as the master; 0: none. accept_loss: even if it lacks
             acknowledged messages.
         lossy_epoch: the newest epoch that began in that way.
+        group: drawn at random when the record was begun: whose epochs these are.
+        stores: by id, the newest life that has entered itself.
+        unfit: of the doubtful, those whose store is not what the record knows them by, and why: never elected without
+            an order.
+        floor: everybody in the set has the log up to here.
+        set_back: members have epochs that this record never had, so it is an old one: who has most is asked of all.
+        other: fields of a later version, as they were.
     """
 
     number: int = 0
@@ -45,6 +72,12 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     ordered: int = 0
     accept_loss: bool = False
     lossy_epoch: int = 0
+    group: str = ""
+    stores: dict[int, Life] = {}
+    unfit: dict[int, str] = {}
+    floor: int = 0
+    set_back: bool = False
+    other: dict[str, msgspec.Raw] = {}
 
     def address_of(self, who: int) -> str | None:
         """Where that member serves clients; None: it never joined, or was cleaned away."""
@@ -53,13 +86,20 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     def encode(self) -> bytes:
         """JSON."""
-        return msgspec.json.encode(self)
+        fields = msgspec.structs.asdict(self)
+        return msgspec.json.encode(fields.pop("other") | fields)
+
+
+_FIELDS: Final = {*GroupRecord.__struct_fields__}
+_decode: Final = msgspec.json.Decoder(GroupRecord).decode
+_split: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def decode_record(data: bytes) -> GroupRecord:
     """A stored content; raises AgreementError when it is none."""
     try:
-        return msgspec.json.decode(data, type=GroupRecord)
+        other = {name: raw.copy() for name, raw in _split(data).items() if name not in _FIELDS}
+        return msgspec.structs.replace(_decode(data), other=other)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise AgreementError(f"the group's record is not readable: {error}") from None
 
@@ -70,7 +110,8 @@ def ordered_master(record: GroupRecord, member: int, accept_loss: bool) -> Group
     It is `record` itself when there is nothing to order: that member is master, or the order stands in it already.
     Raises AgreementError in words when that member may not become master.
     """
-    if record.master == member or (record.ordered, record.accept_loss) == (member, accept_loss):
+    serves = record.master == member and member not in record.unfit
+    if serves or (record.ordered, record.accept_loss) == (member, accept_loss):
         return record
     if member not in record.places:
         raise AgreementError(
@@ -81,8 +122,30 @@ def ordered_master(record: GroupRecord, member: int, accept_loss: bool) -> Group
             f"broker {member} is not in step (in step: {list(record.members)}): as master it would lose "
             "acknowledged messages. Let it catch up, or accept the loss."
         )
+    if member in record.unfit and not accept_loss:
+        raise AgreementError(
+            f"broker {member} may lack acknowledged messages: {record.unfit[member]}. Let it catch up, or accept the loss."
+        )
     return msgspec.structs.replace(
         record, number=record.number + 1, ordered=member, accept_loss=accept_loss
+    )
+
+
+def lost_record(
+    places: dict[int, Place], group: str, epoch: int, seen: int, best: int
+) -> GroupRecord:
+    """In the place of a record that is lost, or of another group: `best` is to be elected, whatever the others have.
+
+    Args:
+        epoch, seen: the newest epoch and number of the record that any member knows.
+    """
+    return GroupRecord(
+        number=seen + 1,
+        epoch=epoch + NEW_EPOCHS,
+        places=places,
+        group=group,
+        ordered=best,
+        accept_loss=True,
     )
 
 

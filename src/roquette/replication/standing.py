@@ -40,13 +40,22 @@ def bar(record: GroupRecord, me: int, waited_ms: int, settings: TakeOverSettings
             f"no master, and broker {me} is not in step: it waits for one of {list(record.members)}, "
             "or for an order to elect it, losses accepted"
         )
-    if me not in record.doubtful or record.members == (me,):
+    if why := record.unfit.get(me):
+        others = [who for who in record.members if who not in record.unfit]
+        hope = f"it waits for one of {others}" if others else "nobody else is in step"
+        return f"no master, and broker {me} may lack acknowledged messages: {why}; {hope}, or an order to elect it"
+    if record.set_back:
+        silent = [who for who, said in record.doubtful.items() if said[0] < 0]
+        if silent:
+            return f"the record is an old one: brokers {silent} are to say what they have, or an order to elect one"
+    elif me not in record.doubtful or record.members == (me,):
         return ""
-    if others := [who for who in record.members if who not in record.doubtful]:
+    elif others := [who for who in record.members if who not in record.doubtful]:
         return f"no master, and broker {me} has lost power: it waits for one of {others}"
     if waited_ms <= settings.ttl_ms + ALL_DOUBTFUL_MS:
-        return f"brokers {list(record.members)} have lost power: the one with most is sought"
+        return f"brokers {list(record.members)} say what they have: the one with most is sought"
     best = max(record.members, key=lambda who: (record.doubtful[who], -who))
-    return (
-        "" if best == me else f"all have lost power: broker {me} waits for {best}, which has most"
-    )
+    if best == me:
+        return ""
+    sick = f"; it is barred: {record.unfit[best]}" if best in record.unfit else ""
+    return f"broker {me} waits for {best}, which has most{sick}"

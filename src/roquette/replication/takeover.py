@@ -6,22 +6,24 @@ or kill between any two effects is right; of this table nothing is kept on disk,
 """
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from roquette.errors import AgreementError
 from roquette.replication import effects as do
 from roquette.replication.effects import Effect, Role, TakeOverSettings
 from roquette.replication.epochs import EpochMarks
+from roquette.replication.identity import OwnStore, fault_of
 from roquette.replication.in_sync import InSync
 from roquette.replication.join import Join, Refuse, join
-from roquette.replication.record import GroupRecord, Place, ordered_master
+from roquette.replication.record import NEW_EPOCHS, GroupRecord, Place
 from roquette.replication.standing import bar, by_loss, patience, valid_order
 
 LONG_AGO: Final = -(1 << 60)
 HAND_OVER_MS: Final = 1_000  # a planned stop waits so long for slaves to have all
+NOT_SAID: Final = (-1, -1)  # a position: it has not told yet what it has
 
 
 class Kind(enum.Enum):
@@ -30,7 +32,6 @@ class Kind(enum.Enum):
     CREATE = "create"
     PLACE = "place"
     DOUBT = "doubt"
-    ORDER = "order"
     ELECT = "elect"
     RENEW = "renew"
     RELEASE = "release"
@@ -57,6 +58,7 @@ class TakeOver:
     Args:
         clean: nothing that was reported or acknowledged can be missing: the machine has run on since, or the store
             was closed in order, or SYNC_FLUSH; and the table of the life before was `settled`.
+        own: which store this is. fresh: names the group if this member begins the record.
 
     Attributes:
         role: MASTER from `Won` on. epoch: of the own mastership, or the one that is followed.
@@ -72,7 +74,9 @@ class TakeOver:
         place: Place,
         marks: EpochMarks,
         settings: TakeOverSettings,
-        clean: bool = True,
+        clean: bool,
+        own: OwnStore,
+        fresh: str,
     ) -> None:
         self.me = me
         self.place = place
@@ -84,6 +88,10 @@ class TakeOver:
         self.confirmed = 0
         self.heard_ms = LONG_AGO
         self._clean = clean
+        self._own = own
+        self._fresh = fresh
+        self._fault = ""  # our store is not what the record knows
+        self._entered = False  # the record knows this life
         self.settled = False
         self._why_none = ""
         self._store_trouble = ""
@@ -102,7 +110,7 @@ class TakeOver:
         self._followed: do.Follow | None = None
         self._old_master = 0
         self._leaving_ms: int | None = None
-        self._order: tuple[int, bool] | None = None
+        self._lost = ""  # this life has no part in the group any more
 
     # What others ask.
 
@@ -129,9 +137,14 @@ class TakeOver:
         return self._need() <= {self.me}
 
     @property
+    def known_number(self) -> int:
+        """The newest number of the record that this member has seen, in an earlier life, too."""
+        return max(self._own.seen, self.record.number if self.record else 0)
+
+    @property
     def trouble(self) -> str:
         """Why there is no master, in words; empty when all is well, or it is only a matter of seconds."""
-        return self._store_trouble or self._why_none
+        return self._lost or self._store_trouble or self._why_none
 
     def welcome(
         self,
@@ -164,6 +177,9 @@ class TakeOver:
                 )
             self._absent = old is None
             return []
+        if self._lost or (foreign := self._own.foreign(record)):
+            self._store_trouble = self._store_trouble if self._lost else foreign
+            return []
         self._store_trouble = ""
         if (beat := (record.epoch, record.master, record.beat)) != self._beat:
             self._beat, self._beat_ms = beat, now_ms
@@ -175,14 +191,17 @@ class TakeOver:
             if asked.done_in(record):
                 effects += self._carried_out(asked)
                 old = asked.record
+        effects += self._enter(record)
+        if self._lost:
+            return effects
         self._settle(record)
         if self.role is not Role.MASTER:
             return effects + self._follow(record)
         if record.epoch != self.epoch or record.master != self.me:
             return [*effects, self._depose(record), *self._follow(record)]
-        known = old.doubtful if old else {}
-        doubts = sorted(who for who in record.doubtful if known.get(who) != record.doubtful[who])
-        effects.extend(do.Drop(who) for who in doubts if self._slaves.lost(who, None))
+        anew = _changed(old.doubtful if old else {}, record.doubtful)
+        anew |= _changed(old.stores if old else {}, record.stores)
+        effects.extend(do.Drop(who) for who in sorted(anew) if self._slaves.lost(who, None))
         if self._began_ms is not None and self._told_members != record.members:
             self._told_members = record.members
             effects.append(do.SetChanged(record.members))
@@ -191,6 +210,8 @@ class TakeOver:
     def tick(self, now_ms: int, own_end: int) -> list[Effect]:
         """Time goes on; call it each `look_ms`. `own_end`: of the log, as written."""
         self._end = own_end
+        if self._lost:
+            return []
         effects = self._advance(now_ms)
         if self._asked is not None:  # the very same write, until a record shows what became of it
             return [*effects, do.Read(), do.Write(self._asked.revision, self._asked.record)]
@@ -259,17 +280,6 @@ class TakeOver:
         self._leaving_ms = now_ms
         return []
 
-    def elect(self, member: int, accept_data_loss: bool) -> list[Effect]:
-        """An operator wants that one as master; raises AgreementError in words when it may not be."""
-        if self.record is not None:
-            ordered_master(self.record, member, accept_data_loss)
-        elif member != self.me or not accept_data_loss:
-            raise AgreementError(
-                "the group has no record; the broker itself may begin one, losses accepted"
-            )
-        self._order = (member, accept_data_loss)
-        return []
-
     # A record has come.
 
     def _carried_out(self, asked: Asked) -> list[Effect]:
@@ -325,10 +335,13 @@ class TakeOver:
     def _office(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
         """What a master wants to write."""
         ordered = valid_order(record) and record.ordered != self.me
-        if ordered or self._hands_over(now_ms):
+        if ordered or record.set_back or self._hands_over(now_ms):
             return Kind.RELEASE, self._beaten(now_ms, record, master=0)
         members, doubtful = self._members(now_ms, record)
-        changed = members != record.members or doubtful != record.doubtful or record.ordered != 0
+        unfit = {who: why for who, why in record.unfit.items() if who in doubtful}
+        changed = (members, doubtful, unfit, 0) != (
+            record.members, record.doubtful, record.unfit, record.ordered
+        )  # fmt: skip
         if not changed and now_ms - self._lease_ms < self.settings.renew_ms:
             return None
         return Kind.RENEW, self._beaten(
@@ -337,6 +350,8 @@ class TakeOver:
             members=members,
             set_epoch=record.set_epoch + (members != record.members),
             doubtful=doubtful,
+            unfit=unfit,
+            floor=max(self.confirmed, record.floor),
             ordered=0,
             accept_loss=False,
         )
@@ -367,8 +382,18 @@ class TakeOver:
     def _beaten(self, now_ms: int, record: GroupRecord, **changes: Any) -> GroupRecord:
         """With a beat that no other write of this broker has, in an earlier life either: the clock."""
         beat = now_ms if now_ms != record.beat else now_ms + 1
-        places = record.places | {self.me: self.place}
-        return replace(record, number=record.number + 1, beat=beat, places=places, **changes)
+        return self._placed(record, beat=beat, **changes)
+
+    def _placed(self, record: GroupRecord, **changes: Any) -> GroupRecord:
+        """With what the record has to know of us."""
+        return replace(
+            record,
+            number=max(record.number, self._own.seen) + 1,
+            places=record.places | {self.me: self.place},
+            stores=record.stores | {self.me: self._own.entry},
+            group=record.group or self._own.group or self._fresh,
+            **changes,
+        )
 
     # Everybody's wishes.
 
@@ -376,46 +401,107 @@ class TakeOver:
         record = self.record
         if record is None:
             return self._create()
-        if self._order is not None:
-            if (asks := self._ask_order(record)) is not None:
-                return asks
-            self._order = None
         if self.role is Role.MASTER:
             return self._office(now_ms, record)
-        if record.places.get(self.me) != self.place:
-            places = record.places | {self.me: self.place}
-            return Kind.PLACE, replace(record, number=record.number + 1, places=places)
+        if not self._entered and record.master == self.me and not self._vacant(now_ms, record):
+            self._why_none = f"broker {self.me} is running as master at {record.address_of(self.me)}: give this one a brokerId of its own"
+            return None
+        if not self._entered or record.places.get(self.me) != self.place:
+            changes = {"set_back": True} if self._is_old(record) else {}
+            return Kind.PLACE, self._placed(record, **self._accused(record), **changes)
+        if not record.members and record.epoch == 0:
+            return self._begin(now_ms, record)
+        if record.set_back and not {*record.members} <= {*record.doubtful}:
+            return self._ask_all(record) if self._vacant(now_ms, record) else None
         if not self.settled or self._grown_since(now_ms, record):
-            doubtful = record.doubtful | {self.me: self._position()}
-            return Kind.DOUBT, replace(record, number=record.number + 1, doubtful=doubtful)
+            return Kind.DOUBT, self._placed(record, doubtful=self._doubt(record))
         return self._stand(now_ms, record)
 
     def _create(self) -> tuple[Kind, GroupRecord] | None:
+        """A record of nobody yet: only stores without a history begin one."""
         if not self._absent or self._leaving_ms is not None:
             return None
-        if self.marks.marks and self._order is None:
+        if self.marks.marks or self._own.group:
             self._why_none = (
-                "this store was of a group, and its record is not there: correct controllerAddr, or "
-                "order the broker with the newest messages to be elected, losses accepted"
+                "this store was of a group, and its record is not there: correct controllerAddr, or order the broker "
+                "with the newest messages to be elected, losses accepted (roquette broker promote)"
             )
             return None
-        return Kind.CREATE, GroupRecord(
-            number=1,
-            epoch=self.marks.last_epoch,
-            members=(self.me,),
-            places={self.me: self.place},
+        members = (self.me,) if self.settings.total <= 1 else ()
+        return Kind.CREATE, self._placed(GroupRecord(), members=members)
+
+    def _begin(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
+        """The group begins when all that it is to have are there, and none of them has messages of another life."""
+        there = {who: life for who, life in record.stores.items() if who in record.places}
+        full = [who for who, life in there.items() if not life.empty]
+        missing = self.settings.total - len(there)
+        self._why_none = ""
+        if missing > 0:
+            self._why_none = (
+                f"the group has not begun: it waits for {missing} of {self.settings.total} brokers"
+            )
+        elif full and len(there) > 1:
+            self._why_none = (
+                f"the group has not begun: the stores of brokers {full} have messages, which the others lack; order one of "
+                "them to be elected, losses accepted (roquette broker promote)"
+            )
+        if not self._why_none:
+            return Kind.PLACE, self._placed(record, members=(self.me,))
+        return self._election(now_ms, record) if by_loss(record, self.me) else None
+
+    def _is_old(self, record: GroupRecord) -> bool:
+        return self.marks.last_epoch > record.epoch or self._own.seen > record.number
+
+    def _ask_all(self, record: GroupRecord) -> tuple[Kind, GroupRecord]:
+        """The set of an old record says nothing: all say what they have. The new epoch is above all that may have been."""
+        everybody = {*record.places, self.me}
+        return Kind.DOUBT, self._placed(
+            record,
+            epoch=max(record.epoch, self.marks.last_epoch) + NEW_EPOCHS,
+            master=0,
+            members=tuple(sorted(everybody)),
+            set_epoch=record.set_epoch + 1,
+            doubtful=dict.fromkeys(everybody, NOT_SAID) | {self.me: self._position()},
+            floor=0,
         )
 
-    def _ask_order(self, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
-        assert self._order is not None
-        member, loss = self._order
-        try:
-            wanted = ordered_master(record, member, loss)
-        except AgreementError:  # it was right when it was asked for
-            return None
-        return None if wanted is record else (Kind.ORDER, wanted)
+    # Whose store may lack something.
 
-    # Whose machine lost power.
+    def _enter(self, record: GroupRecord) -> list[Effect]:
+        """Does the record know this life, and is it the newest of our id?"""
+        known = record.stores.get(self.me)
+        if known == self._own.entry:
+            first, self._entered = not self._entered, True
+            return [do.Entered(record.group, record.number)] if first else []
+        if self._entered and known is not None:
+            self._lost = (
+                f"another process has begun as broker {self.me} ({'a copy of this store' if known.store == self._own.name else 'with another store'}): "
+                "this one stops. Give each broker its own brokerId and its own store"
+            )
+            deposed = [do.Deposed(self._lost)] if self.role is Role.MASTER else []
+            self.role, self._lease_ms, self._began_ms = Role.IDLE, LONG_AGO, None
+            return [*deposed, do.Fenced(self._lost)]
+        if not self._entered:
+            args = self._own, record, self.me, self.marks, self._end, self._clean
+            self._fault = self._fault or fault_of(*args)
+        return []
+
+    def _accused(self, record: GroupRecord) -> dict[str, Any]:
+        """What our first entry says against our own store."""
+        if not self._fault or self.me not in record.members:
+            return {}
+        return {
+            "doubtful": self._doubt(record),
+            "unfit": record.unfit | {self.me: self._fault},
+        }
+
+    def _doubt(self, record: GroupRecord) -> dict[int, tuple[int, int]]:
+        return record.doubtful | {self.me: self._position()}
+
+    def _vacant(self, now_ms: int, record: GroupRecord) -> bool:
+        """Does nobody count on a lease any more, for certain?"""
+        limit = patience(record, self.me, self.settings)
+        return not limit or now_ms - self._beat_ms > limit
 
     def _position(self) -> tuple[int, int]:
         return self.marks.last_epoch, self._end
@@ -426,9 +512,11 @@ class TakeOver:
         One that is not in the set, or alone in it, says it too: a late write of an earlier life, or one of a master
         that rests on what an earlier life has reported, fails by that.
         """
-        if not self.settled:
+        if not self.settled and self._entered:
+            accused = bool(self._fault) and self.me in record.members
             lost_all = self.me in record.members and record.epoch > 0 and not self.marks.marks
-            self.settled = (self._clean and not lost_all) or self.me in record.doubtful
+            sure = self._clean and not lost_all and not accused
+            self.settled = sure or self.me in record.doubtful
 
     def _grown_since(self, now_ms: int, record: GroupRecord) -> bool:
         """Doubtful, and now that all are asked what they have, with something else than we said?"""
@@ -440,13 +528,13 @@ class TakeOver:
 
     def _stand(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
         waited = now_ms - self._beat_ms
-        limit = patience(record, self.me, self.settings)
-        if self._leaving_ms is not None or (limit and waited <= limit):
+        if self._leaving_ms is not None or not self._vacant(now_ms, record):
             self._why_none = ""
             return None
         self._why_none = bar(record, self.me, waited, self.settings)
-        if self._why_none:
-            return None
+        return None if self._why_none else self._election(now_ms, record)
+
+    def _election(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord]:
         lossy = by_loss(record, self.me)
         old = record.master or self._old_master  # silent: it comes back when it is level
         members = tuple(who for who in record.members if who == self.me or who != old)
@@ -460,7 +548,14 @@ class TakeOver:
             members=members,
             set_epoch=record.set_epoch + 1,
             doubtful={w: v for w, v in record.doubtful.items() if w in members and w != self.me},
+            unfit={w: v for w, v in record.unfit.items() if w in members and w != self.me},
+            floor=min(record.floor, self._end),
+            set_back=False,
             ordered=0,
             accept_loss=False,
             lossy_epoch=epoch if lossy else record.lossy_epoch,
         )
+
+
+def _changed(old: Mapping[int, object], new: Mapping[int, object]) -> set[int]:
+    return {who for who, what in new.items() if old.get(who) != what}

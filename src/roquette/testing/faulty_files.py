@@ -256,6 +256,7 @@ class FaultyFiles:
         self._directories: dict[str, None] = {"": None, "/": None, ".": None}
         self._locked: dict[str, None] = {}
         self._boot_id = next(_BOOTS).to_bytes(16, "big")  # a power cut makes another one
+        self._folder_id = next(_BOOTS)
         self._faults: dict[str, list[tuple[int, int]]] = {}
         self._sync_error: str | None = None
         self._children: dict[str, list[str]] | None = None  # names by directory, made when asked
@@ -312,15 +313,16 @@ class FaultyFiles:
             sectors = node.dirty_sectors()
             node.hold([sector for sector in sectors if self._random.random() < 0.5])
 
-    def crash(self, rng: random.Random | None = None) -> "FaultyFiles":
-        """The file system after a power cut. The old one must not be used any more.
+    def crash(self, rng: random.Random | None = None, share: float | None = None) -> "FaultyFiles":
+        """The file system after a power cut. The old one must not be used any more, but for `share` 1: that is a copy.
 
         How much of the unsynced made it varies from nothing to all, and so differs by seed.
         """
         rng = rng or self._random
-        share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+        share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0)) if share is None else share
         found = FaultyFiles(rng.randrange(1 << 30), self._capacity, self._memory)
         found._directories = dict(self._directories)
+        found._folder_id = self._folder_id
         found.now_ms = self.now_ms
         after: dict[int, Node] = {}
         for path in sorted(set(self._seen) | set(self._held)):
@@ -492,6 +494,9 @@ class FaultyFiles:
     @property
     def boot_id(self) -> bytes:
         return self._boot_id
+
+    def folder_id(self, path: str) -> int:
+        return self._folder_id
 
     def lock_file(self, path: str) -> FileLock:
         if path in self._locked:

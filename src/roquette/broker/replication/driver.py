@@ -16,6 +16,8 @@ from roquette.replication.effects import (
     Deposed,
     Drop,
     Effect,
+    Entered,
+    Fenced,
     Follow,
     Leave,
     Read,
@@ -45,6 +47,12 @@ class Orders(Protocol):
 
     def drop(self, who: int) -> None:
         """Close the connection of a replica of ours."""
+
+    def entered(self, group: str, number: int) -> None:
+        """The record knows this opening of the store: note it on the disk."""
+
+    def fail(self, why: str) -> None:
+        """This process cannot go on."""
 
     def confirmed(self, offset: int) -> None:
         """All of the set has the log up to here."""
@@ -76,6 +84,7 @@ class TakeOverDriver:
         self._tasks = Tasks()
         self._reading = self._writing = False
         self._noise = RateLimited(log, clock)
+        self._trouble = ""
 
     @property
     def now_ms(self) -> int:
@@ -88,10 +97,20 @@ class TakeOverDriver:
         async def look(health: Health) -> None:
             while True:
                 self.act(self.table.tick(self.now_ms, self._orders.own_end()))
+                self._tell_trouble()
                 health.worked()
                 await asyncio.sleep(look_ms / 1000)
 
         self._tasks.keep("take-over", look)
+
+    def _tell_trouble(self) -> None:
+        """Why there is no master, once for each reason."""
+        if self.table.trouble != self._trouble:
+            self._trouble = self.table.trouble
+            if self._trouble:
+                log.warning("the group has a trouble key=%s: %s", self._key, self._trouble)
+            else:
+                log.info("the group's trouble is over key=%s", self._key)
 
     async def stop(self) -> None:
         """End all calls."""
@@ -116,6 +135,10 @@ class TakeOverDriver:
                     orders.leave()
                 case Drop():
                     orders.drop(effect.who)
+                case Entered():
+                    orders.entered(effect.group, effect.number)
+                case Fenced():
+                    orders.fail(effect.why)
                 case Confirmed():
                     orders.confirmed(effect.offset)
                 case SetChanged():

@@ -34,6 +34,7 @@ from roquette.remoting.security import UNPROTECTED
 from roquette.replication.agreement import read_group
 from roquette.replication.effects import Follow, Role, TakeOverSettings
 from roquette.replication.epochs import EpochMarks, load_epochs, save_epochs
+from roquette.replication.identity import OwnStore
 from roquette.replication.join import BeginAnew, Cut, Join
 from roquette.replication.record import GroupRecord, Place, record_key
 from roquette.replication.takeover import TakeOver
@@ -56,14 +57,24 @@ class Kept(msgspec.Struct, kw_only=True):
     """What a member remembers of itself beside its log.
 
     Attributes:
-        id: in the group; 0: none yet.
+        group: key of its record. id: in the group; 0: none yet.
         boot: of the machine when it was written. clean: it has stopped in order since.
+        store: a name drawn at random. openings: names of the last one that stood in the record, and of all since.
+        record_group: whose record it has been in.
+        seen: the number of that record when this was written. sync: SYNC_FLUSH in the life that wrote this; None: an
+            older version. folder: the number of the store's directory, which a copy has not.
     """
 
     group: str
     id: int
     boot: str
     clean: bool
+    store: str = ""
+    openings: list[str] = []
+    record_group: str = ""
+    seen: int = 0
+    sync: bool | None = None
+    folder: int = 0
 
 
 class GroupMember:
@@ -87,6 +98,7 @@ class GroupMember:
         self._files, self._clock, self._entropy = world
         self._root = store_config.root_dir
         self._settings = TakeOverSettings(
+            total=config.total_replicas,
             min_in_sync=config.min_in_sync_replicas,
             in_sync=config.in_sync_replicas,
             lag_ms=config.ha_max_time_slave_not_catchup,
@@ -152,16 +164,13 @@ class GroupMember:
         await self._choose_ports()
         self.marks = await run_blocking(load_epochs, self._files, self._epochs_path)
         identity = await run_blocking(self._load_identity)
-        same_boot = bool(self._boot) and identity.boot == self._boot  # where the system can tell
-        clean = self._sync_flush or identity.clean or same_boot
-        known = identity.id
-        identity.id = self.config.broker_id or known or await self._claim_id()
-        if identity.id != known:
-            await run_blocking(self._save_identity, identity)
-        self.id, self._identity = identity.id, identity
+        self.id, self._identity = identity.id or await self._claim_id(), identity
         broker = await self._open_replica(0, None)
-        clean = clean and not broker.opened.damaged
-        self.table = TakeOver(self.id, self.place, self.marks, self._settings, clean)
+        own, clean = self._own_store(identity, broker)
+        await run_blocking(self._save_identity, identity)
+        self.table = TakeOver(
+            self.id, self.place, self.marks, self._settings, clean, own, self._entropy.secret(16)
+        )
         self.driver = TakeOverDriver(self.table, self._agreement, self._key, self._clock, self)
         self._settle_replica(broker, 0)
         self.tasks.keep("role", self._change_roles)
@@ -223,8 +232,9 @@ class GroupMember:
         self.place = Place(address=f"{host}:{port}", ha_address=f"{host}:{ha_port}")
 
     def _load_identity(self) -> Kept:
+        asked = self.config.broker_id
         if not self._files.exists(self._identity_path):
-            return Kept(group=self._key, id=0, boot="", clean=not self.marks.marks)
+            return Kept(group=self._key, id=asked, boot="", clean=not self.marks.marks)
         try:
             found = msgspec.json.decode(self._files.read_bytes(self._identity_path), type=Kept)
         except msgspec.MsgspecError as error:
@@ -236,7 +246,39 @@ class GroupMember:
                 f"the store {self._root} belongs to the group {found.group}, not to {self._key}: set brokerName and "
                 "brokerClusterName back, or use another store"
             )
+        if asked not in (0, found.id):
+            raise ConfigError(
+                f"the store {self._root} is broker {found.id} of its group, and brokerId={asked} is set: set "
+                f"brokerId={found.id} back, or use an empty store for broker {asked}"
+            )
         return found
+
+    def _own_store(self, identity: Kept, broker: Broker) -> tuple[OwnStore, bool]:
+        """Begin a new life of the store. True: nothing that the one before had reported can be missing."""
+        store, folder = broker.store, self._files.folder_id(self._root)
+        same_boot = bool(self._boot) and identity.boot == self._boot  # where the system can tell
+        was_sync = self._sync_flush if identity.sync is None else identity.sync
+        copied = identity.folder not in (0, folder) and not identity.clean
+        fault = ""
+        if copied:
+            fault = "the store's directory is a copy of one that was in use"
+        if broker.opened.damaged:
+            fault = "damage has cut the log"
+        identity.id = self.id
+        identity.store = identity.store or self._entropy.secret(8)
+        before = tuple(identity.openings)
+        identity.openings.append(self._entropy.secret(8))
+        own = OwnStore(
+            name=identity.store,
+            opening=identity.openings[-1],
+            before=before,
+            group=identity.record_group,
+            seen=identity.seen,
+            fault=fault,
+            empty=store.wrote == store.min_physical_offset and not self.marks.marks,
+        )
+        identity.folder = identity.folder or folder
+        return own, (was_sync or identity.clean or same_boot) and not fault
 
     def _save_identity(self, identity: Kept) -> None:
         self._files.make_dirs(self._root)
@@ -248,11 +290,20 @@ class GroupMember:
 
     def _note_running(self) -> None:
         """From now on the log may get what a power cut takes back: the next start must know. Not before the record
-        says what the last one took: a crash in between would hide it. Blocks, once in a life."""
+        says what the last one took: a crash in between would hide it. Blocks, once for each master."""
         identity = self._identity
-        if self.table.settled and (identity.clean or identity.boot != self._boot):
-            identity.boot, identity.clean = self._boot, False
-            self._save_identity(identity)
+        identity.seen = self.table.known_number
+        if self.table.settled:
+            identity.boot, identity.clean, identity.sync = self._boot, False, self._sync_flush
+            identity.folder = self._files.folder_id(self._root)
+        self._save_identity(identity)
+
+    def entered(self, group: str, number: int) -> None:
+        """The record knows this opening. Blocks, once in a life."""
+        identity = self._identity
+        identity.openings = identity.openings[-1:]
+        identity.record_group, identity.seen = group, number
+        self._save_identity(identity)
 
     async def _claim_id(self) -> int:
         """A free id, entered in the record so that nobody else gets it; waits until the record can be written."""
@@ -263,11 +314,10 @@ class GroupMember:
                 held = [one for one, place in record.places.items() if place == self.place]
                 if held:
                     return held[0]
-                mine = max(record.places, default=0) + 1
+                mine = max([*record.places, *record.stores], default=0) + 1  # never one of before
                 claimed = msgspec.structs.replace(
                     record,
                     number=record.number + 1,
-                    members=record.members if record.places else (mine,),
                     places=record.places | {mine: self.place},
                 )
                 if await self._agreement.put_if(self._key, revision, claimed.encode()):

@@ -61,6 +61,12 @@ class ReplicationSettings:
     enable_controller_mode: bool = option(
         False, "Brokers of one name elect their master; who it is stands at controllerAddr."
     )
+    total_replicas: int = option(
+        1,
+        "A group begins when so many brokers are there, all of them empty: so a lost record is not begun anew by one.",
+        least=1,
+        most=100,
+    )
     controller_addr: str = option(
         "",
         "Where the group's record stands: name servers with a controller, host:port;host:port (one only "

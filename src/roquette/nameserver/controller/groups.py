@@ -282,6 +282,7 @@ class GroupProcessor:
                 record,
                 places={who: at for who, at in record.places.items() if who not in gone},
                 doubtful={who: at for who, at in record.doubtful.items() if who not in gone},
+                unfit={who: why for who, why in record.unfit.items() if who not in gone},
                 members=members,
                 set_epoch=record.set_epoch + (members != record.members),
             )
