@@ -78,6 +78,7 @@ OUR_STATUS_KEYS |= {
 OUR_STATUS_KEYS |= {
     "setAside",
     "setAsideLast",
+    "logSetAside",
     "commitLogConfirmOffset",
     "replicas",
     "replicasInStep",

@@ -30,7 +30,9 @@ class StoreLayout:
         self.lock = os.path.join(self.root, "lock")
         self.reserve = os.path.join(self.root, "reserve")  # ours: Apache does not look at it
         self.lost = os.path.join(self.root, "repair.lost")  # damaged bytes that were filled
-        self.replaced = os.path.join(self.root, "replaced")  # ends of the log that were cut off
+        self.replaced = os.path.join(self.root, "replaced")  # logs, and ends of them, set aside
+        if commit_log:  # by renames, so on the log's disk
+            self.replaced = f"{self.commit_log.rstrip('/')}.replaced"
         self.repair_pending = os.path.join(self.root, "repair.swap")  # ours: see offline.swap
         self.config = os.path.join(self.root, "config")
         self.timer_wheel = os.path.join(self.root, "timerwheel")

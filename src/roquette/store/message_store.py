@@ -477,7 +477,7 @@ class MessageStore(StoredMessages):
         if disk_usage is not None:
             self.check_disk(*disk_usage, log_usage, now_ms)
         return self._upkeep.plan_retention(
-            now_ms, self.disk.disks, self._last_store_ms, manual, elapsed_ms
+            now_ms, self.disk.disks, self._last_store_ms, manual, elapsed_ms, self.disk.kept
         )
 
     def plan_queue_cleaning(self) -> DeletionPlan | None:

@@ -264,6 +264,7 @@ SICK = [
     Case("RQ-D031", refuse, "did not answer within 3 s"),
     Case("RQ-D032", runtime("messagesRefused", "the disk is full"), "the disk is full"),
     Case("RQ-D035", keep_back, "not told: topics: not you"),
+    Case("RQ-D036", runtime("logSetAside", "8 bytes in 1 files in /s/replaced"), "8 bytes in 1"),
     Case("RQ-D034", standing_still, "connected from 192.168.1.3:500"),
     Case("RQ-D034", standing_still, "does not answer", standing_still),
     Case("RQ-D033", expired, "601 messages of 1 queues"),

@@ -1,5 +1,7 @@
-"""A closed store's log is cut, or dropped: nothing of what went stays anywhere, and no power cut in between loses more."""
+"""A closed store's log is cut, or dropped: nothing of what went stays in it, all of it is kept beside, and no power cut
+in between loses any."""
 
+import errno
 import random
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from roquette.base.read_files import OsReadFiles, SeamReadFiles
 from roquette.errors import OffsetOutOfRange, StoreError
 from roquette.message.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from roquette.message.record_layout import StoredRecord
-from roquette.store.layout import StoreLayout
+from roquette.store.layout import StoreLayout, parse_offset_name
 from roquette.store.log.cut import _look, cut_log, drop_log
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.dump import dump_file, kind_of
@@ -25,7 +27,7 @@ from roquette.store.offline.store_dir import find_store
 from roquette.store.timer.timer_store import TimerStore
 from roquette.testing.crash_states import CrashStates
 from roquette.testing.faulty_files import FaultyFiles
-from roquette.testing.recorded_files import Mark, RecordedFiles
+from roquette.testing.recorded_files import Link, Mark, RecordedFiles
 
 ROOT = "/s"
 LAYOUT = StoreLayout(ROOT)
@@ -211,17 +213,116 @@ def test_real_files_are_cut_and_dropped(tmp_path: Path) -> None:
     store.open(START_MS)
     assert store.max_offset("A", 0) == 30
     store.close(START_MS)
-    drop_log(files, config)
+    kept = drop_log(files, config).kept
     assert log_bounds(files, config) == (0, 0)
+    assert len(list(search(reads, find_store(reads, kept), Query()))) == 30
+
+
+# What has messages is set aside
+
+
+def bodies(files: FaultyFiles, *places: str) -> set[bytes]:
+    """The bodies of the messages in these directories of log files."""
+    reads, found = SeamReadFiles(files), set()
+    for place in places:
+        if any(parse_offset_name(name) is not None for name in files.list_dir(place)):
+            rows = search(reads, find_store(reads, place), Query())
+            found |= {row.body for row in rows if isinstance(row, StoredRecord)}
+    return found
+
+
+def kept_in(files: FaultyFiles) -> list[str]:
+    return [f"{LAYOUT.replaced}/{name}" for name in files.list_dir(LAYOUT.replaced)]
+
+
+def test_a_log_with_messages_is_set_aside_whole_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    work = workload(12)
+    messages, files = work.life.messages, held(work)
+    logs = {
+        path.rpartition("/")[2]: image
+        for path, image in files.snapshot()[0].items()
+        if path.startswith(f"{LAYOUT.commit_log}/")
+    }
+
+    kept = drop_log(files, work.config).kept
+
+    assert kept == f"{LAYOUT.replaced}/{0:020d}-{messages[-1].end:020d}"
+    images = files.snapshot()[0]
+    assert {name: images[f"{kept}/{name}"] for name in files.list_dir(kept)} == logs
+    assert log_bounds(files, work.config) == (0, 0)
+    assert bodies(files, kept) == {message.body for message in messages}
+    size = len(logs) * work.config.segment_size
+    assert f"commit log set aside root={ROOT} to={kept} bytes={size}" in caplog.text
+    reads = SeamReadFiles(files)
+    report = check_store(reads, find_store(reads, kept), FsckOptions())
+    assert [one for one in report.findings if one.severity == DAMAGE] == []
+
+
+def test_an_empty_log_is_dropped_and_nothing_is_set_aside() -> None:
+    files, config = FaultyFiles(), crash_config()
+    store = MessageStore(config, files, HOST)
+    store.open(START_MS)
+    store.begin_log(3 * config.segment_size)
+    store.close(START_MS)
+    assert files.list_dir(LAYOUT.commit_log)
+
+    assert drop_log(files, config).kept == ""
+
+    assert files.list_dir(LAYOUT.commit_log) == []
+    assert not files.exists(LAYOUT.replaced)
+
+
+def test_logs_of_the_same_bounds_are_both_kept() -> None:
+    kept = []
+    files, config = FaultyFiles(), crash_config()
+    for body in (b"one", b"two"):
+        store = MessageStore(config, files, HOST)
+        store.open(START_MS)
+        append_message(store, "A", 0, 0, 0, 0, BORN, 0, "", 0, body, START_MS)
+        store.close(START_MS)
+        kept.append(drop_log(files, config).kept)
+        assert bodies(files, kept[-1]) == {body}
+    assert kept[1] == f"{kept[0]}.2"
+    assert bodies(files, *kept) == {b"one", b"two"}
+
+
+def test_a_log_on_another_disk_is_set_aside_there() -> None:
+    files, config = FaultyFiles(), crash_config(commit_log_dir="/log")
+    store = MessageStore(config, files, HOST)
+    store.open(START_MS)
+    append_message(store, "A", 0, 0, 0, 0, BORN, 0, "", 0, b"x", START_MS)
+    store.close(START_MS)
+    assert drop_log(files, config).kept.startswith("/log.replaced/")
+
+
+def test_a_log_whose_directory_is_a_mount_is_copied() -> None:
+    work = workload(13, 150)
+    files = held(work)
+    files.fail("rename", error=errno.EXDEV)
+
+    kept = drop_log(files, work.config).kept
+
+    assert bodies(files, kept) == {message.body for message in work.life.messages}
+    assert log_bounds(files, work.config) == (0, 0)
 
 
 # Power cuts between any two calls
 
 
+class JournalingFiles(RecordedFiles):
+    """A name that moves between two directories moves at once, as on ext4, XFS and Btrfs: a transaction each."""
+
+    def rename(self, source: str, target: str) -> None:
+        FaultyFiles.rename(self, source, target)
+        self.journal.append(Link(target, self._seen[target].number, source))
+
+
 def states(work: Workload, act: str, at: int, count: int, seed: int) -> list[FaultyFiles]:
     """What a power cut may leave at every moment of a cut, or of dropping all."""
     rng = random.Random(seed)
-    files = RecordedFiles(*work.files.snapshot())
+    files = JournalingFiles(*work.files.snapshot())
     if act == "cut":
         cut_log(files, work.config, at)
     else:
@@ -254,16 +355,29 @@ def test_a_cut_that_is_cut_off_leaves_a_log_that_cutting_again_finishes(seed: in
     assert {at, messages[-1].end} <= ends
 
 
-def test_a_log_whose_dropping_is_cut_off_is_dropped_again() -> None:
-    work = workload(7, 150)
-    for number, files in enumerate(states(work, "drop", 0, 150, 7)):
+@pytest.mark.parametrize("seed", [7, 8])
+def test_a_log_whose_dropping_is_cut_off_is_dropped_again_and_loses_nothing(seed: int) -> None:
+    work = workload(seed, 150)
+    all_of_it = {message.body for message in work.life.messages}
+    whole = f"{LAYOUT.replaced}/{0:020d}-{work.life.messages[-1].end:020d}"
+    moved = set()
+    for number, files in enumerate(states(work, "drop", 0, 150, seed)):
+        before = files.list_dir(whole)
+        assert bodies(files, LAYOUT.commit_log, *kept_in(files)) == all_of_it
         if number % 2 == 0:
             drop_log(files, work.config)
             assert log_bounds(files, work.config) == (0, 0)
+            assert bodies(files, *kept_in(files)) == all_of_it
+            assert not before or kept_in(files) == [whole]  # what was begun is ended in its place
+            moved.add(len(before))
             continue
         store = MessageStore(work.config, files, HOST)
-        store.open(LATER_MS)  # whatever is left is a log
+        begin = store.open(LATER_MS).min_physical_offset  # whatever is left is a log
         store.close(LATER_MS)
+        assert begin == 0
+        assert bodies(files, LAYOUT.commit_log, *kept_in(files)) == all_of_it
+        assert fsck(files) == []
+    assert len(moved) > 3
 
 
 # What is derived
@@ -273,7 +387,7 @@ def test_a_dropped_log_begins_anew_elsewhere() -> None:
     work = workload(8)
     files = held(work)
     size = work.config.segment_size
-    assert drop_log(files, work.config) == (0, work.life.messages[-1].end)
+    assert drop_log(files, work.config).end == work.life.messages[-1].end
 
     store = MessageStore(work.config, files, HOST)
     store.open(LATER_MS)

@@ -11,6 +11,7 @@ from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.base.files import OsFiles
 from roquette.errors import MessageIllegal
+from roquette.store.log.cut import drop_log
 from roquette.store.message_store import MessageStore
 from roquette.store.upkeep.retention import (
     DiskState,
@@ -398,3 +399,67 @@ def test_the_space_of_deleted_files_comes_back_at_once(tmp_path) -> None:
     assert held == []
     assert [link for link in links if str(tmp_path) in link and "(deleted)" in link] == []
     store.close(START_MS)
+
+
+def with_two_set_aside(at: int) -> MessageStore:
+    """A replica whose log was set aside two times, in files of 4 KiB; and has one that began anew."""
+    files = FaultyFiles()
+    for lost in range(2):
+        files.now_ms = at + lost * HOUR_MS
+        store = opened(files, at, file_reserved_hours=72)
+        fill(store, 220, at)
+        store.close(at)
+        drop_log(files, store.config)
+    store = opened(files, at, file_reserved_hours=72)
+    fill(store, 60, at)
+    return store
+
+
+def aside(store: MessageStore) -> int:
+    store.disk.measure()
+    return len(store.disk.kept)
+
+
+FULL = (1000 << 30, 100 << 30)
+FULLER = (1000 << 30, 20 << 30)
+
+
+def test_what_was_set_aside_goes_first_and_oldest_first_when_the_disk_needs_it() -> None:
+    now = at_hour(3)
+    store = with_two_set_aside(now)
+    first, count = store.min_physical_offset, aside(store)
+    old = [one.path for one in store.disk.kept]
+    assert count > 20
+    assert old == sorted(old, key=lambda path: (".2/" in path, path))
+
+    while (left := aside(store)) > 0:
+        assert [one.path for one in store.disk.kept] == old[-left:]
+        assert delete(store, now, FULLER) == 0
+        assert aside(store) == max(0, left - 10)
+    assert store._files.list_dir(store.layout.replaced) == []
+    delete(store, now, FULLER)
+    assert store.min_physical_offset > first
+
+
+def test_what_was_set_aside_stays_while_the_disk_has_space_or_until_it_expires() -> None:
+    now = at_hour(3)
+    store = with_two_set_aside(now)
+    count = aside(store)
+    assert delete(store, at_hour(4), ROOMY) == 0
+    assert delete(store, now + 70 * HOUR_MS, FULL) == 0
+    assert delete(store, now + 72 * HOUR_MS, ROOMY, manual=True) > 0
+    assert aside(store) == count
+    first = store.min_physical_offset
+    while delete(store, now + 72 * HOUR_MS, FULL) and store.min_physical_offset == first:
+        aside(store)
+    assert 0 < aside(store) < count  # that of an hour later
+
+
+def test_a_hand_that_deletes_what_was_set_aside_disturbs_nobody() -> None:
+    store = with_two_set_aside(at_hour(3))
+    count = aside(store)
+    assert f"bytes in {count} files in /s/replaced" in store.disk.kept_words
+    store._files.remove_tree(store.layout.replaced)
+    delete(store, at_hour(3), FULLER)
+    assert aside(store) == 0
+    assert store.disk.kept_words == "no"

@@ -147,6 +147,7 @@ class AdminProcessor(Feature):
             f"commitLogDiskRatio_{store.layout.commit_log}": ratio,
             "consumeQueueDiskRatio": _used_share(*root),
             "messagesRefused": store.send_refusal or "no",
+            "logSetAside": store.disk.kept_words,
             "dispatchBehindBytes": "0",
             "remainHowManyDataToFlush": f"{max(0, store.max_physical_offset - store.synced_offset)} B",
             "remainTransientStoreBufferNumbs": "2147483647",

@@ -446,7 +446,7 @@ class GroupMember:
             report = await run_blocking(cut_log, self._files, config, join.at)
             log.warning("the log was another one than the master's: %s", report)
         else:
-            log.warning("the log is dropped, the master's begins at %d", join.at)
+            log.warning("the log begins anew, the master's begins at %d", join.at)
             await run_blocking(drop_log, self._files, config)
         self.save_marks(join.kept)
         await self._start_replica(begin=join.at if isinstance(join, BeginAnew) else 0)

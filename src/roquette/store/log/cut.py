@@ -18,12 +18,14 @@ from roquette.store.config import StoreConfig
 from roquette.store.index.index_audit import SUMS
 from roquette.store.layout import StoreLayout
 from roquette.store.log.commit_log import CommitLog
-from roquette.store.log.log_files import load_segments, log_names, remove_behind, wipe
+from roquette.store.log.log_files import load_segments, remove_behind, wipe
 from roquette.store.log.log_mark import begin_mark, load_vouched
 from roquette.store.log.replaced import (
     drop_timer,
     drop_timer_checkpoint,
     keep_replaced,
+    list_kept,
+    set_aside,
     vouch_until,
 )
 from roquette.store.message_store import MessageStore
@@ -33,7 +35,7 @@ log = logging.getLogger("roquette.store")
 
 @dataclass(frozen=True, slots=True)
 class CutReport:
-    """What `cut_log` has done.
+    """What `cut_log` or `drop_log` has done.
 
     Attributes:
         offset: where the log ends now. `end`: where it ended.
@@ -113,11 +115,10 @@ def _look(files: Files, config: StoreConfig, offset: int) -> _Found:
     return _Found(begin, end, boundary, units, timers)
 
 
-def drop_log(files: Files, config: StoreConfig) -> tuple[int, int]:
-    """Take away the whole log of a closed store and what is derived from it; nothing is kept. Blocks.
+def drop_log(files: Files, config: StoreConfig) -> CutReport:
+    """Take away the whole log of a closed store and what is derived from it. What has messages is set aside. Blocks.
 
-    For a replica whose log ends before its master's begins: it begins anew. Returns where the log began and ended, as
-    far as its files say; calling again after a crash finishes.
+    For a replica whose log ends before its master's begins: it begins anew. Calling again after a crash finishes.
 
     Raises:
         StoreError: a process has the store. OSError: a failed call: call again.
@@ -127,20 +128,20 @@ def drop_log(files: Files, config: StoreConfig) -> tuple[int, int]:
     lock = files.lock_file(layout.lock)
     try:
         files.make_dirs(layout.commit_log)
-        begin = min((int(name) for name in log_names(files, layout)), default=0)
-        checkpoint = load_checkpoint(files, layout.checkpoint)
-        end = max(begin, load_vouched(files, layout, checkpoint).end)
-        log.warning(
-            "commit log dropped root=%s from=%d to=%d, with queues, index and timer files: it begins anew from its "
-            "master's",
-            *(layout.root, begin, end),
-        )
+        end = load_vouched(files, layout, load_checkpoint(files, layout.checkpoint)).end
         files.make_dirs(layout.config)
         drop_timer_checkpoint(files, layout)
         files.open_file(layout.abort, create=True).close()
         begin_mark(files, layout, 0, 0)  # first: from now on no file is missed
         write_checkpoint(files, layout.checkpoint, Checkpoint().encode())
         files.sync_dir(layout.root)
+        kept = set_aside(files, layout, end)
+        size = sum(one.size for one in list_kept(files, layout) if one.path.startswith(f"{kept}/"))
+        log.warning(
+            "commit log set aside root=%s to=%s bytes=%d, queues, index and timer files removed: it begins anew from "
+            "its master's",
+            *(layout.root, kept or "nowhere, it was empty", size if kept else 0),
+        )
         remove_behind(files, layout, 0)
         files.remove(layout.timer_wheel)
         files.remove(os.path.join(layout.root, SUMS))
@@ -151,4 +152,4 @@ def drop_log(files: Files, config: StoreConfig) -> tuple[int, int]:
         files.sync_dir(layout.root)
     finally:
         lock.release()
-    return begin, end
+    return CutReport(0, end, kept)

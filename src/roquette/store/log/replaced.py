@@ -1,25 +1,114 @@
-"""The end of a log that others do not have: kept beside the store, then vouched for no more.
+"""A log, or the end of one, that others do not have: kept beside the store, then vouched for no more.
 
 What a member of a group of replicas wrote and the group did not take, or what damage has made doubtful, is replaced by
 the group's bytes. It goes to `replaced/<first offset>-<end>`, a directory of pieces that are named as files of a log
-are; docs/formats/commit_log.md says how, and `roquette store` reads it.
+are; docs/formats/commit_log.md says how, and `roquette store` reads it. An end is copied, a whole log is moved.
+Retention deletes it, the oldest files first, when the disk needs the space.
 """
 
+import errno
 import os
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from roquette.base.files import Files
+from roquette.base.read_files import SeamReadFiles
 from roquette.message.record_layout import BLANK_MARK, BLANK_SIZE
 from roquette.store.checkpoint import Checkpoint, write_checkpoint
-from roquette.store.layout import StoreLayout, offset_name
+from roquette.store.layout import StoreLayout, offset_name, parse_offset_name
 from roquette.store.log.commit_log import CommitLog
+from roquette.store.log.log_files import log_names
 from roquette.store.log.log_mark import begin_mark
 from roquette.store.log.segment import Segment
 from roquette.store.timer.timer_checkpoint import load_timer_checkpoint
 
 _WINDOW: Final = 1 << 20
 _NO_PROPERTIES: Final = 2  # zeros that a record may rightly end in: the length of its properties
+
+
+class KeptFile(NamedTuple):
+    """A file of what was set aside. `modified_ms`: when it was last written."""
+
+    path: str
+    size: int
+    modified_ms: int
+
+
+def list_kept(files: Files, layout: StoreLayout, known: Iterable[KeptFile] = ()) -> list[KeptFile]:
+    """What was set aside, oldest first. `known`: files that were looked at before: they change no more. Raises OSError."""
+    before, reader = {one.path: one for one in known}, SeamReadFiles(files)
+    found: list[list[KeptFile]] = []
+    for name in reader.list_dir(layout.replaced):
+        directory = os.path.join(layout.replaced, name)
+        names = [one for one in reader.list_dir(directory) if parse_offset_name(one) is not None]
+        paths = [os.path.join(directory, one) for one in names]
+        kept = [
+            before.get(path) or KeptFile(path, reader.file_size(path), files.modified_ms(path))
+            for path in paths
+        ]
+        found.append(kept)
+    found.sort(key=lambda kept: max((one.modified_ms for one in kept), default=0))
+    return [one for kept in found for one in kept]
+
+
+def set_aside(files: Files, layout: StoreLayout, vouched: int) -> str:
+    """Move the whole log of a closed store to `replaced`; where it is, "" when none of its files has a message.
+
+    `vouched`: where it ends, as its mark says, which a name then says, too.
+
+    The newest file goes first, and each is on the disk before the next: a crash leaves a log that begins where it did
+    and ends earlier, and calling again moves the rest to the same directory. Raises OSError.
+    """
+    names, end = log_names(files, layout), 0
+    while names and not (end := _end_of(files, layout, names[-1])):
+        names.pop()
+    if not names:
+        return ""
+    end = vouched if 0 <= end - vouched <= _NO_PROPERTIES else end
+    directory = _directory_for(files, layout, names, end)
+    files.make_dirs(directory)
+    files.sync_dir(os.path.dirname(layout.replaced))
+    files.sync_dir(layout.replaced)
+    for name in reversed(names):
+        source, target = os.path.join(layout.commit_log, name), os.path.join(directory, name)
+        try:
+            files.rename(source, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:  # the log's directory is a mount
+                raise
+            file = files.open_file(source)
+            _copy(files, target, Segment(file, 0, file.size, file.size), 0, file.size)
+            file.close()
+            files.sync_dir(directory)
+            files.remove(source)
+        files.sync_dir(directory)
+        files.sync_dir(layout.commit_log)
+    return directory
+
+
+def _end_of(files: Files, layout: StoreLayout, name: str) -> int:
+    """Where what was written to a file of the log ends; 0: nothing was."""
+    file = files.open_file(os.path.join(layout.commit_log, name))
+    try:
+        size = file.size
+        written = _written(Segment(file, int(name), size, size), 0, size) if size else 0
+        return int(name) + written if written else 0
+    finally:
+        file.close()
+
+
+def _directory_for(files: Files, layout: StoreLayout, names: list[str], end: int) -> str:
+    """The one that a crash has left half filled: of the same begin, and with none of these files; else a new one."""
+    known = [one for one in files.list_dir(layout.replaced) if one.startswith(f"{names[0]}-")]
+    for one in known:
+        if not set(names) & set(files.list_dir(os.path.join(layout.replaced, one))):
+            return os.path.join(layout.replaced, one)
+    name, number = f"{names[0]}-{offset_name(end)}", 1
+    while name in known:
+        number += 1
+        name = f"{names[0]}-{offset_name(end)}.{number}"
+    return os.path.join(layout.replaced, name)
 
 
 def keep_replaced(files: Files, layout: StoreLayout, log: CommitLog, start: int, end: int) -> str:

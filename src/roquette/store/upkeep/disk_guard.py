@@ -1,10 +1,12 @@
 """Watches the disks of one store: says when messages are refused and why, and keeps the reserve."""
 
+import contextlib
 import logging
 
 from roquette.base.files import Files
 from roquette.store.config import StoreConfig
 from roquette.store.layout import StoreLayout, parse_offset_name
+from roquette.store.log.replaced import KeptFile, list_kept
 from roquette.store.upkeep.reserve import DiskReserve
 from roquette.store.upkeep.retention import DiskState, LogState, clamped_keys, refusal
 
@@ -19,6 +21,7 @@ class DiskGuard:
     Attributes:
         refusal: why senders' messages are refused, in words; None: they are not.
         exhausted: nothing may be appended at all, acknowledgements and deliveries included.
+        kept: files of logs that were set aside, oldest first, as `measure` found them last.
     """
 
     def __init__(self, files: Files, layout: StoreLayout, config: StoreConfig) -> None:
@@ -27,6 +30,7 @@ class DiskGuard:
         self.config = config
         self.reserve = DiskReserve(files, layout.reserve, config.reserve_bytes)
         self.disks: list[DiskState] = []
+        self.kept: list[KeptFile] = []
         self.refusal: str | None = None
         self.exhausted = False
         self._failed = False  # a file could not be made since the last look
@@ -57,7 +61,9 @@ class DiskGuard:
             file.close()
 
     def measure(self) -> tuple[Usage, Usage | None]:
-        """The root's disk, and the commit log's where that may be another. Blocks."""
+        """The root's disk, and the commit log's where that may be another. Looks at what was set aside, too. Blocks."""
+        with contextlib.suppress(FileNotFoundError):  # somebody deletes it now: at the next look
+            self.kept = list_kept(self._files, self._layout, self.kept)
         own = self._layout.commit_log_apart
         return (
             self._files.disk_usage(self._layout.root),
@@ -97,6 +103,14 @@ class DiskGuard:
         self._failed = False
         self.refusal = words
         self.exhausted = any(d.is_exhausted(self.config) for d in self.disks)
+
+    @property
+    def kept_words(self) -> str:
+        """What was set aside, in words; "no" when there is nothing."""
+        if not self.kept:
+            return "no"
+        size = sum(one.size for one in self.kept)
+        return f"{size} bytes in {len(self.kept)} files in {self._layout.replaced}"
 
     @property
     def ratios(self) -> tuple[float, float]:

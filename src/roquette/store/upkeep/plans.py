@@ -165,13 +165,14 @@ class AllocationPlan:
 class DeletionPlan:
     """Remove files that the store has already forgotten."""
 
-    __slots__ = ("_files", "_mark", "done", "paths", "reason")
+    __slots__ = ("_files", "_mark", "done", "empties", "paths", "reason")
 
     def __init__(
         self, files: Files, paths: list[str], reason: str, mark: LogMark | None = None
     ) -> None:
         """`mark`: says where the log begins now, and is synced first: what is gone later is known to be missing."""
         self._files = files
+        self.empties = False  # a directory goes with its last file
         self._mark = mark
         self.paths = paths
         self.reason = reason
@@ -190,4 +191,6 @@ class DeletionPlan:
             directory = path.rpartition("/")[0]
             if self._files.exists(directory):
                 self._files.sync_dir(directory)
+                if self.empties and not self._files.list_dir(directory):
+                    self._files.remove_tree(directory)
         self.done = True

@@ -17,6 +17,7 @@ from roquette.store.index.index import Index
 from roquette.store.index.index_audit import write_sums
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.log.commit_log import CommitLog
+from roquette.store.log.replaced import KeptFile
 from roquette.store.log.segment import Segment
 from roquette.store.queues.consume_queues import ConsumeQueues
 from roquette.store.queues.reading import store_time_at
@@ -278,13 +279,15 @@ class Upkeep:
         last_store_ms: int,
         manual: bool = False,
         elapsed_ms: int | None = None,
+        kept: Sequence[KeptFile] = (),
     ) -> DeletionPlan | None:
         """Forget what has expired; the plan deletes the files. None when nothing has.
 
         Only what is synced goes, queue units included: otherwise a power cut after the deletion
         could take back queue offsets whose records are no longer there to restore them. Files
         that the plan before this one failed to delete come again. `manual`: at any hour, and
-        whatever the clock has done. `elapsed_ms`: see `SteadyTime`; None believes the clock.
+        whatever the clock has done. `elapsed_ms`: see `SteadyTime`; None believes the clock. `kept`: files that
+        were set aside, oldest first. For want of space they go by the rules of the log's files, and before those.
         """
         aged = urgency(self.config, now_ms, disks)
         if aged is None and manual:
@@ -293,6 +296,13 @@ class Upkeep:
         steady_ms = now_ms
         if elapsed_ms is not None:
             steady_ms = self._steady_time(now_ms, elapsed_ms, last_store_ms, kept_ms)
+        if aged in (Urgency.SPACE, Urgency.FORCED):
+            aside = count_expired(self.config, steady_ms, aged, [one.modified_ms for one in kept])
+            if aside:
+                log.warning("deleting %d files that were set aside reason=%s", aside, aged.value)
+                plan = DeletionPlan(self._files, [one.path for one in kept[:aside]], aged.value)
+                plan.empties = True
+                return plan
         deletable = self._count_deletable()
         count = 0
         if manual:

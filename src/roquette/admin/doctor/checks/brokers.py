@@ -178,6 +178,20 @@ def refuses(looks: Looks) -> Iterator[Sign]:
             )
 
 
+def set_aside(looks: Looks) -> Iterator[Sign]:
+    """Brokers that keep a log, or the end of one, that their group does not have."""
+    for broker in looks.now.answering():
+        what = broker.runtime.get("logSetAside", "no")
+        if what != "no":
+            yield Sign(
+                broker.label,
+                f"it has set aside {what}",
+                "its log differed from its master's, or was damaged: what the master had took its place",
+                "look for messages that are missed: roquette store grep DIRECTORY; then delete the directory. When "
+                "the disk is full the broker deletes its oldest files by itself",
+            )
+
+
 def descriptors(looks: Looks) -> Iterator[Sign]:
     """Processes that are near their limit of open files."""
     for broker in looks.now.answering():
