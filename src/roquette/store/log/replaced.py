@@ -30,26 +30,22 @@ _NO_PROPERTIES: Final = 2  # zeros that a record may rightly end in: the length 
 class KeptFile(NamedTuple):
     """A file of what was set aside. `modified_ms`: when it was last written."""
 
+    modified_ms: int
     path: str
     size: int
-    modified_ms: int
 
 
 def list_kept(files: Files, layout: StoreLayout, known: Iterable[KeptFile] = ()) -> list[KeptFile]:
     """What was set aside, oldest first. `known`: files that were looked at before: they change no more. Raises OSError."""
     before, reader = {one.path: one for one in known}, SeamReadFiles(files)
-    found: list[list[KeptFile]] = []
-    for name in reader.list_dir(layout.replaced):
-        directory = os.path.join(layout.replaced, name)
-        names = [one for one in reader.list_dir(directory) if parse_offset_name(one) is not None]
-        paths = [os.path.join(directory, one) for one in names]
-        kept = [
-            before.get(path) or KeptFile(path, reader.file_size(path), files.modified_ms(path))
-            for path in paths
-        ]
-        found.append(kept)
-    found.sort(key=lambda kept: max((one.modified_ms for one in kept), default=0))
-    return [one for kept in found for one in kept]
+    places = [os.path.join(layout.replaced, one) for one in reader.list_dir(layout.replaced)]
+    pieces = [(place, one) for place in places for one in reader.list_dir(place)]
+    paths = [os.path.join(*one) for one in pieces if parse_offset_name(one[1]) is not None]
+    found = [
+        before.get(path) or KeptFile(files.modified_ms(path), path, reader.file_size(path))
+        for path in paths
+    ]
+    return sorted(found)
 
 
 def set_aside(files: Files, layout: StoreLayout, vouched: int) -> str:

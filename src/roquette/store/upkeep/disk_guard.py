@@ -62,7 +62,7 @@ class DiskGuard:
 
     def measure(self) -> tuple[Usage, Usage | None]:
         """The root's disk, and the commit log's where that may be another. Looks at what was set aside, too. Blocks."""
-        with contextlib.suppress(FileNotFoundError):  # somebody deletes it now: at the next look
+        with contextlib.suppress(OSError):  # say somebody deletes it now: at the next look
             self.kept = list_kept(self._files, self._layout, self.kept)
         own = self._layout.commit_log_apart
         return (

@@ -298,9 +298,10 @@ class Upkeep:
             steady_ms = self._steady_time(now_ms, elapsed_ms, last_store_ms, kept_ms)
         if aged in (Urgency.SPACE, Urgency.FORCED):
             aside = count_expired(self.config, steady_ms, aged, [one.modified_ms for one in kept])
-            if aside:
-                log.warning("deleting %d files that were set aside reason=%s", aside, aged.value)
-                plan = DeletionPlan(self._files, [one.path for one in kept[:aside]], aged.value)
+            old = [one.path for one in kept[:aside]]
+            if old:
+                log.warning("deleting what was set aside reason=%s files=%s", aged.value, old)
+                plan = DeletionPlan(self._files, old, aged.value)
                 plan.empties = True
                 return plan
         deletable = self._count_deletable()
