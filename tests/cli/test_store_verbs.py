@@ -49,7 +49,7 @@ def spoil(root: Path, number: int) -> tuple[str, int]:
 
 
 def test_every_verb_has_help() -> None:
-    for verb in ("ls", "info", "fsck", "grep", "dump", "export", "repair"):
+    for verb in ("ls", "info", "fsck", "grep", "dump", "export", "repair", "take-tail"):
         result = roquette(verb, "--help")
         assert result.exit_code == 0
         assert len(result.stdout) > 300
@@ -305,3 +305,28 @@ def test_bad_words_are_refused_in_words(root: Path, tmp_path: Path) -> None:
         error = roquette(*words).exception
         assert isinstance(error, (ConfigError, StoreError)), words
         assert text in str(error)
+
+
+def test_take_tail_brings_what_only_the_replica_has(root: Path, tmp_path: Path) -> None:
+    make_store(tmp_path / "master", 100)
+    end = records(tmp_path / "master")[-1]
+
+    result = roquette("take-tail", tmp_path / "master", "--from", root)
+
+    assert result.exit_code == 0, result.output
+    assert f"took 50 records, offsets {end.physical_offset + end.size} to" in result.output
+    make_store(tmp_path / "master", 0)  # opens it, and stops
+    bodies = [[one.body for one in records(store)] for store in (tmp_path / "master", root)]
+    assert bodies[0] == bodies[1]
+    assert fsck(tmp_path / "master").sound
+    again = roquette("take-tail", tmp_path / "master", "--from", root)
+    assert "nothing to take" in str(again.exception)
+
+
+def test_take_tail_wants_both_brokers_stopped(root: Path, tmp_path: Path) -> None:
+    make_store(tmp_path / "master", 100)
+    for running in (root, tmp_path / "master"):
+        with (running / "lock").open("r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            result = roquette("take-tail", tmp_path / "master", "--from", root)
+        assert "Stop the broker" in str(result.exception)

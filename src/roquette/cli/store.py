@@ -11,7 +11,7 @@ from roquette.base.read_files import OsReadFiles
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output, prints_lines, say, show, show_value
 from roquette.cli.store_args import CommitLog, Directory, ForceRead, opened_store
-from roquette.cli.store_check import fsck_command, repair_command
+from roquette.cli.store_check import fsck_command, repair_command, take_tail_command
 from roquette.cli.store_messages import export_command, grep_command
 from roquette.errors import ConfigError, StoreError
 
@@ -155,3 +155,4 @@ def _words_of(row: dict[str, Any]) -> Iterator[str]:
 
 app.command("export")(export_command)
 app.command("repair")(repair_command)
+app.command("take-tail")(take_tail_command)

@@ -183,6 +183,26 @@ def _repaired(store: StoreDir, plan: Any, to: str | None, hash_slots: int | None
     return check_store(OsReadFiles(), mended, FsckOptions(hash_slots=hash_slots))
 
 
+def take_tail_command(
+    directory: Directory,
+    source: Annotated[str, typer.Option("--from", metavar="DIR", help="The replica's store.")],
+    commit_log: CommitLog = None,
+) -> None:
+    """Append to a master's store what only its replica's has. Both brokers are stopped.
+
+    For a master outside of a group that lost power before its log was on the disk.
+    """
+    from roquette.base.files import OsFiles
+    from roquette.store.offline.take_tail import take_tail
+
+    with opened_store(directory, commit_log, exclusive=True) as store, opened_store(source) as its:
+        try:
+            begin, end, count = take_tail(OsReadFiles(), OsFiles(), store, its)
+        except OSError as error:
+            raise StoreError(f"not all was taken: {error}. Run it again") from None
+    say(f"took {count} records, offsets {begin} to {end}. The broker's start makes queues of them")
+
+
 def show_verdict(report: Any, output: Output, more: dict[str, Any]) -> None:
     """Show what a check found; exit code 1 when the store is not sound."""
     import msgspec
