@@ -90,6 +90,7 @@ BOUNDED: dict[str, str] = {
     "broker/transactions/half_state.py:_pages": "the half queue from its oldest open message on",
     "broker/transactions/half_state.py:_copies": "MAX_COPIES",
     "broker/replication/master.py:_feeds": "connections of the door: 64",
+    "broker/replication/master.py:_ahead": "MOST_AHEAD hosts",
     "broker/replication/quorum.py:_ends _numbers": "connections of the door: 64",
     "broker/records/set_aside.py:counts entries": "the tasks; the newest 1,000",
     "broker/replication/metadata_copy.py:_files _wanted": "the files and tables that are copied",

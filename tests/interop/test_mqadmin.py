@@ -83,6 +83,7 @@ OUR_STATUS_KEYS |= {
     "replicas",
     "replicasInStep",
     "replicaLagBytes",
+    "replicaAhead",
 }
 OUR_TASKS = "task_"  # one line for each task of the broker
 APACHES_SETTINGS = {

@@ -265,6 +265,8 @@ SICK = [
     Case("RQ-D032", runtime("messagesRefused", "the disk is full"), "the disk is full"),
     Case("RQ-D035", keep_back, "not told: topics: not you"),
     Case("RQ-D036", runtime("logSetAside", "8 bytes in 1 files in /s/replaced"), "8 bytes in 1"),
+    Case("RQ-D037", runtime("replicaAhead", "10.0.1.2 was 8 bytes ahead"), "8 bytes ahead"),
+    Case("RQ-D037", runtime("followsRefused", "its log has 8 bytes"), "has 8 bytes"),
     Case("RQ-D034", standing_still, "connected from 192.168.1.3:500"),
     Case("RQ-D034", standing_still, "does not answer", standing_still),
     Case("RQ-D033", expired, "601 messages of 1 queues"),
@@ -506,7 +508,7 @@ def test_what_can_be_mended_says_how_it_is_taken_back() -> None:
 
 
 MQADMIN = {"updateBrokerConfig"}
-COMMAND = re.compile(r"(mqadmin|roquette) ([a-z]\w+)(?: ([a-z]+))?")
+COMMAND = re.compile(r"(mqadmin|roquette) ([a-z]\w+)(?: ([a-z-]+))?")
 
 
 def test_the_commands_that_are_to_be_typed_exist() -> None:

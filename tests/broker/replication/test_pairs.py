@@ -1,19 +1,26 @@
 """A master and its replicas in virtual time: every byte arrives, whoever comes when; what replies wait for."""
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
 import pytest
+from tests.admin.doctor.scripted import healthy
 
+from roquette.admin.doctor.diagnosis import diagnose
 from roquette.apps.features import broker_features, replica_features
+from roquette.base.read_files import SeamReadFiles
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature
 from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.quorum import ClassicQuorum
 from roquette.broker.service import Broker
+from roquette.errors import RequestTimeout
 from roquette.remoting.ha import HaConnection, call_master
+from roquette.store.offline.store_dir import find_store
+from roquette.store.offline.take_tail import take_tail
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.wire.ha import Epochs, Piece, SlaveWire, Welcome, hello, report
 
@@ -379,5 +386,146 @@ def test_a_synchronous_master_refuses_when_too_few_are_in_step() -> None:
         await replica(cluster, FIRST)
         await asyncio.sleep(3)
         assert (await client.send("orders", b"1")).status == "SEND_OK"
+
+    run(scenario)
+
+
+# A master that lost what its replica has
+
+
+async def lose_power(cluster: SimCluster) -> tuple[Broker, Broker, int]:
+    """A pair, SYNC_MASTER with ASYNC_FLUSH, whose master lost power: both, and how many bytes the replica has more."""
+    await master(cluster, broker_role="SYNC_MASTER", in_sync_replicas=2)
+    first, _ = await replica(cluster, FIRST)
+    await asyncio.sleep(3)
+    await send(cluster, 30)
+    await asyncio.sleep(5)  # so much is on the disk
+    client = cluster.hosts["10.0.2.1"].service
+    done = [await client.send("orders", b"%02d" % number) for number in range(50)]
+    assert {one.status for one in done} == {"SEND_OK"}
+    cluster.kill(MASTER, power_loss=True)
+    ours = await cluster.restart(MASTER)
+    lacks = first.store.max_physical_offset - ours.store.max_physical_offset
+    assert lacks > 5_000  # dozens of acknowledged messages are on the replica only
+    await asyncio.sleep(5)
+    return ours, first, lacks
+
+
+def test_a_master_tells_loudly_that_a_replica_has_what_it_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        ours, first, lacks = await lose_power(cluster)
+        log, end = log_of(first), ours.store.max_physical_offset
+
+        assert ours.feature(MasterReplication).health()["replicaAhead"] == (
+            f"{FIRST} was {lacks} bytes ahead of this log, from offset {end} on"
+        )
+        told = [one for one in caplog.records if "take-tail" in one.getMessage()]
+        assert {one.levelname for one in told} == {"ERROR"}
+        assert 1 <= len(told) <= 3  # it comes again each second
+        words = first.runtime_info(0)["followsRefused"]
+        assert words == f"its log has {lacks} bytes from {end} on that its master lacks"
+        assert log_of(first) == log
+        facts = healthy()
+        facts.brokers[0].runtime |= ours.feature(MasterReplication).health()
+        facts.brokers[1].runtime["followsRefused"] = words
+        found = [one for one in diagnose(facts) if one.code == "RQ-D037"]
+        assert len(found) == 2
+        assert "take-tail" in found[0].fix
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("restart", "size"), [(None, 2), (None, 3_000), (MASTER, 2), (FIRST, 2)])
+def test_a_master_that_has_grown_past_its_replica_overwrites_nothing_of_it(
+    restart: str | None, size: int
+) -> None:
+    """Messages as large as those that were lost end where those did: then nothing but their bytes tells them apart."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        ours, first, lacks = await lose_power(cluster)
+        log, end = log_of(first), ours.store.max_physical_offset
+        client = await cluster.client("10.0.2.2")
+        while ours.store.max_physical_offset < end + 2 * lacks:
+            with contextlib.suppress(RequestTimeout):  # it waits for replicas as long as a client
+                await client.send("orders", bytes(size))
+        if restart:
+            await cluster.stop(restart)
+            await cluster.restart(restart)
+        await asyncio.sleep(30)
+
+        ours, first = cluster.hosts[MASTER].service, cluster.hosts[FIRST].service
+        assert log_of(first) == log
+        shown = first.runtime_info(0)
+        assert "another record than its master's" in shown["followsRefused"]
+        assert shown["followsConnected"] == "false"
+        if restart != MASTER:
+            assert FIRST in ours.feature(MasterReplication).health()["replicaAhead"]
+
+    run(scenario)
+
+
+def test_a_replica_that_reports_the_same_end_again_is_refused_though_the_log_has_grown() -> None:
+    """As Apache's replica does, which does not ask first."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        ours = await master(cluster)
+        await send(cluster, 10)
+        end = ours.store.max_physical_offset
+        one = await bare(cluster)
+        await bare_reports(one, end + 1000, handshake=False)
+        assert one.ended
+        await send(cluster, 10)
+        again = await bare(cluster)
+        await bare_reports(again, end + 1000, handshake=False)
+        assert again.ended
+        assert OTHER in ours.feature(MasterReplication).health()["replicaAhead"]
+        emptied = await bare(cluster)
+        await bare_reports(emptied, end, handshake=False)
+        assert not emptied.ended
+        assert ours.feature(MasterReplication).health()["replicaAhead"] == "no"
+
+    run(scenario)
+
+
+def test_what_anybody_reports_is_remembered_of_few() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        ours = (await master(cluster)).feature(MasterReplication)
+        for number in range(100):
+            assert ours.is_ahead(f"10.1.0.{number}:1", 1 << 40)
+        assert ours.health()["replicaAhead"].count("ahead") == 16
+
+    run(scenario)
+
+
+def test_the_tail_is_taken_from_the_replica_and_every_acknowledged_message_is_there() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        _, first, lacks = await lose_power(cluster)
+        log = log_of(first)
+        for ip in (MASTER, FIRST):
+            await cluster.stop(ip)
+        files = cluster.hosts[MASTER].files
+        images, directories = cluster.hosts[FIRST].files.snapshot()
+        for path in directories:
+            files.make_dirs(f"/replica{path}")
+        for path, image in images.items():  # its disk, in the master's machine
+            files.open_file(f"/replica{path}", create=True).pwrite(image, 0)
+
+        reads = SeamReadFiles(files)
+        stores = find_store(reads, "/store"), find_store(reads, "/replica/store")
+        begin, end, count = take_tail(reads, files, *stores)
+
+        assert (end - begin, count) == (lacks, 50 - (begin - end + lacks))
+        ours, first = await cluster.restart(MASTER), await cluster.restart(FIRST)
+        assert log_of(ours) == log
+        await send(cluster, 5)
+        await in_step(ours, first)
+        assert log_of(first) == log_of(ours)
+        assert ours.feature(MasterReplication).health()["replicaAhead"] == "no"
+        assert first.runtime_info(0)["followsRefused"] == "no"
+        store = ours.store
+        ends = [store.max_offset("orders", queue) for queue in store.queues_of("orders")]
+        assert sum(ends) == 30 + 50 + 5
 
     run(scenario)

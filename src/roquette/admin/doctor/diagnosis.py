@@ -50,6 +50,7 @@ CHECKS: Final = (
     Check("RQ-D034", _W, "a consumer does not answer", groups.silent),
     Check("RQ-D035", _W, "a broker does not tell all", addresses.refused),
     Check("RQ-D036", _N, "messages were set aside", brokers.set_aside),
+    Check("RQ-D037", _E, "a replica has what its master lacks", brokers.ahead_of_master),
 )
 """Codes never change their meaning."""
 

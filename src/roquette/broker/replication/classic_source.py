@@ -2,18 +2,24 @@
 
 import logging
 
+from roquette.base.logs import RateLimited
 from roquette.broker.cluster.outbound import Outbound
 from roquette.broker.core import BrokerCore
 from roquette.broker.replication.follower import Source
 from roquette.broker.replication.source import MasterSource
-from roquette.errors import ClientError
+from roquette.errors import BrokerError, ClientError
 from roquette.remoting.client import split_address
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.header_codec import encode_ext
+from roquette.wire.headers import ViewMessageRequestHeader
 
 log = logging.getLogger("roquette.broker.replication")
 
 
 class ClassicSource(Source):
-    """Apache's default replication (brokerRole=SLAVE): no epochs, so a log that differs is not noticed.
+    """Apache's default replication (brokerRole=SLAVE): no epochs, so the master is asked for our log's last record.
+
+    A master that has lost it, or has another one there, sends nothing that fits: our log stays as it is, and says so.
 
     A log that is empty is to get all that the master has. A replica that reports 0 gets the last file only, so the master
     is asked where its log begins; when that is 0, the log begins with its first byte, which is always zero.
@@ -24,6 +30,7 @@ class ClassicSource(Source):
         self._core = core
         self._outbound = outbound
         self._master = master
+        self._noise = RateLimited(log, core.clock)
 
     @property
     def address(self) -> str:
@@ -31,10 +38,9 @@ class ClassicSource(Source):
         return self._core.live.current.ha_master_address or self._master.ha_address
 
     async def prepare(self) -> bool:
-        """Let an empty log begin where the master's does. False: the master does not say where."""
+        """Let an empty log begin where the master's does. False: it does not say where, or its log is not ours."""
         store = self._core.store
-        if store.max_physical_offset:
-            return True
+        own, last = store.max_physical_offset, store.last_record_offset
         master = self._master.master_address
         if (
             not master
@@ -44,12 +50,35 @@ class ClassicSource(Source):
         try:
             found = await self._outbound.runtime_info(master, 3_000)
             begin, end = int(found["commitLogMinOffset"]), int(found["commitLogMaxOffset"])
+            shown = min(end, int(found.get("commitLogConfirmOffset", end)))
+            same = not begin <= last < shown or await self._has_ours(master, last)
         except (ClientError, KeyError, ValueError) as error:
-            log.warning("the master does not say where its log begins error=%r", error)
-            return False
+            self._noise.warning("silent", "the master does not say what it has error=%r", error)
+            return bool(own)
         if end and store.raw_end == 0:
             store.begin_log(begin or 1)
-        return True
+        self.trouble = "no"
+        if end < own:
+            self.trouble = f"its log has {own - end} bytes from {end} on that its master lacks"
+        elif not same:
+            self.trouble = f"its log ends at {own} in another record than its master's has there"
+        if self.trouble != "no":
+            words = "this replica keeps its log and does not follow %s: %s"
+            self._noise.line(logging.ERROR, "ahead", words, master, self.trouble)
+        # A master of ours sends nothing while we have more, and tells it; Apache's would send what it gets later.
+        return same and (end >= own or "roquetteForm" in found)
+
+    async def _has_ours(self, master: str, last: int) -> bool:
+        """Whether the master has our last record at its place. Raises ClientError."""
+        ext = encode_ext(ViewMessageRequestHeader(offset=last))
+        code = RequestCode.VIEW_MESSAGE_BY_ID
+        try:
+            reply = await self._outbound.ask(master, code, ext, timeout_ms=3_000)
+        except BrokerError as error:
+            if error.code != ResponseCode.SYSTEM_ERROR:
+                raise
+            return False
+        return reply.body == self._core.store.record_at(last)
 
     def behind(self, begin: int) -> None:
         """The master has deleted what we need."""

@@ -45,6 +45,9 @@ class Log(Protocol):
     def reported(self, feed: "Feed", end: int) -> None:
         """It has the log up to `end`."""
 
+    def is_ahead(self, remote: str, end: int) -> bool:
+        """Whether a replica of the classic protocol, which begins with this report, has what this log lacks."""
+
     def lost(self, feed: "Feed") -> None:
         """Its connection has ended."""
 
@@ -96,8 +99,10 @@ class Feed:
 
     def _report(self, end: int) -> None:
         hub = self._hub
-        most = hub.end if self.sent < 0 else self.sent
-        if end > most:  # Apache takes it for an acknowledgement of all there is (its issue 1155)
+        begins = self.sent < 0
+        most = hub.end if begins else self.sent
+        ahead = begins and not self._wire.handshake and hub.is_ahead(self.connection.remote, end)
+        if end > most or ahead:  # Apache acknowledges all there is by it (its issue 1155)
             raise RemoteProtocolError(f"a replica reports {end}, it was sent the log up to {most}")
         if self.who is None:
             self.who = self.connection.remote

@@ -33,10 +33,12 @@ class Source:
     Attributes:
         member: our id in the group; None: the classic protocol.
         retry_s: pause after a connection that failed or ended.
+        trouble: why the master's log is not taken, in words; "no": it is.
     """
 
     member: int | None = None
     retry_s = 1.0
+    trouble = "no"
 
     @property
     def address(self) -> str:
@@ -152,10 +154,11 @@ class SlaveReplication(Feature):
         return Reply(b"", encode_body(HaStatus(master=False, ha_client_runtime_info=known)))
 
     def health(self) -> dict[str, str]:
-        """Whom it follows, and whether they are connected."""
+        """Whom it follows, whether they are connected, and why not when that is the log's fault."""
         return {
             "followsMaster": self._source.address or "unknown",
             "followsConnected": str(self._link is not None).lower(),
+            "followsRefused": self._source.trouble,
         }
 
     async def stop(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from roquette.base.lifecycle import Tasks
+from roquette.base.logs import RateLimited
 from roquette.broker.access.ha_ticket import HaTickets
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane
@@ -22,6 +23,7 @@ from roquette.wire.json_body import encode_body
 
 log = logging.getLogger("roquette.broker.replication")
 
+MOST_AHEAD: Final = 16  # hosts that are remembered: anybody may report anything
 TELL_S: Final = 0.02  # replicas hear of a confirmed offset so soon, when no unit brings it
 
 
@@ -45,6 +47,8 @@ class MasterReplication(Feature):
         self.end = core.store.max_physical_offset
         self._core = core
         self._feeds: dict[int, Feed] = {}  # by connection
+        self._ahead: dict[str, tuple[int, int]] = {}  # by host: its end, and ours when it said so
+        self._noise = RateLimited(log, core.clock)
         self._confirmed = -1
         # Else nobody asks what is confirmed while there is no replica.
         self._counts = core.replicas.waits or bool(quorum.marks)
@@ -141,6 +145,25 @@ class MasterReplication(Feature):
         self.quorum.report(feed.who, feed.connection.number, end)
         self.moved()
 
+    def is_ahead(self, remote: str, end: int) -> bool:
+        """Whether a replica of the classic protocol, which begins with this report, has what this log lacks.
+
+        It keeps its end while it is refused, so it is known by it when this log has grown past that.
+        """
+        host = remote.rpartition(":")[0]
+        known = self._ahead.get(host)
+        if end > self.end and (known is None or known[0] != end):
+            known = self._ahead[host] = (end, self.end)
+            if len(self._ahead) > MOST_AHEAD:
+                del self._ahead[next(iter(self._ahead))]
+        if known is not None and end <= known[1]:
+            del self._ahead[host]  # emptied, or it fits again
+        if known is None or known[0] != end:
+            return False
+        words = "a replica has what this log lacks, and gets nothing: %s; roquette store take-tail brings it here"
+        self._noise.line(logging.ERROR, f"ahead {host}", words, _ahead_words(host, known))
+        return True
+
     def lost(self, feed: Feed) -> None:
         """A connection has ended."""
         if self._feeds.pop(feed.connection.number, None) is not None:
@@ -188,15 +211,21 @@ class MasterReplication(Feature):
         return feed.who is not None and self.quorum.in_step(feed.who)
 
     def health(self) -> dict[str, str]:
-        """Replicas, those in step, and how far the last one is behind, bytes."""
+        """Replicas, those in step, how far the last one is behind, bytes; those that have what this log lacks."""
         feeds = list(self._feeds.values())
         return {
             "replicas": str(len(feeds)),
             "replicasInStep": str(sum(map(self._in_step, feeds))),
             "replicaLagBytes": str(max((self.end - max(f.acked, 0) for f in feeds), default=0)),
+            "replicaAhead": "; ".join(_ahead_words(*one) for one in self._ahead.items()) or "no",
         }
 
     async def stop(self) -> None:
         """Close the door and all connections."""
         await self._door.close()
         await self.tasks.stop()
+
+
+def _ahead_words(host: str, ends: tuple[int, int]) -> str:
+    end, ours = ends
+    return f"{host} was {end - ours} bytes ahead of this log, from offset {ours} on"

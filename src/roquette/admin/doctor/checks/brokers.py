@@ -181,15 +181,29 @@ def refuses(looks: Looks) -> Iterator[Sign]:
 def set_aside(looks: Looks) -> Iterator[Sign]:
     """Brokers that keep a log, or the end of one, that their group does not have."""
     for broker in looks.now.answering():
-        what = broker.runtime.get("logSetAside", "no")
-        if what != "no":
+        if (what := broker.runtime.get("logSetAside", "no")) != "no":
             yield Sign(
                 broker.label,
                 f"it has set aside {what}",
                 "its log differed from its master's, or was damaged: what the master had took its place",
-                "look for messages that are missed: roquette store grep DIRECTORY; then delete the directory. When "
-                "the disk is full the broker deletes its oldest files by itself",
+                "look for messages that are missed (roquette store grep DIRECTORY), then delete the directory: the "
+                "broker does so only when the disk is full",
             )
+
+
+def ahead_of_master(looks: Looks) -> Iterator[Sign]:
+    """Replicas outside of a group with messages that their master has lost."""
+    for broker in looks.now.answering():
+        for key in ("replicaAhead", "followsRefused"):
+            if (what := broker.runtime.get(key, "no")) != "no":
+                yield Sign(
+                    broker.label,
+                    what,
+                    "the master lost power before its log was on the disk (ASYNC_FLUSH), or is another one: messages "
+                    "that were acknowledged may stand on the replica alone",
+                    "stop both brokers before more is written, then roquette store take-tail MASTER_STORE --from "
+                    "REPLICA_STORE; never empty the replica's store before",
+                )
 
 
 def descriptors(looks: Looks) -> Iterator[Sign]:
