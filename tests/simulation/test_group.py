@@ -243,3 +243,37 @@ def test_a_power_cut_is_remembered_until_the_record_says_so():
         assert cluster.hosts[slave].service.table.settled
 
     simulate(scenario)
+
+
+def test_a_member_that_was_away_for_too_long_begins_anew_and_its_log_is_set_aside():
+    async def scenario(cluster: SimCluster) -> None:
+        size = 1 << 16
+        sizes = {"segment_size": size, "file_reserved_bytes": 2 * size}
+        soon = {"queue_flush_thorough_interval_ms": 1_000, "clean_interval_ms": 1_000}
+        await group(cluster, store=sizes | soon, ha_max_time_slave_not_catchup=1_000)
+        mq = await cluster.client("10.0.2.1")
+        for number in range(20):
+            await send(mq, number)
+        away = next(ip for ip in MEMBERS if ip != master(cluster))
+        held = cluster.hosts[away].service.broker.store
+        had = held.read_log(held.min_physical_offset, held.wrote)
+        cluster.kill(away)
+        ours = cluster.hosts[master(cluster)].service.broker.store
+        while ours.min_physical_offset <= len(had):
+            await mq.send("T", bytes(size // 2))
+            await asyncio.sleep(0.3)
+        await cluster.restart(away)
+        await until(lambda: in_step(cluster) == 3)
+
+        files = cluster.hosts[away].files
+        [place] = files.list_dir("/store/replaced")
+        assert place == f"{0:020d}-{len(had):020d}"
+        kept = [
+            f"/store/replaced/{place}/{name}" for name in files.list_dir(f"/store/replaced/{place}")
+        ]
+        assert b"".join(map(files.read_bytes, kept)).startswith(had)
+        assert (
+            "files in /store/replaced" in cluster.hosts[away].service.broker.store.disk.kept_words
+        )
+
+    simulate(scenario)
