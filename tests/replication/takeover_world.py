@@ -283,6 +283,8 @@ class World:
         if record is None or epoch != record.epoch:
             return  # learns late of a win that is history: holds no lease
         self.elections += 1
+        if b in self.sick and epoch > 1 and record.lossy_epoch != epoch:
+            raise Wrong(f"{b} is elected, and its store was swapped: {record}")
         if self.may_lack:
             self.forgive(m)
         for at, entry in self.acked.items():
@@ -561,12 +563,11 @@ class World:
                     raise Wrong(f"doubtful {b} is elected where another one is sure: {old}")
                 if old.doubtful[b] != max(old.doubtful[who] for who in old.members):
                     raise Wrong(f"doubtful {b} is elected, it does not have most: {old}")
-            if b in self.sick and old.epoch > 0 and new.lossy_epoch != new.epoch:
-                raise Wrong(f"{b} is elected, and its store was swapped: {old}")
         self.unproven = self.unproven and not new.set_back
         if old is not None:
             fit = {w for w in new.members if w not in new.doubtful}
-            self.images -= {w for w in new.places if w not in new.members} | {new.master}
+            self.images -= {w for w in new.places if w not in new.members}
+            self.images -= {new.master} if new.epoch > old.epoch else set()
             self.sick -= fit - {w for w in old.members if w not in old.doubtful} - {new.master}
             self.sick -= {new.master} if new.lossy_epoch == new.epoch else set()
         if self.r.random() < 0.2:
@@ -670,10 +671,9 @@ class World:
         )
         self.drawn["operator"] += 1
         if record is None or record.group != self.machines[best].group:
-            places = {life.table.me: life.table.place for life in lives}
             epoch = max(m.marks.last_epoch for m in self.machines.values())
             seen = max(life.table.known_number for life in lives)
-            self.put(0, lost_record(places, self.machines[best].group, epoch, seen, best))
+            self.put(0, lost_record(self.machines[best].group, epoch, seen, best))
         else:
             self.order(best, True)
 

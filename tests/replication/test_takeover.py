@@ -470,7 +470,7 @@ def test_a_store_of_a_group_begins_no_second_record() -> None:
     store.run(table, 0, [Read()])
     assert store.tick(table, 100, 90) == []
     assert "controllerAddr" in table.trouble
-    store.record = lost_record({1: place(1)}, "", epoch=4, seen=table.known_number, best=1)
+    store.record = lost_record("", epoch=4, seen=table.known_number, best=1)
     store.revision = 1
     store.run(table, 200, [Read()])
     store.tick(table, 300, 90)  # it enters

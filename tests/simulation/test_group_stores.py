@@ -4,7 +4,16 @@ import asyncio
 import contextlib
 
 import pytest
-from tests.simulation.test_group import MEMBERS, NAME_SERVER, group, in_step, logs, master, send, until
+from tests.simulation.test_group import (
+    MEMBERS,
+    NAME_SERVER,
+    group,
+    in_step,
+    logs,
+    master,
+    send,
+    until,
+)
 
 from roquette.errors import ConfigError
 from roquette.replication.record import decode_record, record_key
@@ -18,7 +27,10 @@ COUNT = 40
 
 
 async def filled(cluster: SimCluster, **settings) -> None:
-    await group(cluster, total_replicas=3, min_in_sync_replicas=1, **settings)
+    await cluster.add_namesrv(NAME_SERVER, controller="embedded")
+    for number, ip in enumerate(MEMBERS, 1):
+        await cluster.add_member(ip, "orders", broker_id=number, total_replicas=3, **settings)
+    await until(lambda: in_step(cluster) == 3)
     await more(cluster, COUNT)
 
 

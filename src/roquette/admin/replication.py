@@ -10,7 +10,14 @@ from roquette.client import calls
 from roquette.client.operations import Answer, Operation, ask, ask_all
 from roquette.client.registers import put_register_if, register
 from roquette.errors import AgreementError, BrokerError, ClientError, ConfigError
-from roquette.replication.record import GroupRecord, decode_record, ordered_master, record_key
+from roquette.replication.record import (
+    GroupRecord,
+    decode_record,
+    lost_record,
+    ordered_master,
+    record_key,
+)
+from roquette.wire.bodies import ClusterInfo
 from roquette.wire.codes import ResponseCode
 
 TRIES: Final = 50  # of a conditional write: the master renews its lease twice a second
@@ -127,10 +134,66 @@ def group_states(
         found = yield from group_record(name_servers, record_key(where, name))
         if found is not None:
             states.append((yield from _state(where, name, found.record)))
+        elif told := (yield from _told_without_record(info, where, name)):
+            states.append(told)
     if group is not None and not states:
         where = f" of cluster {cluster}" if cluster else ""
         raise ConfigError(f"no group {group}{where} has a record (enableControllerMode=true)")
     return states
+
+
+def _told_without_record(
+    info: ClusterInfo, cluster: str, name: str
+) -> Operation[GroupState | None]:
+    """A group whose record is lost, by what its members say; None: it is a broker without a group."""
+    known = yield from _members(info, name)
+    if not known:
+        return None
+    ends = [f"broker {m.broker_id} ends at {m.end} in epoch {m.epoch}" for m in known]
+    problems = [f"the record {record_key(cluster, name)} is not there: {'; '.join(ends)}"]
+    return GroupState(
+        cluster=cluster,
+        group=name,
+        epoch=0,
+        master=0,
+        in_step=[],
+        lossy_epoch=0,
+        problems=problems + [f"broker {m.broker_id}: {m.trouble}" for m in known if m.trouble],
+        members=[],
+    )
+
+
+class Member(NamedTuple):
+    """What a broker says of its group, and of itself."""
+
+    broker_id: int
+    group: str
+    epoch: int
+    end: int
+    seen: int
+    trouble: str
+
+
+def _members(info: ClusterInfo, name: str) -> Operation[list[Member]]:
+    """Those of a name that are members of a group, as far as they are registered and answer."""
+    data = info.broker_addr_table.get(name)
+    addresses = {} if data is None else {int(who): at for who, at in data.broker_addrs.items()}
+    answers = yield from ask_all((at, calls.runtime_info()) for at in addresses.values())
+    found = []
+    for who, answer in zip(addresses, answers, strict=True):
+        table = answer.value or {}
+        if "groupRecordNumber" in table:
+            found.append(
+                Member(
+                    who,
+                    table["groupId"],
+                    _number(table, "groupLastEpoch"),
+                    _number(table, "commitLogMaxOffset"),
+                    _number(table, "groupRecordNumber"),
+                    table["groupTrouble"],
+                )
+            )
+    return sorted(found)
 
 
 def _state(cluster: str, name: str, record: GroupRecord) -> Operation[GroupState]:
@@ -169,7 +232,7 @@ def _state(cluster: str, name: str, record: GroupRecord) -> Operation[GroupState
         master=record.master if serves else 0,
         in_step=list(record.members),
         lossy_epoch=record.lossy_epoch,
-        problems=_problems(record, members, serves),
+        problems=_problems(record, members, serves) + _troubles(tables),
         members=members,
     )
 
@@ -184,14 +247,18 @@ def _problems(record: GroupRecord, members: Sequence[MemberState], serves: bool)
         )
     if missing := [member.broker_id for member in members if not member.in_step]:
         found.append(f"not in step: {missing}")
-    if record.doubtful:
-        found.append(
-            f"may have lost what they had reported (power loss): {sorted(record.doubtful)}"
-        )
+    if power := sorted({*record.doubtful} - {*record.unfit}):
+        found.append(f"may have lost what they had reported (power loss): {power}")
+    found += [f"broker {who} may lack something: {why}" for who, why in record.unfit.items()]
     if record.ordered:
         found.append(f"broker {record.ordered} is ordered to be master, and is not yet")
     silent = [f"broker {m.broker_id} does not answer: {m.error}" for m in members if m.error]
     return found + silent
+
+
+def _troubles(tables: dict[int, dict[str, str]]) -> list[str]:
+    told = {who: table.get("groupTrouble") for who, table in tables.items()}
+    return [f"broker {who}: {words}" for who, words in told.items() if words]
 
 
 def _number(table: dict[str, str], key: str) -> int:
@@ -209,23 +276,51 @@ def order_master(
     Args:
         name: the group's cluster and brokerName.
 
+    Where the record is lost, or of another group than its members, a new one is begun, losses accepted.
+
     Raises:
-        AgreementError: that member may not be; the words say why. ConfigError: the group has no record.
+        AgreementError: that member may not be; the words say why. ConfigError: no group of that name elects its master.
     """
     key = record_key(*name)
     for _ in range(TRIES):
         found = yield from group_record(name_servers, key)
-        if found is None:
+        info = yield from cluster_info()
+        known = {m.broker_id: m for m in (yield from _members(info, name[1]))}
+        if found is None and not known:
             raise ConfigError(f"there is no record {key}: no group of that name elects its master")
-        wanted = ordered_master(found.record, member, accept_loss)
-        if wanted is found.record:
-            return wanted
+        if found is None or _is_of_others(found.record, known.get(member)):
+            wanted = _begun_anew(key, known, member, accept_loss)
+        else:
+            wanted = ordered_master(found.record, member, accept_loss)
+            if wanted is found.record:
+                return wanted
+        address, revision = (name_servers[0], 0) if found is None else found[:2]
         try:
-            done = yield from ask(
-                found.address, put_register_if(key, found.revision, wanted.encode())
-            )
+            done = yield from ask(address, put_register_if(key, revision, wanted.encode()))
         except BrokerError:  # it may be written all the same: the next read shows it
             continue
         if done:
             return wanted
     raise AgreementError(f"the record {key} changed under each of {TRIES} tries to order a master")
+
+
+def _is_of_others(record: GroupRecord, member: Member | None) -> bool:
+    groups = {record.group, member.group if member else ""} - {""}
+    return len(groups) > 1
+
+
+def _begun_anew(key: str, known: dict[int, Member], member: int, accept_loss: bool) -> GroupRecord:
+    """A record for a group that has none of its own."""
+    if member not in known:
+        raise AgreementError(
+            f"the record {key} is lost, and broker {member} does not answer: it is to run when it is ordered"
+        )
+    most = max(known.values(), key=lambda m: (m.epoch, m.end))
+    if not accept_loss:
+        raise AgreementError(
+            f"the record {key} is lost. Of those that answer broker {most.broker_id} has most, up to {most.end} in epoch "
+            f"{most.epoch}; broker {member} ends at {known[member].end} in epoch {known[member].epoch}. Order the one that "
+            "has most, losses accepted: what only a broker has that does not answer now is lost"
+        )
+    seen = max(m.seen for m in known.values())
+    return lost_record(known[member].group, most.epoch, seen, member)

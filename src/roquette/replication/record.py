@@ -131,9 +131,7 @@ def ordered_master(record: GroupRecord, member: int, accept_loss: bool) -> Group
     )
 
 
-def lost_record(
-    places: dict[int, Place], group: str, epoch: int, seen: int, best: int
-) -> GroupRecord:
+def lost_record(group: str, epoch: int, seen: int, best: int) -> GroupRecord:
     """In the place of a record that is lost, or of another group: `best` is to be elected, whatever the others have.
 
     Args:
@@ -142,7 +140,6 @@ def lost_record(
     return GroupRecord(
         number=seen + 1,
         epoch=epoch + NEW_EPOCHS,
-        places=places,
         group=group,
         ordered=best,
         accept_loss=True,

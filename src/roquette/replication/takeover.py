@@ -39,10 +39,11 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A write whose outcome is not known."""
+    """A write whose outcome is not known; `after`: the number of the record that it is to replace."""
 
     kind: Kind
     revision: int
+    after: int
     record: GroupRecord
     sent_ms: int
 
@@ -186,7 +187,7 @@ class TakeOver:
         self.record, self._revision, self._got_ms = record, revision, now_ms
         effects: list[Effect] = []
         asked = self._asked
-        if asked is not None and record.number >= asked.record.number:
+        if asked is not None and record.number > asked.after:
             self._asked = None
             if asked.done_in(record):
                 effects += self._carried_out(asked)
@@ -228,7 +229,8 @@ class TakeOver:
                 effects.append(do.Leave())
         if kind is Kind.RELEASE:
             self._lease_ms = LONG_AGO  # from the moment it is sent
-        self._asked = Asked(kind, self._revision, record, now_ms)
+        after = self.record.number if self.record else 0
+        self._asked = Asked(kind, self._revision, after, record, now_ms)
         return [*effects, do.Write(self._revision, record)]
 
     def began(self, now_ms: int, marks: EpochMarks, own_end: int) -> list[Effect]:

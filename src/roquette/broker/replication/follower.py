@@ -68,6 +68,10 @@ class Source:
     def heard(self) -> None:
         """The master lives."""
 
+    def health(self) -> dict[str, str]:
+        """What a member of a group says of it."""
+        return {}
+
 
 class SlaveReplication(Feature):
     """Follows a master as long as the broker lives."""
@@ -158,6 +162,7 @@ class SlaveReplication(Feature):
         return {
             "followsMaster": self._source.address or "unknown",
             "followsConnected": str(self._link is not None).lower(),
+            **self._source.health(),
             "followsRefused": self._source.trouble,
         }
 

@@ -73,6 +73,10 @@ class GroupSource(Source):
         """The master lives."""
         self._member.table.news(self._member.driver.now_ms)
 
+    def health(self) -> dict[str, str]:
+        """What the member says of its group."""
+        return self._member.health()
+
     def behind(self, begin: int) -> None:
         """The handshake has compared the logs' begins already."""
         raise StoreError(f"the master's log begins at {begin}, and it did not say so")

@@ -370,6 +370,15 @@ class GroupMember:
         if self.on_confirmed is not None:
             self.on_confirmed(offset)
 
+    def health(self) -> dict[str, str]:
+        """What every member says of its group, whatever its role."""
+        return {
+            "groupId": self._identity.record_group,
+            "groupLastEpoch": str(self.marks.last_epoch),
+            "groupRecordNumber": str(self.table.known_number),
+            "groupTrouble": self.table.trouble,
+        }
+
     @property
     def steady(self) -> bool:
         """A replica runs, and no change of its log is ordered: it may take bytes."""
