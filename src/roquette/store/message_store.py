@@ -332,6 +332,16 @@ class MessageStore(StoredMessages):
         if self._log.pending_bytes >= PENDING_LIMIT:
             self.write_pending()
 
+    def go_on_from(self, topic: str, queue_id: int, offset: int, log_end: int) -> None:
+        """A replica's queue gives no offset before that one: it was next when the master's log ended at `log_end` and had
+        nothing of the queue. Raises as `append`."""
+        if self._refusal is not None:
+            self._raise_refusal()
+        try:
+            self._queues.go_on_from(topic, queue_id, offset, log_end, self._log.segment_size)
+        except OSError as error:
+            raise self._no_room(error) from error
+
     def write_pending(self) -> None:
         """Hand what was appended to the system: before replies leave and before a sync.
 
@@ -374,6 +384,11 @@ class MessageStore(StoredMessages):
         self._queues.drop_topic(topic)
         self._upkeep.queues_dropped()
         self._arrivals = [arrival for arrival in self._arrivals if arrival.topic != topic]
+
+    def drop_queues_before(self, topic: str, log_end: int) -> None:
+        """Drop queues of a topic that was deleted when the log ended there; what came later is of another of its name."""
+        if self._queues.drop_before(topic, log_end):
+            self._upkeep.queues_dropped()
 
     # Upkeep, driven from outside
 

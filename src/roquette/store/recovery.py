@@ -397,14 +397,4 @@ class Recovery:
             self._reput.rebuild(record, gaps)
         if self.report.damaged_bytes or self._beyond.holes:
             for (topic, queue_id), end in ends.items():
-                self._go_on_from(topic, queue_id, end)
-
-    def _go_on_from(self, topic: str, queue_id: int, end: int) -> None:
-        """Let a queue that lost messages to damage give no offset again."""
-        queue = self._queues.find(topic, queue_id)
-        assert queue is not None
-        if queue.file_count and queue.next_offset < end:
-            queue.skip_to(end, -1, self._log.segment_size)
-        elif not queue.file_count and end:
-            queue.start_at(end)
-        self._queues.mark_dirty(queue)
+                self._queues.go_on_from(topic, queue_id, end, _NEVER, self._log.segment_size)

@@ -338,3 +338,46 @@ def test_a_replica_survives_many_more_power_cuts() -> None:
         work = ReplicaWorkload(seed)
         work.run(2000)
         Explorer(work, seed, 3000).run()
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_queue_goes_on_where_its_masters_is_though_no_record_of_it_is_left(crash: bool) -> None:
+    """Over a stop and over a loss of power: it ends where it ended, has nothing to read, and takes what comes next."""
+    files, master = FaultyFiles(), open_store()
+    replica = open_store(files)
+    put(master)
+    feed(master, replica)
+    end = master.max_physical_offset
+    per_file = replica.config.queue_file_units
+    replica.go_on_from("idle", 1, per_file + 7, end)
+    replica.go_on_from("A", 0, 9, 0)  # its own record says it better
+
+    for store in (replica, None):
+        if store is None:
+            replica.flush_all()
+            if not crash:
+                replica.close(START_MS)
+            store = replica = open_store(files.crash() if crash else files)
+        assert store.min_offset("idle", 1) == store.max_offset("idle", 1) == per_file + 7
+        assert read_queue(store, "idle", 1, 0, 10, 1000).status is GetStatus.OFFSET_TOO_SMALL
+        assert store.max_offset("A", 0) == 1
+
+    master._queues.create("idle", 1).start_at(per_file + 7)
+    put(master, 1, topic="idle")
+    feed(master, replica)
+    replica.flush_all()
+    assert read_queue(replica, "idle", 1, per_file + 7, 10, 1000).count == 1
+
+
+def test_queues_of_an_older_topic_go_and_those_of_the_later_one_stay() -> None:
+    store = open_store()
+    first = put(store, 0)
+    deleted = put(store, 1)
+    store.drop_queues_before("A", first)
+    assert store.queues_of("A") == [0, 1] and store.max_offset("A", 0) == 0
+    put(store, 0)
+    store.drop_queues_before("A", deleted)
+    assert (store.max_offset("A", 0), store.max_offset("A", 1)) == (1, 0)
+    store.drop_queues_before("A", store.max_physical_offset)
+    store.drop_queues_before("B", 1)
+    assert store.topics() == []

@@ -157,6 +157,31 @@ class ConsumeQueues:
         self.dirty = [queue for queue in self.dirty if queue.topic != topic]
         self._files.remove_tree(self._layout.topic(topic))
 
+    def go_on_from(
+        self, topic: str, queue_id: int, offset: int, log_end: int, segment_size: int
+    ) -> None:
+        """Let a queue give no offset before that one, though the log has nothing, or nothing any more, of what was there;
+        not one that has messages behind `log_end`."""
+        queue = self.find(topic, queue_id) or self.create(topic, queue_id)
+        if queue.next_offset < offset and queue.physical_at(queue.next_offset - 1) < log_end:
+            if queue.file_count:
+                queue.skip_to(offset, -1, segment_size)
+            else:
+                queue.start_at(offset)
+            self.mark_dirty(queue)
+
+    def drop_before(self, topic: str, log_end: int) -> bool:
+        """Drop those queues of a topic that have nothing behind an offset of the log; whether there were any."""
+        entry = self.topics.get(topic)
+        queues = list(entry.queues.values()) if entry is not None else []
+        old = [queue for queue in queues if queue.physical_at(queue.next_offset - 1) < log_end]
+        if old and len(old) == len(queues):
+            self.drop_topic(topic)
+        else:
+            for queue in old:
+                self.reset(queue)
+        return bool(old)
+
     def reset(self, queue: ConsumeQueue) -> ConsumeQueue:
         """Delete a queue's files, so that it can be rebuilt from the log."""
         queue.forget()
