@@ -42,6 +42,8 @@ class TablePersistence(Feature):
     Attributes:
         followers: called with each change of the offsets that the journal has taken, and whether it has words of the
             broker's own (`OffsetTable.own_words`).
+        deleted: topics whose messages the log still has.
+        lacks: tables that this master has never had (`TakeOver`).
     """
 
     def __init__(self, core: BrokerCore, registration: Registration, deletions: Deletions) -> None:
@@ -60,8 +62,8 @@ class TablePersistence(Feature):
         self._aside_file = Saver(files, set_aside.FILE, core.writer.aside.to_file)
         self._aside = core.writer.aside
         self._aside.changed.append(self._aside_file.mark)
-        self._deleted = DeletedTopics(files, core.store, core.live.bounds.deleted)
-        self._more = [self._deleted.file]
+        self.deleted = DeletedTopics(files, core.store, core.live.bounds.deleted)
+        self._more = [self.deleted.file]
         self._journal = journal = OffsetJournal(*files.place)
         self._settle: list[Callable[[], None]] = []
         self._offset_file = Saver(
@@ -80,6 +82,7 @@ class TablePersistence(Feature):
         self._deletions = deletions
         self._early = False  # the file of offsets is written before its beat
         self.followers: list[Callable[[Change, bool], None]] = []
+        self.lacks: list[str] = []
 
     def _topic_wrapper(self) -> TopicConfigSerializeWrapper:
         return TopicConfigSerializeWrapper(
@@ -91,7 +94,7 @@ class TablePersistence(Feature):
         topics = self._files.load(config_files.TOPICS, TopicConfigSerializeWrapper)
         if topics is not None:
             self._topics.load(topics.topic_config_table.values(), topics.data_version)
-        self._deleted.load(self._topics.find)
+        self.deleted.load()
         groups = self._files.load(config_files.GROUPS, SubscriptionGroupWrapper)
         if groups is not None:
             self._groups.load(
@@ -150,9 +153,7 @@ class TablePersistence(Feature):
 
     def _topic_changed(self, name: str) -> None:
         if self._topics.find(name) is None:
-            self._deleted.deleted(name)
-        else:
-            self._deleted.made(name)
+            self.deleted.deleted(name)
         self._registration.topic_changed(name)
         self._topic_file.soon(self._tasks)
 
@@ -197,13 +198,13 @@ class TablePersistence(Feature):
 
     def topic_may_go(self, name: str) -> None:
         """Raises Refused when there is no room to remember that the topic is deleted."""
-        self._deleted.make_room(name)
+        self.deleted.make_room(name)
 
     def queues_dropped(self, topics: list[str], reply: Reply) -> Outcome:
         """`reply`, once it is on the disk that the queues of some unknown topics are gone."""
         for topic in topics:
-            self._deleted.deleted(topic)
-        return Task(self._confirmed(reply, self._deleted.file))
+            self.deleted.deleted(topic)
+        return Task(self._confirmed(reply, self.deleted.file))
 
     def group_set(self, reply: Reply) -> Outcome:
         """`reply`, once changed groups are on the disk."""

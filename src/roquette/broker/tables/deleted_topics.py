@@ -1,11 +1,14 @@
-"""Topics that were deleted while the log has records of them: after a crash recovery makes their queues again.
+"""Topics that were deleted while the log has records of them: after a crash recovery makes their queues again, and so
+does a replica that gets the log.
 
-Their names stay in `config/deletedTopics.json`, which Apache's broker does not look at, until a topic of the name is made or the
-log has moved past them; at start such queues go again, so that a new topic of the same name never begins with the old one's messages.
+Their names stay in `config/deletedTopics.json`, which Apache's broker does not look at, until the log has moved past them;
+at start, and at a replica when its log has come so far, such queues go again, so that a new topic of the same name never
+begins with the old one's messages. Replicas have them of their master (`follow`).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -17,6 +20,7 @@ from roquette.wire.codes import ResponseCode
 log = logging.getLogger("roquette.broker")
 
 FILE = "deletedTopics.json"
+_NEVER: Final = 1 << 63
 
 
 class DeletedTopicTable(msgspec.Struct, rename="camel"):
@@ -30,6 +34,8 @@ class DeletedTopics:
 
     Attributes:
         file: to be written before a deletion is answered.
+        changes: how often the marks have changed.
+        due: when the log of a replica is so long, `obey` has something to do.
     """
 
     def __init__(self, files: ConfigFiles, store: MessageStore, bound: Bound) -> None:
@@ -37,23 +43,55 @@ class DeletedTopics:
         self._files = files
         self._store = store
         self._ends: dict[str, int] = {}
+        self.changes = 0
+        self.due = _NEVER
         self.file = Saver(files, FILE, lambda: DeletedTopicTable(dict(self._ends)))
 
-    def load(self, known: Callable[[str], object | None]) -> None:
-        """Drop queues that recovery has made again. Blocks; raises StoreError when the file cannot be read."""
+    def load(self) -> None:
+        """Drop queues that recovery has made again. Blocks; raises StoreError when the file cannot be read, OSError."""
         found = self._files.load(FILE, DeletedTopicTable)
-        for name, end in ({} if found is None else found.deleted_topics).items():
-            if known(name) is None:
-                self._ends[name] = end
-                if self._store.queues_of(name):
-                    log.info("queues of a deleted topic dropped again topic=%s", name)
-                    self._store.delete_topic(name)
+        if found is None:
+            return
+        end = self._store.max_physical_offset
+        # What comes where the log was cut is of later topics.
+        self._ends = {name: min(place, end) for name, place in found.deleted_topics.items()}
+        if self._ends != found.deleted_topics:
+            self._files.save(FILE, DeletedTopicTable(self._ends))
+        self._expire()
+        self.obey()
+
+    def obey(self) -> None:
+        """Drop what the log has brought of deleted topics."""
+        end = self._store.max_physical_offset
+        for name, place in self._ends.items():
+            self._store.drop_queues_before(name, place)
+        self.due = max((place for place in self._ends.values() if place > end), default=_NEVER)
+
+    @property
+    def marks(self) -> dict[str, int]:
+        """Topic -> physical end of the log when it was deleted, oldest first."""
+        self._expire()
+        return dict(self._ends)
+
+    def follow(self, marks: Mapping[str, int], begin: int = _NEVER) -> None:
+        """A replica learns of its master's; `begin`: what it does not tell, though it is of the log from there on, is
+        no deletion there."""
+        known = {name: end for name, end in self._ends.items() if end <= begin} | dict(marks)
+        if known != self._ends:
+            newest = sorted(known.items(), key=lambda mark: mark[1])
+            self._ends = dict(newest[-2 * self.bound.most :])
+            self._changed()
+        self.obey()
 
     def deleted(self, name: str) -> None:
         """A topic is gone, its queues too."""
         self._expire()
         self._ends.pop(name, None)
         self._ends[name] = self._store.max_physical_offset
+        self._changed()
+
+    def _changed(self) -> None:
+        self.changes += 1
         self.file.mark()
 
     def _expire(self) -> None:
@@ -70,6 +108,6 @@ class DeletedTopics:
             self.bound.check(len(self._ends), ResponseCode.SYSTEM_ERROR, what)
 
     def made(self, name: str) -> None:
-        """A topic is there, perhaps again."""
+        """A replica's master has a topic of that name; whether there was another one it tells next."""
         if self._ends.pop(name, None) is not None:
-            self.file.mark()
+            self._changed()
