@@ -93,7 +93,7 @@ BOUNDED: dict[str, str] = {
     "broker/replication/master.py:_ahead": "MOST_AHEAD hosts",
     "broker/replication/quorum.py:_ends _numbers": "connections of the door: 64",
     "broker/records/set_aside.py:counts entries": "the tasks; the newest 1,000",
-    "broker/replication/metadata_copy.py:_files _wanted": "the files and tables that are copied",
+    "broker/replication/metadata_copy.py:_files _wanted _never _theirs": "the files and tables that are copied",
     "broker/replication/table_feed.py:_changes": "KEPT changes, KEPT_ROWS offsets",
     "broker/replication/table_feed.py:_waiting": "MOST_WAITING of each kind",
     "broker/timers/delivery.py:_recalled": "recalls of the slot that is delivered",

@@ -8,6 +8,7 @@ import json
 import socketserver
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature
 from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.quorum import ClassicQuorum
-from roquette.broker.replication.source import MasterSource
+from roquette.broker.replication.source import Copied, MasterSource
 from roquette.broker.service import Broker, Features
 from roquette.store.config import StoreConfig
 from roquette.wire.ha import Epochs, Welcome
@@ -98,6 +99,7 @@ class Followed:
     retry_s = 0.2
 
     master: MasterSource
+    lacks_tables: Callable[[], bool]
 
     def __init__(self, member: int) -> None:
         self.member: int | None = member
@@ -108,6 +110,10 @@ class Followed:
     @property
     def address(self) -> str:
         return self.master.ha_address
+
+    @property
+    def copied(self) -> Copied:
+        return Copied(self.master.master_address)
 
     async def prepare(self) -> bool:
         return True
@@ -201,6 +207,7 @@ def test_a_replica_of_ours_follows_a_master_of_apaches_controller_mode(
             made = replica_features(core, followed=sources[0])
             (cluster,) = [one for one in made if isinstance(one, ClusterFeature)]
             sources[0].master = cluster.registration
+            sources[0].lacks_tables = lambda: False  # Apache's master gets one greeting
             return made
 
         ours = Ours(tmp_path / "slave", namesrv.address, features, broker_id=2, broker_role="SLAVE")

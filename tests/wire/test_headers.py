@@ -83,7 +83,7 @@ WIRE_NAMES = {
     "GetConsumeStatsRequestHeader": "consumerGroup! topic topicList",
     "GetConsumerConnectionListRequestHeader": "consumerGroup!",
     "FollowTablesRequestHeader": "what! since",
-    "FollowTablesResponseHeader": "since! whole logEnd",
+    "FollowTablesResponseHeader": "since! whole logEnd lacks",
     "GetRegisterRequestHeader": "key! several",
     "ElectMasterRequestHeader": "clusterName! brokerName! brokerId! designateElect! invokeTime",
     "ElectMasterResponseHeader": "masterBrokerId masterAddress masterEpoch syncStateSetEpoch",

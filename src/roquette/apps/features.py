@@ -106,6 +106,7 @@ def replica_features(
     creation = AutoCreation(core, cluster.outbound, saved)
     assignment = AssignmentFeature(core, saved, cluster.queues)
     pops = PopFeature(core, saved)
+    followed = followed or ClassicSource(core, cluster.outbound, master)
     absent = [
         delays,
         TimerFeature(core, delays.levels),
@@ -122,12 +123,8 @@ def replica_features(
         pulls,
         assignment,
         *_of_both(core, saved, deletions, pulls),
-        MetadataCopy(core, master, cluster.outbound, assignment),
-        SlaveReplication(
-            core,
-            followed or ClassicSource(core, cluster.outbound, master),
-            TicketSource(core, cluster.outbound, master),
-        ),
+        MetadataCopy(core, followed, cluster.outbound, assignment, saved),
+        SlaveReplication(core, followed, TicketSource(core, cluster.outbound, master)),
         cluster,
     ]
 

@@ -34,7 +34,8 @@ _HELLO_STATE: Final = b"\0\0\0\1"
 
 
 class Hello(NamedTuple):
-    """A slave's greeting: `member` is its broker id; `last_file_only`: it is new, and does not want the log's older files."""
+    """A slave's greeting: `member` is its broker id; `last_file_only`: it is new, and does not want the log's older files;
+    `learner`: it is not to come into the in-sync set."""
 
     member: int
     last_file_only: bool = False
@@ -65,9 +66,9 @@ class Piece(NamedTuple):
     confirmed: int = -1
 
 
-def hello(member: int) -> bytes:
+def hello(member: int, *, learner: bool = False) -> bytes:
     """A slave's greeting, to be sent in one write: Apache's parser looks after 12 of the 16 bytes."""
-    return _HELLO.pack(HANDSHAKE, 0, 0, member)
+    return _HELLO.pack(HANDSHAKE, 0, learner, member)
 
 
 def report(end: int, *, handshake: bool) -> bytes:

@@ -16,6 +16,7 @@ from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature
 from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.quorum import ClassicQuorum
+from roquette.broker.replication.source import Copied
 from roquette.broker.service import Broker
 from roquette.errors import RequestTimeout
 from roquette.remoting.ha import HaConnection, call_master
@@ -33,6 +34,7 @@ class Known:
     """A source that knows all; `member`: it greets with epochs."""
 
     retry_s = 0.5
+    copied = Copied(f"{MASTER}:10911")
 
     def __init__(self, core: BrokerCore, member: int | None = None) -> None:
         self.core = core

@@ -6,7 +6,7 @@ from roquette.base.logs import RateLimited
 from roquette.broker.cluster.outbound import Outbound
 from roquette.broker.core import BrokerCore
 from roquette.broker.replication.follower import Source
-from roquette.broker.replication.source import MasterSource
+from roquette.broker.replication.source import Copied, MasterSource
 from roquette.errors import BrokerError, ClientError
 from roquette.remoting.client import split_address
 from roquette.wire.codes import RequestCode, ResponseCode
@@ -36,6 +36,11 @@ class ClassicSource(Source):
     def address(self) -> str:
         """The master's door for replicas."""
         return self._core.live.current.ha_master_address or self._master.ha_address
+
+    @property
+    def copied(self) -> Copied:
+        """The master: the protocol compares no logs."""
+        return Copied(self._master.master_address)
 
     async def prepare(self) -> bool:
         """Let an empty log begin where the master's does. False: it does not say where, or its log is not ours."""

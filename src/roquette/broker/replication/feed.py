@@ -59,6 +59,7 @@ class Feed:
         who: its member id, in the classic protocol its address; None before it has said anything.
         acked: its last report; sent: where the next unit begins; both -1 before its first report.
         told: the confirmed offset that it heard last.
+        learner: it is sent the log, and lacks our tables: what it reports brings it into no set.
     """
 
     def __init__(self, connection: HaConnection, hub: Log) -> None:
@@ -67,6 +68,7 @@ class Feed:
         self.acked = self.sent = self.told = -1
         self.rate = 0  # bytes in the last second
         self.counted = 0  # bytes, when `rate` was taken
+        self.learner = False
         self._hub = hub
         self._wire = MasterWire()
         self._last_file_only = False
@@ -89,12 +91,15 @@ class Feed:
             raise RemoteProtocolError(
                 "a replica greets with epochs, and this master has none: it is in no group (enableControllerMode)"
             )
+        if self.learner and greeting == (self.who, False, False):
+            self.learner = False  # it has them
+            return
         if self.acked >= 0 or self.who not in {None, greeting.member}:
             raise RemoteProtocolError("a replica greets again, as another one")
         if self.who is None:
             self.who = greeting.member
             hub.greeted(self)
-        self._last_file_only = greeting.last_file_only
+        self._last_file_only, self.learner = greeting.last_file_only, greeting.learner
         self.connection.send([welcome(hub.end, marks)])
 
     def _report(self, end: int) -> None:

@@ -6,13 +6,14 @@ connection is made: Apache's replica may stay silent for 5 s then, and its maste
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from roquette.base.lifecycle import Health, Tasks
 from roquette.base.logs import RateLimited
 from roquette.broker.access.ha_ticket import TicketSource
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane
+from roquette.broker.replication.source import Copied
 from roquette.errors import ConnectError, StoreError
 from roquette.remoting.ha import HaConnection, Silence, call_master
 from roquette.remoting.outcomes import Reply
@@ -34,11 +35,18 @@ class Source:
         member: our id in the group; None: the classic protocol.
         retry_s: pause after a connection that failed or ended.
         trouble: why the master's log is not taken, in words; "no": it is.
+        lacks_tables: whether tables of `copied` have not come; set by who copies them.
     """
 
     member: int | None = None
     retry_s = 1.0
     trouble = "no"
+    lacks_tables: Callable[[], bool]
+
+    @property
+    def copied(self) -> Copied:
+        """Whose tables are to be copied: of a master whose log is not ours, none."""
+        raise NotImplementedError
 
     @property
     def address(self) -> str:
@@ -145,6 +153,8 @@ class SlaveReplication(Feature):
             link.connection.close(f"the master is at {self._source.address or 'no place'} now")
         link.rate, link.counted = link.connection.taken - link.counted, link.connection.taken
         link.connection.look(self._silence)
+        if not link.connection.closing:
+            link.tell_tables()
 
     def status(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_BROKER_HA_STATUS."""
@@ -197,8 +207,10 @@ class _Link:
         self._syncing = False
         self._epoch = -1
         self._reported = -1  # nothing yet: the master sends nothing either
+        self._learns = False  # we said that we lack tables: the master is not to count us
         if source.member is not None:
-            connection.send([hello(source.member)])
+            self._learns = source.lacks_tables()
+            connection.send([hello(source.member, learner=self._learns)])
         else:  # of an empty log: where it is to begin
             self._report(core.store.max_physical_offset or core.store.raw_end)
 
@@ -266,7 +278,16 @@ class _Link:
 
     def _report(self, end: int) -> None:
         self._reported = end
-        self.connection.send([report(end, handshake=self._handshake)])
+        said = [report(end, handshake=self._handshake)]
+        if self._learns and not self._source.lacks_tables():
+            self._learns = False
+            said.insert(0, hello(self._source.member or 0))
+        self.connection.send(said)
+
+    def tell_tables(self) -> None:
+        """When the tables have come, the master may count us."""
+        if self._learns and self._reported >= 0 and not self._source.lacks_tables():
+            self._report(self._reported)
 
     def room(self) -> None:
         """Reports are small."""

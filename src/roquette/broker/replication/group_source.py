@@ -6,6 +6,7 @@ from roquette.base.logs import RateLimited
 from roquette.broker.core import BrokerCore
 from roquette.broker.replication.follower import Source
 from roquette.broker.replication.member import GroupMember
+from roquette.broker.replication.source import Copied
 from roquette.errors import StoreError
 from roquette.replication.epochs import EpochMarks
 from roquette.replication.join import Go, Refuse
@@ -26,6 +27,7 @@ class GroupSource(Source):
         self._member = member
         self._noise = RateLimited(log, core.clock)
         self.member = member.id
+        self._agreed: Copied | None = None  # a mastership whose log ours is a beginning of
 
     @property
     def address(self) -> str:
@@ -41,9 +43,18 @@ class GroupSource(Source):
         followed = self._member.followed
         return followed.place.address if followed is not None else ""
 
+    @property
+    def copied(self) -> Copied:
+        """The master that is followed, once the logs were compared."""
+        followed = self._member.followed
+        if followed is None or self._agreed != (followed.place.address, followed.epoch):
+            return Copied()
+        return self._agreed
+
     def welcomed(self, answer: Welcome) -> bool:
         """Compare the histories; raises StoreError when the master's is none."""
         member, store = self._member, self._core.store
+        self._agreed = None
         theirs = EpochMarks.of(answer.epochs)
         own_end, own_begin = store.wrote, store.min_physical_offset
         join = member.table.welcome(
@@ -51,6 +62,7 @@ class GroupSource(Source):
         )
         if isinstance(join, Go):
             member.save_marks(join.kept)
+            self._agreed = Copied(self.master_address, answer.epoch)
             return True
         if isinstance(join, Refuse):
             self._noise.warning("refused", "the master is not followed: %s", join.why)

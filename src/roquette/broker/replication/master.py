@@ -140,9 +140,10 @@ class MasterReplication(Feature):
         self.quorum.hello(feed.who, feed.connection.number)
 
     def reported(self, feed: Feed, end: int) -> None:
-        """A replica has the log up to `end`."""
+        """A replica has the log up to `end`. One that lacks tables counts only when answers wait for it already."""
         assert feed.who is not None
-        self.quorum.report(feed.who, feed.connection.number, end)
+        if not feed.learner or self.quorum.in_step(feed.who):
+            self.quorum.report(feed.who, feed.connection.number, end)
         self.moved()
 
     def is_ahead(self, remote: str, end: int) -> bool:

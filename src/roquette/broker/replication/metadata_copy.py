@@ -1,9 +1,10 @@
 """A replica copies what its master keeps besides the log: topics, groups, request modes, consumer offsets, progress.
 
 From a master of ours at once, by requests that wait there for changes (`table_feed`); from Apache's every ten seconds,
-by the requests of its slaves (SlaveSynchronize). A table is taken over whole, deletions included, and never empty. What
-speaks of the log is taken when this log is as long as the master's was: a replica that becomes master must not pass over
-what it lacks. All of it goes to this broker's own tables and files, so that a restart as master finds it.
+by the requests of its slaves (SlaveSynchronize). A table is taken over whole, deletions included, and never empty, and
+from a master whose log was compared only. What speaks of the log is taken when this log is as long as the master's was: a
+replica that becomes master must not pass over what it lacks. All of it goes to this broker's own tables and files, so
+that a restart as master finds it.
 """
 
 import asyncio
@@ -20,18 +21,20 @@ from roquette.base.lifecycle import Health, Tasks, Work
 from roquette.base.logs import RateLimited
 from roquette.broker.cluster.outbound import Outbound
 from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature
-from roquette.broker.files.config_files import DELAYS, ORDERS
+from roquette.broker.feature import Feature, Start
+from roquette.broker.files.config_files import DELAYS, ORDERS, TOPICS
 from roquette.broker.files.offset_journal import Change
+from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.operation.topic_admin import LOG_END
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.records.steps import paced
-from roquette.broker.replication.source import MasterSource
+from roquette.broker.replication.follower import Source
+from roquette.broker.replication.source import Copied
 from roquette.broker.replication.take_over import FILE, ReplicaOf
 from roquette.broker.tables.topics import Topic
 from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.broker.timers.timer_metrics import FILE as TIMER_METRICS
-from roquette.errors import BrokerError, ClientError, Refused
+from roquette.errors import BrokerError, ClientError, Refused, StoreError
 from roquette.store.timer.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.timer.timer_follow import begin_at
 from roquette.wire.bodies import (
@@ -41,6 +44,7 @@ from roquette.wire.bodies import (
     SubscriptionGroupWrapper,
     TimerMetricsSerializeWrapper,
     TopicConfigAndMappingSerializeWrapper,
+    TopicConfigSerializeWrapper,
 )
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
@@ -60,11 +64,19 @@ APACHE_S: Final = 10.0
 TIMER: Final = "timercheck"
 A_TURN: Final = 1_000  # keys of the offsets
 LOG_S: Final = 0.05  # the own log is looked at so often at least
-TABLES: Final = ("topics", "groups", "modes", "users", "offsets")
+KINDS: Final = {
+    "tables": ("topics", "groups", "deleted", "modes", "users"),
+    "offsets": ("offsets",),
+    "progress": ("progress", "queues"),
+    "timer": ("timer",),
+}
+TABLES: Final = tuple(table for kind in KINDS.values() for table in kind)
+KEPT: Final = ("topics", "groups", "offsets")  # a master that never had them takes none of ours
 _decode_change: Final = msgspec.msgpack.Decoder(Change).decode
 _NOT_SERVED: Final = frozenset(
     (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION)
 )
+_NOT_FOLLOWED: Final = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.INVALID_PARAMETER)
 W = TypeVar("W", TopicConfigAndMappingSerializeWrapper, SubscriptionGroupWrapper)
 
 
@@ -82,25 +94,46 @@ class MetadataCopy(Feature):
     def __init__(
         self,
         core: BrokerCore,
-        source: MasterSource,
+        source: Source,
         outbound: Outbound,
         assignment: AssignmentFeature,
+        saved: TablePersistence,
     ) -> None:
         self._core = core
         self._source = source
+        self._deleted = saved.deleted
         self._outbound = outbound
         self._assignment = assignment
         self._noise = RateLimited(log, core.clock)
         self._log_moved = asyncio.Event()
         self._files: dict[str, bytes] = {}  # what was written last
-        self._of = ""  # whose tables `missing` counts
+        self._of = Copied()  # whose tables `missing` counts
         self._wanted = set(TABLES)
+        self._never: set[str] = set()  # of `KEPT`: this store has not had them yet
+        self._theirs: set[str] = set()  # and the master neither
+        source.lacks_tables = lambda: bool(self.missing)
         core.tables.offsets.followed = -1
 
     @property
     def missing(self) -> set[str]:
         """See above."""
-        return self._wanted if self._of == self._source.master_address else set(TABLES)
+        return self._wanted if self._of == self._source.copied else set(TABLES)
+
+    def load(self, start: Start) -> None:
+        """Take back what the file says of copies that the log has lost: the next master finds them in the log. A store
+        without tables of its own has never had any."""
+        files, end = self._core.files, self._core.store.max_physical_offset
+        known = files.load(FILE, ReplicaOf)
+        if known is None and files.load(TOPICS, TopicConfigSerializeWrapper) is None:
+            known = ReplicaOf(lacks=list(KEPT))
+            files.save(FILE, known)
+        self._never.update(known.lacks if known is not None else ())
+        try:
+            progress = files.load(DELAYS, DelayProgress)
+        except StoreError:  # damaged: the master's comes in its place
+            return
+        if progress is not None and progress.log_offset > end:
+            files.save(DELAYS, DelayProgress(offset_table={}, log_offset=0))
 
     async def start(self, tasks: Tasks) -> None:
         """Copy for as long as the broker runs."""
@@ -115,6 +148,8 @@ class MetadataCopy(Feature):
     def turn_written(self, log_end: int) -> bool:
         """The log may have grown."""
         self._log_moved.set()
+        if log_end >= self._deleted.due and "deleted" not in self.missing:
+            self._deleted.obey()
         return True
 
     def health(self) -> dict[str, str]:
@@ -123,15 +158,15 @@ class MetadataCopy(Feature):
 
     # One loop for each kind of thing: one that waits does not keep the others.
 
-    def _loop(self, name: str, copy: Callable[[str, str], Awaitable[str]]) -> Work:
+    def _loop(self, name: str, copy: Callable[[Copied, str], Awaitable[str]]) -> Work:
         own = str(self._core.address)
 
         async def run(health: Health) -> None:
-            master = since = ""
+            master, since = Copied(), ""
             while True:
-                if master != self._source.master_address:
-                    master, since = self._source.master_address, ""
-                if not master or master == own:
+                if master != self._source.copied:
+                    master, since = self._source.copied, ""
+                if not master.address or master.address == own:
                     await asyncio.sleep(LOOK_S)
                     continue
                 try:
@@ -139,31 +174,34 @@ class MetadataCopy(Feature):
                     health.worked()
                 except _Moved:
                     pass
-                except (ClientError, OSError, msgspec.MsgspecError) as error:
+                except (ClientError, StoreError, OSError, msgspec.MsgspecError) as error:
                     words = "%s not copied master=%s error=%s"
-                    self._noise.warning(name, words, name, master, error)
+                    self._noise.warning(name, words, name, master.address, error)
                     since = ""
+                    self._wanted.update(KINDS[name])  # until they have come whole again
                     await asyncio.sleep(RETRY_S)
 
         return run
 
-    async def _ask(self, master: str, code: int, ext: bytes = b"") -> Command:
-        reply = await self._outbound.ask(master, code, ext, timeout_ms=TIMEOUT_MS)
-        if self._source.master_address != master:
+    async def _ask(self, master: Copied, code: int, ext: bytes = b"") -> Command:
+        reply = await self._outbound.ask(master.address, code, ext, timeout_ms=TIMEOUT_MS)
+        if self._source.copied != master:
             raise _Moved
         return reply
 
-    async def _follow(self, master: str, what: str, since: str) -> Command | None:
-        """FOLLOW_TABLES; None: the master is not one of ours."""
+    async def _follow(self, master: Copied, what: str, since: str) -> Command | None:
+        """FOLLOW_TABLES; None: the master is not one of ours, or an older one that does not tell that."""
         header = FollowTablesRequestHeader(what=what, since=since)
         try:
             return await self._ask(master, RequestCode.FOLLOW_TABLES, encode_ext(header))
         except BrokerError as error:
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if error.code in _NOT_FOLLOWED:
                 return None
             raise
 
-    async def _whole(self, master: str, code: int, what: str, kind: type[W]) -> tuple[W, Command]:
+    async def _whole(
+        self, master: Copied, code: int, what: str, kind: type[W]
+    ) -> tuple[W, Command]:
         """A table that Apache's masters give in parts, and the first answer."""
         table: W | None = None
         for _ in range(MOST_PAGES):
@@ -186,56 +224,74 @@ class MetadataCopy(Feature):
                 if not _rows(table):
                     break
                 return table, first
-        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no {what}s in its table", address=master)
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR, f"no {what}s in its table", address=master.address
+        )
 
-    def _took(self, master: str, table: str) -> None:
+    def _took(self, master: Copied, table: str) -> None:
         if self._of != master:
             self._of, self._wanted = master, set(TABLES)
         self._wanted.discard(table)
+        if table not in self._theirs:
+            self._never.discard(table)
 
-    async def _note_master(self, master: str) -> None:
+    async def _note_master(self, master: Copied) -> None:
         """The tables are not this broker's own any more (`TakeOver`)."""
-        await self._write(FILE, self._core.files.encode(FILE, ReplicaOf(master)))
+        known = ReplicaOf(master.address, sorted(self._never))
+        await self._write(FILE, self._core.files.encode(FILE, known))
+
+    def _hear_lacks(self, lacks: str) -> None:
+        self._theirs = set(KEPT).intersection(lacks.split(","))
+        if kept := self._theirs - self._never:
+            words = "the master never had all of its %s: what this broker knows besides stays"
+            self._noise.warning("lacks", words, ", ".join(sorted(kept)))
 
     # Topics, groups, request modes
 
-    async def _follow_tables(self, master: str, since: str) -> str:
+    async def _follow_tables(self, master: Copied, since: str) -> str:
         copies = {
             "topics": self._copy_topics,
             "groups": self._copy_groups,
+            "deleted": self._copy_deleted,
             "modes": self._copy_modes,
             "users": self._copy_users,
         }
         answer = await self._follow(master, "tables", since)
         if answer is None:
             for name, copy in copies.items():
-                if name != "users":  # Apache's masters tell nobody
+                if name not in {"users", "deleted"}:  # Apache's masters tell nobody
                     await copy(master)
                 self._took(master, name)
             await asyncio.sleep(APACHE_S)
             return ""
-        told = decode_ext(FollowTablesResponseHeader, answer.ext).since
+        header = decode_ext(FollowTablesResponseHeader, answer.ext)
+        told = header.since
+        self._hear_lacks(header.lacks)
         known = set(since.split(";"))
         for version in told.split(";"):
             name = version.partition("=")[0]
             if version not in known and name in copies:
                 await copies[name](master)
                 self._took(master, name)
-        if "users=" not in told:  # an older master
-            self._took(master, "users")
+        for name in ("users", "deleted"):
+            if f"{name}=" not in told:  # an older master
+                self._took(master, name)
+        await self._note_master(master)
         return told
 
-    async def _copy_topics(self, master: str) -> None:
+    async def _copy_topics(self, master: Copied) -> None:
         code, kind = RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigAndMappingSerializeWrapper
         table, first = await self._whole(master, code, "Topic", kind)
         topics, now_ms = self._core.tables.topics, self._core.clock.now_ms()
         async for config in paced(table.topic_config_table.values()):
             known = topics.find(config.topic_name)
+            if known is None:
+                self._deleted.made(config.topic_name)
             if known is None or known.shown != Topic(config).shown:
                 topics.put(config, now_ms)
         end = whole_number(ext_dict(first.ext).get(LOG_END), 2**63 - 1)
         async for topic in paced(topics.all()):
-            if topic.name not in table.topic_config_table:
+            if topic.name not in table.topic_config_table and "topics" not in self._theirs:
                 self._drop_topic(topic.name, end)
         topics.data_version = table.data_version
 
@@ -245,33 +301,36 @@ class MetadataCopy(Feature):
         core = self._core
         core.tables.topics.delete(name, core.clock.now_ms())
         core.stats.forget_topic(name)
-        store = core.store
-        ends = [
-            units[-1][0]
-            for queue in store.queues_of(name)
-            if (units := store.queue_units(name, queue, store.max_offset(name, queue) - 1, 1))
-        ]
-        if max(ends, default=0) < log_end:
-            store.delete_topic(name)
+        if log_end >= 0:
+            self._deleted.follow({name: log_end})
         core.shell.forget_topic(name)
         log.info("topic deleted as at the master topic=%s", name)
 
-    async def _copy_groups(self, master: str) -> None:
+    async def _copy_deleted(self, master: Copied) -> None:
+        if (answer := await self._follow(master, "deleted", "")) is not None:
+            begin, marks = msgspec.msgpack.decode(answer.body, type=tuple[int, dict[str, int]])
+            self._deleted.follow(marks, begin)
+            await self._deleted.file.try_save()
+
+    async def _copy_groups(self, master: Copied) -> None:
         code, kind = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, SubscriptionGroupWrapper
         table, _ = await self._whole(master, code, "Group", kind)
         groups = self._core.tables.groups
+        if "groups" in self._theirs:
+            own = {group.group_name: group for group in groups.all()}
+            table.subscription_group_table = own | table.subscription_group_table
         for name in groups.replace(table):
             self._core.stats.forget_group(name)
             self._core.shell.forget_group(name, False)
 
-    async def _copy_modes(self, master: str) -> None:
+    async def _copy_modes(self, master: Copied) -> None:
         answer = await self._ask(master, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         table = decode_body(MessageRequestModeSerializeWrapper, answer.body)
         self._assignment.modes.load(table.message_request_mode_map)
         self._assignment.file.mark()
         await self._assignment.file.try_save()
 
-    async def _copy_users(self, master: str) -> None:
+    async def _copy_users(self, master: Copied) -> None:
         """Users and rules with their passwords, where this broker's credentials are a super user's at the master."""
         if self._core.access.settings.credentials is None:
             return
@@ -284,13 +343,13 @@ class MetadataCopy(Feature):
             words = (
                 "users are not copied, those of this broker's own files count master=%s error=%s"
             )
-            self._noise.warning("users", words, master, error)
+            self._noise.warning("users", words, master.address, error)
         except Refused as error:
-            raise BrokerError(error.code, error.remark, address=master) from None
+            raise BrokerError(error.code, error.remark, address=master.address) from None
 
     # Consumer offsets
 
-    async def _follow_offsets(self, master: str, since: str) -> str:
+    async def _follow_offsets(self, master: Copied, since: str) -> str:
         await self._note_master(master)
         answer = await self._follow(master, "offsets", since)
         if answer is None:
@@ -302,8 +361,10 @@ class MetadataCopy(Feature):
         header = decode_ext(FollowTablesResponseHeader, answer.ext)
         await self._reached(master, header.log_end)
         if header.whole:
+            self._hear_lacks(header.lacks)
             await self._take_offsets(answer.body, header.log_end)
             self._took(master, "offsets")
+            await self._note_master(master)
         elif answer.body:
             self._core.tables.offsets.follow(_decode_change(answer.body))
             self._core.shell.end_turn()
@@ -314,7 +375,8 @@ class MetadataCopy(Feature):
         table = decode_body(ConsumerOffsetSerializeWrapper, body)
         offsets = self._core.tables.offsets
         resets = table.reset_offset_table or {}
-        keys = dict.fromkeys([*table.offset_table, *resets, *offsets.keys()])
+        own = [] if "offsets" in self._theirs else offsets.keys()
+        keys = dict.fromkeys([*table.offset_table, *resets, *own])
         changes = 0
         async for key in paced(keys):
             change = offsets.difference(key, table.offset_table.get(key, {}), resets.get(key, {}))
@@ -327,10 +389,10 @@ class MetadataCopy(Feature):
         offsets.data_version = table.data_version
         self._core.shell.end_turn()
 
-    async def _reached(self, master: str, log_end: int) -> None:
+    async def _reached(self, master: Copied, log_end: int) -> None:
         """Wait until the own log is as long as the master's was."""
         while self._core.store.max_physical_offset < log_end:
-            if self._source.master_address != master:
+            if self._source.copied != master:
                 raise _Moved
             self._log_moved.clear()
             try:
@@ -341,7 +403,7 @@ class MetadataCopy(Feature):
 
     # Progress of deliveries: files that a master reads at its start
 
-    async def _copy_progress(self, master: str, since: str) -> str:
+    async def _copy_progress(self, master: Copied, since: str) -> str:
         answer = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
         progress = decode_body(DelayProgress, answer.body)
         end = progress.log_offset
@@ -360,10 +422,29 @@ class MetadataCopy(Feature):
         else:
             decode_body(TimerMetricsSerializeWrapper, metrics.body)
             await self._write(TIMER_METRICS, metrics.body)
+        self._took(master, "progress")
+        since = await self._copy_queues(master, since)
         await asyncio.sleep(APACHE_S if orders is None else PROGRESS_S)
-        return ""
+        return since
 
-    async def _copy_timer(self, master: str, since: str) -> str:
+    async def _copy_queues(self, master: Copied, since: str) -> str:
+        """Where queues go on whose messages have all expired."""
+        answer = await self._follow(master, "queues", since)
+        if answer is not None:
+            header = decode_ext(FollowTablesResponseHeader, answer.ext)
+            since, end = header.since, header.log_end
+            if header.whole:
+                found = msgspec.msgpack.decode(answer.body, type=dict[str, dict[int, int]])
+                await self._reached(master, end)
+                deleted = self._deleted.marks
+                async for topic in paced(found, 10):
+                    if deleted.get(topic, -1) < end:
+                        for queue_id, offset in found[topic].items():
+                            self._core.store.go_on_from(topic, queue_id, offset, end)
+        self._took(master, "queues")
+        return since
+
+    async def _copy_timer(self, master: Copied, since: str) -> str:
         """Where the timer would begin as master (`begin_at`)."""
         storage, core = self._core.timer_store, self._core
         if storage is not None and (answer := await self._timer_answer(master)) is not None:
@@ -382,10 +463,11 @@ class MetadataCopy(Feature):
                 layout = core.store.layout
                 await run_blocking(begin_at, core.disk_files, layout, storage.log, data)
                 self._files[TIMER] = data
+        self._took(master, "timer")
         await asyncio.sleep(APACHE_S)
         return ""
 
-    async def _timer_answer(self, master: str) -> Command | None:
+    async def _timer_answer(self, master: Copied) -> Command | None:
         """GET_TIMER_CHECK_POINT; None: it has no timer, or nothing to say now."""
         try:
             answer = await self._ask(master, RequestCode.GET_TIMER_CHECK_POINT)
@@ -396,9 +478,9 @@ class MetadataCopy(Feature):
         ours = "readMs" in ext_dict(answer.ext)
         return answer if ours or decode_timer_checkpoint(answer.body).read_ms > 0 else None
 
-    async def _log_end(self, master: str) -> int:
+    async def _log_end(self, master: Copied) -> int:
         """Where the log of an Apache master ends now."""
-        info = await self._outbound.runtime_info(master, TIMEOUT_MS)
+        info = await self._outbound.runtime_info(master.address, TIMEOUT_MS)
         return max(0, whole_number(info.get("commitLogMaxOffset"), 2**63 - 1))
 
     async def _write(self, name: str, data: bytes) -> None:

@@ -1,6 +1,17 @@
 """Whom a replica copies from."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+
+class Copied(NamedTuple):
+    """The mastership whose tables are copied.
+
+    Attributes:
+        address: host:port; empty: no tables are to be copied now. epoch: 0 outside of groups.
+    """
+
+    address: str = ""
+    epoch: int = 0
 
 
 class MasterSource(Protocol):

@@ -1,9 +1,10 @@
 """A master's tables for replicas of ours: a request waits here until something has changed (FOLLOW_TABLES).
 
-`tables`: the answer names the versions of topics, groups, request modes and users; the replica then asks for those that are
-new to it, by Apache's codes. `offsets`: the answer is what has changed of the consumer offsets since the last one, as
-their journal has it, or the whole table. `orders`: the orderly pops, at once. The body of `offsets` is MessagePack, that
-of a whole table and of `orders` is the file's JSON.
+`tables`: the answer names the versions of topics, groups, request modes, users and deleted topics; the replica then asks
+for those that are new to it, by Apache's codes and `deleted`. `offsets`: the answer is what has changed of the consumer
+offsets since the last one, as their journal has it, or the whole table. At once come `orders`, the orderly pops, and
+`queues`: the next offsets of queues whose messages have all expired, which no log tells. The body of `offsets`, `deleted`
+and `queues` is MessagePack, that of a whole table and of `orders` is the file's JSON.
 
 An answer goes out 5 ms after the one before at the earliest, so that a commit costs a part of a request, not one.
 """
@@ -24,7 +25,7 @@ from roquette.broker.files.offset_journal import Change, merged
 from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.state import PopState
-from roquette.broker.records.steps import encode_rows
+from roquette.broker.records.steps import encode_rows, paced
 from roquette.errors import Refused
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise
@@ -91,11 +92,15 @@ class TableFeed(Feature):
         self._users = core.access.users
         self._life = core.entropy.token(4)
         self._feed = OffsetFeed()
-        self._told: tuple[DataVersion, DataVersion, int, int] | None = None  # seen by who waits
+        self._deleted = saved.deleted
+        self._told: tuple[DataVersion, DataVersion, int, int, int] | None = (
+            None  # seen by who waits
+        )
         self._waiting: dict[str, list[asyncio.Future[None]]] = {"tables": [], "offsets": []}
         self._sent_s = 0.0  # loop time of the last answer with offsets
         self._ended = False
         self._followers = saved.followers
+        self._saved = saved
 
     def rows(self) -> list[Row]:
         """What it serves."""
@@ -108,6 +113,10 @@ class TableFeed(Feature):
             return Task(self._orderly())
         if header.what == "users":
             return Task(self._passwords(ctx))
+        if header.what == "queues":
+            return Task(self._emptied(header.since))
+        if header.what == "deleted":
+            return Task(self._marks())
         if header.what not in self._waiting:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"what[{header.what}] is not followed")
         if len(self._waiting[header.what]) >= MOST_WAITING:
@@ -129,22 +138,29 @@ class TableFeed(Feature):
 
         return encoded()
 
+    @property
+    def _lacks(self) -> str:
+        return ",".join(self._saved.lacks)
+
     # Versions
 
-    def _seen(self) -> tuple[DataVersion, DataVersion, int, int]:
-        changes = self._modes.changes, self._users.version
+    def _seen(self) -> tuple[DataVersion, DataVersion, int, int, int]:
+        changes = self._deleted.changes, self._modes.changes, self._users.version
         return self._topics.data_version, self._groups.data_version, *changes
 
     def _versions(self) -> str:
-        topics, groups, modes, users = self._seen()
-        own = f"modes={self._life}.{modes};users={self._life}.{users}"
+        topics, groups, deleted, modes, users = self._seen()
+        own = (
+            f"deleted={self._life}.{deleted};modes={self._life}.{modes};users={self._life}.{users}"
+        )
         return f"topics={_words(topics)};groups={_words(groups)};{own}"
 
     async def _follow_tables(self, since: str) -> Reply:
         if self._versions() == since and not self._ended:
             self._told = self._seen()
             await self._wait("tables")
-        return Reply(encode_ext(FollowTablesResponseHeader(since=self._versions())))
+        header = FollowTablesResponseHeader(since=self._versions(), lacks=self._lacks)
+        return Reply(encode_ext(header))
 
     def turn_written(self, log_end: int) -> bool:
         """Answer those who wait for another version."""
@@ -181,6 +197,7 @@ class TableFeed(Feature):
             header.log_end = change.log_end
             return Reply(encode_ext(header), _encode(change))
         header.whole, header.log_end = True, self._core.store.max_physical_offset
+        header.lacks = self._lacks
         table = self._offsets.to_wrapper()
         rows = sum(map(len, table.offset_table.values()))
         return Reply(encode_ext(header), await encode_rows(table, rows, java_keys=True))
@@ -190,6 +207,28 @@ class TableFeed(Feature):
             since="", whole=True, log_end=self._core.store.max_physical_offset
         )
         return Reply(encode_ext(header), await encode_rows(self._orders.to_wrapper(), 0))
+
+    async def _marks(self) -> Reply:
+        body = _encode((self._core.store.min_physical_offset, self._deleted.marks))
+        return Reply(encode_ext(FollowTablesResponseHeader(since="", whole=True)), body)
+
+    async def _emptied(self, since: str) -> Reply:
+        """Only retention empties queues."""
+        store = self._core.store
+        log_end = store.max_physical_offset  # a queue that is empty later was so then
+        header = FollowTablesResponseHeader(
+            since=f"{self._life}.{store.min_physical_offset}", log_end=log_end
+        )
+        if header.since == since:
+            return Reply(encode_ext(header))
+        found: dict[str, dict[int, int]] = {}
+        async for topic in paced(store.topics(), 1):
+            for queue_id in store.queues_of(topic):
+                end = store.max_offset(topic, queue_id)
+                if 0 < end == store.min_offset(topic, queue_id):
+                    found.setdefault(topic, {})[queue_id] = end
+        header.whole = True
+        return Reply(encode_ext(header), await run_blocking(_encode, found))
 
     # Waiting
 

@@ -19,9 +19,15 @@ FILE: Final = "replicaOf.json"
 
 
 class ReplicaOf(msgspec.Struct):
-    """replicaOf.json: whose tables these are; empty: this broker's own."""
+    """replicaOf.json.
+
+    Attributes:
+        master: whose tables these are; empty: this broker's own.
+        lacks: which of them this store has never had, though its log is a master's.
+    """
 
     master: str = ""
+    lacks: list[str] = []
 
 
 class TakeOver(Feature):
@@ -33,6 +39,7 @@ class TakeOver(Feature):
         self._core = core
         self._saved = saved
         self._deletions = deletions
+        self._lacks: list[str] = []
         self._start: Start | None = None  # there is something to do
 
     def load(self, start: Start) -> None:
@@ -41,6 +48,16 @@ class TakeOver(Feature):
         was_replica = found is not None and bool(found.master)
         if was_replica or self._core.live.current.enable_controller_mode:
             self._start = start
+        if found is not None and found.lacks and self._core.store.max_physical_offset:
+            self._lacks = self._saved.lacks = found.lacks
+            log.error(
+                "master without %s, which it never got: consumers may begin anew, and replicas keep theirs",
+                ", ".join(found.lacks),
+            )
+
+    def health(self) -> dict[str, str]:
+        """What this master has never had."""
+        return {"tablesNotCopied": ",".join(self._lacks)} if self._lacks else {}
 
     async def prepare(self) -> None:
         """After the tables, whose changes are followed already."""
@@ -54,7 +71,7 @@ class TakeOver(Feature):
             self._make_topic(topic, self._start.now_ms)
         written = self._saved.turn_written(core.store.max_physical_offset)
         if await self._saved.topics_saved() and written:
-            await run_blocking(core.files.save, FILE, ReplicaOf())
+            await run_blocking(core.files.save, FILE, ReplicaOf("", self._lacks))
 
     def _make_topic(self, name: str, now_ms: int) -> None:
         store, topics = self._core.store, self._core.tables.topics

@@ -6,7 +6,8 @@ from roquette.wire.numbers import Int64
 
 
 class FollowTablesRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """what: `tables`, `offsets` or `orders`. since: of the last answer; empty: the first request."""
+    """what: `tables`, `offsets`, `orders`, `users`, `deleted` or `queues`. since: of the last answer; empty: the first
+    request."""
 
     what: str
     since: str = ""
@@ -14,8 +15,9 @@ class FollowTablesRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="
 
 class FollowTablesResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """since: for the next request. whole: the body is a table, not changes of it. log_end: it is to be taken when the
-    replica's log reaches up to there."""
+    replica's log reaches up to there. lacks: tables, split by commas, that the master has never had."""
 
     since: str
     whole: bool = False
     log_end: Int64 = 0
+    lacks: str = ""
