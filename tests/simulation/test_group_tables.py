@@ -150,6 +150,29 @@ def test_a_deleted_topic_stays_deleted_on_a_machine_that_is_filled_later(made_ag
     run(scenario)
 
 
+def test_a_machine_that_is_filled_takes_no_body_that_rotted_at_the_master() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await group(cluster, 2)
+        mq = await cluster.client("10.0.2.1")
+        await mq.send("T", b"sound")
+        receipt = await mq.send("T", b"rotten")
+        first = int(receipt.offset_message_id[16:], 16)
+        files = cluster.hosts[str(master(cluster))].files
+        path = f"/store/commitlog/{0:020d}"
+        data = files.read_bytes(path)
+        store(cluster, master(cluster)).write_pending()
+        files.open_file(path).pwrite(b"R", data.index(b"rotten"))
+        await cluster.add_member(LAST, "orders")
+        await asyncio.sleep(5)
+        assert store(cluster, LAST).max_physical_offset == first
+        assert in_step(cluster) == 2
+        files.open_file(path).pwrite(b"r", data.index(b"rotten"))
+        await mq.send("T", b"more")
+        await until(lambda: in_step(cluster) == 3)
+
+    run(scenario)
+
+
 # In step: the log and the tables.
 
 

@@ -309,7 +309,7 @@ class MessageStore(StoredMessages):
         """Where the next piece for `append_raw` begins: the log's end, and what is held of a record behind it."""
         return self._log.end_offset + self._raw.held
 
-    def append_raw(self, offset: int, data: bytes) -> None:
+    def append_raw(self, offset: int, data: bytes, checks: bool = False) -> None:
         """Append bytes of a master's log, a piece of one of its files; whole records become readable as by `append`.
 
         1 MiB of the smallest records takes some 20 ms: give no more at once. What follows the last whole record is held
@@ -318,13 +318,13 @@ class MessageStore(StoredMessages):
 
         Raises:
             OffsetOutOfRange: it begins neither at `raw_end` nor at the log's end, or crosses a file's end.
-            CorruptRecord: a record is not sound. StoreFull, StoreShort, StoreClosed: as `append`. Of what the last
+            CorruptRecord: a record is not sound, with `checks` by its body's CRC. StoreFull, StoreShort, StoreClosed: as `append`. Of what the last
             four refuse, the whole records before that point were appended; the next piece begins at the log's end.
         """
         if self._refusal is not None:
             self._raise_refusal()
         try:
-            self._raw.append(offset, data, self._arrivals)
+            self._raw.append(offset, data, self._arrivals, checks)
         except OSError as error:
             raise self._no_room(error) from error
         finally:

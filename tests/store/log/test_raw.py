@@ -381,3 +381,17 @@ def test_queues_of_an_older_topic_go_and_those_of_the_later_one_stay() -> None:
     store.drop_queues_before("A", store.max_physical_offset)
     store.drop_queues_before("B", 1)
     assert store.topics() == []
+
+
+def test_a_body_that_rotted_is_taken_only_unchecked() -> None:
+    master, checked, other = open_store(), open_store(), open_store()
+    first = put(master)
+    put(master, body=b"rotten")
+    data = master.read_raw(0, 1 << 20)
+    bad = data.replace(b"rotten", b"Rotten")
+    with pytest.raises(CorruptRecord, match=f"offset {first}: the body does not match its CRC"):
+        checked.append_raw(0, bad, True)
+    assert checked.max_physical_offset == checked.raw_end == first
+    checked.append_raw(first, data[first:], True)
+    other.append_raw(0, bad)
+    assert other.max_physical_offset == checked.max_physical_offset == master.max_physical_offset

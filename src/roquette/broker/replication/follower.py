@@ -7,6 +7,7 @@ connection is made: Apache's replica may stay silent for 5 s then, and its maste
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from roquette.base.lifecycle import Health, Tasks
 from roquette.base.logs import RateLimited
@@ -14,7 +15,7 @@ from roquette.broker.access.ha_ticket import TicketSource
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane
 from roquette.broker.replication.source import Copied
-from roquette.errors import ConnectError, StoreError
+from roquette.errors import ConnectError, CorruptRecord, StoreError
 from roquette.remoting.ha import HaConnection, Silence, call_master
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
@@ -26,6 +27,8 @@ from roquette.wire.ha import Piece, SlaveWire, Welcome, hello, report
 from roquette.wire.json_body import encode_body
 
 log = logging.getLogger("roquette.broker.replication")
+
+FAILED_S: Final = 2.0  # pause when bytes could not be taken: the same ones come again
 
 
 class Source:
@@ -94,6 +97,7 @@ class SlaveReplication(Feature):
         self._link: _Link | None = None
         self._calls = 0
         self._tasks = Tasks()
+        self._pause_s = source.retry_s
 
     def rows(self) -> Iterable[Row]:
         """GET_BROKER_HA_STATUS."""
@@ -112,14 +116,14 @@ class SlaveReplication(Feature):
     async def _follow(self, health: Health) -> None:
         source = self._source
         while True:
-            address = source.address
+            address, self._pause_s = source.address, source.retry_s
             if address and await source.prepare():
                 try:
                     await self._follow_once(address)
                     health.worked()
                 except ConnectError as error:
                     self._noise.warning("connect", "the master is not reached error=%s", error)
-            await asyncio.sleep(source.retry_s)
+            await asyncio.sleep(self._pause_s)
 
     async def _follow_once(self, address: str) -> None:
         """Follow until the connection ends. Raises ConnectError."""
@@ -142,6 +146,7 @@ class SlaveReplication(Feature):
             await ended.wait()
         finally:
             self._link = None
+            self._pause_s = max(FAILED_S if link.failed else 0.0, self._pause_s)
             link.connection.leave()
         log.info("the master's connection has ended master=%s", address)
 
@@ -206,6 +211,8 @@ class _Link:
         self._synced_only = core.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._syncing = False
         self._epoch = -1
+        self.failed = False
+        self._old_end = 0  # what the master had when we came it may have read from a disk that rots
         self._reported = -1  # nothing yet: the master sends nothing either
         self._learns = False  # we said that we lack tables: the master is not to count us
         if source.member is not None:
@@ -230,8 +237,10 @@ class _Link:
                     connection.leave()
                     break
                 else:
+                    self._old_end = one.end
                     self._report(self._safe_end())
         except (OSError, StoreError) as error:
+            self.failed = isinstance(error, CorruptRecord)
             connection.close(f"the master's bytes cannot be taken: {error}")
         self._core.shell.end_turn()
         if not connection.closing and self._store.writable:
@@ -250,7 +259,8 @@ class _Link:
             if piece.epoch > self._epoch:
                 self._source.epoch_begins(piece.epoch, piece.epoch_start)
                 self._epoch = piece.epoch
-            store.append_raw(piece.offset, piece.data)
+            checks = piece.offset < self._old_end and store.config.check_crc_on_recover
+            store.append_raw(piece.offset, piece.data, checks)
         if self._handshake:
             self._source.confirmed(piece.confirmed)
         return True

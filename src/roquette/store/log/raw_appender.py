@@ -48,7 +48,7 @@ class RawAppender:
     """
 
     __slots__ = (
-        "_index", "_log", "_name", "_need", "_pieces", "_queues", "_reput", "_spans", "_topic", "_view", "_whole",
+        "_checks", "_index", "_log", "_name", "_need", "_pieces", "_queues", "_reput", "_spans", "_topic", "_view", "_whole",
         "held", "last_ms", "last_offset",
     )  # fmt: skip
 
@@ -67,6 +67,7 @@ class RawAppender:
         self._topic: TopicQueues | None = None  # of that name
         self._pieces: list[bytes] = []  # what is held
         self._need: i64 = BLANK_SIZE  # bytes to hold until more can be said of the record
+        self._checks: bool = False  # bodies of this piece
         self._whole: i64 = 0  # records before this position are dispatched
         self.held: i64 = 0
         self.last_ms: i64 = 0
@@ -93,8 +94,8 @@ class RawAppender:
         self.held = len(data)
         self._need = BLANK_SIZE
 
-    def append(self, offset: i64, data: bytes, arrivals: list[Arrival]) -> None:
-        """Append a piece; `arrivals` grows by its messages.
+    def append(self, offset: i64, data: bytes, arrivals: list[Arrival], checks: bool) -> None:
+        """Append a piece; `arrivals` grows by its messages. `checks`: bodies by their CRC, too.
 
         Raises:
             OffsetOutOfRange: it does not begin at the end, or crosses a file's end. Nothing was appended.
@@ -128,7 +129,7 @@ class RawAppender:
         self._hold(b"")
         if active.appended == active.size:
             log.roll()
-        self._whole = 0
+        self._whole, self._checks = 0, checks
         self._topic = None  # it may have been deleted
         try:
             self._take(source, start, limit - start, arrivals)
@@ -176,7 +177,9 @@ class RawAppender:
         fault = view.find(source, at)
         if fault == SOUND:
             fault = view.check_place(physical)
-        return view.check_topic() if fault == SOUND else fault
+        if fault == SOUND:
+            fault = view.check_topic()
+        return view.check_body() if fault == SOUND and self._checks else fault
 
     def _unsound(self, physical: i64, fault: i64) -> CorruptRecord:
         return CorruptRecord(
