@@ -62,10 +62,15 @@ class DeletedTopics:
 
     def obey(self) -> None:
         """Drop what the log has brought of deleted topics."""
+        self.due = _NEVER
+        self._drop(self._ends)
+
+    def _drop(self, marks: Mapping[str, int]) -> None:
         end = self._store.max_physical_offset
-        for name, place in self._ends.items():
+        for name, place in marks.items():
             self._store.drop_queues_before(name, place)
-        self.due = max((place for place in self._ends.values() if place > end), default=_NEVER)
+            if place > end:
+                self.due = place if self.due == _NEVER else max(place, self.due)
 
     @property
     def marks(self) -> dict[str, int]:
@@ -76,12 +81,13 @@ class DeletedTopics:
     def follow(self, marks: Mapping[str, int], begin: int = _NEVER) -> None:
         """A replica learns of its master's; `begin`: what it does not tell, though it is of the log from there on, is
         no deletion there."""
+        new = {name: end for name, end in marks.items() if self._ends.get(name) != end}
         known = {name: end for name, end in self._ends.items() if end <= begin} | dict(marks)
         if known != self._ends:
             newest = sorted(known.items(), key=lambda mark: mark[1])
             self._ends = dict(newest[-2 * self.bound.most :])
             self._changed()
-        self.obey()
+        self._drop(new)
 
     def deleted(self, name: str) -> None:
         """A topic is gone, its queues too."""
