@@ -606,6 +606,7 @@ class World:
         elif what < 0.95 and self.sick_disks:
             self.drawn[self.swap_store(b)] += 1
         elif what < 0.96 and self.sick_records:
+            self.sick_records = False  # once: two old records may give one epoch to two masters
             self.drawn[self.set_record_back()] += 1
         elif self.orders:
             loss = self.lossy_orders and r.random() < 0.5

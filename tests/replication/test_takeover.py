@@ -597,7 +597,7 @@ def test_a_store_that_is_not_what_the_record_knows_never_stands_alone(changes, e
 def test_a_doubtful_store_is_in_the_set_again_when_it_has_all() -> None:
     store = Store()
     one = master(store, end=80)
-    two = slave(store, 2, one, 1100, 80)
+    slave(store, 2, one, 1100, 80)
     again = store_of(2, "", name="new", group="")
     for _ in range(3):
         store.tick(again, 1200, 0)
