@@ -1,6 +1,7 @@
 """Stores, settings and records of a group that are swapped, emptied, copied, set back: nobody forgets what was acknowledged."""
 
 import asyncio
+from random import Random
 
 import pytest
 from tests.simulation.test_group import (
@@ -15,7 +16,7 @@ from tests.simulation.test_group import (
 )
 
 from roquette.admin.replication import order_master
-from roquette.errors import ConfigError
+from roquette.errors import ClientError, ConfigError
 from roquette.replication.takeover import TakeOver
 from roquette.store.config import FlushDiskType
 from roquette.testing.cluster import SimCluster, simulate
@@ -290,3 +291,67 @@ async def clean(ext: dict[str, str]) -> None:
         pass
     assert answers[0].code == 0, answers[0].remark
     writer.close()
+
+
+def test_a_master_whose_disk_is_full_gives_the_office_away_and_does_not_take_it_back():
+    """29d5055: it kept the office for ever, with two good replicas beside it."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        old = master(cluster)
+        files = cluster.hosts[old].files
+        files.set_capacity(files.used)
+        await until(lambda: master(cluster) not in (None, old), 10)
+        await more(cluster, 5)
+        cluster.kill(master(cluster))
+        await until(lambda: master(cluster) not in (None, old), 20)
+
+    simulate(scenario)
+
+
+def test_a_master_whose_disk_hangs_gives_the_office_away():
+    """29d5055: after 116 to 122 s."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        old = master(cluster)
+        cluster.slow_disk(old, 1_000)
+        await until(lambda: master(cluster) not in (None, old), 10)
+        await more(cluster, 5)
+
+    simulate(scenario)
+
+
+def test_a_replica_whose_disk_is_full_leaves_the_set_in_two_seconds():
+    """29d5055: acknowledgements stopped for 15 s."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, store={"segment_size": 1 << 20})
+        loop = asyncio.get_running_loop()
+        files = cluster.hosts[next(ip for ip in MEMBERS if ip != master(cluster))].files
+        files.set_capacity(files.used)
+        mq = await cluster.client("10.0.2.77")
+        began = loop.time()
+        for _ in range(20):
+            await mq.send("T", Random(1).randbytes(200_000))
+        took = loop.time() - began
+        await until(lambda: in_step(cluster) == 2)
+        assert took < 4
+
+    simulate(scenario)
+
+
+def test_a_least_number_in_step_counts_from_its_change_on():
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        leader = cluster.hosts[master(cluster)].service
+        leader.broker.core.live.update({"minInSyncReplicas": "3"})
+        assert leader.table.settings.min_in_sync == 3
+        cluster.kill(next(ip for ip in MEMBERS if ip != master(cluster)))
+        await until(lambda: in_step(cluster) == 2)
+        mq = await cluster.client("10.0.2.77", send_attempts=1)
+        await asyncio.sleep(1)
+        with pytest.raises(ClientError, match="not enough"):
+            await mq.send("T", b"x")
+
+    simulate(scenario)

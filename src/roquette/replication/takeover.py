@@ -65,6 +65,7 @@ class TakeOver:
         role: MASTER from `Won` on. epoch: of the own mastership, or the one that is followed.
         record: the newest that was seen. marks: of the log; the driver replaces them when it saves others.
         confirmed: all of the set has the log up to here. heard_ms: when we last heard our master.
+        sick: why this member's disk takes no messages, in words; the driver sets it. Empty: it does.
         settled: the record says that we may have lost something, if we may. Until then the driver leaves on disk that
             the store was not closed in order, in an earlier boot: the next life must be unclean, too.
     """
@@ -94,6 +95,7 @@ class TakeOver:
         self._fault = ""  # our store is not what the record knows
         self._entered = False  # the record knows this life
         self.settled = False
+        self.sick = ""
         self._why_none = ""
         self._store_trouble = ""
         self._revision = 0
@@ -337,7 +339,8 @@ class TakeOver:
     def _office(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
         """What a master wants to write."""
         ordered = valid_order(record) and record.ordered != self.me
-        if ordered or record.set_back or self._hands_over(now_ms):
+        fails = self.sick != "" and len(record.members) > 1  # another one has all, and a disk
+        if ordered or fails or record.set_back or self._hands_over(now_ms):
             return Kind.RELEASE, self._beaten(now_ms, record, master=0)
         members, doubtful = self._members(now_ms, record)
         unfit = {who: why for who, why in record.unfit.items() if who in doubtful}
@@ -534,6 +537,8 @@ class TakeOver:
             self._why_none = ""
             return None
         self._why_none = bar(record, self.me, waited, self.settings)
+        if self.sick and not by_loss(record, self.me):
+            self._why_none = f"broker {self.me} does not stand: {self.sick}"
         return None if self._why_none else self._election(now_ms, record)
 
     def _election(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord]:

@@ -60,6 +60,9 @@ class Orders(Protocol):
     def own_end(self) -> int:
         """Where our log ends."""
 
+    def sick(self) -> str:
+        """Why our disk takes no messages, in words; empty: it does."""
+
 
 class TakeOverDriver:
     """Runs one table.
@@ -96,6 +99,7 @@ class TakeOverDriver:
 
         async def look(health: Health) -> None:
             while True:
+                self.table.sick = self._orders.sick()
                 self.act(self.table.tick(self.now_ms, self._orders.own_end()))
                 self._tell_trouble()
                 health.worked()

@@ -15,7 +15,7 @@ from roquette.broker.access.ha_ticket import TicketSource
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane
 from roquette.broker.replication.source import Copied
-from roquette.errors import ConnectError, CorruptRecord, StoreError
+from roquette.errors import ConnectError, CorruptRecord, StoreError, StoreFull
 from roquette.remoting.ha import HaConnection, Silence, call_master
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
@@ -28,7 +28,9 @@ from roquette.wire.json_body import encode_body
 
 log = logging.getLogger("roquette.broker.replication")
 
-FAILED_S: Final = 2.0  # pause when bytes could not be taken: the same ones come again
+# Pause when the disk did not take bytes, or they had rotted: the same ones come again. So long a silence ends the place in
+# the set: who goes on reporting an old end would hold acknowledgements up for ten times as long.
+FAILED_S: Final = 2.0
 
 
 class Source:
@@ -240,7 +242,7 @@ class _Link:
                     self._old_end = one.end
                     self._report(self._safe_end())
         except (OSError, StoreError) as error:
-            self.failed = isinstance(error, CorruptRecord)
+            self.failed = isinstance(error, CorruptRecord | StoreFull | OSError)
             connection.close(f"the master's bytes cannot be taken: {error}")
         self._core.shell.end_turn()
         if not connection.closing and self._store.writable:

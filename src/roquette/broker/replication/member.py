@@ -22,7 +22,7 @@ from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.cluster.addresses import advertised_host, free_ports
-from roquette.broker.config import BrokerConfig
+from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.core import BrokerCore, Identity
 from roquette.broker.feature import Feature
 from roquette.broker.replication.driver import TakeOverDriver
@@ -47,6 +47,8 @@ log = logging.getLogger("roquette.broker.replication")
 JOIN_S: Final = 1.0  # between two tries to get a place in the record
 EPOCHS: Final = "epochFileCheckpoint"
 IDENTITY: Final = "roquetteMember.json"
+PROBE: Final = "diskProbe"
+PROBE_S: Final = 1.0  # between two writes that prove the disk, also when nobody sends
 LEAVE_S: Final = 3.0  # a planned stop waits so long for the others
 LEAVE_STEPS: Final = 30
 
@@ -119,6 +121,8 @@ class GroupMember:
         self._won: int | None = None  # an order that waits: the epoch of an office
         self._join: Join | None = None  # an order that waits: what to do with the log
         self._deposed = False  # an order that waits
+        self._proven_ms = 0  # when the disk took a write last
+        self._full = ""
         self._ordered = asyncio.Event()
         self._end = 0
         self._store: MessageStore | None = None  # of the broker that runs
@@ -173,7 +177,9 @@ class GroupMember:
         )
         self.driver = TakeOverDriver(self.table, self._agreement, self._key, self._clock, self)
         self._settle_replica(broker, 0)
+        self._proven_ms = self.driver.now_ms
         self.tasks.keep("role", self._change_roles)
+        self.tasks.keep("disk-probe", self._prove_disk)
         self.driver.start(self._settings.look_ms)
         log.info("member of a group key=%s id=%d address=%s", self._key, self.id, self.address)
         if self.config.broker_role != "SYNC_MASTER":
@@ -333,6 +339,34 @@ class GroupMember:
         if self._store is not None:
             self._end = self._store.wrote
         return self._end
+
+    def sick(self) -> str:
+        """A disk that has taken nothing for as long as a lease lasts, in words."""
+        silent_ms = self.driver.now_ms - self._proven_ms
+        if silent_ms <= self._settings.ttl_ms:
+            return ""
+        return self._full or f"its disk has not answered for {silent_ms // 1000} s"
+
+    async def _prove_disk(self, health: Health) -> None:
+        while True:
+            try:
+                await run_blocking(self._write_probe)
+                store = self._store
+                self._full = (store.send_refusal or "") if store is not None else ""
+            except OSError as error:
+                self._full = f"its disk cannot be written: {error}"
+            if not self._full:
+                self._proven_ms = self.driver.now_ms
+            health.worked()
+            await asyncio.sleep(PROBE_S)
+
+    def _write_probe(self) -> None:
+        file = self._files.open_file(os.path.join(self._root, PROBE), create=True)
+        try:
+            file.pwrite(bytes(512), 0)
+            file.sync()
+        finally:
+            file.close()
 
     def won(self, epoch: int) -> None:
         """Become master."""
@@ -510,8 +544,24 @@ class GroupMember:
         broker.handed = store
         broker.protection, broker.access = self.protection, self.access
         await broker.start()
+        live = broker.core.live
+        live.changed.append(lambda names: self._follow_settings(live))
         self._watching = self.tasks.start("broker-failure", self._watch(broker))
         return broker
+
+    def _follow_settings(self, live: LiveConfig) -> None:
+        """What an operator changes counts at once, and for the broker after a change of role."""
+        mine, config = self.config, live.current
+        self.config = dataclasses.replace(
+            config, broker_id=mine.broker_id, broker_role=mine.broker_role
+        )
+        self._store_config = live.store
+        self._settings = dataclasses.replace(
+            self._settings,
+            min_in_sync=config.min_in_sync_replicas,
+            in_sync=config.in_sync_replicas,
+        )
+        self.table.settings = self._settings
 
     async def _watch(self, broker: Broker) -> None:
         why = await broker.wait_failed()
