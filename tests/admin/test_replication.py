@@ -10,8 +10,8 @@ from roquette.admin.replication import GroupState, group_states, order_master
 from roquette.client.operations import Answer, Operation
 from roquette.client.registers import Register
 from roquette.errors import AgreementError, BrokerError, ClientError, ConfigError, ConnectError
-from roquette.replication.record import GroupRecord, Place, decode_record
-from roquette.wire.bodies import ClusterInfo
+from roquette.replication.record import NEW_EPOCHS, GroupRecord, Place, decode_record
+from roquette.wire.bodies import BrokerData, ClusterInfo
 from roquette.wire.codes import RequestCode, ResponseCode
 
 T = TypeVar("T")
@@ -102,14 +102,20 @@ class Controller:
     """One register; each `renewals`-th write loses to the master's renewal."""
 
     def __init__(self, renewals: int = 0) -> None:
-        self.record = RECORD
+        self.record: Any = RECORD
+        self.members: dict[str, dict[str, str]] = {}
         self.left = renewals
         self.writes = 0
 
     def said(self, address: str, code: int, body: bytes) -> Any:
-        """Serve GET_REGISTER and PUT_REGISTER_IF."""
+        """Serve GET_REGISTER and PUT_REGISTER_IF, and answer for the members."""
+        if code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            return INFO if not self.members else ClusterInfo(BROKERS, INFO.cluster_addr_table)
+        if address in self.members:
+            return self.members[address]
         if code == RequestCode.GET_REGISTER:
-            return Register(self.record.number, self.record.encode())
+            found = self.record
+            return Register(0, b"") if found is None else Register(found.number, found.encode())
         self.writes += 1
         if self.left:
             self.left -= 1
@@ -137,3 +143,47 @@ def test_who_may_not_be_master_is_refused_in_words() -> None:
     assert controller.writes == 0
     run(order_master(SERVERS, ("c", "g"), 3, True), controller.said)
     assert (controller.record.ordered, controller.record.accept_loss) == (3, True)
+
+
+BROKERS = {
+    "g": BrokerData(cluster="c", broker_name="g", broker_addrs={"1": "b1:10911", "2": "b2:10911"})
+}
+
+
+def member(group: str, epoch: int, end: int, trouble: str = "") -> dict[str, str]:
+    return {
+        "groupId": group,
+        "groupLastEpoch": str(epoch),
+        "groupRecordNumber": "70",
+        "groupTrouble": trouble,
+        "commitLogMaxOffset": str(end),
+    }
+
+
+@pytest.mark.parametrize("record", [None, replace(RECORD, group="another")])
+def test_a_lost_record_is_begun_anew_by_order_with_losses_accepted(record: Any) -> None:
+    controller = Controller()
+    controller.record = record
+    controller.members = {"b1:10911": member("ours", 4, 900), "b2:10911": member("ours", 5, 800)}
+    with pytest.raises(AgreementError, match="broker 2 has most, up to 800 in epoch 5"):
+        run(order_master(SERVERS, ("c", "g"), 1, False), controller.said)
+    if record is None:
+        with pytest.raises(AgreementError, match="broker 3 does not answer"):
+            run(order_master(SERVERS, ("c", "g"), 3, True), controller.said)
+    run(order_master(SERVERS, ("c", "g"), 2, True), controller.said)
+    begun = controller.record
+    assert (begun.group, begun.epoch, begun.number) == ("ours", 5 + NEW_EPOCHS, 71)
+    assert (begun.ordered, begun.accept_loss, begun.members) == (2, True, ())
+
+
+def test_a_group_without_a_record_is_seen_by_what_its_members_say() -> None:
+    controller = Controller()
+    controller.record = None
+    controller.members = {"b1:10911": member("ours", 4, 900, "its record is not there")}
+    controller.members["b2:10911"] = {}
+    (state,) = run(group_states(SERVERS), controller.said)
+    assert not state.healthy and state.master == 0
+    assert state.problems == [
+        "the record roquette/c/g is not there: broker 1 ends at 900 in epoch 4",
+        "broker 1: its record is not there",
+    ]

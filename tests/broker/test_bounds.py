@@ -142,7 +142,7 @@ FILLS: dict[str, tuple[Fill, Callable[[Any], int]]] = {
     "thresholds": (set_threshold, lambda c: len(c.broker.tables.cold_reads.thresholds)),
     "counted": (pull_found, lambda c: len(c.broker.core.stats.group_gets)),
     "timer_topics": (send_later, lambda c: len(timer_topics(c))),
-    "deleted": (delete, lambda c: len(c.broker.feature(TablePersistence)._deleted._ends)),
+    "deleted": (delete, lambda c: len(c.broker.feature(TablePersistence).deleted._ends)),
 }
 
 

@@ -10,7 +10,8 @@ from roquette.replication.effects import Effect, Role
 from roquette.replication.in_sync import InSync, Slave
 from roquette.replication.join import Cut, Go, Join
 from roquette.replication.record import GroupRecord
-from roquette.replication.takeover import LONG_AGO, Kind, TakeOver
+from roquette.replication.takeover import LONG_AGO, TakeOver
+from roquette.replication.writes import Kind
 
 
 class AckLocal(TakeOver):
@@ -129,13 +130,6 @@ class TrustsAnyStore(TakeOver):
         super()._settle(record)
 
 
-class TrustsAnyRecord(TakeOver):
-    """Does not see that a record is an old one."""
-
-    def _is_old(self, record: GroupRecord) -> bool:
-        return False
-
-
 class NoDrop(TakeOver):
     """Believes what was reported before a power cut."""
 
@@ -201,7 +195,6 @@ PLANTED: dict[str, type[TakeOver]] = {
     "elect_blind": ElectBlind,
     "never_in_doubt": NeverInDoubt,
     "trusts_any_store": TrustsAnyStore,
-    "trusts_any_record": TrustsAnyRecord,
     "no_drop": NoDrop,
     "keeps_released": KeepsReleased,
     "gives_up": GivesUp,

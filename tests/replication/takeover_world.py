@@ -202,14 +202,15 @@ class World:
             seen=m.seen,
             fault=m.fault,
             empty=not m.log and not m.marks.marks,
+            clean=clean,
+            fresh=f"group-{b}-{self.born[b] + 1}",
         )
         if self.bug == "marked_before_settled":
             m.ran_in_boot = m.boot
         m.address += self.r.random() < 0.05
         place = Place(address=f"h{b}:{m.address}", ha_address=f"h{b}:{m.address + 1}")
         self.born[b] += 1
-        fresh = f"group-{b}-{self.born[b]}"
-        table = self.table(b, place, m.marks, self.settings, clean, own, fresh)
+        table = self.table(b, place, m.marks, self.settings, own)
         self.up[b] = Life(table, clean)
         self.own(b, self.r.uniform(0, 50), "tick")
         self.own(b, self.r.uniform(5, 500), "flush")

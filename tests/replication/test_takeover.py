@@ -84,9 +84,10 @@ class Store:
 def member(who: int, clean: bool = True, entries=(), table=TakeOver, **settings) -> TakeOver:
     life = next(LIVES)
     opened = {"opening": OPENINGS[life], "before": tuple(OPENINGS[:life])}
-    own = OwnStore(name=f"store-{who}", **opened, empty=not entries)
+    fresh = f"group-{who}"
+    own = OwnStore(name=f"store-{who}", **opened, empty=not entries, clean=clean, fresh=fresh)
     marks = EpochMarks.of(entries)
-    return table(who, place(who), marks, TakeOverSettings(**settings), clean, own, f"group-{who}")
+    return table(who, place(who), marks, TakeOverSettings(**settings), own)
 
 
 def master(store: Store, who: int = 1, now: int = 1000, end: int = 0, **settings) -> TakeOver:
@@ -544,12 +545,12 @@ def test_deposed_before_it_began() -> None:
 # A member is its store.
 
 
-def store_of(who: int, last: str, entries=(), clean: bool = True, **own) -> TakeOver:
+def store_of(who: int, last: str, entries=(), **own) -> TakeOver:
     """The life that follows the opening `last` of the store that `member` has begun with, or another store."""
     own = {"name": f"store-{who}", "group": "group-1", "empty": not entries} | own
     own |= {"opening": f"{last}+{next(LIVES)}", "before": (last,)}
     marks = EpochMarks.of(entries)
-    return TakeOver(who, place(who), marks, TakeOverSettings(), clean, OwnStore(**own), "g")
+    return TakeOver(who, place(who), marks, TakeOverSettings(), OwnStore(**own))
 
 
 def stopped(store: Store, end: int = 80) -> TakeOver:

@@ -21,6 +21,9 @@ class OwnStore:
         seen: the number of the record when it was last noted.
         fault: what its opening found that no power cut explains, in words: damage, a copied directory.
         empty: it has no message and no epoch.
+        clean: nothing that was reported or acknowledged can be missing: the machine has run on since, or the store was
+            closed in order, or SYNC_FLUSH; and the table of the life before was `settled`.
+        fresh: names the group if this member begins its record.
     """
 
     name: str
@@ -30,6 +33,8 @@ class OwnStore:
     seen: int = 0
     fault: str = ""
     empty: bool = True
+    clean: bool = True
+    fresh: str = ""
 
     @property
     def entry(self) -> Life:
@@ -46,14 +51,8 @@ class OwnStore:
         )
 
 
-def fault_of(
-    own: OwnStore, record: GroupRecord, me: int, marks: EpochMarks, end: int, sure: bool
-) -> str:
-    """Why this store may not be what the record takes it for; empty: it is.
-
-    Args:
-        sure: no power cut has taken anything.
-    """
+def fault_of(own: OwnStore, record: GroupRecord, me: int, marks: EpochMarks, end: int) -> str:
+    """Why this store may not be what the record takes it for; empty: it is, but for what a power cut has taken."""
     known = record.stores.get(me)
     if known is not None and known.store != own.name:
         return f"another store stood for broker {me}: its disk was replaced, or its id given twice"
@@ -64,6 +63,6 @@ def fault_of(
         return own.fault
     if not marks.marks and (record.floor > 0 or (known is None and record.epoch > 0)):
         return "the store is empty, and the record says that it has all that was acknowledged"
-    if sure and end < record.floor:
+    if own.clean and end < record.floor:
         return f"the log ends at {end}, and had been confirmed up to {record.floor}"
     return ""

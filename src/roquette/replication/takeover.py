@@ -5,9 +5,7 @@ the beat in that record: its holder counts from before it sent a renewal, others
 or kill between any two effects is right; of this table nothing is kept on disk, it begins idle and trusts no lease.
 """
 
-import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -18,48 +16,27 @@ from roquette.replication.epochs import EpochMarks
 from roquette.replication.identity import OwnStore, fault_of
 from roquette.replication.in_sync import InSync
 from roquette.replication.join import Join, Refuse, join
-from roquette.replication.record import NEW_EPOCHS, GroupRecord, Place
+from roquette.replication.record import GroupRecord, Place
 from roquette.replication.standing import bar, by_loss, patience, valid_order
+from roquette.replication.writes import (
+    NO_RECORD,
+    Asked,
+    Kind,
+    asked_of_all,
+    elected,
+    not_begun,
+    second_life,
+)
 
 LONG_AGO: Final = -(1 << 60)
 HAND_OVER_MS: Final = 1_000  # a planned stop waits so long for slaves to have all
-NOT_SAID: Final = (-1, -1)  # a position: it has not told yet what it has
-
-
-class Kind(enum.Enum):
-    """What a write is for."""
-
-    CREATE = "create"
-    PLACE = "place"
-    DOUBT = "doubt"
-    ELECT = "elect"
-    RENEW = "renew"
-    RELEASE = "release"
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A write whose outcome is not known; `after`: the number of the record that it is to replace."""
-
-    kind: Kind
-    revision: int
-    after: int
-    record: GroupRecord
-    sent_ms: int
-
-    def done_in(self, record: GroupRecord) -> bool:
-        """Does that later record come after ours? Only our own writes of an office have our beats."""
-        mine = self.record
-        return (record.epoch, record.master, record.beat) == (mine.epoch, mine.master, mine.beat)
 
 
 class TakeOver:
     """One life of one member.
 
     Args:
-        clean: nothing that was reported or acknowledged can be missing: the machine has run on since, or the store
-            was closed in order, or SYNC_FLUSH; and the table of the life before was `settled`.
-        own: which store this is. fresh: names the group if this member begins the record.
+        own: which store this is.
 
     Attributes:
         role: MASTER from `Won` on. epoch: of the own mastership, or the one that is followed.
@@ -76,9 +53,7 @@ class TakeOver:
         place: Place,
         marks: EpochMarks,
         settings: TakeOverSettings,
-        clean: bool,
         own: OwnStore,
-        fresh: str,
     ) -> None:
         self.me = me
         self.place = place
@@ -89,9 +64,7 @@ class TakeOver:
         self.record: GroupRecord | None = None
         self.confirmed = 0
         self.heard_ms = LONG_AGO
-        self._clean = clean
         self._own = own
-        self._fresh = fresh
         self._fault = ""  # our store is not what the record knows
         self._entered = False  # the record knows this life
         self.settled = False
@@ -396,7 +369,7 @@ class TakeOver:
             number=max(record.number, self._own.seen) + 1,
             places=record.places | {self.me: self.place},
             stores=record.stores | {self.me: self._own.entry},
-            group=record.group or self._own.group or self._fresh,
+            group=record.group or self._own.group or self._own.fresh,
             **changes,
         )
 
@@ -417,7 +390,10 @@ class TakeOver:
         if not record.members and record.epoch == 0:
             return self._begin(now_ms, record)
         if record.set_back and not {*record.members} <= {*record.doubtful}:
-            return self._ask_all(record) if self._vacant(now_ms, record) else None
+            if not self._vacant(now_ms, record):
+                return None
+            asks = asked_of_all(record, self.me, self.marks.last_epoch, self._position())
+            return Kind.DOUBT, self._placed(record, **asks)
         if not self.settled or self._grown_since(now_ms, record):
             return Kind.DOUBT, self._placed(record, doubtful=self._doubt(record))
         return self._stand(now_ms, record)
@@ -427,48 +403,19 @@ class TakeOver:
         if not self._absent or self._leaving_ms is not None:
             return None
         if self.marks.marks or self._own.group:
-            self._why_none = (
-                "this store was of a group, and its record is not there: correct controllerAddr, or order the broker "
-                "with the newest messages to be elected, losses accepted (roquette broker promote)"
-            )
+            self._why_none = NO_RECORD
             return None
         members = (self.me,) if self.settings.total <= 1 else ()
         return Kind.CREATE, self._placed(GroupRecord(), members=members)
 
     def _begin(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
-        """The group begins when all that it is to have are there, and none of them has messages of another life."""
-        there = {who: life for who, life in record.stores.items() if who in record.places}
-        full = [who for who, life in there.items() if not life.empty]
-        missing = self.settings.total - len(there)
-        self._why_none = ""
-        if missing > 0:
-            self._why_none = (
-                f"the group has not begun: it waits for {missing} of {self.settings.total} brokers"
-            )
-        elif full and len(there) > 1:
-            self._why_none = (
-                f"the group has not begun: the stores of brokers {full} have messages, which the others lack; order one of "
-                "them to be elected, losses accepted (roquette broker promote)"
-            )
+        self._why_none = not_begun(record, self.settings.total)
         if not self._why_none:
             return Kind.PLACE, self._placed(record, members=(self.me,))
         return self._election(now_ms, record) if by_loss(record, self.me) else None
 
     def _is_old(self, record: GroupRecord) -> bool:
         return self.marks.last_epoch > record.epoch or self._own.seen > record.number
-
-    def _ask_all(self, record: GroupRecord) -> tuple[Kind, GroupRecord]:
-        """The set of an old record says nothing: all say what they have. The new epoch is above all that may have been."""
-        everybody = {*record.places, self.me}
-        return Kind.DOUBT, self._placed(
-            record,
-            epoch=max(record.epoch, self.marks.last_epoch) + NEW_EPOCHS,
-            master=0,
-            members=tuple(sorted(everybody)),
-            set_epoch=record.set_epoch + 1,
-            doubtful=dict.fromkeys(everybody, NOT_SAID) | {self.me: self._position()},
-            floor=0,
-        )
 
     # Whose store may lack something.
 
@@ -479,16 +426,13 @@ class TakeOver:
             first, self._entered = not self._entered, True
             return [do.Entered(record.group, record.number)] if first else []
         if self._entered and known is not None:
-            self._lost = (
-                f"another process has begun as broker {self.me} ({'a copy of this store' if known.store == self._own.name else 'with another store'}): "
-                "this one stops. Give each broker its own brokerId and its own store"
-            )
+            self._lost = second_life(self.me, known.store == self._own.name)
             deposed = [do.Deposed(self._lost)] if self.role is Role.MASTER else []
             self.role, self._lease_ms, self._began_ms = Role.IDLE, LONG_AGO, None
             return [*deposed, do.Fenced(self._lost)]
         if not self._entered:
-            args = self._own, record, self.me, self.marks, self._end, self._clean
-            self._fault = self._fault or fault_of(*args)
+            fault = fault_of(self._own, record, self.me, self.marks, self._end)
+            self._fault = self._fault or fault
         return []
 
     def _accused(self, record: GroupRecord) -> dict[str, Any]:
@@ -520,7 +464,7 @@ class TakeOver:
         if not self.settled and self._entered:
             accused = bool(self._fault) and self.me in record.members
             lost_all = self.me in record.members and record.epoch > 0 and not self.marks.marks
-            sure = self._clean and not lost_all and not accused
+            sure = self._own.clean and not lost_all and not accused
             self.settled = sure or self.me in record.doubtful
 
     def _grown_since(self, now_ms: int, record: GroupRecord) -> bool:
@@ -542,26 +486,10 @@ class TakeOver:
         return None if self._why_none else self._election(now_ms, record)
 
     def _election(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord]:
-        lossy = by_loss(record, self.me)
-        old = record.master or self._old_master  # silent: it comes back when it is level
-        members = tuple(who for who in record.members if who == self.me or who != old)
-        members = (self.me,) if lossy else members
         epoch = max(record.epoch, self.marks.last_epoch) + 1
-        return Kind.ELECT, self._beaten(
-            now_ms,
-            record,
-            epoch=epoch,
-            master=self.me,
-            members=members,
-            set_epoch=record.set_epoch + 1,
-            doubtful={w: v for w, v in record.doubtful.items() if w in members and w != self.me},
-            unfit={w: v for w, v in record.unfit.items() if w in members and w != self.me},
-            floor=min(record.floor, self._end),
-            set_back=False,
-            ordered=0,
-            accept_loss=False,
-            lossy_epoch=epoch if lossy else record.lossy_epoch,
-        )
+        old = record.master or self._old_master  # silent: it comes back when it is level
+        changes = elected(record, self.me, epoch, old, self._end)
+        return Kind.ELECT, self._beaten(now_ms, record, **changes)
 
 
 def _changed(old: Mapping[int, object], new: Mapping[int, object]) -> set[int]:

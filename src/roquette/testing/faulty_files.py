@@ -314,12 +314,10 @@ class FaultyFiles:
             node.hold([sector for sector in sectors if self._random.random() < 0.5])
 
     def crash(self, rng: random.Random | None = None, share: float | None = None) -> "FaultyFiles":
-        """The file system after a power cut. The old one must not be used any more, but for `share` 1: that is a copy.
-
-        How much of the unsynced made it varies from nothing to all, and so differs by seed.
-        """
+        """The file system after a power cut: use the old one no more. How much of the unsynced made it differs by seed;
+        with `share` 1, all: a copy."""
         rng = rng or self._random
-        share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0)) if share is None else share
+        share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0)) if share < 0 else share
         found = FaultyFiles(rng.randrange(1 << 30), self._capacity, self._memory)
         found._directories = dict(self._directories)
         found._folder_id = self._folder_id

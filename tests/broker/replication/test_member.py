@@ -5,7 +5,7 @@ import os
 import msgspec
 import pytest
 
-from roquette.broker.replication.member import IDENTITY, Kept
+from roquette.broker.replication.member_file import IDENTITY, Kept
 from roquette.errors import ConfigError
 from roquette.testing.cluster import SMALL_STORE, SimCluster, simulate
 

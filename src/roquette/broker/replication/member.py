@@ -25,9 +25,11 @@ from roquette.broker.cluster.addresses import advertised_host, free_ports
 from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.core import BrokerCore, Identity
 from roquette.broker.feature import Feature
+from roquette.broker.replication.disk_probe import DiskProbe
 from roquette.broker.replication.driver import TakeOverDriver
+from roquette.broker.replication.member_file import MemberFile
 from roquette.broker.service import Broker
-from roquette.errors import AgreementError, ConfigError, RoquetteError
+from roquette.errors import AgreementError, RoquetteError
 from roquette.remoting.agreements import open_agreement
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.security import UNPROTECTED
@@ -46,37 +48,10 @@ log = logging.getLogger("roquette.broker.replication")
 
 JOIN_S: Final = 1.0  # between two tries to get a place in the record
 EPOCHS: Final = "epochFileCheckpoint"
-IDENTITY: Final = "roquetteMember.json"
-PROBE: Final = "diskProbe"
-PROBE_S: Final = 1.0  # between two writes that prove the disk, also when nobody sends
 LEAVE_S: Final = 3.0  # a planned stop waits so long for the others
 LEAVE_STEPS: Final = 30
 
 MemberFeatures = Callable[["GroupMember", BrokerCore], list[Feature]]
-
-
-class Kept(msgspec.Struct, kw_only=True):
-    """What a member remembers of itself beside its log.
-
-    Attributes:
-        group: key of its record. id: in the group; 0: none yet.
-        boot: of the machine when it was written. clean: it has stopped in order since.
-        store: a name drawn at random. openings: names of the last one that stood in the record, and of all since.
-        record_group: whose record it has been in.
-        seen: the number of that record when this was written. sync: SYNC_FLUSH in the life that wrote this; None: an
-            older version. folder: the number of the store's directory, which a copy has not.
-    """
-
-    group: str
-    id: int
-    boot: str
-    clean: bool
-    store: str = ""
-    openings: list[str] = []
-    record_group: str = ""
-    seen: int = 0
-    sync: bool | None = None
-    folder: int = 0
 
 
 class GroupMember:
@@ -121,8 +96,6 @@ class GroupMember:
         self._won: int | None = None  # an order that waits: the epoch of an office
         self._join: Join | None = None  # an order that waits: what to do with the log
         self._deposed = False  # an order that waits
-        self._proven_ms = 0  # when the disk took a write last
-        self._full = ""
         self._ordered = asyncio.Event()
         self._end = 0
         self._store: MessageStore | None = None  # of the broker that runs
@@ -167,18 +140,18 @@ class GroupMember:
     async def _begin(self) -> None:
         await self._choose_ports()
         self.marks = await run_blocking(load_epochs, self._files, self._epochs_path)
-        identity = await run_blocking(self._load_identity)
+        self._file = MemberFile(self._files, self._root, self._key)
+        identity = await run_blocking(self._file.load, self.config.broker_id, not self.marks.marks)
         self.id, self._identity = identity.id or await self._claim_id(), identity
+        identity.id = self.id
         broker = await self._open_replica(0, None)
-        own, clean = self._own_store(identity, broker)
-        await run_blocking(self._save_identity, identity)
-        self.table = TakeOver(
-            self.id, self.place, self.marks, self._settings, clean, own, self._entropy.secret(16)
-        )
+        own = self._begin_life(broker)
+        await run_blocking(self._file.save, identity)
+        self.table = TakeOver(self.id, self.place, self.marks, self._settings, own)
         self.driver = TakeOverDriver(self.table, self._agreement, self._key, self._clock, self)
         self._settle_replica(broker, 0)
-        self._proven_ms = self.driver.now_ms
         self.tasks.keep("role", self._change_roles)
+        self._disk = DiskProbe(self._files, self._root, lambda: self.driver.now_ms)
         self.tasks.keep("disk-probe", self._prove_disk)
         self.driver.start(self._settings.look_ms)
         log.info("member of a group key=%s id=%d address=%s", self._key, self.id, self.address)
@@ -210,7 +183,7 @@ class GroupMember:
             await (broker.stop() if self.failure is None else broker.abandon())
         if self.failure is None and self.table.settled:
             self._identity.clean = True
-            await run_blocking(self._save_identity, self._identity)
+            await run_blocking(self._file.save, self._identity)
         await self._agreement.close()
         await self._client.close()
 
@@ -219,10 +192,6 @@ class GroupMember:
     @property
     def _epochs_path(self) -> str:
         return os.path.join(self._root, EPOCHS)
-
-    @property
-    def _identity_path(self) -> str:
-        return os.path.join(self._root, IDENTITY)
 
     async def _choose_ports(self) -> None:
         config = self.config
@@ -237,58 +206,14 @@ class GroupMember:
         host = advertised_host(self.config)
         self.place = Place(address=f"{host}:{port}", ha_address=f"{host}:{ha_port}")
 
-    def _load_identity(self) -> Kept:
-        asked = self.config.broker_id
-        if not self._files.exists(self._identity_path):
-            return Kept(group=self._key, id=asked, boot="", clean=not self.marks.marks)
-        try:
-            found = msgspec.json.decode(self._files.read_bytes(self._identity_path), type=Kept)
-        except msgspec.MsgspecError as error:
-            raise ConfigError(
-                f"{self._identity_path} is not readable: {error}. Remove it, and set brokerId to this member's id"
-            ) from None
-        if found.group != self._key:
-            raise ConfigError(
-                f"the store {self._root} belongs to the group {found.group}, not to {self._key}: set brokerName and "
-                "brokerClusterName back, or use another store"
-            )
-        if asked not in (0, found.id):
-            raise ConfigError(
-                f"the store {self._root} is broker {found.id} of its group, and brokerId={asked} is set: set "
-                f"brokerId={found.id} back, or use an empty store for broker {asked}"
-            )
-        return found
+    def _begin_life(self, broker: Broker) -> OwnStore:
+        store = broker.store
+        empty = store.wrote == store.min_physical_offset and not self.marks.marks
+        fault = "damage has cut the log" if broker.opened.damaged else ""
+        return self._file.begin_life(self._identity, self._entropy, self._sync_flush, fault, empty)
 
-    def _own_store(self, identity: Kept, broker: Broker) -> tuple[OwnStore, bool]:
-        """Begin a new life of the store. True: nothing that the one before had reported can be missing."""
-        store, folder = broker.store, self._files.folder_id(self._root)
-        same_boot = bool(self._boot) and identity.boot == self._boot  # where the system can tell
-        was_sync = self._sync_flush if identity.sync is None else identity.sync
-        copied = identity.folder not in (0, folder) and not identity.clean
-        fault = ""
-        if copied:
-            fault = "the store's directory is a copy of one that was in use"
-        if broker.opened.damaged:
-            fault = "damage has cut the log"
-        identity.id = self.id
-        identity.store = identity.store or self._entropy.secret(8)
-        before = tuple(identity.openings)
-        identity.openings.append(self._entropy.secret(8))
-        own = OwnStore(
-            name=identity.store,
-            opening=identity.openings[-1],
-            before=before,
-            group=identity.record_group,
-            seen=identity.seen,
-            fault=fault,
-            empty=store.wrote == store.min_physical_offset and not self.marks.marks,
-        )
-        identity.folder = identity.folder or folder
-        return own, (was_sync or identity.clean or same_boot) and not fault
-
-    def _save_identity(self, identity: Kept) -> None:
-        self._files.make_dirs(self._root)
-        self._files.write_atomic(self._identity_path, msgspec.json.encode(identity))
+    async def _prove_disk(self, health: Health) -> None:
+        await self._disk.run(health, lambda: self._store.send_refusal if self._store else None)
 
     @property
     def _boot(self) -> str:
@@ -302,14 +227,14 @@ class GroupMember:
         if self.table.settled:
             identity.boot, identity.clean, identity.sync = self._boot, False, self._sync_flush
             identity.folder = self._files.folder_id(self._root)
-        self._save_identity(identity)
+        self._file.save(identity)
 
     def entered(self, group: str, number: int) -> None:
         """The record knows this opening. Blocks, once in a life."""
         identity = self._identity
         identity.openings = identity.openings[-1:]
         identity.record_group, identity.seen = group, number
-        self._save_identity(identity)
+        self._file.save(identity)
 
     async def _claim_id(self) -> int:
         """A free id, entered in the record so that nobody else gets it; waits until the record can be written."""
@@ -342,31 +267,7 @@ class GroupMember:
 
     def sick(self) -> str:
         """A disk that has taken nothing for as long as a lease lasts, in words."""
-        silent_ms = self.driver.now_ms - self._proven_ms
-        if silent_ms <= self._settings.ttl_ms:
-            return ""
-        return self._full or f"its disk has not answered for {silent_ms // 1000} s"
-
-    async def _prove_disk(self, health: Health) -> None:
-        while True:
-            try:
-                await run_blocking(self._write_probe)
-                store = self._store
-                self._full = (store.send_refusal or "") if store is not None else ""
-            except OSError as error:
-                self._full = f"its disk cannot be written: {error}"
-            if not self._full:
-                self._proven_ms = self.driver.now_ms
-            health.worked()
-            await asyncio.sleep(PROBE_S)
-
-    def _write_probe(self) -> None:
-        file = self._files.open_file(os.path.join(self._root, PROBE), create=True)
-        try:
-            file.pwrite(bytes(512), 0)
-            file.sync()
-        finally:
-            file.close()
+        return self._disk.sick(self.driver.now_ms, self._settings.ttl_ms)
 
     def won(self, epoch: int) -> None:
         """Become master."""

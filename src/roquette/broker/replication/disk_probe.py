@@ -1,0 +1,52 @@
+"""Whether the disk of a member takes writes, also when nobody sends: a small one each second proves it."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final
+
+from roquette.base.executor import run_blocking
+from roquette.base.files import Files
+from roquette.base.lifecycle import Health
+
+FILE: Final = "diskProbe"
+PROBE_S: Final = 1.0
+
+
+class DiskProbe:
+    """`now_ms`: the clock of leases."""
+
+    def __init__(self, files: Files, root: str, now_ms: Callable[[], int]) -> None:
+        self._files = files
+        self._path = os.path.join(root, FILE)
+        self._now_ms = now_ms
+        self._proven_ms = now_ms()
+        self._refusal = ""
+
+    async def run(self, health: Health, refusal: Callable[[], str | None]) -> None:
+        """For ever. `refusal`: why senders are refused for want of space, if they are."""
+        while True:
+            try:
+                await run_blocking(self._write)
+                self._refusal = refusal() or ""
+            except OSError as error:
+                self._refusal = f"its disk cannot be written: {error}"
+            if not self._refusal:
+                self._proven_ms = self._now_ms()
+            health.worked()
+            await asyncio.sleep(PROBE_S)
+
+    def sick(self, now_ms: int, patience_ms: int) -> str:
+        """In words: it has taken nothing for so long. Empty: it has."""
+        silent_ms = now_ms - self._proven_ms
+        if silent_ms <= patience_ms:
+            return ""
+        return self._refusal or f"its disk has not answered for {silent_ms // 1000} s"
+
+    def _write(self) -> None:
+        file = self._files.open_file(self._path, create=True)
+        try:
+            file.pwrite(bytes(512), 0)
+            file.sync()
+        finally:
+            file.close()

@@ -1,0 +1,112 @@
+"""roquetteMember.json: what a member remembers of itself beside its log."""
+
+import os
+from typing import Final
+
+import msgspec
+
+from roquette.base.entropy import Entropy
+from roquette.base.files import Files
+from roquette.errors import ConfigError
+from roquette.replication.identity import OwnStore
+
+IDENTITY: Final = "roquetteMember.json"
+
+
+class Kept(msgspec.Struct, kw_only=True):
+    """What a member remembers of itself beside its log.
+
+    Attributes:
+        group: key of its record. id: in the group; 0: none yet.
+        boot: of the machine when it was written. clean: it has stopped in order since.
+        store: a name drawn at random. openings: names of the last one that stood in the record, and of all since.
+        record_group: whose record it has been in.
+        seen: the number of that record when this was written. sync: SYNC_FLUSH in the life that wrote this; None: an
+            older version. folder: the number of the store's directory, which a copy has not.
+    """
+
+    group: str
+    id: int
+    boot: str
+    clean: bool
+    store: str = ""
+    openings: list[str] = []
+    record_group: str = ""
+    seen: int = 0
+    sync: bool | None = None
+    folder: int = 0
+
+
+class MemberFile:
+    """Reads and writes it. All calls block."""
+
+    def __init__(self, files: Files, root: str, key: str) -> None:
+        self._files = files
+        self._root = root
+        self._key = key
+        self._path = os.path.join(root, IDENTITY)
+
+    def load(self, asked: int, clean: bool) -> Kept:
+        """What stands there, or of a new store.
+
+        Args:
+            asked: the setting brokerId. clean: of a store without the file.
+
+        Raises:
+            ConfigError: it is not readable, of another group, or of another id than the one asked for.
+        """
+        if not self._files.exists(self._path):
+            return Kept(group=self._key, id=asked, boot="", clean=clean)
+        try:
+            found = msgspec.json.decode(self._files.read_bytes(self._path), type=Kept)
+        except msgspec.MsgspecError as error:
+            raise ConfigError(
+                f"{self._path} is not readable: {error}. Remove it, and set brokerId to this member's id"
+            ) from None
+        if found.group != self._key:
+            raise ConfigError(
+                f"the store {self._root} belongs to the group {found.group}, not to {self._key}: set brokerName and "
+                "brokerClusterName back, or use another store"
+            )
+        if asked not in (0, found.id):
+            raise ConfigError(
+                f"the store {self._root} is broker {found.id} of its group, and brokerId={asked} is set: set "
+                f"brokerId={found.id} back, or use an empty store for broker {asked}"
+            )
+        return found
+
+    def save(self, kept: Kept) -> None:
+        """Replace it."""
+        self._files.make_dirs(self._root)
+        self._files.write_atomic(self._path, msgspec.json.encode(kept))
+
+    def begin_life(
+        self, kept: Kept, entropy: Entropy, sync: bool, damage: str, empty: bool
+    ) -> OwnStore:
+        """Another opening of the store; `kept` is to be saved before anybody hears of it.
+
+        Args:
+            sync: SYNC_FLUSH now. damage: what the opening found, in words. empty: there is no message and no epoch.
+        """
+        boot, folder = self._files.boot_id.hex(), self._files.folder_id(self._root)
+        same_boot = bool(boot) and kept.boot == boot  # where the system can tell
+        was_sync = sync if kept.sync is None else kept.sync
+        copied = kept.folder not in (0, folder) and not kept.clean
+        fault = damage or (
+            "the store's directory is a copy of one that was in use" if copied else ""
+        )
+        before = tuple(kept.openings)
+        kept.store = kept.store or entropy.secret(8)
+        kept.openings.append(entropy.secret(8))
+        kept.folder = kept.folder or folder
+        return OwnStore(
+            name=kept.store,
+            opening=kept.openings[-1],
+            before=before,
+            group=kept.record_group,
+            seen=kept.seen,
+            fault=fault,
+            empty=empty,
+            clean=(was_sync or kept.clean or same_boot) and not fault,
+            fresh=entropy.secret(16),
+        )
