@@ -256,7 +256,6 @@ class FaultyFiles:
         self._directories: dict[str, None] = {"": None, "/": None, ".": None}
         self._locked: dict[str, None] = {}
         self._boot_id = next(_BOOTS).to_bytes(16, "big")  # a power cut makes another one
-        self._folder_id = next(_BOOTS)
         self._faults: dict[str, list[tuple[int, int]]] = {}
         self._sync_error: str | None = None
         self._children: dict[str, list[str]] | None = None  # names by directory, made when asked
@@ -320,7 +319,6 @@ class FaultyFiles:
         share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0)) if share < 0 else share
         found = FaultyFiles(rng.randrange(1 << 30), self._capacity, self._memory)
         found._directories = dict(self._directories)
-        found._folder_id = self._folder_id
         found.now_ms = self.now_ms
         after: dict[int, Node] = {}
         for path in sorted(set(self._seen) | set(self._held)):
@@ -494,7 +492,7 @@ class FaultyFiles:
         return self._boot_id
 
     def folder_id(self, path: str) -> int:
-        return self._folder_id
+        return 1
 
     def lock_file(self, path: str) -> FileLock:
         if path in self._locked:

@@ -1,0 +1,67 @@
+"""What a member remembers of itself, and what it makes of it at the next start."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from roquette.base.entropy import Entropy
+from roquette.base.files import OsFiles
+from roquette.broker.replication.member_file import MemberFile
+from roquette.errors import ConfigError
+from roquette.replication.identity import OwnStore
+
+
+def life(root: Path, clean: bool = False, entered: bool = True, **now) -> OwnStore:
+    """An opening of the store, and what is noted of it until it ends."""
+    file = MemberFile(OsFiles(), str(root), "key")
+    kept = file.load(1, clean=True)
+    own = file.begin_life(kept, Entropy(), **{"sync": False, "damage": "", "empty": False} | now)
+    if entered:
+        kept.openings, kept.record_group = kept.openings[-1:], "group"
+        kept.boot, kept.sync, kept.clean = OsFiles().boot_id.hex(), now.get("sync", False), clean
+        kept.folder = OsFiles().folder_id(str(root))
+    file.save(kept)
+    return own
+
+
+def test_a_store_keeps_its_name_and_knows_its_last_openings(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    first, second = life(root), life(root, entered=False)
+    third = life(root)
+    assert first.name == second.name == third.name
+    assert second.before == (first.opening,)
+    assert third.before == (first.opening, second.opening)
+    assert third.group == "group" and not third.fault and third.clean
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_copy_of_a_directory_in_use_is_known_by_its_directory(
+    tmp_path: Path, clean: bool
+) -> None:
+    root, copy = tmp_path / "store", tmp_path / "copy"
+    root.mkdir()
+    life(root, clean=clean)
+    shutil.copytree(root, copy)
+    found = life(copy, entered=False)
+    assert ("is a copy of one that was in use" in found.fault) is not clean
+    assert found.clean is clean
+    assert not life(root).fault
+
+
+def test_damage_makes_a_store_unsure_of_itself(tmp_path: Path) -> None:
+    life(tmp_path)
+    found = life(tmp_path, damage="damage has cut the log")
+    assert (found.fault, found.clean) == ("damage has cut the log", False)
+
+
+def test_wrong_files_are_refused_in_words(tmp_path: Path) -> None:
+    life(tmp_path)
+    with pytest.raises(ConfigError, match="is broker 1 of its group, and brokerId=2 is set"):
+        MemberFile(OsFiles(), str(tmp_path), "key").load(2, clean=True)
+    with pytest.raises(ConfigError, match="belongs to the group key, not to other"):
+        MemberFile(OsFiles(), str(tmp_path), "other").load(1, clean=True)
+    (tmp_path / "roquetteMember.json").write_text("{")
+    with pytest.raises(ConfigError, match="is not readable"):
+        MemberFile(OsFiles(), str(tmp_path), "key").load(1, clean=True)
