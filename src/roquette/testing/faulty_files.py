@@ -312,11 +312,10 @@ class FaultyFiles:
             sectors = node.dirty_sectors()
             node.hold([sector for sector in sectors if self._random.random() < 0.5])
 
-    def crash(self, rng: random.Random | None = None, share: float | None = None) -> "FaultyFiles":
-        """The file system after a power cut: use the old one no more. How much of the unsynced made it differs by seed;
-        with `share` 1, all: a copy."""
+    def crash(self, rng: random.Random | None = None, share: float = -1) -> "FaultyFiles":
+        """The file system after a power cut. How much of the unsynced made it differs by seed; `share` 1: all, a copy."""
         rng = rng or self._random
-        share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0)) if share < 0 else share
+        share = share if share >= 0 else rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
         found = FaultyFiles(rng.randrange(1 << 30), self._capacity, self._memory)
         found._directories = dict(self._directories)
         found.now_ms = self.now_ms
