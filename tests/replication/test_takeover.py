@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from msgspec.structs import replace
 from tests.replication.planted import (
     GrowBeforeEpoch,
     NoDrop,
@@ -673,3 +674,32 @@ def test_what_a_later_version_says_is_kept() -> None:
     data = GroupRecord(number=3).encode().replace(b"{", b'{"newer":{"x":[1]},', 1)
     again = decode_record(decode_record(data).encode())
     assert again.number == 3 and bytes(again.other["newer"]) == b'{"x":[1]}'
+
+
+@pytest.mark.parametrize(
+    ("entries", "doubtful"), [([(3, 0)], {}), ([(2, 0)], {2: (2, 90)}), ([], {2: (0, 0)})]
+)
+def test_a_member_of_yesterday_enters_once_and_is_doubtful_where_its_epochs_are_older(
+    entries, doubtful
+) -> None:
+    """Yesterday's master drops the fields that it does not know, with each renewal."""
+    store = Store()
+    places = {1: place(1), 2: place(2)}
+    old = GroupRecord(number=5, epoch=3, master=1, members=(1, 2), beat=7, places=places)
+    store.revision, store.record = 5, old
+    two = store_of(2, "", entries=entries, group="")
+    end = 90 if entries else 0
+    writes = []
+    for number in range(1, 12):
+        effects = two.tick(1000 + 100 * number, end)
+        writes += [x for x in effects if isinstance(x, Write)]
+        store.run(two, 1000 + 100 * number, effects)
+        record = store.record
+        store.record = replace(
+            old, number=record.number + 1, beat=7 + number, doubtful=record.doubtful
+        )
+        store.revision += 7
+        store.run(two, 1050 + 100 * number, [Read()])
+    assert two.settled and two.role is Role.SLAVE
+    assert store.record.doubtful == doubtful
+    assert len(writes) <= 2  # it enters, and says what it has

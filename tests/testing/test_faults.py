@@ -34,7 +34,7 @@ def bodies(broker: EmbeddedBroker) -> list[bytes]:
 
 
 def test_a_send_whose_answer_is_lost_fails_and_is_stored(broker: EmbeddedBroker) -> None:
-    with broker.sync_client(send_timeout_ms=300) as mq:
+    with broker.sync_client(send_timeout_ms=1_000) as mq:
         mq.send("orders", b"0")
         lost = broker.faults.drop("answers", of="send")
         with pytest.raises(RequestTimeout):

@@ -5,6 +5,7 @@ the beat in that record: its holder counts from before it sent a renewal, others
 or kill between any two effects is right; of this table nothing is kept on disk, it begins idle and trusts no lease.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -433,6 +434,9 @@ class TakeOver:
         if not self._entered:
             fault = fault_of(self._own, record, self.me, self.marks, self._end)
             self._fault = self._fault or fault
+            behind = self.marks.last_epoch < record.epoch and self.me in record.members
+            if known is None and behind:  # nobody knows this store
+                self._own = dataclasses.replace(self._own, clean=False)
         return []
 
     def _accused(self, record: GroupRecord) -> dict[str, Any]:
@@ -462,9 +466,8 @@ class TakeOver:
         that rests on what an earlier life has reported, fails by that.
         """
         if not self.settled and self._entered:
-            accused = bool(self._fault) and self.me in record.members
-            lost_all = self.me in record.members and record.epoch > 0 and not self.marks.marks
-            sure = self._own.clean and not lost_all and not accused
+            fit = not self._fault and (record.epoch == 0 or bool(self.marks.marks))
+            sure = self._own.clean and (fit or self.me not in record.members)
             self.settled = sure or self.me in record.doubtful
 
     def _grown_since(self, now_ms: int, record: GroupRecord) -> bool:

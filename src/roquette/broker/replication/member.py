@@ -306,7 +306,9 @@ class GroupMember:
             self.on_confirmed(offset)
 
     def health(self) -> dict[str, str]:
-        """What every member says of its group, whatever its role."""
+        """What every member says of its group, whatever its role; nothing before it takes part."""
+        if not hasattr(self, "driver"):
+            return {}
         return {
             "groupId": self._identity.record_group,
             "groupLastEpoch": str(self.marks.last_epoch),
