@@ -441,3 +441,28 @@ def test_any_bytes() -> None:
 @pytest.mark.long
 def test_many_bytes() -> None:
     asyncio.run(fuzz(2, 150_000))
+
+
+def test_who_comes_after_the_port_was_closed_is_cut_off() -> None:
+    """The loop makes a connection some turns after the system accepted it. One that was made behind the end of its server
+    would stay open, and nobody would ever answer it: a broker that changes its role goes on in the same process."""
+
+    async def case() -> None:
+        noise = RateLimited(logging.getLogger("test"), SystemClock())
+        lobby = Lobby(lambda remote: True, lambda: None, noise, 120)
+        await lobby.close()
+        door = Door(None, lambda kind: asyncio.Protocol(), lobby)
+        transport = Late()
+        door.connection_made(transport)
+        assert transport.aborted and not len(lobby)
+
+    asyncio.run(case())
+
+
+class Late(asyncio.Transport):
+    """A connection that does nothing."""
+
+    aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True

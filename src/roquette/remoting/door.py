@@ -93,6 +93,7 @@ class Lobby:
         self.tasks = Tasks()
         self._release = release
         self._silent_s = silent_s
+        self.closed = False
         self._begun = 0  # handshakes, in this turn of the loop
         self._doors: dict[Door, float] = {}  # since when, loop seconds
 
@@ -135,7 +136,9 @@ class Lobby:
         self._begun = 0
 
     async def close(self) -> None:
-        """End all."""
+        """End all, and each that comes late: what was accepted before the port was closed is made some turns later, and
+        nobody would ever answer it."""
+        self.closed = True
         for door in list(self._doors):
             door.abort()
         await self.tasks.stop()
@@ -221,7 +224,7 @@ class Door(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast(asyncio.Transport, transport)
         self._meet()
-        if self._lobby.admit(self.remote):
+        if not self._lobby.closed and self._lobby.admit(self.remote):
             self._lobby.enter(self)
         else:
             self._raw.abort()
