@@ -1,6 +1,8 @@
 """The same server and client over the machine's loopback, on asyncio's loop and on uvloop's."""
 
 import asyncio
+import functools
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -9,9 +11,11 @@ import uvloop
 
 from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
+from roquette.client.blocking_connection import BlockingConnection
 from roquette.errors import ConnectError
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.in_process import open_connection
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.request import Row
@@ -51,3 +55,25 @@ async def exchange() -> None:
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_an_exchange(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
     run(exchange())
+
+
+def free_place() -> tuple[str, int]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        host, port = free.getsockname()
+        return host, port
+
+
+def test_a_port_that_is_connected_with_itself_is_one_where_nobody_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sender that came back again and again while its broker was down got no answer any more once it was up."""
+    here = free_place()
+    with pytest.raises(ConnectionRefusedError, match="nobody listens"):
+        asyncio.run(open_connection(asyncio.Protocol, *here, local_addr=here))
+
+    here, connect = free_place(), socket.create_connection
+    with_itself = functools.partial(connect, source_address=here)
+    monkeypatch.setattr(socket, "create_connection", with_itself)
+    with pytest.raises(ConnectError, match="nobody listens"):
+        BlockingConnection(f"127.0.0.1:{here[1]}", timeout_ms=1_000)

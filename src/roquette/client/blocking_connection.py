@@ -54,6 +54,9 @@ class BlockingConnection:
             self._socket = socket.create_connection((host.strip("[]"), int(port)), limit_ms / 1000)
         except (OSError, ValueError, OverflowError) as error:
             raise ConnectError(f"connect to {address} failed: {error}") from None
+        if self._socket.getsockname() == self._socket.getpeername():  # see `open_connection`
+            self._socket.close()
+            raise ConnectError(f"connect to {address} failed: nobody listens there")
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls = security.tls is not None
         if security.tls is not None:
