@@ -15,9 +15,8 @@ unexport PYTHONDONTWRITEBYTECODE
 export WORKERS ?= 2
 STEAL  := -n $(WORKERS) --dist worksteal
 SHARED := -n $(WORKERS) --dist loadscope
-# These mostly wait: for each other's clients, or for the other half of a Spark job.
+# These mostly wait for each other's clients.
 INTEROP_WORKERS ?= 4
-SPARK_WORKERS ?= 3
 # The files that have tests with a marker: what is not collected costs no time.
 MARKED  = $(shell grep -rlE "mark\.$(1)\b" tests --include="test_*.py" | sort)
 # What can differ in it: bytes, numbers at their edges, models of the store.
@@ -94,7 +93,7 @@ interop: compile install ## real clients in six languages, Apache's servers and 
 spark: compile install ## the connector and the pipelines: without a session, then as PySpark jobs against real servers
 	@$(PYTEST) $(STEAL) -m "not spark and not interop and not long" --timeout 300 tests/spark tests/pipelines
 	@$(BIN)/python -m tests.spark.jvm
-	@$(PYTEST) -n $(SPARK_WORKERS) --dist loadscope --no-loadscope-reorder -m "spark and not long" --timeout 600 $(call MARKED,spark)
+	@$(PYTEST) $(SHARED) --no-loadscope-reorder -m "spark and not long" --timeout 600 $(call MARKED,spark)
 
 test: $(VENV)/bin/python ## every test in its quick form, with a table of what each part took
 	@$(BIN)/python tools/run_tests.py
