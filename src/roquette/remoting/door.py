@@ -3,7 +3,7 @@
 import asyncio
 import enum
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
@@ -20,6 +20,7 @@ from roquette.remoting.tls import ServerTls, TlsMode, TlsStream
 HELLO: Final = 0x16  # the first byte of TLS: a handshake record (RFC 8446, section 5.1)
 HANDSHAKE_S: Final = 10.0
 FIRST_BYTES_S: Final = 10.0  # from the first byte until they say what is spoken
+MADE_TURNS: Final = 3  # of the loop, from the accepting of a connection until it is made
 AT_ONCE: Final = 8  # handshakes in one turn of the loop; each takes about a millisecond
 
 UNKNOWN: Final = (
@@ -142,6 +143,20 @@ class Lobby:
         for door in list(self._doors):
             door.abort()
         await self.tasks.stop()
+
+
+async def stop_listening(listeners: Iterable[asyncio.AbstractServer]) -> None:
+    """Close ports. What the system has accepted is made first: asyncio forgets a connection that it makes for a closed port,
+    with the socket open until the garbage collector comes by, and who is at its other end waits for ever."""
+    loop, listeners = asyncio.get_running_loop(), list(listeners)
+    if isinstance(loop, asyncio.SelectorEventLoop):
+        for listener in listeners:
+            for socket in getattr(listener, "sockets", ()):
+                loop.remove_reader(socket.fileno())
+        for _ in range(MADE_TURNS):
+            await asyncio.sleep(0)
+    for listener in listeners:
+        listener.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

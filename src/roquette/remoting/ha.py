@@ -15,7 +15,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ConnectError, RemoteProtocolError
 from roquette.remoting.client import split_address
-from roquette.remoting.door import Door, Lobby
+from roquette.remoting.door import Door, Lobby, stop_listening
 from roquette.remoting.tls import ClientTls, ServerTls, TlsMode, connect
 
 log = logging.getLogger("roquette.remoting")
@@ -232,7 +232,7 @@ class HaDoor:
     async def close(self) -> None:
         """Accept nobody any more, end all connections."""
         if self._listener is not None:
-            self._listener.close()
+            await stop_listening([self._listener])
         for connection in list(self._connections.values()):
             connection.leave()
         await self._lobby.close()

@@ -9,7 +9,7 @@ from roquette.base.descriptors import connection_limit
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.door import Door, Kind, Lobby, Speaks
+from roquette.remoting.door import Door, Kind, Lobby, Speaks, stop_listening
 from roquette.remoting.request import Peer
 from roquette.remoting.tls import ServerTls, TlsMode
 from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
@@ -172,8 +172,7 @@ class Server:
     async def stop(self) -> None:
         """Stop accepting, then close every connection."""
         await self._tasks.stop()
-        for listener in self._listeners:
-            listener.close()
+        await stop_listening(self._listeners)
         await self._lobby.close()
         await asyncio.sleep(0)  # the answers of this turn leave
         for peer in list(self.peers.values()):
