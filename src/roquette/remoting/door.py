@@ -150,9 +150,9 @@ async def stop_listening(listeners: Iterable[asyncio.AbstractServer]) -> None:
     with the socket open until the garbage collector comes by, and who is at its other end waits for ever."""
     loop, listeners = asyncio.get_running_loop(), list(listeners)
     if isinstance(loop, asyncio.SelectorEventLoop):
-        for listener in listeners:
-            for socket in getattr(listener, "sockets", ()):
-                loop.remove_reader(socket.fileno())
+        real = [listener for listener in listeners if isinstance(listener, asyncio.Server)]
+        for socket in (socket for listener in real for socket in listener.sockets):
+            loop.remove_reader(socket.fileno())
         for _ in range(MADE_TURNS):
             await asyncio.sleep(0)
     for listener in listeners:
