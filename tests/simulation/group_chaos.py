@@ -8,6 +8,7 @@ import itertools
 import sys
 import time
 import traceback
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -22,6 +23,7 @@ from roquette.nameserver.controller.register_file import RegisterFile
 from roquette.replication.record import GroupRecord, decode_record, record_key
 from roquette.store.config import FlushDiskType
 from roquette.testing.cluster import BROKER_PORT, SimCluster, simulate
+from roquette.testing.faulty_files import FaultyFiles
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
@@ -96,6 +98,8 @@ class GroupChaos:
         self.busy: dict[str, None] = {}  # members that are being killed, stopped, started
         self.alive: dict[str, Any] = {}  # members, those that stop too
         self.wires: dict[tuple[Any, Any], Connection] = {}
+        self.copies: dict[str, FaultyFiles] = {}  # of stores, as they were
+        self.drawn: Counter[str] = Counter()
 
     # The world.
 
@@ -151,7 +155,7 @@ class GroupChaos:
         for number, ip in enumerate(self.members):
             self.alive[ip] = await cluster.add_member(
                 ip, NAME, store=self.store, broker_id=number + 1, broker_role=self.role,
-                min_in_sync_replicas=self.least,
+                min_in_sync_replicas=self.least, total_replicas=len(self.members),
             )  # fmt: skip
         await self._until(self._well, "the group begins", 30)
         for ip in CONSUMERS:
@@ -340,11 +344,12 @@ class GroupChaos:
         ip = master if rng.random() < 0.5 else rng.choice(self.members)
         kind = rng.choice(
             ("kill", "kill", "power", "power", "pause", "pause", "stop", "isolate", "cut", "cut", "way", "way",
-             "namesrv", "disk", "reset")
+             "namesrv", "disk", "reset", "new disk", "old copy")
         )  # fmt: skip
         other = rng.choice((*self.members, NAME_SERVERS[0], NAME_SERVERS[0], *PRODUCERS, COMMITTER))
         self.loop.trace("fault", kind, ip, other)
-        if kind in ("kill", "power", "stop"):
+        self.drawn[kind] += 1
+        if kind in ("kill", "power", "stop", "new disk", "old copy"):
             await self._end(kind, ip, rng)
         elif kind == "pause":
             if ip not in self.busy:
@@ -387,9 +392,23 @@ class GroupChaos:
             await self.cluster.stop(ip)
         else:
             self.cluster.kill(ip, power_loss=kind == "power" and self._may_lose(member.id))
+        self._swap_store(kind, ip, member.id, rng)
         await asyncio.sleep(rng.choice((rng.uniform(0, 1), rng.uniform(0, 8))))
         self.alive[ip] = await self.cluster.restart(ip)
         del self.busy[ip]
+
+    def _swap_store(self, kind: str, ip: str, who: int, rng: Random) -> None:
+        """A new disk, or a copy of the store as it was once; while another one that is up has all."""
+        host = self.cluster.hosts[ip]
+        sure = {*self._newest().members} - {*self.record.doubtful, who}
+        there = {n for n, other in enumerate(MEMBERS, 1) if other not in self.busy}
+        if NAME_SERVERS[0] not in self.busy and sure & there:
+            if kind == "new disk":
+                host.files = FaultyFiles(rng.randrange(1 << 30))
+            elif kind == "old copy" and ip in self.copies:
+                host.files = self.copies.pop(ip)
+        if rng.random() < 0.3:
+            self.copies[ip] = host.files.crash(rng, share=1.0)
 
     def _may_lose(self, who: int) -> bool:
         """Under ASYNC_FLUSH one machine at a time: another one of the set has all that was acknowledged."""
@@ -573,10 +592,12 @@ def main(count: int, first: int) -> int:
     failed = 0
     began = time.process_time()
     changes = messages = 0
+    drawn: Counter[str] = Counter()
     for seed in range(first, first + count):
         try:
             world = run_seed(seed)
             changes, messages = changes + world.changes, messages + len(world.acknowledged)
+            drawn += world.drawn
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -589,7 +610,7 @@ def main(count: int, first: int) -> int:
             spent = time.process_time() - began
             print(
                 f"{done} seeds, {failed} failed, {spent / done:.2f} s CPU each, {changes} elections, "
-                f"{messages} acknowledged", flush=True,
+                f"{messages} acknowledged, {dict(drawn)}", flush=True,
             )  # fmt: skip
     return failed
 
