@@ -273,19 +273,19 @@ def order_master(
 ) -> Operation[GroupRecord]:
     """Order that a member becomes master; the record as it is then. Nothing is written when it is master already.
 
+    Where the record is lost, or of another group than its members, a new one is begun, losses accepted.
+
     Args:
         name: the group's cluster and brokerName.
-
-    Where the record is lost, or of another group than its members, a new one is begun, losses accepted.
 
     Raises:
         AgreementError: that member may not be; the words say why. ConfigError: no group of that name elects its master.
     """
     key = record_key(*name)
+    info = yield from cluster_info()
+    known = {m.broker_id: m for m in (yield from _members(info, name[1]))}
     for _ in range(TRIES):
         found = yield from group_record(name_servers, key)
-        info = yield from cluster_info()
-        known = {m.broker_id: m for m in (yield from _members(info, name[1]))}
         if found is None and not known:
             raise ConfigError(f"there is no record {key}: no group of that name elects its master")
         if found is None or _is_of_others(found.record, known.get(member)):

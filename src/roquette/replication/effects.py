@@ -24,7 +24,8 @@ class TakeOverSettings:
         drift: by how much a clock may run fast or slow. slack_ms: the holder stops so much earlier.
         silent_ms: a slave without a report for so long leaves the set; our slaves report each third of it.
         lag_ms: one that reports, and has not caught up for so long, leaves it too.
-        total: so many brokers begin a group. min_in_sync: with fewer in the set nothing is confirmed. in_sync: nor is anything accepted (inSyncReplicas).
+        total: so many brokers begin a group.
+        min_in_sync: with fewer in the set nothing is confirmed. in_sync: nor is anything accepted (inSyncReplicas).
     """
 
     ttl_ms: int = 3_000

@@ -40,7 +40,7 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     An older version of a member drops what it does not know: each of the fields behind `lossy_epoch` may be missing again.
 
     Attributes:
-        number: grows by one with each content, whatever the store calls its revisions.
+        number: grows with each content, whatever the store calls its revisions.
         epoch: of the newest master; grows with each election.
         master: its id; 0: it has given the office back, so challengers need not wait.
         members: the in-sync set, sorted: everybody in it has all that was ever acknowledged.

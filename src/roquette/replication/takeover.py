@@ -154,10 +154,11 @@ class TakeOver:
                 )
             self._absent = old is None
             return []
-        if self._lost or (foreign := self._own.foreign(record)):
-            self._store_trouble = self._store_trouble if self._lost else foreign
+        if self._lost:
             return []
-        self._store_trouble = ""
+        self._store_trouble = self._own.foreign(record)
+        if self._store_trouble:
+            return []
         if (beat := (record.epoch, record.master, record.beat)) != self._beat:
             self._beat, self._beat_ms = beat, now_ms
         self.record, self._revision, self._got_ms = record, revision, now_ms
