@@ -136,6 +136,7 @@ def test_the_lock_has_what_the_project_asks_for() -> None:
 
     from packaging.requirements import Requirement
 
+    locked = Path(sys.prefix).name == ".venv"  # else the newest or the lowest of everything
     pins = environment.pins(environment.MAIN)
     project = environment.project()
     asked = list(project["dependencies"])
@@ -147,5 +148,5 @@ def test_the_lock_has_what_the_project_asks_for() -> None:
         for pinned in re.findall(r"==([^ ]+)", entry):
             if pinned[0].isdigit():
                 assert wanted.specifier.contains(pinned), (words, pinned)
-        if wanted.marker is None or wanted.marker.evaluate():
+        if locked and (wanted.marker is None or wanted.marker.evaluate()):
             assert f"=={version(wanted.name)} " in entry, f"{wanted.name}: run make setup"
