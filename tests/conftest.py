@@ -8,7 +8,7 @@ import logging
 import os
 import tomllib
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 
 import pytest
@@ -34,11 +34,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     lists = tomllib.loads((Path(__file__).parent / "long_cases.toml").read_text())["left"]
     for path, cases in groupby(items, lambda item: item.nodeid.partition("::")[0]):
         # A file's own lists, found once: there are 12,000 cases, and each process collects them.
-        near = [left for left in lists if is_in(path, left["cases"])]
+        near = [(left, count()) for left in lists if is_in(path, left["cases"])]
         for item in cases if near else ():
-            for left in near:
-                if is_named(item.nodeid, left["cases"]) and not is_named(
-                    item.nodeid, left.get("but", [])
+            for left, numbers in near:
+                if (
+                    is_named(item.nodeid, left["cases"])
+                    and not is_named(item.nodeid, left.get("but", []))
+                    and ("one_in" not in left or next(numbers) % left["one_in"])
                 ):
                     item.add_marker(pytest.mark.long)
 

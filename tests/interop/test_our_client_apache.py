@@ -36,6 +36,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
 SOON_S = 60.0  # machines are slow when everything runs at once
 QUICK_DELAYS = {"messageDelayLevel": " ".join(["1s"] * 18)}
+TRANSACTIONS = {"transactionTimeOut": "2000", "transactionCheckInterval": "2000"}
+TIMERS = {"timerWheelEnable": "true", "recallMessageEnable": "true"}  # 4.9.7 has none, nor pops
 number = itertools.count(1)
 
 
@@ -71,9 +73,12 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[C
     namesrv = peers.start_namesrv(flavour, folder / "namesrv")
     try:
         start = partial(peers.start_broker, flavour)
+        settings = QUICK_DELAYS | TRANSACTIONS | {"enablePropertyFilter": "true"}
         if old:
             start = partial(peers.start_apache_broker, version="4.9.7")
-        broker = start(folder / "broker", namesrv.address, settings=QUICK_DELAYS)
+        else:
+            settings |= TIMERS
+        broker = start(folder / "broker", namesrv.address, settings=settings)
         try:
             yield Cluster(flavour, namesrv.address, folder, bool(old))
         finally:
@@ -679,26 +684,6 @@ POP = {
 }
 
 
-@pytest.fixture(scope="module", params=["apache", "roquette"])
-def popping(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Cluster]:
-    """A broker that pops at its usual delays; Apache's needs its timer for that."""
-    folder = tmp_path_factory.mktemp(f"pop-{request.param}")
-    namesrv = peers.start_namesrv(request.param, folder / "namesrv")
-    try:
-        settings = {"enablePropertyFilter": "true"}
-        if request.param == "apache":
-            settings["timerWheelEnable"] = "true"
-        broker = peers.start_broker(
-            request.param, folder / "broker", namesrv.address, settings=settings
-        )
-        try:
-            yield Cluster(request.param, namesrv.address, folder)
-        finally:
-            broker.discard()
-    finally:
-        namesrv.discard()
-
-
 async def jobs_of(jobs: Jobs, count: int) -> list[Job]:
     found = []
     async with asyncio.timeout(SOON_S):
@@ -707,10 +692,13 @@ async def jobs_of(jobs: Jobs, count: int) -> list[Job]:
     return found
 
 
-def test_pop_acknowledge_extend_and_give_back(popping: Cluster) -> None:
+def test_pop_acknowledge_extend_and_give_back(cluster: Cluster) -> None:
+    if cluster.old:
+        pytest.skip("4.9.7 does not pop")
+
     async def case() -> None:
         topic = name("pop")
-        async with popping.client() as mq:
+        async with cluster.client() as mq:
             await create(mq, topic)
             sent = {f"{n}".encode() for n in range(12)} | {b"first"}
             for body in sorted(sent - {b"first"}):
@@ -739,10 +727,13 @@ def test_pop_acknowledge_extend_and_give_back(popping: Cluster) -> None:
     run(case())
 
 
-def test_pop_in_order_and_by_an_expression(popping: Cluster) -> None:
+def test_pop_in_order_and_by_an_expression(cluster: Cluster) -> None:
+    if cluster.old:
+        pytest.skip("4.9.7 does not pop")
+
     async def case() -> None:
         topic = name("pop")
-        async with popping.client() as mq:
+        async with cluster.client() as mq:
             queues = await create(mq, topic)
             queue = queues[0]
             for n in range(6):
@@ -759,35 +750,10 @@ def test_pop_in_order_and_by_an_expression(popping: Cluster) -> None:
     run(case())
 
 
-TRANSACTIONS = {"transactionTimeOut": "2000", "transactionCheckInterval": "2000"}
-
-
-@pytest.fixture(scope="module", params=["apache", "apache49", "roquette"])
-def dealing(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Cluster]:
-    """A broker that asks soon for half messages; with a timer where its version has one."""
-    folder = tmp_path_factory.mktemp(f"deal-{request.param}")
-    flavour, old, _ = request.param.partition("49")
-    namesrv = peers.start_namesrv(flavour, folder / "namesrv")
-    try:
-        settings = {**TRANSACTIONS, "enablePropertyFilter": "true"}
-        if not old:
-            settings |= {"timerWheelEnable": "true", "recallMessageEnable": "true"}
-        start = partial(peers.start_broker, flavour)
-        if old:
-            start = partial(peers.start_apache_broker, version="4.9.7")
-        broker = start(folder / "broker", namesrv.address, settings=settings)
-        try:
-            yield Cluster(request.param, namesrv.address, folder)
-        finally:
-            broker.discard()
-    finally:
-        namesrv.discard()
-
-
-def test_transactions_end_as_the_block_does_or_as_the_check_says(dealing: Cluster) -> None:
+def test_transactions_end_as_the_block_does_or_as_the_check_says(cluster: Cluster) -> None:
     async def case() -> None:
         topic, group = name("deal"), name("shop")
-        config = ClientConfig(name_servers=dealing.namesrv, send_timeout_ms=10_000)
+        config = ClientConfig(name_servers=cluster.namesrv, send_timeout_ms=10_000)
         asked: list[bytes] = []
         seen: list[bytes] = []
 
@@ -796,7 +762,7 @@ def test_transactions_end_as_the_block_does_or_as_the_check_says(dealing: Cluste
             assert message.topic == topic
             return message.body == b"doubt, good"
 
-        async with dealing.client() as reader, Client(config=config, group=group) as mq:
+        async with cluster.client() as reader, Client(config=config, group=group) as mq:
             await create(reader, topic)
             mq.on_check(topic, check)
             async with mq.transaction(topic, b"good", key="k") as tx:
@@ -822,10 +788,10 @@ def test_transactions_end_as_the_block_does_or_as_the_check_says(dealing: Cluste
     run(case())
 
 
-def test_requests_are_answered(dealing: Cluster) -> None:
+def test_requests_are_answered(cluster: Cluster) -> None:
     async def case() -> None:
         topic = name("ask")
-        async with dealing.client() as server, dealing.client() as mq:
+        async with cluster.client() as server, cluster.client() as mq:
             await create(mq, topic)
             await server.serve(
                 topic,
@@ -841,10 +807,10 @@ def test_requests_are_answered(dealing: Cluster) -> None:
     run(case())
 
 
-def test_expressions_are_filtered_there_and_here(dealing: Cluster) -> None:
+def test_expressions_are_filtered_there_and_here(cluster: Cluster) -> None:
     async def case() -> None:
         topic, seen = name("sql"), []
-        async with dealing.client() as mq:
+        async with cluster.client() as mq:
             await create(mq, topic)
             for n in range(10):
                 await mq.send(topic, f"{n}", properties={"price": f"{n}"})
@@ -862,13 +828,13 @@ def test_expressions_are_filtered_there_and_here(dealing: Cluster) -> None:
     run(case())
 
 
-def test_messages_are_delivered_at_a_time_or_taken_back(dealing: Cluster) -> None:
-    if dealing.flavour == "apache49":
+def test_messages_are_delivered_at_a_time_or_taken_back(cluster: Cluster) -> None:
+    if cluster.old:
         pytest.skip("4.9 has no timer")
 
     async def case() -> None:
         topic, seen = name("timed"), []
-        async with dealing.client() as mq:
+        async with cluster.client() as mq:
             await create(mq, topic)
             await mq.subscribe(
                 topic,

@@ -65,12 +65,13 @@ def strike(subject: Subject, events: list[str]) -> Chaos:
 SEED = 20  # the long form has others
 
 
-# Each kind of strike once in the quick form; each pipeline at least once with the long one's. test_cluster.py kills an executor.
+# Two kinds of strikes in the quick form, where test_dlq.py kills a driver; each pipeline and each kind in the long one.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("name", "events"),
     [
-        ("Archive", ["worker", "disk", "jvm"]),
+        ("Archive", ["worker", "disk"]),
+        ("ArchiveIceberg", ["jvm"]),
         ("CurrentState", ["disk"]),
         ("Replay", ["jvm"]),
         ("DeadLetters", ["driver"]),
