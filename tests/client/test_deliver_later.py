@@ -47,8 +47,8 @@ def test_a_message_is_taken_back_until_it_is_due() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await world(cluster)
         plain = await mq.send("orders", b"now")
-        back = await mq.send("orders", b"never", deliver_at=timedelta(hours=1))
-        await mq.send("orders", b"last", deliver_at=timedelta(hours=1, seconds=5))
+        back = await mq.send("orders", b"never", deliver_at=timedelta(minutes=2))
+        await mq.send("orders", b"last", deliver_at=timedelta(minutes=2, seconds=5))
         await mq.recall(back)
         with pytest.raises(MessageIllegal, match="no recall handle"):
             await mq.recall(plain)
