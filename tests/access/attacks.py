@@ -41,6 +41,7 @@ from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.command import Command
+from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette.wire.signature import Credentials, Signer
 
@@ -384,6 +385,65 @@ async def replication_port_without_ticket(closed: Closed) -> bool:
     except (TimeoutError, ConnectionError):
         pass
     return SECRET_BODY in got
+
+
+@attack
+async def servers_signature_serves_for_more(closed: Closed) -> bool:
+    """An operator registers a broker of her own. What others ask of it, signed by a super user, she passes on to them: as it is,
+    and cut into other fields, for the users, for a ticket of the replication port, and for a user of her own.
+    """
+    asked: list[Command] = []
+    await asyncio.get_running_loop().create_server(lambda: _Listening(asked), "10.6.6.6", 10911)
+    operator = await connect(NAMESRV, OPERATOR)
+    queues = {"readQueueNums": 8, "writeQueueNums": 8, "perm": 7}
+    topics = {name: queues | {"topicName": name} for name in ("TBW102", "evil")}
+    table = {"topicConfigTable": topics, "dataVersion": {"counter": 1, "timestamp": 1}}
+    body = json.dumps({"topicConfigSerializeWrapper": table, "filterServerList": []}).encode()
+    assert (await operator.ask(R.REGISTER_BROKER, _registration(), body)).code == 0
+    for name in ("mallory-users", "mallory-new"):
+        assert (await closed.mallory.produce(name, b"the first message makes a topic")).code == 0
+    async with asyncio.timeout(60):
+        while sum(command.code == R.UPDATE_AND_CREATE_TOPIC for command in asked) < 2:
+            await asyncio.sleep(0.1)
+    replies, told = [], b""
+    for command in asked:
+        fields = ext_dict(command.ext)
+        who = {name: fields.pop(name) for name in ("AccessKey", "Signature")}
+        content = "".join(fields[name] for name in sorted(fields))
+        before, users, behind = content.partition("users")
+        evil = await connect(BROKER, None)
+        answers = [
+            await evil.ask(R.FOLLOW_TABLES, who | {"a": before, "what": users, "x": behind}),
+            await evil.ask(R.GET_HA_TICKET, who | {"x": content}),
+            await evil.ask(R.GET_HA_TICKET, who, content.encode()),
+        ]
+        told += b"".join(bytes(answer.body) + bytes(answer.ext) for answer in answers)
+        replies += [
+            await evil.ask(command.code, fields | who),
+            await evil.ask(R.AUTH_CREATE_USER, who | {"username": content}, b"{}"),
+            await evil.ask(R.DELETE_TOPIC_IN_BROKER, who | {"topic": content}),
+        ]
+    secret = any(each.encode() in told for each in SECRETS)
+    return secret or b'"ticket":"' in told or await any_done(replies)
+
+
+class _Listening(asyncio.Protocol):
+    """A broker that keeps what it is asked, and does it."""
+
+    def __init__(self, asked: list[Command]) -> None:
+        self._asked = asked
+        self._wire = Connection()
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for command in self._wire.receive_data(data):
+            self._asked.append(command)
+            code = 17 if command.code == R.GET_TOPIC_CONFIG else 0  # it has no such topic yet
+            self._wire.send_reply(command.opaque, code, None, b"", b"")
+        for piece in self._wire.data_to_send():
+            self._transport.write(piece)
 
 
 # What belongs to another

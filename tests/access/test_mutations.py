@@ -206,6 +206,10 @@ _names_settings,
         lambda patch: patch.setattr(writer, "_keep_place", nothing),
         ("message_smuggled_by_properties",),
     ),
+    "what servers sign serves again": (
+        lambda patch: patch.setattr(assemble.Access, "_replayed", lambda *_: ""),
+        ("servers_signature_serves_for_more",),
+    ),
     "rules have no bounds": (_no_bounds, ("rules_without_end",)),
 }  # fmt: skip
 

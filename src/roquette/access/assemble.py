@@ -22,7 +22,8 @@ from roquette.base.files import Files
 from roquette.errors import ConfigError
 from roquette.remoting.request import Peer, RequestContext
 from roquette.remoting.security import Protection
-from roquette.wire.signature import ACCESS_KEY, ext_fields
+from roquette.wire.proof import MARK, Proofs, Prover
+from roquette.wire.signature import ACCESS_KEY, ext_fields, signed_content
 
 log = logging.getLogger("roquette.access")
 
@@ -33,18 +34,29 @@ class Access:
     Args:
         directory: of users.json and acls.json.
         cluster: of the server, unless the settings name another one.
+        prover: of what it asks of other servers; None: it asks nothing.
 
     Attributes:
         guard: asked before each request; None: everybody may do everything.
         plain: ACL 1.0, where that is on.
+        proofs: of the requests that other servers of ours have signed.
     """
 
     def __init__(
-        self, settings: AccessSettings, files: Files, directory: str, clock: Clock, cluster: str
+        self,
+        settings: AccessSettings,
+        files: Files,
+        directory: str,
+        clock: Clock,
+        cluster: str,
+        prover: Prover | None = None,
     ) -> None:
         self.settings = settings
         policies = PolicyTable()
         self.users = Users(files, directory, policies)
+        self.proofs = Proofs()
+        self._prover = prover
+        self._clock = clock
         self.guard: Guard | None = None
         self.plain: PlainAccess | None = None
         own = settings.cluster_name or cluster
@@ -52,7 +64,9 @@ class Access:
             path = settings.acl_file or f"{directory}/{FILE_NAME}"
             folder = settings.acl_directory or f"{directory}/{DIRECTORY_NAME}"
             plain = self.plain = PlainAccess(PlainFiles(files, path, folder), clock)
-            self.guard = Guard(plain, plain, Scope(cluster=own), PlainRefusals(), Audit(clock))
+            self.guard = Guard(
+                plain, plain, Scope(cluster=own), PlainRefusals(), Audit(clock), self._replayed
+            )
         elif settings.authentication_enabled:
             scope = Scope(
                 cluster=own,
@@ -61,12 +75,24 @@ class Access:
                 unjudged=codes_of(settings.authorization_whitelist),
             )
             judge = PolicyJudge(policies)
-            self.guard = Guard(self.users, judge, scope, ApacheRefusals(), Audit(clock))
+            self.guard = Guard(
+                self.users, judge, scope, ApacheRefusals(), Audit(clock), self._replayed
+            )
 
     def protect(self, protection: Protection) -> Protection:
         """The same with this guard, and with what signs the server's own calls."""
         check = protection.guard if self.guard is None else self.guard.check
-        return replace(protection, guard=check, calls=self.settings.sign(protection.calls))
+        return replace(
+            protection, guard=check, calls=self.settings.sign(protection.calls, self._prover)
+        )
+
+    def _replayed(self, job: RequestContext, secret: bytes, fields: dict[str, str]) -> str:
+        """`guard.Replays`: a request of a server of ours serves once, here, for what it was signed for."""
+        body = job.command.body
+        if MARK.encode() not in signed_content(fields, body):
+            return ""
+        now_ms, local = self._clock.now_ms(), job.peer.local
+        return self.proofs.fault(secret, job.command.code, fields, body, now_ms, local)
 
     def account_of(self, job: RequestContext) -> str:
         """Who has signed a request that was let in; "" where nobody is asked."""

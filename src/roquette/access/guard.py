@@ -6,7 +6,7 @@ from `needs.NEEDS`, and lets a `Judge` decide; the texts and codes of refusals a
 """
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
@@ -162,13 +162,25 @@ class Scope:
     unjudged: frozenset[int] = frozenset()
 
 
+Replays = Callable[[RequestContext, bytes, dict[str, str]], str]
+"""Takes a request that a super user, as servers are, has signed, the secret and all its fields; says why it is not meant for
+here, or "". """
+
+
 class Guard:
     """Lets a request through, or raises `Refused`."""
 
     def __init__(
-        self, accounts: Accounts, judge: Judge, scope: Scope, refusals: Refusals, audit: Audit
+        self,
+        accounts: Accounts,
+        judge: Judge,
+        scope: Scope,
+        refusals: Refusals,
+        audit: Audit,
+        replays: Replays = lambda job, secret, fields: "",
     ) -> None:
         self._accounts = accounts
+        self._replays = replays
         self._judge = judge
         self._refusals = refusals
         self._audit = audit
@@ -259,6 +271,9 @@ class Guard:
             fields.pop(UNIQUE_KEY_QUERY, None)
         if not signs(given, account.secret, fields, command.body):
             self._audit.refused(name, code, None, ip, "the signature is wrong")
+            raise self._refusals.unproven(name)
+        if account.is_super and (why := self._replays(job, account.secret, fields)):
+            self._audit.refused(name, code, None, ip, why)
             raise self._refusals.unproven(name)
         return account
 

@@ -11,6 +11,7 @@ from roquette.base.javatypes import whole_number
 from roquette.base.options import option
 from roquette.errors import ConfigError
 from roquette.remoting.security import Security
+from roquette.wire.proof import Prover
 from roquette.wire.signature import Credentials
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -125,9 +126,9 @@ class AccessSettings:
             return None
         return Credentials(keys.access_key, keys.secret_key, keys.security_token)
 
-    def sign(self, calls: Security) -> Security:
+    def sign(self, calls: Security, prover: Prover | None) -> Security:
         """The same with the credentials of these settings."""
-        return replace(calls, credentials=self.credentials)
+        return replace(calls, credentials=self.credentials, prover=prover)
 
     def first_users(self) -> list[User]:
         """The super users that the settings name."""

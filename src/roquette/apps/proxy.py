@@ -34,6 +34,7 @@ from roquette.remoting.request import RequestContext, Row
 from roquette.remoting.security import Protection
 from roquette.remoting.server import ConnectionBound, Server
 from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.proof import Prover
 
 log = logging.getLogger("roquette.proxy")
 
@@ -148,7 +149,8 @@ class ProxyServer:
         files, self._clock, entropy = world
         directory = os.path.expanduser(config.proxy_store_path)
         cluster = config.rocketmq_cluster_name
-        self.access = Access(settings.access, files, directory, self._clock, cluster)
+        prover = Prover(self._clock.now_ms, entropy.secret(16))
+        self.access = Access(settings.access, files, directory, self._clock, cluster, prover)
         self._protection = self.access.protect(settings.protection)
         client = ClusterConfig(
             name_servers=config.namesrv_addr, local_host=host, calls=self._protection.calls

@@ -129,7 +129,7 @@ def secured(store: str) -> Secured:
     """What a store's directory `secure` has, made where it is not there yet. Blocks.
 
     Raises:
-        ConfigError: what is there cannot be used, or `cryptography` is missing. OSError.
+        ConfigError: what is there cannot be used. OSError.
     """
     directory, files = os.path.join(os.path.abspath(store), "secure"), OsFiles()
     os.makedirs(directory, mode=0o700, exist_ok=True)

@@ -39,6 +39,7 @@ from roquette.store.queues.queue_read import QueueRead
 from roquette.store.reput import parse_delay_levels
 from roquette.store.results import Found
 from roquette.store.timer.timer_store import TimerStore
+from roquette.wire.proof import Prover
 
 
 class Shell(Protocol):
@@ -224,7 +225,10 @@ def build_core(
     if live.store.timer_wheel_enable:
         timer_store = TimerStore(files, store, live.store)
         rules = rules_of(timer_store, live, entropy)
-    rights = Access(access, files, store.layout.config, clock, live.current.broker_cluster_name)
+    prover = Prover(clock.now_ms, entropy.secret(16))
+    cluster = live.current.broker_cluster_name
+    rights = Access(access, files, store.layout.config, clock, cluster, prover)
+    rights.proofs.addresses = frozenset((str(address),))
     delay_ms = parse_delay_levels(live.store.delay_levels)
     return BrokerCore(
         live=live,

@@ -79,7 +79,7 @@ def make_files(directory: str, hosts: list[str], days: int) -> None:
     """Write the six files; keys are readable by their owner alone.
 
     Raises:
-        ConfigError: one of them is there already, a host is none, or `cryptography` is missing. OSError.
+        ConfigError: one of them is there already or a host is none. OSError.
     """
     from roquette.admin.authority import Authority
     from roquette.base.clock import SystemClock

@@ -1,4 +1,4 @@
-"""A certificate authority of one's own, and what it issues: P-256, made in memory (extra `tls`)."""
+"""A certificate authority of one's own, and what it issues: P-256, made in memory."""
 
 from __future__ import annotations
 
@@ -22,19 +22,12 @@ class Authority:
 
     Args:
         now_ms: wall time. days: how long all its certificates are valid.
-
-    Raises:
-        ConfigError: `cryptography` is not installed.
     """
 
     def __init__(self, name: str, now_ms: int, days: int) -> None:
-        try:
-            from cryptography import x509
-            from cryptography.hazmat.primitives.asymmetric import ec
-        except ImportError:
-            raise ConfigError(
-                "making certificates needs the package cryptography: pip install 'roquette[tls]'"
-            ) from None
+        from cryptography import x509
+        from cryptography.hazmat.primitives.asymmetric import ec
+
         self._now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
         self._days = days
         self._key = ec.generate_private_key(ec.SECP256R1())

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from roquette.base.clock import Clock
@@ -63,8 +64,7 @@ class RemotingClient:
         self._connect_timeout_s = connect_timeout_s
         self._local_host = local_host
         self._tls = security.tls
-        said = security.credentials is not None or security.namespace
-        self._signer = Signer(security.credentials, security.namespace) if said else None
+        self._security = security
         self._peers: dict[str, Peer] = {}
         self._connecting: dict[str, asyncio.Future[Peer]] = {}
         self._next_id = 0
@@ -139,7 +139,7 @@ class RemotingClient:
                 raise why[0] if why else ConnectError("the connection was closed at once")
             wire = made[0].wire
             assert isinstance(wire, Connection)
-            wire.signer = self._signer
+            wire.signer = self._signer(address)
             self._peers[address] = made[0]
             if not attempt.done():
                 attempt.set_result(made[0])
@@ -157,6 +157,14 @@ class RemotingClient:
                 attempt.set_exception(Unreachable(f"connect to {address} failed"))
             attempt.exception()  # seen, even when every caller has gone
             self._connecting.pop(address, None)
+
+    def _signer(self, address: str) -> Signer | None:
+        """What signs the requests to an address."""
+        said = self._security
+        if said.credentials is None and not said.namespace:
+            return None
+        prove = partial(said.prover.prove, address) if said.prover else None
+        return Signer(said.credentials, said.namespace, prove)
 
     async def invoke(
         self,

@@ -7,6 +7,7 @@ from typing import Any, Final
 from roquette.remoting.door_settings import DoorSettings
 from roquette.remoting.request import RequestContext
 from roquette.remoting.tls import ClientTls, ServerTls
+from roquette.wire.proof import Prover
 from roquette.wire.signature import Credentials
 
 
@@ -18,11 +19,13 @@ class Security:
         credentials: every request is signed with them, or None.
         tls: every connection uses it, or None.
         namespace: said with every request, or "".
+        prover: of a server, adds a proof to what it signs (wire/proof.py); None: callers are no servers.
     """
 
     credentials: Credentials | None = None
     tls: ClientTls | None = None
     namespace: str = ""
+    prover: Prover | None = None
 
 
 OPEN: Final = Security()

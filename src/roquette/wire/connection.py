@@ -212,7 +212,7 @@ class Connection(Wire):
         opaque = self.next_opaque()
         signer = self.signer
         if signer is not None:
-            ext = signer.sign(ext, body)
+            ext = signer.sign(ext, body, code)
         flag = 2 if oneway else 0
         if ext:
             head = (

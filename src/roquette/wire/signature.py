@@ -2,6 +2,7 @@
 
 import hmac
 from binascii import b2a_base64
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,6 +14,9 @@ from roquette.wire.header_codec import ext_dict
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
+PROOF: Final = "roquetteProof"
+Prove = Callable[[bytes, int, dict[str, str], bytes], str]
+"""Takes secret, code, ext fields and body of a request; gives the value of its field `PROOF`."""
 
 _quote = msgspec.json.Encoder().encode
 _decode_text = msgspec.json.Decoder(dict[str, str]).decode
@@ -55,11 +59,14 @@ def signature(secret: bytes, fields: dict[str, str], body: bytes) -> bytes:
 
     `SIGNATURE` itself is left out.
     """
+    return b2a_base64(hmac.digest(secret, signed_content(fields, body), "sha1"), newline=False)
+
+
+def signed_content(fields: dict[str, str], body: bytes) -> bytes:
+    """What a signature covers: neither the request's code nor where a value ends and another begins."""
     values = [fields[name] for name in sorted(fields) if name != SIGNATURE]
     content = "".join(values).encode("utf-8", "replace")
-    if body:
-        content += body
-    return b2a_base64(hmac.digest(secret, content, "sha1"), newline=False)
+    return content + body if body else content
 
 
 def signs(given: str, secret: bytes, fields: dict[str, str], body: bytes) -> bool:
@@ -72,11 +79,15 @@ class Signer:
 
     Args:
         namespace: goes into the fields `ns` and `nsd`, as from Apache's NamespaceRpcHook; "": none does.
+        prove: what a server adds to what it signs (wire/proof.py); None: nothing.
     """
 
-    __slots__ = ("_access_key", "_named", "_secret", "_tail", "_token")
+    __slots__ = ("_access_key", "_named", "_prove", "_secret", "_tail", "_token")
 
-    def __init__(self, credentials: Credentials | None, namespace: str = "") -> None:
+    def __init__(
+        self, credentials: Credentials | None, namespace: str = "", prove: Prove | None = None
+    ) -> None:
+        self._prove = prove
         self._named = b'"ns":%b,"nsd":"true"}' % _quote(namespace) if namespace else b""
         self._secret: bytes | None = None
         if credentials is None:
@@ -89,7 +100,7 @@ class Signer:
             tail += b',"%b":%b' % (SECURITY_TOKEN.encode(), _quote(self._token))
         self._tail = tail + b',"%b":"' % SIGNATURE.encode()
 
-    def sign(self, ext: bytes, body: bytes) -> bytes:
+    def sign(self, ext: bytes, body: bytes, code: int = 0) -> bytes:
         """The ext fields, a JSON object or empty, with the namespace, the user's name and the signature."""
         if self._named:
             ext = (ext[:-1] + b"," if len(ext) > 2 else b"{") + self._named
@@ -100,4 +111,8 @@ class Signer:
         fields[ACCESS_KEY] = self._access_key
         if self._token:
             fields[SECURITY_TOKEN] = self._token
+        if self._prove is not None:
+            proof = self._prove(self._secret, code, fields, body)
+            fields[PROOF] = proof
+            start += b'"%b":%b,' % (PROOF.encode(), _quote(proof))
         return b'%b%b%b"}' % (start, self._tail, signature(self._secret, fields, body))

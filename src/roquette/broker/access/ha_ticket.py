@@ -1,5 +1,6 @@
 """Replication connections between brokers that ask for a signature: a ticket is said before anything else (13007)."""
 
+import hmac
 from collections.abc import Callable
 from typing import Final
 
@@ -9,7 +10,7 @@ from roquette.broker.cluster.outbound import Outbound
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature, Lane
 from roquette.broker.replication.source import MasterSource
-from roquette.errors import BrokerError, ClientError, ConnectError, RemoteProtocolError
+from roquette.errors import BrokerError, ClientError, ConnectError, Refused, RemoteProtocolError
 from roquette.remoting.client import split_address
 from roquette.remoting.ha import HaConnection, HaSide
 from roquette.remoting.outcomes import Reply
@@ -17,11 +18,18 @@ from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import decode_ext, encode_ext
-from roquette.wire.headers import HaTicketResponseHeader
+from roquette.wire.headers import HaTicketRequestHeader, HaTicketResponseHeader
+from roquette.wire.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, ext_fields
 
 MARK: Final = b"ROQUETTE-TICKET "  # no protocol of replication begins so
 BYTES: Final = 32  # of randomness, two characters each
 TIMEOUT_MS: Final = 3_000
+SIGNED: Final = frozenset((ACCESS_KEY, SECURITY_TOKEN, SIGNATURE))
+
+
+def ticket_of(secret: bytes, challenge: str) -> str:
+    """What only who has the secret makes of a challenge."""
+    return hmac.digest(secret, b"roquette-ticket:1" + challenge.encode(), "sha256").hex()
 
 
 def words_of(ticket: str) -> bytes:
@@ -36,19 +44,32 @@ class HaTickets(Feature):
         self._settings = core.access.settings
         self._clock = core.clock
         self._entropy = core.entropy
+        self._users = core.access.users
         self._tickets = Tickets()
 
     def rows(self) -> list[Row]:
         """GET_HA_TICKET."""
         code = RequestCode.GET_HA_TICKET
-        return [row(code, self.give, None, Lane.ADMIN, Promise.NOTHING)]
+        return [row(code, self.give, HaTicketRequestHeader, Lane.ADMIN, Promise.NOTHING)]
 
-    def give(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
-        """GET_HA_TICKET: empty for an address that needs none."""
-        ip, ticket = ip_of(ctx.peer), ""
-        if self._settings.enabled and not self._settings.allows_replica(ip):
-            ticket = self._tickets.give(self._entropy.secret(BYTES), ip, ctx.steady_ms)
-        return Reply(encode_ext(HaTicketResponseHeader(ticket=ticket)))
+    def give(self, ctx: RequestContext, header: HaTicketRequestHeader, body: bytes) -> Reply:
+        """GET_HA_TICKET: empty for an address that needs none.
+
+        Who proves is told nothing that opens the door, so that nobody gains by passing his request on. A replica of before
+        cannot: it is told its ticket, for a request that holds its name and nothing else, which ours sign no more.
+        """
+        ip, drawn = ip_of(ctx.peer), self._entropy.secret(BYTES)
+        if not self._settings.enabled or self._settings.allows_replica(ip):
+            return Reply(encode_ext(HaTicketResponseHeader()))
+        signer = self._users.signer(ctx)
+        if header.proves and signer is not None:
+            self._tickets.give(ticket_of(signer.secret, drawn), ip, ctx.steady_ms)
+            return Reply(encode_ext(HaTicketResponseHeader(challenge=drawn)))
+        bare = not body and ext_fields(ctx.command.ext).keys() <= SIGNED
+        if not bare and not self._settings.acl_enable:  # users of access control 1.0 are not ours
+            raise Refused(ResponseCode.NO_PERMISSION, "this was signed as another request")
+        self._tickets.give(drawn, ip, ctx.steady_ms)
+        return Reply(encode_ext(HaTicketResponseHeader(ticket=drawn)))
 
     def door(self, connection: HaConnection, side: Callable[[HaConnection], HaSide]) -> HaSide:
         """What is done with a connection that has come: at once, or after its ticket."""
@@ -117,7 +138,7 @@ class TicketSource:
     """Asks a master for tickets, where this broker has credentials to sign with."""
 
     def __init__(self, core: BrokerCore, outbound: Outbound, master: MasterSource) -> None:
-        self._signs = core.access.settings.credentials is not None
+        self._credentials = core.access.settings.credentials
         self._outbound = outbound
         self._master = master
 
@@ -127,7 +148,7 @@ class TicketSource:
         Raises:
             ConnectError: the master does not answer, or refuses.
         """
-        if not self._signs:
+        if self._credentials is None:
             return b""
         address = self._master.master_address
         if not address:  # haMasterAddress without name servers: as `ClassicSource.prepare`
@@ -135,12 +156,15 @@ class TicketSource:
             address = f"{host}:{port - 1}"
         try:
             code = RequestCode.GET_HA_TICKET
-            answer = await self._outbound.ask(address, code, timeout_ms=TIMEOUT_MS)
+            ext = encode_ext(HaTicketRequestHeader(proves=True))
+            answer = await self._outbound.ask(address, code, ext, timeout_ms=TIMEOUT_MS)
         except BrokerError as error:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return b""  # Apache's masters ask for none
             raise ConnectError(f"no ticket: {error}") from None
         except ClientError as error:
             raise ConnectError(f"no ticket: {error}") from None
-        ticket = decode_ext(HaTicketResponseHeader, answer.ext).ticket
-        return words_of(ticket) if ticket else b""
+        told = decode_ext(HaTicketResponseHeader, answer.ext)
+        if told.challenge:
+            return words_of(ticket_of(self._credentials.secret_key.encode(), told.challenge))
+        return words_of(told.ticket) if told.ticket else b""

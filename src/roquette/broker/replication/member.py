@@ -43,6 +43,7 @@ from roquette.replication.takeover import TakeOver
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.log.cut import cut_log, drop_log
 from roquette.store.message_store import MessageStore
+from roquette.wire.proof import Prover
 
 log = logging.getLogger("roquette.broker.replication")
 
@@ -122,7 +123,9 @@ class GroupMember:
         Raises:
             StoreError, ConfigError, OSError: it cannot start; what was opened is closed again.
         """
-        self._client = RemotingClient(self._clock, security=self.access.sign(self.protection.calls))
+        prover = Prover(self._clock.now_ms, self._entropy.secret(16))
+        calls = self.access.sign(self.protection.calls, prover)
+        self._client = RemotingClient(self._clock, security=calls)
         started = False
         try:
             self._agreement = await open_agreement(

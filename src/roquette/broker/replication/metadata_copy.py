@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from roquette.access.seal import unseal
 from roquette.access.users import decode_kept
 from roquette.base.executor import run_blocking
 from roquette.base.javatypes import whole_number
@@ -34,7 +35,7 @@ from roquette.broker.replication.take_over import FILE, ReplicaOf
 from roquette.broker.tables.topics import Topic
 from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.broker.timers.timer_metrics import FILE as TIMER_METRICS
-from roquette.errors import BrokerError, ClientError, Refused, StoreError
+from roquette.errors import BrokerError, ClientError, Refused, RemoteProtocolError, StoreError
 from roquette.store.timer.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.timer.timer_follow import begin_at
 from roquette.wire.bodies import (
@@ -332,17 +333,17 @@ class MetadataCopy(Feature):
 
     async def _copy_users(self, master: Copied) -> None:
         """Users and rules with their passwords, where this broker's credentials are a super user's at the master."""
-        if self._core.access.settings.credentials is None:
+        credentials = self._core.access.settings.credentials
+        if credentials is None:
             return
-        header = FollowTablesRequestHeader(what="users")
+        secret, once = credentials.secret_key.encode(), self._core.entropy.secret(16)
+        header = FollowTablesRequestHeader(what="users", once=once)
         try:
             answer = await self._ask(master, RequestCode.FOLLOW_TABLES, encode_ext(header))
-            kept = await run_blocking(decode_kept, answer.body)
+            kept = await run_blocking(lambda: decode_kept(unseal(secret, once, answer.body)))
             await self._core.access.users.follow(kept)
-        except BrokerError as error:  # these are no super user there
-            words = (
-                "users are not copied, those of this broker's own files count master=%s error=%s"
-            )
+        except (BrokerError, RemoteProtocolError) as error:  # no super user there; an older version
+            words = "users are not copied, this broker's own files count master=%s error=%s"
             self._noise.warning("users", words, master.address, error)
         except Refused as error:
             raise BrokerError(error.code, error.remark, address=master.address) from None

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from roquette.access.seal import NONCE, seal
 from roquette.base.executor import run_blocking
 from roquette.base.javatypes import whole_number
 from roquette.broker.core import BrokerCore
@@ -112,7 +113,7 @@ class TableFeed(Feature):
         if header.what == "orders":
             return Task(self._orderly())
         if header.what == "users":
-            return Task(self._passwords(ctx))
+            return Task(self._passwords(ctx, header.once))
         if header.what == "queues":
             return Task(self._emptied(header.since))
         if header.what == "deleted":
@@ -124,16 +125,25 @@ class TableFeed(Feature):
         follow = self._follow_tables if header.what == "tables" else self._follow_offsets
         return Task(follow(header.since))
 
-    def _passwords(self, ctx: RequestContext) -> Coroutine[Any, Any, Reply]:
-        """Users with their passwords: for whom a super user has signed, even where nobody else is asked who they are."""
+    def _passwords(self, ctx: RequestContext, once: str) -> Coroutine[Any, Any, Reply]:
+        """Users with their passwords: for whom a super user has signed, even where nobody else is asked who they are.
+
+        Sealed with that user's own secret: a request that was passed on by somebody tells him nothing.
+        """
         signer = self._users.signer(ctx)
         if signer is None or not signer.is_super:
             words = "users are told to replicas whose innerClientAuthenticationCredentials are a super user's here"
             raise Refused(ResponseCode.NO_PERMISSION, words)
-        state = self._users.state
+        if not once:
+            words = (
+                "users are told sealed: a replica of an older version gets them when it is upgraded"
+            )
+            raise Refused(ResponseCode.NO_PERMISSION, words)
+        state, secret = self._users.state, signer.secret
+        nonce = bytes.fromhex(self._core.entropy.secret(NONCE))
 
         async def encoded() -> Reply:
-            body = await run_blocking(lambda: encode_body(state.kept()))
+            body = await run_blocking(lambda: seal(secret, once, nonce, encode_body(state.kept())))
             return Reply(encode_ext(FollowTablesResponseHeader(since="", whole=True)), body)
 
         return encoded()

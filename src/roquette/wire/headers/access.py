@@ -36,7 +36,15 @@ class ListAclsRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="came
     resource_filter: str = ""
 
 
+class HaTicketRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """proves: the asker does not need to be told a ticket, he makes it of a challenge and his secret."""
+
+    proves: bool = False
+
+
 class HaTicketResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """ticket: to be said first on a replication connection; empty: the master asks for none."""
+    """ticket: to be said first on a replication connection; challenge: the ticket is made of it. Both empty: the master
+    asks for none."""
 
     ticket: str = ""
+    challenge: str = ""

@@ -7,10 +7,11 @@ from roquette.wire.numbers import Int64
 
 class FollowTablesRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """what: `tables`, `offsets`, `orders`, `users`, `deleted` or `queues`. since: of the last answer; empty: the first
-    request."""
+    request. once: random digits of the asker; `users` are sealed for it, and told to nobody without."""
 
     what: str
     since: str = ""
+    once: str = ""
 
 
 class FollowTablesResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
