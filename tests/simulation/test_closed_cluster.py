@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.access.attackers import connect
 from tests.simulation.test_group import MEMBERS, in_step, master, until
 
 from roquette import StartFrom
@@ -19,6 +20,7 @@ from roquette.message.message import ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.codes import RequestCode
+from roquette.wire.header_codec import ext_dict
 from roquette.wire.signature import Credentials
 
 NAME_SERVERS = ("10.0.0.1", "10.0.0.2")
@@ -212,6 +214,26 @@ def test_a_replica_of_apaches_is_let_in_by_its_address(allowed: str) -> None:
         await asyncio.sleep(10)
         connected = int(broker.runtime_info(0)["replicas"])
         assert connected == (1 if allowed else 0)
+
+    simulate(scenario, seed=1)
+
+
+def test_a_member_of_before_gets_its_ticket_and_no_secrets() -> None:
+    """It signs without proofs: a request of no fields for the ticket, and asks for users without a number of its own."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        cluster.access = CLOSED
+        await cluster.add_namesrv(NAME_SERVERS[0])
+        await cluster.add_broker(MEMBERS[0], "broker-a")
+        old = await connect((MEMBERS[0], 10911), INNER)
+        ticket = await old.ask(RequestCode.GET_HA_TICKET)
+        assert ticket.code == 0 and len(ext_dict(ticket.ext)["ticket"]) == 64
+        moved = await old.ask(RequestCode.GET_HA_TICKET, {"anything": "more"})
+        assert (moved.code, moved.remark) == (16, "this was signed as another request")
+        users = await old.ask(RequestCode.FOLLOW_TABLES, {"what": "users"})
+        assert users.code == 16 and users.remark is not None and "told sealed" in users.remark
+        for code, ext in ((RequestCode.FOLLOW_TABLES, {"what": "orders"}), (RequestCode.GET_ALL_TOPIC_CONFIG, {})):  # fmt: skip
+            assert (await old.ask(code, ext)).code == 0
 
     simulate(scenario, seed=1)
 
