@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from tests.admin.doctor.scripted import healthy
 
 from roquette.admin.doctor.diagnosis import diagnose
 from roquette.apps.features import broker_features, replica_features
+from roquette.base.clock import SystemClock
 from roquette.base.read_files import SeamReadFiles
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature
+from roquette.broker.replication.classic_source import ClassicSource
 from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.quorum import ClassicQuorum
 from roquette.broker.replication.source import Copied
@@ -531,3 +534,34 @@ def test_the_tail_is_taken_from_the_replica_and_every_acknowledged_message_is_th
         assert sum(ends) == 30 + 50 + 5
 
     run(scenario)
+
+
+@pytest.mark.parametrize(("own", "follows"), [(99, True), (100, True), (101, False)])
+def test_apaches_master_is_followed_by_whom_has_no_more_than_it(own: int, follows: bool) -> None:
+    """It would send what it gets later; a master of ours sends nothing while a replica has more."""
+
+    class Master:
+        ours = False
+
+        async def runtime_info(self, address: str, timeout_ms: int) -> dict[str, str]:
+            form = {"roquetteForm": "sources"} if self.ours else {}
+            return form | {"commitLogMinOffset": "0", "commitLogMaxOffset": "100"}
+
+        async def ask(self, address: str, *_: Any, **__: Any) -> Any:
+            assert address == f"{MASTER}:10911"
+            return SimpleNamespace(body=b"our last record")
+
+    store = SimpleNamespace(
+        max_physical_offset=own,
+        last_record_offset=50,
+        raw_end=own,
+        record_at=lambda place: b"our last record",
+    )
+    live = SimpleNamespace(current=SimpleNamespace(ha_master_address=f"{MASTER}:10912"))
+    core: Any = SimpleNamespace(store=store, live=live, clock=SystemClock())
+    names: Any = SimpleNamespace(master_address="")
+    master: Any = Master()
+    source = ClassicSource(core, master, names)
+    assert asyncio.run(source.prepare()) is follows
+    master.ours = True
+    assert asyncio.run(source.prepare())
