@@ -103,7 +103,7 @@ class Closed:
         """Servers, users, rules, and what alice has."""
         cluster = self.cluster
         cluster.access = settings()
-        self.name_server = await cluster.add_namesrv(NAMESRV[0])
+        self.name_server = await cluster.add_namesrv(NAMESRV[0], controller="embedded")
         self.broker = await cluster.add_broker(
             BROKER[0],
             "broker-a",

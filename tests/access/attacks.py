@@ -816,6 +816,38 @@ def _registration() -> dict[str, Any]:
 
 
 @attack
+async def asking_is_living(closed: Closed) -> bool:
+    """Who may only look asks for a broker's version: that is a sign of life, and moves a silent broker's registration to her."""
+    names = await connect(NAMESRV, ADMIN)
+    await rule(names, "mallory", "Get", "Cluster:DefaultCluster")
+    closed.cluster.kill(BROKER[0])
+    await asyncio.sleep(12)
+    version = json.dumps({"counter": 1, "timestamp": 1}).encode()
+    asked = {
+        "brokerName": "broker-a",
+        "brokerAddr": f"{BROKER[0]}:{BROKER[1]}",
+        "brokerId": 0,
+        "clusterName": "DefaultCluster",
+    }
+    return (await closed.mallory_names.ask(R.QUERY_DATA_VERSION, asked, version)).code == 0
+
+
+@attack
+async def other_keys_of_the_controllers_store(closed: Closed) -> bool:
+    """An operator reads and writes what is no group's record, with the name server's own rights to its etcd; or another cluster's."""
+    operator, admin = await connect(NAMESRV, OPERATOR), await connect(NAMESRV, ADMIN)
+    replies = [
+        await admin.ask(R.GET_REGISTER, {"key": "payments/secret"}),
+        await admin.ask(R.PUT_REGISTER_IF, {"key": "payments/secret", "revision": 0}, b"mine"),
+        await operator.ask(R.GET_REGISTER, {"key": "roquette/OtherCluster/broker-a"}),
+        await operator.ask(
+            R.PUT_REGISTER_IF, {"key": "roquette/OtherCluster/broker-a", "revision": 0}, b"mine"
+        ),
+    ]
+    return await any_done(replies)
+
+
+@attack
 async def user_gives_itself_rights(closed: Closed) -> bool:
     """Users and rules at both servers, by an ordinary user."""
     for ask in (closed.mallory.ask, closed.mallory_names.ask):

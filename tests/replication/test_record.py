@@ -3,7 +3,7 @@
 import pytest
 
 from roquette.errors import AgreementError
-from roquette.replication.record import GroupRecord, Place, decode_record
+from roquette.replication.record import GroupRecord, Place, decode_record, is_record_key, record_key
 
 ONE, TWO = Place(address="a:1", ha_address="a:2"), Place(address="b:1", ha_address="b:2")
 
@@ -20,3 +20,21 @@ def test_it_is_read_as_it_was_written() -> None:
 def test_what_is_none_is_an_error(data: bytes) -> None:
     with pytest.raises(AgreementError, match="not readable"):
         decode_record(data)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "roquette/c",
+        "roquette//b",
+        "roquette/c/",
+        "roquette/c/b/",
+        "roquette/c/b/x",
+        "x/c/b",
+        "",
+        "/roquette/c/b",
+    ],
+)
+def test_a_key_of_no_group_is_none(key: str) -> None:
+    assert is_record_key(record_key("DefaultCluster", "broker-a"))
+    assert not is_record_key(key)

@@ -375,7 +375,7 @@ NEEDS: Final[dict[int, Need]] = {
     R.REGISTER_BROKER: _cluster(UPDATE, "cluster_name"),
     R.UNREGISTER_BROKER: _cluster(UPDATE, "cluster_name"),
     R.BROKER_HEARTBEAT: _cluster(UPDATE, "cluster_name"),
-    R.QUERY_DATA_VERSION: _cluster(GET, "cluster_name"),
+    R.QUERY_DATA_VERSION: _cluster(UPDATE, "cluster_name", note="Apache: Get; but who asks so lives"),
     R.GET_BROKER_MEMBER_GROUP: _cluster(GET, "cluster_name"),
     R.NOTIFY_MIN_BROKER_ID_CHANGE: _cluster(UPDATE),
     R.FOLLOW_TABLES: _cluster(UPDATE, note="ours"),
@@ -404,8 +404,8 @@ NEEDS: Final[dict[int, Need]] = {
     R.UPDATE_CONTROLLER_CONFIG: _cluster(UPDATE, note=UNCHECKED),
     R.GET_CONTROLLER_CONFIG: _cluster(GET, note=UNCHECKED),
     R.CLEAN_BROKER_DATA: _cluster(UPDATE, "cluster_name"),
-    R.GET_REGISTER: _cluster(GET, note="ours"),
-    R.PUT_REGISTER_IF: _cluster(UPDATE, note="ours"),
+    R.GET_REGISTER: _cluster(GET, "cluster_name", note="ours; the cluster is in the key"),
+    R.PUT_REGISTER_IF: _cluster(UPDATE, "cluster_name", note="ours; the cluster is in the key"),
     # users and policies
     **{code: _cluster(UPDATE) for code in (
         R.AUTH_CREATE_USER, R.AUTH_UPDATE_USER, R.AUTH_DELETE_USER, R.AUTH_CREATE_ACL, R.AUTH_UPDATE_ACL, R.AUTH_DELETE_ACL,

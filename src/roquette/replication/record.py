@@ -149,3 +149,9 @@ def lost_record(group: str, epoch: int, seen: int, best: int) -> GroupRecord:
 def record_key(cluster: str, broker_name: str) -> str:
     """The key of a group."""
     return f"roquette/{cluster}/{broker_name}"
+
+
+def is_record_key(key: str) -> bool:
+    """Whether it is one of a group: where records stand, other things may stand, too."""
+    parts = key.split("/")
+    return len(parts) == 3 and parts[0] == "roquette" and all(parts)

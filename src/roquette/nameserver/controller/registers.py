@@ -12,6 +12,7 @@ from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise as P
 from roquette.remoting.request import RequestContext, Row, row
 from roquette.replication.agreement import Agreement
+from roquette.replication.record import is_record_key
 from roquette.wire import headers
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.codes import ResponseCode
@@ -46,8 +47,10 @@ class RegisterProcessor:
             row(R.PUT_REGISTER_IF, self.put_if, h.PutRegisterIfRequestHeader, lane, P.FILE),
         ]
 
-    def _asked(self, several: bool) -> Agreement:
+    def _asked(self, several: bool, key: str) -> Agreement:
         agreement = need(self._agreement)
+        if not is_record_key(key):  # an etcd has more than ours, and this server's rights
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"key[{key[:80]}] is of no broker group")
         if several and isinstance(agreement, RegisterFile):  # each would elect a master of its own
             raise Refused(ResponseCode.SYSTEM_ERROR, ALONE)
         return agreement
@@ -56,7 +59,7 @@ class RegisterProcessor:
         self, ctx: RequestContext, header: headers.GetRegisterRequestHeader, body: bytes
     ) -> Task:
         """GET_REGISTER."""
-        return Task(self._get(self._asked(header.several), header.key))
+        return Task(self._get(self._asked(header.several, header.key), header.key))
 
     async def _get(self, agreement: Agreement, key: str) -> Reply:
         try:
@@ -69,7 +72,7 @@ class RegisterProcessor:
         self, ctx: RequestContext, header: headers.PutRegisterIfRequestHeader, body: bytes
     ) -> Task:
         """PUT_REGISTER_IF."""
-        agreement = self._asked(header.several)
+        agreement = self._asked(header.several, header.key)
         if len(body) > MOST_VALUE or len(header.key) > MOST_KEY:
             raise Refused(ResponseCode.SYSTEM_ERROR, TOO_LARGE)
         return Task(self._put_if(agreement, header.key, header.revision, bytes(body)))

@@ -11,6 +11,11 @@ class GetRegisterRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
     key: str
     several: bool = False
 
+    @property
+    def cluster_name(self) -> str:
+        """Of the group whose record it is: rights are asked for it."""
+        return self.key.partition("/")[2].rpartition("/")[0]
+
 
 class PutRegisterIfRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """The value is the body. revision: of the content to be replaced; 0: there is none. several: as in
@@ -19,6 +24,11 @@ class PutRegisterIfRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename=
     key: str
     revision: Int64
     several: bool = False
+
+    @property
+    def cluster_name(self) -> str:
+        """Of the group whose record it is: rights are asked for it."""
+        return self.key.partition("/")[2].rpartition("/")[0]
 
 
 class RegisterResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
