@@ -177,12 +177,11 @@ def test_all_rpcs_have_a_rule_and_those_that_are_served_a_row() -> None:
 
 def test_a_clients_id_is_its_accounts(door: Door) -> None:
     door.book.add("mallory")
-    door.allow("alice", CONSUME)
-    door.allow("mallory", CONSUME)
     alice = SimpleNamespace(caller=SimpleNamespace(account="alice"))
     door.calls.clients = cast(Clients, SimpleNamespace(find={"client": alice}.get))
-    for name in ("Telemetry", "Heartbeat", "NotifyClientTermination"):
-        request = next(row[1] for row in ROWS if row[0] == name)
+    for name, request, _, rights in ROWS:
+        door.allow("alice", rights)
+        door.allow("mallory", rights)
         assert door.call(name, request, signed("alice")) == 0
         door.caller.account = None
         assert door.call(name, request, signed("mallory")) == Code.FORBIDDEN

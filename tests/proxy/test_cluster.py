@@ -7,17 +7,22 @@ from typing import Any
 from tests.simulation.test_name_servers import create_topic, until
 
 from roquette.base.entropy import Entropy
+from roquette.errors import Refused
 from roquette.proxy.answers import Answer
 from roquette.proxy.backend import Topic
+from roquette.proxy.call import Caller
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
 from roquette.proxy.service import Part, Proxy
 from roquette.proxy.statuses import PROXY_TIMEOUT
-from roquette.remoting.request import Peer
+from roquette.remoting.request import Peer, RequestContext
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.wire.bodies.clients import HeartbeatData, ProducerData
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.header_codec import ext_dict
 from roquette.wire.headers import (
+    ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
     GetMaxOffsetRequestHeader,
     PopMessageRequestHeader,
     SendMessageRequestHeaderV2,
@@ -238,6 +243,67 @@ def test_the_proxy_stands_for_its_clients_producer_groups_and_is_asked_about_tra
         assert [*proxy.session._producer_groups] == ["orders"]
         await asyncio.sleep(200)  # nobody names the group any more
         assert not proxy.session._producer_groups
+        await cluster.run_on(PROXY, proxy.close())
+
+    simulate(scenario)
+
+
+def test_a_place_in_the_log_is_proven_before_the_broker_is_asked_with_the_proxys_rights() -> None:
+    """Messages sent back and ends of transactions name a message by its place: its topic is judged for the client."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        proxy = await begin(cluster)
+        judged: list[str] = []
+        allowed = {"orders"}
+
+        def touch(name: str) -> None:
+            judged.append(name)
+            if name not in allowed:
+                raise Refused(ResponseCode.NO_PERMISSION, f"not {name}")
+
+        def guard(job: RequestContext, header: Any) -> None:
+            job.may_touch = touch
+
+        async def all_of_it() -> None:
+            await topic(proxy, "orders")
+            sent = await ask(proxy, RequestCode.SEND_MESSAGE_V2, send(b""), b"another's")
+            words = {"TRAN_MSG": "true", "PGROUP": "orders", "UNIQ_KEY": "K1"}
+            text = "".join(f"{key}\x01{value}\x02" for key, value in words.items())
+            half_header = send(b"", text)
+            half_header.sys_flag = 4
+            half = await ask(proxy, RequestCode.SEND_MESSAGE_V2, half_header, b"half")
+            place, half_place = (
+                int(ext_dict(each.ext)["msgId"][-16:], 16) for each in (sent, half)
+            )
+            queue_offset = int(ext_dict(half.ext)["queueOffset"])
+            back = ConsumerSendMsgBackRequestHeader(
+                offset=place, group="g", delay_level=-1, max_reconsume_times=0, origin_topic="mine"
+            )
+            end = EndTransactionRequestHeader(
+                producer_group="orders", tran_state_table_offset=queue_offset, topic="mine",
+                commit_log_offset=half_place, commit_or_rollback=8, msg_id="K1",
+            )  # fmt: skip
+            proxy._guard = guard
+            caller = Caller(proxy.own.peer, "someone", proxy.own.asks)
+
+            async def asked(code: int, header: Any) -> Answer:
+                found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+                proxy.ask(caller, "broker-a", code, header, b"", found.set_result)
+                return await found
+
+            allowed.clear()
+            for code, header in ((RequestCode.CONSUMER_SEND_MSG_BACK, back), (RequestCode.END_TRANSACTION, end)):  # fmt: skip
+                answer = await asked(code, header)
+                assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "not orders")
+            allowed.add("orders")
+            assert (await asked(RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == 0
+            assert (await asked(RequestCode.END_TRANSACTION, end)).code == 0
+            assert judged == ["orders"] * 4
+            back.offset = 1 << 40
+            assert (await asked(RequestCode.CONSUMER_SEND_MSG_BACK, back)).code != 0
+            assert len(judged) == 4
+
+        await cluster.run_on(PROXY, all_of_it())
         await cluster.run_on(PROXY, proxy.close())
 
     simulate(scenario)

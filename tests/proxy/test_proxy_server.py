@@ -8,7 +8,7 @@ import pytest
 from tests.proxy.sim_v5 import Code, Failed, Gone, SimV5
 from tests.simulation.test_name_servers import create_topic, until
 
-from roquette.access.settings import OPEN_TO_ALL
+from roquette.access.settings import OPEN_TO_ALL, AccessSettings
 from roquette.apps.proxy import AllSettings, ProxyServer
 from roquette.base.entropy import Entropy
 from roquette.errors import ConnectError
@@ -226,5 +226,21 @@ def test_a_proxy_without_brokers_says_so() -> None:
         await cluster.stop(PROXIES[0])
         with pytest.raises((OSError, ConnectError)):
             await client("p")
+
+    simulate(scenario)
+
+
+def test_a_closed_proxy_knows_whose_its_clients_are() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        host = cluster.host(PROXIES[0])
+        access = AccessSettings(authentication_enabled=True, authorization_enabled=True)
+        config = ClusterSettings(
+            bind_address=host.ip, namesrv_addr=f"{NS}:9876", proxy_store_path="/proxy"
+        )
+        settings = AllSettings(config, ProxySettings(), UNPROTECTED, access)
+        world: Any = host.files, host.clock, Entropy(5, process_id=1)
+        server = ProxyServer(settings, world, host.ip)
+        assert server._calls is not None
+        assert server._calls.clients in server.proxy.parts
 
     simulate(scenario)

@@ -20,6 +20,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import LogSettings, begin_log
 from roquette.errors import ConfigError, Refused
 from roquette.proxy.access import CallGuard
+from roquette.proxy.clients import Clients
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
 from roquette.proxy.parts import make_proxy
 from roquette.proxy.sessions import Sessions
@@ -176,6 +177,9 @@ class ProxyServer:
         self._calls = None if guard is None else CallGuard(guard)
         if self._calls is not None:
             self.proxy.gate = self._calls.may
+            self._calls.clients = next(
+                part for part in self.proxy.parts if isinstance(part, Clients)
+            )
 
     async def start(self) -> None:
         """Accept connections. Raises ConfigError: a port is taken, or nobody could log in."""

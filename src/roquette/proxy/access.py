@@ -87,7 +87,6 @@ def _nothing(request: Any) -> Iterator[Needed]:
 
 _CONSUMES: Final = "Group and Topic: Sub"
 _UNSERVED: Final = "an account; it is not served"
-_OWNED: Final = frozenset(("Telemetry", "Heartbeat", "NotifyClientTermination"))
 
 RULES: Final[dict[str, Rule]] = {
     "QueryRoute": Rule(R.GET_ROUTEINFO_BY_TOPIC, _route, "Topic: Pub or Sub or Get"),
@@ -188,7 +187,7 @@ class CallGuard:
                 )
         except Refused as refusal:
             raise RpcError(Code.FORBIDDEN, refusal.remark) from None
-        if call.rpc.name in _OWNED and self.clients is not None:
+        if self.clients is not None:
             client = self.clients.find(caller.client_id)
             if client is not None and client.caller.account not in (None, caller.account):
                 raise RpcError(Code.FORBIDDEN, "another user's client has this id")

@@ -23,6 +23,7 @@ from roquette.proxy.answers import Answer, Asks, Then
 from roquette.proxy.backend import Topic
 from roquette.proxy.call import Caller
 from roquette.proxy.lookups import WAITING, Lookup, group_config, topic_config
+from roquette.proxy.places import place_of, prove_place
 from roquette.proxy.service import Proxy
 from roquette.proxy.statuses import PROXY_TIMEOUT
 from roquette.remoting.inner import InnerWire
@@ -212,12 +213,16 @@ class ClusterBackend:
     ) -> ClusterAsk:  # fmt: skip
         """Send a request to the master of a broker name (`Backend.ask`)."""
         pops = code == RequestCode.POP_MESSAGE
+        may_touch = None
         if self._guard is not None and caller is not self._own:
-            refused = self._refusal(caller, code, header, body)
-            if refused is not None:
+            job = self._job(caller, code, body, header)
+            try:
+                self._guard(job, header)
+            except Refused as refusal:
                 ask = ClusterAsk(then, _nothing, stays=False)
-                ask.end(refused)
+                ask.end(Answer(refusal.code, refusal.remark, b"", b""))
                 return ask
+            may_touch = job.may_touch
         if pops:
             timeout_ms = max(timeout_ms, header.poll_time + POLL_MARGIN_MS)
         ext = b"" if header is None else encode_ext(header)
@@ -225,29 +230,25 @@ class ClusterBackend:
         ask = ClusterAsk(then, lambda: self._unreachable(broker, topic), stays=pops)
         address = self.session.master_addresses.get(broker)
         peer = None if address is None else self.session.remoting.peer(address)
-        if peer is not None:
+        if peer is not None and may_touch is None:
             self._send(peer, ask, code, ext, body, timeout_ms)
         elif self._connecting >= WAITING:
             ask.end(Answer(ResponseCode.SYSTEM_BUSY, f"broker {broker} is sought", b"", b""))
         else:
             self._connecting += 1
-            work = self._connect(broker, topic, ask, (code, ext, body, timeout_ms))
+            prove = None if may_touch is None else (place_of(header), may_touch)
+            work = self._connect(broker, topic, ask, (code, ext, body, timeout_ms), prove)
             self.session.tasks.start(f"ask-{broker}", work)
         return ask
 
-    def _refusal(self, caller: Caller, code: int, header: Any, body: bytes) -> Answer | None:
-        """What the guard says against a request; None: nothing."""
-        assert self._guard is not None
+    def _job(self, caller: Caller, code: int, body: bytes, header: Any) -> RequestContext:
+        """A request as a guard sees it."""
         row = Row(code, _nothing, None, 0)
         job = RequestContext(
             caller.peer, Command(code=code, opaque=0, body=body), row, self._clock.steady_ms()
         )
         job.account, job.header = caller.account, header
-        try:
-            self._guard(job, header)
-        except Refused as refusal:
-            return Answer(refusal.code, refusal.remark, b"", b"")
-        return None
+        return job
 
     @staticmethod
     def _send(
@@ -261,8 +262,14 @@ class ClusterBackend:
         future.add_done_callback(ask.answered)
 
     async def _connect(
-        self, broker: str, topic: str, ask: ClusterAsk, request: tuple[int, bytes, bytes, int]
+        self,
+        broker: str,
+        topic: str,
+        ask: ClusterAsk,
+        request: tuple[int, bytes, bytes, int],
+        prove: tuple[int, Callable[[str], None]] | None = None,
     ) -> None:
+        """Send a request when there is a connection. `prove`: a place of the log that it names, and who judges its topic."""
         code, ext, body, timeout_ms = request
         try:
             address = self.session.master_addresses.get(broker)
@@ -273,9 +280,13 @@ class ClusterBackend:
                 ask.end(Answer(ResponseCode.SYSTEM_ERROR, text, b"", b""))
                 return
             peer = await self.session.remoting.connect(address)
+            if prove is not None:
+                await prove_place(self.session.remoting, address, code, *prove)
             self._send(peer, ask, code, ext, body, timeout_ms)
         except ClientError as error:
             ask.failed(error)
+        except Refused as refusal:
+            ask.end(Answer(refusal.code, refusal.remark, b"", b""))
         finally:
             self._connecting -= 1
 

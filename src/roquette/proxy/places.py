@@ -1,0 +1,47 @@
+"""Messages that a request names by their place in a broker's log.
+
+A broker asks for the right to the topic of what stands there; of a proxy's request it sees the proxy's own rights. So the proxy looks
+itself, before it asks on somebody's behalf.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from roquette.errors import CorruptRecord, Refused
+from roquette.message.properties import REAL_TOPIC, decode_properties
+from roquette.message.record import decode_record
+from roquette.remoting.client import RemotingClient
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.header_codec import encode_ext
+from roquette.wire.headers import ViewMessageRequestHeader
+
+
+def place_of(header: Any) -> int:
+    """The place that CONSUMER_SEND_MSG_BACK or END_TRANSACTION names."""
+    found = getattr(header, "commit_log_offset", None)
+    return int(header.offset if found is None else found)
+
+
+async def prove_place(
+    remoting: RemotingClient, broker: str, code: int, place: int, may_touch: Callable[[str], None]
+) -> None:
+    """Have the topic of the message at a place judged.
+
+    Args:
+        broker: its address. code: of the request that names the place. may_touch: `RequestContext.may_touch`.
+
+    Raises:
+        Refused: there is no message, or it is of a topic that the caller has no right to. ClientError: the broker is silent.
+    """
+    ext = encode_ext(ViewMessageRequestHeader(offset=place))
+    found = await remoting.invoke(broker, RequestCode.VIEW_MESSAGE_BY_ID, ext)
+    if found.code != ResponseCode.SUCCESS:
+        raise Refused(found.code, found.remark or "")
+    try:
+        record = decode_record(found.body, 0, False)
+        topic = record.topic
+        if code == RequestCode.END_TRANSACTION:  # a half message's own is not its sender's
+            topic = decode_properties(record.properties).get(REAL_TOPIC, "")
+    except CorruptRecord as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"no message at {place}: {error}") from None
+    may_touch(topic)
