@@ -23,7 +23,7 @@ from roquette.proxy.answers import Answer, Asks, Then
 from roquette.proxy.backend import Topic
 from roquette.proxy.call import Caller
 from roquette.proxy.lookups import WAITING, Lookup, group_config, topic_config
-from roquette.proxy.places import place_of, prove_place
+from roquette.proxy.places import prove_place
 from roquette.proxy.service import Proxy
 from roquette.proxy.statuses import PROXY_TIMEOUT
 from roquette.remoting.inner import InnerWire
@@ -236,7 +236,7 @@ class ClusterBackend:
             ask.end(Answer(ResponseCode.SYSTEM_BUSY, f"broker {broker} is sought", b"", b""))
         else:
             self._connecting += 1
-            prove = None if may_touch is None else (place_of(header), may_touch)
+            prove = None if may_touch is None else (header, may_touch)
             work = self._connect(broker, topic, ask, (code, ext, body, timeout_ms), prove)
             self.session.tasks.start(f"ask-{broker}", work)
         return ask
@@ -267,9 +267,9 @@ class ClusterBackend:
         topic: str,
         ask: ClusterAsk,
         request: tuple[int, bytes, bytes, int],
-        prove: tuple[int, Callable[[str], None]] | None = None,
+        prove: tuple[Any, Callable[[str], None]] | None = None,
     ) -> None:
-        """Send a request when there is a connection. `prove`: a place of the log that it names, and who judges its topic."""
+        """Send a request when there is a connection. `prove`: its header, that names a place of the log, and who judges its topic."""
         code, ext, body, timeout_ms = request
         try:
             address = self.session.master_addresses.get(broker)

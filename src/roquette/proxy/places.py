@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from roquette.errors import CorruptRecord, Refused
-from roquette.message.properties import REAL_TOPIC, decode_properties
+from roquette.message.names import judged_topic
+from roquette.message.properties import ORIGIN_GROUP, REAL_TOPIC, decode_properties
 from roquette.message.record import decode_record
 from roquette.remoting.client import RemotingClient
 from roquette.wire.codes import RequestCode, ResponseCode
@@ -16,32 +17,35 @@ from roquette.wire.header_codec import encode_ext
 from roquette.wire.headers import ViewMessageRequestHeader
 
 
-def place_of(header: Any) -> int:
+def _place_of(header: Any) -> int:
     """The place that CONSUMER_SEND_MSG_BACK or END_TRANSACTION names."""
     found = getattr(header, "commit_log_offset", None)
     return int(header.offset if found is None else found)
 
 
 async def prove_place(
-    remoting: RemotingClient, broker: str, code: int, place: int, may_touch: Callable[[str], None]
+    remoting: RemotingClient, broker: str, code: int, header: Any, may_touch: Callable[[str], None]
 ) -> None:
     """Have the topic of the message at a place judged.
 
     Args:
-        broker: its address. code: of the request that names the place. may_touch: `RequestContext.may_touch`.
+        broker: its address. code, header: of the request that names the place. may_touch: `RequestContext.may_touch`.
 
     Raises:
         Refused: there is no message, or it is of a topic that the caller has no right to. ClientError: the broker is silent.
     """
+    place = _place_of(header)
     ext = encode_ext(ViewMessageRequestHeader(offset=place))
     found = await remoting.invoke(broker, RequestCode.VIEW_MESSAGE_BY_ID, ext)
     if found.code != ResponseCode.SUCCESS:
         raise Refused(found.code, found.remark or "")
     try:
         record = decode_record(found.body, 0, False)
-        topic = record.topic
+        said = decode_properties(record.properties)
         if code == RequestCode.END_TRANSACTION:  # a half message's own is not its sender's
-            topic = decode_properties(record.properties).get(REAL_TOPIC, "")
+            topic = said.get(REAL_TOPIC, "")
+        else:
+            topic = judged_topic(record.topic, header.group, said.get(ORIGIN_GROUP, ""))
     except CorruptRecord as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"no message at {place}: {error}") from None
     may_touch(topic)

@@ -13,8 +13,8 @@ from roquette.broker.records.sound_records import sound_record
 from roquette.broker.tables.topics import Topic
 from roquette.errors import Refused
 from roquette.message.draft import draft_of
-from roquette.message.names import PERM_WRITE, retry_topic
-from roquette.message.properties import RETRY_TOPIC
+from roquette.message.names import PERM_WRITE, judged_topic, retry_topic
+from roquette.message.properties import ORIGIN_GROUP, RETRY_TOPIC, decode_properties
 from roquette.message.sysflag import TOPIC_UNIT_SUB
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
 from roquette.remoting.request import RequestContext
@@ -100,7 +100,8 @@ class SendBackProcessor:
                 f"the message at offset {header.offset} is damaged on the broker's disk: send it anew",
             )
         if ctx.may_touch is not None:
-            ctx.may_touch(record.topic)
+            said = decode_properties(record.properties).get(ORIGIN_GROUP, "")
+            ctx.may_touch(judged_topic(record.topic, header.group, said))
         plan = plan_send_back(record, header.group, wanted_level=header.delay_level, limit=limit)
         if plan.dead:
             topic = self._topics.ensure(
