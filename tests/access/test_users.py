@@ -195,6 +195,7 @@ def test_rules_are_merged_by_resource_shown_and_removed() -> None:
         (AclInfo(subject="User:alice", policies=[PolicyInfo()]), "The policies is empty."),
         (acl(("", "Pub", "Allow")), "The resource is null."),
         (acl(("Queue:q", "Pub", "Allow")), "resource 'Queue:q' is not"),
+        (acl(("Namespace:n", "Pub", "Deny")), "no request needs a right on a namespace"),
         (acl(("Topic:t", "", "Allow")), "The actions are wrong"),
         (acl(("Topic:t", "Any", "Allow")), "The actions can not be Any."),
         (acl(("Topic:t", "Pub", "Perhaps")), "The decision is null or illegal."),

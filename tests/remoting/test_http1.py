@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from roquette.remoting.address import host_name
 from roquette.remoting.http1 import MOST_HEAD, HttpPages, HttpRefused, HttpSession, read_request
 from roquette.remoting.http_stream import StreamedPage
 from roquette.testing.sim_loop import SimLoop, run
@@ -72,7 +73,9 @@ def simulated(scenario: Callable[[], Any], **options: Any) -> None:
 )
 def test_pages(request_line: bytes, status: int, body: bytes, step: int) -> None:
     async def scenario() -> None:
-        answer = await ask(request_line + b"\r\nHost: x\r\nConnection: close\r\n\r\n", step)
+        answer = await ask(
+            request_line + b"\r\nHost: localhost:8080\r\nConnection: close\r\n\r\n", step
+        )
         head, _, rest = answer.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 %d " % status)
         assert rest == body
@@ -264,7 +267,7 @@ def test_pythons_own_client_keeps_its_connection() -> None:
 
 def fuzz(seed: int, count: int) -> None:
     chance = random.Random(seed)
-    whole = b"GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    whole = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     for _ in range(count):
         size = len(whole) if chance.random() < 0.7 else chance.randrange(1, len(whole))
         data = bytearray(whole[:size])
@@ -284,3 +287,30 @@ def test_any_bytes() -> None:
 @pytest.mark.long
 def test_many_bytes() -> None:
     fuzz(2, 150_000)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("", 200), ("localhost", 200), ("LOCALHOST:9876", 200), ("127.0.0.1:80", 200), ("[::1]:80", 200),
+        (host_name(), 200), ("evil.example", 403), ("evil.example:8080", 403), ("localhost.evil.example", 403),
+        ("[::1", 400),
+    ],
+)  # fmt: skip
+def test_a_name_that_leads_here_is_not_this_machine(host: str, status: int) -> None:
+    """A page of evil.example in a browser here would read the answers, once its name has the address 127.0.0.1."""
+    said = f"Host: {host}\r\n" if host else ""
+
+    async def scenario() -> None:
+        answer = await ask(f"GET /metrics HTTP/1.1\r\n{said}Connection: close\r\n\r\n".encode())
+        assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+
+    simulated(scenario)
+
+
+def test_where_everybody_is_answered_any_name_is() -> None:
+    async def scenario() -> None:
+        answer = await ask(b"GET / HTTP/1.1\r\nHost: lb.example\r\nConnection: close\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 "), answer
+
+    simulated(scenario, pages=replace(PAGES, anyone=True))

@@ -71,11 +71,11 @@ def save(files: Files, path: str, data: bytes, *, private: bool = False) -> None
         marks.extend(_keep(files, path, private))
     marks.extend(mark for mark in known if mark not in marks)
     if known:
-        _write_sums(files, path, marks)
+        _write_sums(files, path, marks, private)
     files.rename(path + ".tmp", path)
     files.sync_dir(directory)
     if not known:  # sums without any file would mean that files were lost
-        _write_sums(files, path, marks)
+        _write_sums(files, path, marks, private)
 
 
 def _keep(files: Files, path: str, private: bool) -> list[Mark]:
@@ -107,8 +107,8 @@ def _write(files: Files, path: str, data: bytes, *, sync: bool, private: bool = 
     return Mark(crc32(data), len(data), files.modified_ms(path))
 
 
-def _write_sums(files: Files, path: str, marks: list[Mark]) -> None:
-    _write(files, path + SUMS + ".tmp", _encode(marks[:_MARKS]), sync=True)
+def _write_sums(files: Files, path: str, marks: list[Mark], private: bool) -> None:
+    _write(files, path + SUMS + ".tmp", _encode(marks[:_MARKS]), sync=True, private=private)
     files.rename(path + SUMS + ".tmp", path + SUMS)
 
 

@@ -1,11 +1,14 @@
 """The little HTTP/1.1 that a port serves: what it is, and whether it is well. `http.py` is the other end."""
 
 import asyncio
+import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple, cast
+from urllib.parse import urlsplit
 
+from roquette.remoting.address import host_name
 from roquette.remoting.http_stream import PageStream, StreamedPage
 from roquette.remoting.parting import part
 
@@ -69,12 +72,14 @@ class HttpRequest(NamedTuple):
     Attributes:
         kept: whether another request may follow on the connection.
         chunks: whether the answer may come in chunks: HTTP/1.1.
+        host: whom it wants to ask, without the port; "": it does not say.
     """
 
     method: str
     path: str
     kept: bool
     chunks: bool = False
+    host: str = ""
 
 
 class HttpRefused(Exception):
@@ -111,8 +116,24 @@ def read_request(data: bytes) -> tuple[HttpRequest, int] | None:
     body = fields.get("content-length", "0") != "0" or "transfer-encoding" in fields
     wish = fields.get("connection", "")
     kept = not body and (wish == "keep-alive" or (words[2] == "HTTP/1.1" and wish != "close"))
-    request = HttpRequest(words[0], words[1].partition("?")[0], kept, words[2] == "HTTP/1.1")
+    try:
+        host = urlsplit("//" + fields.get("host", "")).hostname or ""
+    except ValueError:
+        raise HttpRefused(400, "Host is no name or address") from None
+    chunks = words[2] == "HTTP/1.1"
+    request = HttpRequest(words[0], words[1].partition("?")[0], kept, chunks, host)
     return request, end + 4
+
+
+def names_this_machine(host: str) -> bool:
+    """Whether a request from this machine means this machine: a browser's page that had its own name lead here says that name."""
+    if host in ("", "localhost", host_name().lower()):
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class HttpSession(asyncio.Protocol):
@@ -125,6 +146,7 @@ class HttpSession(asyncio.Protocol):
     def __init__(self, pages: HttpPages, local: bool, gone: Callable[[], None]) -> None:
         self._pages = pages
         self._local = local
+        self._near = False  # the present request may have what is for this machine alone
         self._stream: PageStream | None = None
         self._gone = gone
         self._data = b""
@@ -169,8 +191,9 @@ class HttpSession(asyncio.Protocol):
 
     def _serve(self, request: HttpRequest) -> None:
         pages = self._pages
-        if not (self._local or pages.anyone):
-            words = "HTTP is answered to this machine only (setting httpAccess)\n"
+        self._near = self._local and names_this_machine(request.host)
+        if not (self._near or pages.anyone):
+            words = "HTTP is answered to this machine only, by its address or as localhost (setting httpAccess)\n"
             self._answer(403, words.encode(), request)
             return
         if request.method not in ("GET", "HEAD"):
@@ -196,7 +219,7 @@ class HttpSession(asyncio.Protocol):
         self._answer(status, body, request, kind)
 
     def _serve_stream(self, page: StreamedPage, request: HttpRequest) -> None:
-        if not (self._local or self._pages.shown):
+        if not (self._near or self._pages.shown):
             words = b"this page is for this machine only (setting metricsListen opens a port for others)\n"
             self._answer(403, words, request)
         elif page.running >= page.most:
