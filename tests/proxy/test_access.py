@@ -188,6 +188,31 @@ def test_a_clients_id_is_its_accounts(door: Door) -> None:
         door.caller.account = None
 
 
+def test_a_producer_whose_right_went_is_shown_no_half_message(door: Door) -> None:
+    """Its stream stands, and nothing more is asked of it for the topic."""
+    clients = Clients(cast(Any, None), SystemClock())
+    door.calls.watch(clients)
+    for name in ("alice", "mallory"):
+        client: Any = SimpleNamespace(
+            id=name, listens=True, caller=Caller(door.peer, name, door.asks)
+        )
+        client.caller.account = name
+        clients._producers.setdefault("orders", {})[name] = client
+    door.book.add("mallory")
+    door.allow("mallory", [(TOPIC, PUB)])
+
+    def shown() -> str | None:
+        found = clients.producer_of("orders", None, "orders")
+        return None if found is None else found.id
+
+    assert {shown(), shown()} == {"mallory"}
+    assert clients.producer_of("orders", None, "others") is None
+    door.allow("alice", [(TOPIC, PUB)])
+    assert {shown(), shown()} == {"alice", "mallory"}
+    door.book.accounts.pop("mallory")
+    assert {shown(), shown()} == {"alice"}
+
+
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
 def test_who_is_not_proven_is_not_served(door: Door, row: Any) -> None:
     name, request, _, rights = row

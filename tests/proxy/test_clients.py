@@ -302,7 +302,7 @@ def test_a_client_comes_again_by_another_connection(world: World) -> None:
     world.lose(old, first)
     client = world.clients.find("c")
     assert client is not None and client.caller.peer is new and client.call is second.call
-    assert world.clients.producer_of("t", new) is client
+    assert world.clients.producer_of("t", new, "t") is client
     world.lose(new, second)
     assert client.call is None and not world.clients._producers
     third = world.peer(3)

@@ -372,7 +372,7 @@ class LocalProxy(Feature):
         if core.access.guard is not None:
             guard = CallGuard(core.access.guard)
             sessions.who, proxy.gate = guard.who, guard.may
-            guard.clients = next(part for part in proxy.parts if isinstance(part, Clients))
+            guard.watch(next(part for part in proxy.parts if isinstance(part, Clients)))
         numbers = itertools.count(FIRST_NUMBER)  # unique among the connections of both ports
         return Speaks(http2=lambda _, made, lost: sessions.open(next(numbers), made, lost))
 

@@ -177,9 +177,7 @@ class ProxyServer:
         self._calls = None if guard is None else CallGuard(guard)
         if self._calls is not None:
             self.proxy.gate = self._calls.may
-            self._calls.clients = next(
-                part for part in self.proxy.parts if isinstance(part, Clients)
-            )
+            self._calls.watch(next(part for part in self.proxy.parts if isinstance(part, Clients)))
 
     async def start(self) -> None:
         """Accept connections. Raises ConfigError: a port is taken, or nobody could log in."""

@@ -158,6 +158,19 @@ class CallGuard:
         self._guard = guard
         self.clients: Clients | None = None
 
+    def watch(self, clients: Clients) -> None:
+        """Judge for these."""
+        self.clients, clients.may_publish = clients, self.publishes
+
+    def publishes(self, caller: Caller, topic: str) -> bool:
+        """Whether a caller may publish to a topic now."""
+        try:
+            needed: list[Needed] = [(topic_resource(topic), PUB)]
+            self._guard.judge(caller.account, caller.peer, R.SEND_MESSAGE_V2, needed)
+        except Refused:
+            return False
+        return True
+
     def who(self, caller: Caller, fields: Metadata) -> None:
         """Prove who makes a call (`Sessions`); raises RpcError UNAUTHORIZED."""
         rule = _BY_PATH.get(fields.get(b":path", b""))

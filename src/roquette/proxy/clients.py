@@ -89,6 +89,7 @@ class Clients(Part):
         self._of_peer: dict[int, dict[str, Client]] = {}
         self._bytes = 0
         self.gone: Callable[[str], None] = lambda client_id: None  # told of who ends
+        self.may_publish: Callable[[Caller, str], bool] = lambda caller, topic: True  # now
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -97,11 +98,18 @@ class Clients(Part):
         """The client of an id."""
         return self._clients.get(client_id)
 
-    def producer_of(self, topic: str, peer: Peer | None = None) -> Client | None:
-        """A producer of a topic that listens, one after the other; those on connection `peer` first."""
+    def producer_of(self, topic: str, peer: Peer | None, message_topic: str) -> Client | None:
+        """A producer of a topic that listens, one after the other; those on connection `peer` first.
+
+        Args:
+            message_topic: of the message it is to be shown: who may not publish there any more is passed over.
+        """
         near = {} if peer is None else self._places.get((peer.id, True, topic), {})
         for members in (near, self._producers.get(topic, {})):
-            client = next((one for one in members.values() if one.listens), None)
+            able = (one for one in members.values() if one.listens)
+            client = next(
+                (one for one in able if self.may_publish(one.caller, message_topic)), None
+            )
             if client is not None:
                 members[client.id] = members.pop(client.id)
                 return client

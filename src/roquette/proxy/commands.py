@@ -104,7 +104,7 @@ class Commands(Part):
         broker = ext_dict(raw).get("bname", "")
         record = _record(body)
         topic = decode_properties(record.properties).get(PGROUP) or record.topic
-        client = self._clients.producer_of(topic, peer)
+        client = self._clients.producer_of(topic, peer, record.topic)
         if client is None or not broker:
             return False
         half = Half(broker, header.commit_log_offset, header.tran_state_table_offset)
