@@ -4,6 +4,7 @@ import asyncio
 from random import Random
 
 import pytest
+from tests.exposition import read_exposition
 from tests.simulation.test_group import (
     MEMBERS,
     NAME_SERVER,
@@ -15,9 +16,13 @@ from tests.simulation.test_group import (
     until,
 )
 
+from roquette.admin.doctor.diagnosis import diagnose
+from roquette.admin.doctor.examination import examine
 from roquette.admin.replication import order_master
+from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.errors import ClientError, ConfigError
 from roquette.replication.takeover import TakeOver
+from roquette.replication.writes import TROUBLES
 from roquette.store.config import FlushDiskType
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.testing.faulty_files import FaultyFiles
@@ -303,6 +308,10 @@ def test_a_master_whose_disk_is_full_gives_the_office_away_and_does_not_take_it_
         files.set_capacity(files.used)
         await until(lambda: master(cluster) not in (None, old), 10)
         await more(cluster, 5)
+        ((where, what),) = await group_troubles(cluster)
+        assert what.startswith("the disk below /store takes no messages: ")
+        assert cluster.hosts[old].service.id == int(where.removesuffix(")")[-1])
+        assert shown_trouble(cluster, old) == {"disk"}
         cluster.kill(master(cluster))
         await until(lambda: master(cluster) not in (None, old), 20)
 
@@ -317,7 +326,45 @@ def test_a_master_whose_disk_hangs_gives_the_office_away():
         old = master(cluster)
         cluster.slow_disk(old, 1_000)
         await until(lambda: master(cluster) not in (None, old), 10)
+        assert table(cluster, old).trouble == (
+            "the disk below /store takes no messages: has not answered for more than 3 s"
+        )
         await more(cluster, 5)
+
+    simulate(scenario)
+
+
+async def group_troubles(cluster: SimCluster) -> list[tuple[str, str]]:
+    """Subject and evidence of what the doctor finds of groups; the fix is told each time."""
+    mq = await cluster.client("10.0.9.8")
+    clock = cluster.host("10.0.9.8").clock
+    facts = await mq.session.run(examine([f"{NAME_SERVER}:9876"], clock))
+    found = [one for one in diagnose(facts) if one.code == "RQ-D038"]
+    assert all(one.fix for one in found)
+    return [(one.subject, one.evidence) for one in found]
+
+
+def shown_trouble(cluster: SimCluster, ip: str) -> set[str]:
+    """The kinds of trouble that its metrics show."""
+    pages = cluster.hosts[ip].service.broker.feature(MetricsFeature).pages()
+    text = b"".join(pages.streams["/metrics"].begin()).decode()
+    samples = [one for one in read_exposition(text) if one.name == "rocketmq_group_trouble"]
+    assert {one.labels["kind"] for one in samples} == {*TROUBLES}
+    return {one.labels["kind"] for one in samples if one.value == 1}
+
+
+def test_a_group_without_its_controllers_says_so():
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        assert await group_troubles(cluster) == []
+        old = master(cluster)
+        assert shown_trouble(cluster, old) == set()
+        cluster.kill(NAME_SERVER)
+        await until(lambda: all(shown_trouble(cluster, ip) == {"record"} for ip in MEMBERS), 30)
+        assert "see to the controllers" in table(cluster, old).trouble
+        await cluster.restart(NAME_SERVER)
+        await until(lambda: in_step(cluster) == 3)
+        await until(lambda: not any(shown_trouble(cluster, ip) for ip in MEMBERS))
 
     simulate(scenario)
 

@@ -50,6 +50,7 @@ ALERTS: Final = (
     Alert("RocketMQEventLoopWaits", m.LOOP_LAG, "{} > 0.5", "2m", "warning", "The event loop of {{ $labels.instance }} is held for more than half a second"),
     Alert("RocketMQTaskFails", m.TASK_ROW, "{} >= 3", "1m", "critical", "Task {{ $labels.task }} of {{ $labels.instance }} fails again and again"),
     Alert("RocketMQReplicaBehind", m.REPLICA_LAG, "{} > 67108864", "5m", "warning", "A replica of {{ $labels.node_id }} lacks more than 64 MiB"),
+    Alert("RocketMQGroupTrouble", m.GROUP_TROUBLE, "{} > 0", "1m", "critical", "{{ $labels.node_id }} has a trouble with its group ({{ $labels.kind }}): roquette doctor says what to do"),
     Alert("RocketMQMetricsLeftOut", m.SERIES_DROPPED, '{}{metric=""} > 0', "10m", "info", "{{ $labels.node_id }} leaves series out of its metrics (metricsMaxSeries, metricsMaxSamples)"),
 )  # fmt: skip
 

@@ -172,6 +172,11 @@ REPLICAS_IN_STEP: Final = Family("rocketmq_replicas_in_step", _G, "Those of them
 REPLICA_LAG: Final = Family(
     "rocketmq_replica_lag_bytes", _G, "Bytes the replica that is furthest behind lacks."
 )
+GROUP_TROUBLE: Final = Family(
+    "rocketmq_group_trouble",
+    _G,
+    "1 while this member of a group has a trouble of that kind: identity, record, disk, office.",
+)
 SERIES_DROPPED: Final = Family(
     DROPPED, _G, "Series left out of a metric (metricsMaxSeries, metricsMaxSamples)."
 )

@@ -21,6 +21,7 @@ from roquette.replication.record import GroupRecord, Place
 from roquette.replication.standing import bar, by_loss, patience, valid_order
 from roquette.replication.writes import (
     NO_RECORD,
+    TROUBLES,
     Asked,
     Kind,
     asked_of_all,
@@ -43,42 +44,35 @@ class TakeOver:
         role: MASTER from `Won` on. epoch: of the own mastership, or the one that is followed.
         record: the newest that was seen. marks: of the log; the driver replaces them when it saves others.
         confirmed: all of the set has the log up to here. heard_ms: when we last heard our master.
-        sick: why this member's disk takes no messages, in words; the driver sets it. Empty: it does.
+        sick: why this member's disk takes no messages. unreachable: why the record cannot be read. In words, which the
+            driver sets; empty: it does, it can.
         settled: the record says that we may have lost something, if we may. Until then the driver leaves on disk that
             the store was not closed in order, in an earlier boot: the next life must be unclean, too.
     """
 
     def __init__(
-        self,
-        me: int,
-        place: Place,
-        marks: EpochMarks,
-        settings: TakeOverSettings,
-        own: OwnStore,
+        self, me: int, place: Place, marks: EpochMarks, settings: TakeOverSettings, own: OwnStore
     ) -> None:
         self.me = me
         self.place = place
         self.marks = marks
         self.settings = settings
         self.role = Role.IDLE
-        self.epoch = 0
+        self.epoch = self.confirmed = 0
         self.record: GroupRecord | None = None
-        self.confirmed = 0
         self.heard_ms = LONG_AGO
         self._own = own
         self._fault = ""  # our store is not what the record knows
         self._entered = False  # the record knows this life
         self.settled = False
-        self.sick = ""
-        self._why_none = ""
-        self._store_trouble = ""
+        self.sick = self.unreachable = ""
+        self._why_none = self._store_trouble = ""
         self._revision = 0
         self._absent = False  # a read has shown that there is no record
         self._beat = (-1, 0, 0)
         self._beat_ms = LONG_AGO  # when that beat was first seen
-        self._got_ms = LONG_AGO
+        self._got_ms = self._lease_ms = LONG_AGO
         self._asked: Asked | None = None
-        self._lease_ms = LONG_AGO
         self._end = 0
         self._start = 0  # of our epoch: below it everything may be acknowledged
         self._began_ms: int | None = None
@@ -119,9 +113,16 @@ class TakeOver:
         return max(self._own.seen, self.record.number if self.record else 0)
 
     @property
+    def troubles(self) -> dict[str, str]:
+        """What is wrong, by its kind, in words; none when all is well, or it is only a matter of seconds."""
+        record = self._store_trouble or self.unreachable
+        told = zip(TROUBLES, (self._lost, record, self.sick, self._why_none), strict=True)
+        return {kind: words for kind, words in told if words}
+
+    @property
     def trouble(self) -> str:
-        """Why there is no master, in words; empty when all is well, or it is only a matter of seconds."""
-        return self._lost or self._store_trouble or self._why_none
+        """All of that in one line."""
+        return "; ".join(self.troubles.values())
 
     def welcome(
         self,
@@ -405,7 +406,7 @@ class TakeOver:
         if not self._absent or self._leaving_ms is not None:
             return None
         if self.marks.marks or self._own.group:
-            self._why_none = NO_RECORD
+            self._store_trouble = NO_RECORD
             return None
         members = (self.me,) if self.settings.total <= 1 else ()
         return Kind.CREATE, self._placed(GroupRecord(), members=members)
@@ -485,9 +486,8 @@ class TakeOver:
             self._why_none = ""
             return None
         self._why_none = bar(record, self.me, waited, self.settings)
-        if self.sick and not by_loss(record, self.me):
-            self._why_none = f"broker {self.me} does not stand: {self.sick}"
-        return None if self._why_none else self._election(now_ms, record)
+        barred = self._why_none or (self.sick and not by_loss(record, self.me))
+        return None if barred else self._election(now_ms, record)
 
     def _election(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord]:
         epoch = max(record.epoch, self.marks.last_epoch) + 1

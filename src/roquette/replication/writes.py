@@ -7,6 +7,7 @@ from typing import Any, Final
 from roquette.replication.record import NEW_EPOCHS, GroupRecord
 from roquette.replication.standing import by_loss
 
+TROUBLES: Final = ("identity", "record", "disk", "office")  # kinds of what is wrong with a member
 NOT_SAID: Final = (-1, -1)  # a position: it has not told yet what it has
 NO_RECORD: Final = (
     "this store was of a group, and its record is not there: correct controllerAddr, or order the broker "

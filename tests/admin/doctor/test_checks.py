@@ -14,6 +14,7 @@ from roquette.admin.doctor.facts import DelayLevel, Facts, FilterProbe
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.doctor.remedies import remedies_of
 from roquette.message.message import MessageQueue
+from roquette.replication.writes import TROUBLES
 from roquette.wire.bodies import (
     ConsumerRunningInfo,
     PopProcessQueueInfo,
@@ -160,6 +161,13 @@ def runtime(key: str, value: str) -> Change:
     return change
 
 
+def trouble(kinds: str, words: str) -> Change:
+    def change(facts: Facts) -> None:
+        facts.brokers[0].runtime |= {"groupTroubleKinds": kinds, "groupTrouble": words}
+
+    return change
+
+
 def setting(key: str, value: str) -> Change:
     def change(facts: Facts) -> None:
         facts.brokers[0].settings[key] = value
@@ -267,6 +275,10 @@ SICK = [
     Case("RQ-D036", runtime("logSetAside", "8 bytes in 1 files in /s/replaced"), "8 bytes in 1"),
     Case("RQ-D037", runtime("replicaAhead", "10.0.1.2 was 8 bytes ahead"), "8 bytes ahead"),
     Case("RQ-D037", runtime("followsRefused", "its log has 8 bytes"), "has 8 bytes"),
+    *(
+        Case("RQ-D038", trouble(f"{kind},office", f"words of {kind}"), f"words of {kind}")
+        for kind in TROUBLES
+    ),
     Case("RQ-D034", standing_still, "connected from 192.168.1.3:500"),
     Case("RQ-D034", standing_still, "does not answer", standing_still),
     Case("RQ-D033", expired, "601 messages of 1 queues"),

@@ -51,6 +51,7 @@ CHECKS: Final = (
     Check("RQ-D035", _W, "a broker does not tell all", addresses.refused),
     Check("RQ-D036", _N, "messages were set aside", brokers.set_aside),
     Check("RQ-D037", _E, "a replica has what its master lacks", brokers.ahead_of_master),
+    Check("RQ-D038", _E, "a member of a group cannot do its part", brokers.group_trouble),
 )
 """Codes never change their meaning."""
 

@@ -18,6 +18,7 @@ class DiskProbe:
 
     def __init__(self, files: Files, root: str, now_ms: Callable[[], int]) -> None:
         self._files = files
+        self._root = root
         self._path = os.path.join(root, FILE)
         self._now_ms = now_ms
         self._proven_ms = now_ms()
@@ -30,7 +31,7 @@ class DiskProbe:
                 await run_blocking(self._write)
                 self._refusal = refusal() or ""
             except OSError as error:
-                self._refusal = f"its disk cannot be written: {error}"
+                self._refusal = f"cannot be written: {error}"
             if not self._refusal:
                 self._proven_ms = self._now_ms()
             health.worked()
@@ -41,7 +42,8 @@ class DiskProbe:
         silent_ms = now_ms - self._proven_ms
         if silent_ms <= patience_ms:
             return ""
-        return self._refusal or f"its disk has not answered for {silent_ms // 1000} s"
+        why = self._refusal or f"has not answered for more than {patience_ms / 1000:.0f} s"
+        return f"the disk below {self._root} takes no messages: {why}"
 
     def _write(self) -> None:
         file = self._files.open_file(self._path, create=True)

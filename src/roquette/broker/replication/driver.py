@@ -88,6 +88,7 @@ class TakeOverDriver:
         self._reading = self._writing = False
         self._noise = RateLimited(log, clock)
         self._trouble = ""
+        self._reached_ms = self.now_ms  # when the record was last read or written
 
     @property
     def now_ms(self) -> int:
@@ -100,12 +101,19 @@ class TakeOverDriver:
         async def look(health: Health) -> None:
             while True:
                 self.table.sick = self._orders.sick()
+                self.table.unreachable = self._unreachable()
                 self.act(self.table.tick(self.now_ms, self._orders.own_end()))
                 self._tell_trouble()
                 health.worked()
                 await asyncio.sleep(look_ms / 1000)
 
         self._tasks.keep("take-over", look)
+
+    def _unreachable(self) -> str:
+        """Only when it lasts: without the record nobody keeps or gets a lease."""
+        if self.now_ms - self._reached_ms <= self.table.settings.ttl_ms:
+            return ""
+        return "the group's record is out of reach: see to the controllers (controllerAddr)"
 
     def _tell_trouble(self) -> None:
         """Why there is no master, once for each reason."""
@@ -162,6 +170,7 @@ class TakeOverDriver:
             return
         finally:
             self._reading = False
+        self._reached_ms = self.now_ms
         self.act(self.table.saw(self.now_ms, revision, record, sent_ms))
 
     def _write(self, order: Write) -> None:
@@ -179,6 +188,7 @@ class TakeOverDriver:
             return
         finally:
             self._writing = False
+        self._reached_ms = self.now_ms
         if revision is None:
             self._read()
         else:

@@ -100,7 +100,7 @@ class GroupMember:
         self._ordered = asyncio.Event()
         self._end = 0
         self._store: MessageStore | None = None  # of the broker that runs
-        self.leaving = False
+        self.leaving = self._takes_part = False
         # Set by the features of a master while there is one.
         self.on_confirmed: Callable[[int], None] | None = None
         self.on_drop: Callable[[int], None] | None = None
@@ -152,6 +152,7 @@ class GroupMember:
         await run_blocking(self._file.save, identity)
         self.table = TakeOver(self.id, self.place, self.marks, self._settings, own)
         self.driver = TakeOverDriver(self.table, self._agreement, self._key, self._clock, self)
+        self._takes_part = True
         self._settle_replica(broker, 0)
         self.tasks.keep("role", self._change_roles)
         self._disk = DiskProbe(self._files, self._root, lambda: self.driver.now_ms)
@@ -310,13 +311,14 @@ class GroupMember:
 
     def health(self) -> dict[str, str]:
         """What every member says of its group, whatever its role; nothing before it takes part."""
-        if not hasattr(self, "driver"):
+        if not self._takes_part:
             return {}
         return {
             "groupId": self._identity.record_group,
             "groupLastEpoch": str(self.marks.last_epoch),
             "groupRecordNumber": str(self.table.known_number),
             "groupTrouble": self.table.trouble,
+            "groupTroubleKinds": ",".join(self.table.troubles),
         }
 
     @property

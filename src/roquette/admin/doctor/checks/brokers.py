@@ -206,6 +206,28 @@ def ahead_of_master(looks: Looks) -> Iterator[Sign]:
                 )
 
 
+_WAYS_OUT: Final = {
+    "identity": "give each broker its own brokerId and its own store, then start it again",
+    "record": "set controllerAddr to the group's controllers and see that most of them run; where the record itself is lost, "
+    "roquette broker promote {name} ID --accept-data-loss, with the ID that has most (without the option it says which)",
+    "disk": "mend that disk, or free space on it: the member comes back by itself; on an empty disk it copies all from the master",
+    "office": "start the brokers that it waits for; if they never come back, roquette broker promote {name} ID --accept-data-loss",
+}
+
+
+def group_trouble(looks: Looks) -> Iterator[Sign]:
+    """Members that have no master, no record, no disk or no id of their own."""
+    for broker in looks.now.answering():
+        if kinds := broker.runtime.get("groupTroubleKinds"):
+            ways = [_WAYS_OUT[kind] for kind in kinds.split(",") if kind in _WAYS_OUT]
+            yield Sign(
+                broker.label,
+                broker.runtime.get("groupTrouble", ""),
+                "the group has fewer copies than it should, or no master: roquette broker status shows all of it",
+                "; ".join(ways).format(name=broker.name),
+            )
+
+
 def descriptors(looks: Looks) -> Iterator[Sign]:
     """Processes that are near their limit of open files."""
     for broker in looks.now.answering():

@@ -16,6 +16,7 @@ from roquette.broker.operation.item_stats import (
 )
 from roquette.broker.operation.metrics.rows import AT_ONCE, GroupRow, Rows, TopicRow
 from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX
+from roquette.replication.writes import TROUBLES
 
 T = TypeVar("T")
 Samples = Iterator[Sample | None]
@@ -118,6 +119,9 @@ class Scrape:
         ):
             if key in shown:
                 yield family, one(new, int(shown[key]))
+        if (kinds := shown.get("groupTroubleKinds")) is not None:
+            told = kinds.split(",")
+            yield m.GROUP_TROUBLE, iter([(f'{new},kind="{k}"', float(k in told)) for k in TROUBLES])
         yield m.CONFLICTS, self._conflicts()
         yield m.PRODUCERS, one(new, len(tables.producers))
 
