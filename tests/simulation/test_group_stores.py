@@ -388,6 +388,43 @@ def test_a_replica_whose_disk_is_full_leaves_the_set_in_two_seconds():
     simulate(scenario)
 
 
+def test_a_replica_that_dies_holds_answers_up_until_it_has_left_the_set():
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, min_in_sync_replicas=2)
+        mq = await cluster.client("10.0.2.77")
+        await send(mq, COUNT)
+        cluster.kill(next(ip for ip in MEMBERS if ip != master(cluster)))
+        assert 0.5 < await send(mq, COUNT + 1) < 2.5
+        assert in_step(cluster) == 2
+        assert await send(mq, COUNT + 2) < 0.2
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("flush", [*FlushDiskType])
+def test_all_lose_power_at_once(flush: FlushDiskType):
+    """Two that are back go on where each sync was waited for, with all that was acknowledged; else all are waited for."""
+    sure = flush is FlushDiskType.SYNC_FLUSH
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, min_in_sync_replicas=2, store={"flush_disk_type": flush})
+        for ip in MEMBERS:
+            cluster.kill(ip, power_loss=True)
+        for ip in MEMBERS[:2]:
+            await cluster.restart(ip)
+        if sure:
+            await until(lambda: in_step(cluster) == 2)
+            await more(cluster, 5)
+        else:
+            await asyncio.sleep(30)
+            assert master(cluster) is None
+            assert all(table(cluster, ip).trouble for ip in MEMBERS[:2])
+        await cluster.restart(MEMBERS[2])
+        await until(lambda: whole(cluster, COUNT + 5 if sure else 0), 60)
+
+    simulate(scenario)
+
+
 def test_a_least_number_in_step_counts_from_its_change_on():
     async def scenario(cluster: SimCluster) -> None:
         await filled(cluster)

@@ -15,6 +15,7 @@ import signal
 import ssl
 from asyncio.subprocess import DEVNULL, PIPE
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -25,6 +26,8 @@ from roquette.errors import ConfigError, RemoteProtocolError, RoquetteError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.remoting.etcd import SCHEME, parse_etcd, tls_context
 from roquette.remoting.http import connect_http
+from roquette.remoting.http1 import HttpPages
+from roquette.remoting.http_listener import HttpListener
 
 log = logging.getLogger("roquette.apps")
 
@@ -32,6 +35,9 @@ OLDEST: Final = (3, 5, 9)
 """Before it, a leader that hung could end or prolong what it no longer led (etcd 15247)."""
 STOP_S: Final = 10.0
 ASK_S: Final = 1.0
+MEET_S: Final = 0.2
+MEET_TRIES: Final = 5
+NEW: Final = "/roquette/new/"  # what members without data ask each other, where etcd listens later
 WELL_S: Final = 10.0  # a member that has run so long starts without a pause when it ends
 _FORM: Final = "NAME=HOST:PEERPORT:CLIENTPORT;..."
 _TIMES: Final = ("--heartbeat-interval", "50", "--election-timeout", "500")
@@ -107,6 +113,8 @@ class ManagedEtcd:
         self.url = SCHEME + ",".join(place.client for place in (self._self, *self._others))
         self._tls: list[str] = []
         self._context: ssl.SSLContext | None = None
+        self._server_context: ssl.SSLContext | None = None
+        self._new: set[str] = set()  # fellows that have said that they have never run
         self._scheme = "http://"
         if config.controller_ca_file or config.controller_cert_file:
             self._encrypt(config)
@@ -135,6 +143,9 @@ class ManagedEtcd:
         self.url += "?" + urlencode({"caFile": ca, "certFile": cert, "keyFile": key})
         try:
             self._context = tls_context(parse_etcd(self.url))
+            self._server_context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=ca)
+            self._server_context.load_cert_chain(cert, key)
+            self._server_context.verify_mode = ssl.CERT_REQUIRED
         except OSError as error:
             raise ConfigError(f"the files of controllerCertFile cannot be used: {error}") from None
         self._scheme = "https://"
@@ -201,16 +212,20 @@ class ManagedEtcd:
         """Does the member begin a cluster (new), or join one (existing)?
 
         One that has run and has no data any more may have voted and forgotten it: it must not come back. It leaves
-        the cluster, and a new one takes its place.
+        the cluster, and a new one takes its place. While no cluster answers it cannot tell itself from one that has
+        never run: it begins one only together with all of its fellows.
         """
         if await run_blocking(self._files.exists, f"{self._data}/member"):
+            self._new.clear()
             return "new"  # or whatever: the data say what it is
         joins = await run_blocking(self._files.exists, self._joins_file)
         found = await self._listed()
+        if found is None and not joins:
+            found = await self._meet()
+            if found is None:
+                return "new"
         if found is None:
-            if joins:
-                raise MemberEnded(f"etcd member {self._self.name} waits for those it is to join")
-            return "new"
+            raise MemberEnded(f"etcd member {self._self.name} waits for those it is to join")
         other, members = found
         ours = [each for each in members if self._peer_url in each["peerURLs"]]
         if ours and not ours[0].get("name"):  # it has never run
@@ -227,6 +242,43 @@ class ManagedEtcd:
         await self._ask(other, "/v3/cluster/member/add", {"peerURLs": [self._peer_url]})
         return "existing"
 
+    async def _meet(self) -> tuple[Place, list[dict[str, Any]]] | None:
+        """Wait until all fellows say that they are new as well; or what `_listed` says, when a cluster answers first.
+
+        It goes on when it knows that all are new, and each of them knows it of this one: an answer that was lost comes
+        again. One that has gone on answers no more, and is asked a few times in vain.
+        """
+        me, fellows = self._self, {place.name: place for place in self._others}
+        pages = {NEW + name: partial(self._met, name) for name in fellows}
+        door = HttpListener(
+            HttpPages(about="a new member of etcd waits for its fellows", anyone=True, more=pages)
+        )
+        await door.start(f"{me.bound}:{me.client_port}", self._server_context)
+        log.warning(
+            "etcd member %s has no data: it waits for a cluster that it can join, or for all of %s, new as it is",
+            me.name,
+            ", ".join(fellows),
+        )
+        told: set[str] = set()
+        found, tries = None, 0
+        try:
+            while found is None and told < {*fellows} and tries < MEET_TRIES:
+                for name in {*fellows} - told:
+                    with suppress(MemberEnded):
+                        await self._ask(fellows[name], NEW + me.name)
+                        told.add(name)
+                        self._new.add(name)
+                tries += self._new >= {*fellows}
+                found = await self._listed()
+                await asyncio.sleep(MEET_S)
+        finally:
+            await door.close()
+        return found
+
+    def _met(self, fellow: str) -> tuple[str, bytes]:
+        self._new.add(fellow)
+        return "application/json", b"{}"
+
     async def _listed(self) -> tuple[Place, list[dict[str, Any]]] | None:
         """Another member, and whom it knows as members; None when no cluster answers."""
         for other in self._others:
@@ -234,13 +286,17 @@ class ManagedEtcd:
                 return other, (await self._ask(other, "/v3/cluster/member/list", {}))["members"]
         return None
 
-    async def _ask(self, place: Place, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(
+        self, place: Place, path: str, body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """A request about the cluster's members. Raises MemberEnded: no answer, or a refusal."""
         try:
             async with asyncio.timeout(ASK_S):
                 connection = await connect_http(place.host, place.client_port, self._context)
                 try:
-                    answer = await connection.post(path, json.dumps(body).encode())
+                    post = None if body is None else json.dumps(body).encode()
+                    asked = connection.get(path) if post is None else connection.post(path, post)
+                    answer = await asked
                 finally:
                     connection.abort()
             if answer.status != 200:

@@ -1,6 +1,7 @@
 """A port that serves HTTP pages and nothing else: metrics and health for those who watch servers."""
 
 import asyncio
+import ssl
 from typing import Final
 
 from roquette.errors import ConfigError
@@ -22,16 +23,17 @@ class HttpListener:
         self._server: asyncio.AbstractServer | None = None
         self._open: set[_Session] = set()
 
-    async def start(self, address: str) -> None:
-        """Listen on host:port; port 0 takes a free one. Raises ConfigError when it cannot."""
+    async def start(self, address: str, context: ssl.SSLContext | None = None) -> None:
+        """Listen on host:port, over TLS with a context; port 0 takes a free one. Raises ConfigError when it cannot."""
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._session, host.strip("[]"), int(port))
+            self._server = await loop.create_server(
+                self._session, host.strip("[]"), int(port), ssl=context
+            )
         except OSError as error:
             raise ConfigError(
-                f"cannot listen on {address} (metricsListen): {error.strerror or error}; "
-                "set another port, or none"
+                f"cannot listen on {address}: {error.strerror or error}; set another port, or none"
             ) from None
         self.port = int(port)
         for bound in getattr(self._server, "sockets", None) or ():
