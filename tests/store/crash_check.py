@@ -98,7 +98,11 @@ class Check:
                 assert known or store.max_offset(topic, queue_id) == 0, (topic, queue_id)
 
     def gone_queue(self, topic: str, queue_id: int) -> None:
-        """Of a topic that was deleted once: what is there is right; how much of it is not promised."""
+        """Of a topic that was deleted once: what is there is right; how much of it is not promised.
+
+        Where the queue begins anew, or messages of it are lost to the log, the unit beside them stands in their places
+        (`Reput._start`, `ConsumeQueue.skip_to`).
+        """
         store = self.store
         by_place = {m.physical: m for m in self.life.queues[(topic, queue_id)]}
         first, last = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
@@ -107,7 +111,10 @@ class Check:
             if size == 0x7FFFFFFF or physical < store.min_physical_offset:
                 continue
             message = by_place[physical]
-            assert (message.queue_offset, message.size) == (first + number, size)
+            place = message.queue_offset - first
+            same = units[min(place, number) : max(place, number) + 1]
+            assert message.size == size and place in range(len(units))
+            assert {unit[0] for unit in same} == {physical}
 
     def samples(self) -> None:
         """Some messages as a reader gets them, and by their keys."""

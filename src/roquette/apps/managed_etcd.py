@@ -250,14 +250,15 @@ class ManagedEtcd:
         """
         me, fellows = self._self, {place.name: place for place in self._others}
         pages = {NEW + name: partial(self._met, name) for name in fellows}
+        if not fellows:
+            return None
         door = HttpListener(
             HttpPages(about="a new member of etcd waits for its fellows", anyone=True, more=pages)
         )
         await door.start(f"{me.bound}:{me.client_port}", self._server_context)
         log.warning(
-            "etcd member %s has no data: it waits for a cluster that it can join, or for all of %s, new as it is",
+            "etcd member %s has no data: it waits for a cluster that it can join, or for all of controllerPeers, new as it is",
             me.name,
-            ", ".join(fellows),
         )
         told: set[str] = set()
         found, tries = None, 0

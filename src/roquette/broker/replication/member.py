@@ -219,18 +219,13 @@ class GroupMember:
     async def _prove_disk(self, health: Health) -> None:
         await self._disk.run(health, lambda: self._store.send_refusal if self._store else None)
 
-    @property
-    def _boot(self) -> str:
-        return self._files.boot_id.hex()
-
     def _note_running(self) -> None:
         """From now on the log may get what a power cut takes back: the next start must know. Not before the record
         says what the last one took: a crash in between would hide it. Blocks, once for each master."""
         identity = self._identity
         identity.seen = self.table.known_number
         if self.table.settled:
-            identity.boot, identity.clean, identity.sync = self._boot, False, self._sync_flush
-            identity.folder = self._files.folder_id(self._root)
+            self._file.runs(identity, self._sync_flush)
         self._file.save(identity)
 
     def entered(self, group: str, number: int) -> None:

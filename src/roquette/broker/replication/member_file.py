@@ -80,6 +80,15 @@ class MemberFile:
         self._files.make_dirs(self._root)
         self._files.write_atomic(self._path, msgspec.json.encode(kept))
 
+    def _here(self) -> tuple[str, int]:
+        """Which boot of the machine this is, and which directory."""
+        return self._files.boot_id.hex(), self._files.folder_id(self._root)
+
+    def runs(self, kept: Kept, sync: bool) -> None:
+        """From now on a power cut may take something back; `kept` is to be saved."""
+        kept.boot, kept.folder = self._here()
+        kept.clean, kept.sync = False, sync
+
     def begin_life(
         self, kept: Kept, entropy: Entropy, sync: bool, damage: str, empty: bool
     ) -> OwnStore:
@@ -88,7 +97,7 @@ class MemberFile:
         Args:
             sync: SYNC_FLUSH now. damage: what the opening found, in words. empty: there is no message and no epoch.
         """
-        boot, folder = self._files.boot_id.hex(), self._files.folder_id(self._root)
+        boot, folder = self._here()
         same_boot = bool(boot) and kept.boot == boot  # where the system can tell
         was_sync = sync if kept.sync is None else kept.sync
         copied = kept.folder not in (0, folder) and not kept.clean
