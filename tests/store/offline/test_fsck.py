@@ -90,6 +90,30 @@ def test_a_killed_broker_leaves_a_note_and_no_damage(tmp_path: Path) -> None:
     ] == [("abort", "note")]
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_units_of_a_turn_that_a_kill_cut_off_are_no_damage(tmp_path: Path, quick: bool) -> None:
+    store = make_store(tmp_path, close=False)
+    end = store.wrote
+    for number in range(150, 160):
+        append(store, number)
+
+    report = fsck(tmp_path, quick=quick)
+
+    assert report.end == end
+    assert report.sound
+    ahead = [item for item in report.findings if item.kind == "unit_ahead"]
+    assert sum(item.count for item in ahead) == 10
+    assert {item.severity for item in ahead} == {"note"}
+    newest = max((tmp_path / "commitlog").iterdir())
+    data = newest.read_bytes()
+    last = len(data.rstrip(b"\0")) - 400
+    newest.write_bytes(data[:last].ljust(len(data), b"\0"))  # what was written is not there: damage
+    assert not fsck(tmp_path, quick=quick).sound
+    newest.write_bytes(data)
+    (tmp_path / "abort").unlink()  # and so it is in a store that was closed
+    assert not fsck(tmp_path, quick=quick).sound
+
+
 def test_a_topic_deleted_and_made_again_is_sound(tmp_path: Path) -> None:
     store = make_store(tmp_path, 90, close=False)
     store.delete_topic("Orders")

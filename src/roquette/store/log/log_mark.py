@@ -99,11 +99,18 @@ def written_until(files: Files, layout: StoreLayout) -> int:
     """
     if not files.exists(layout.checkpoint) or _apache_had_it(files, layout):
         return -1
-    data = files.read_bytes(layout.checkpoint).ljust(_END, b"\0")
-    mark, boot = _HEAD.unpack_from(data, MARK_AT)
-    if mark != _MARK or boot != _boot_of(files) or decode_checkpoint(data).foreign:
+    data = files.read_bytes(layout.checkpoint)
+    _, boot = _HEAD.unpack_from(data.ljust(_END, b"\0"), MARK_AT)
+    if boot != _boot_of(files) or decode_checkpoint(data).foreign:
         return -1
-    return _older(data, _WROTE_AT)
+    return wrote_of(data)
+
+
+def wrote_of(checkpoint: bytes) -> int:
+    """How far the mark in a checkpoint says that the log was handed to the system; -1: there is none."""
+    data = checkpoint.ljust(_END, b"\0")
+    mark, _ = _HEAD.unpack_from(data, MARK_AT)
+    return _older(data, _WROTE_AT) if mark == _MARK else -1
 
 
 def follow_begin(files: Files, layout: StoreLayout, copy: StoreLayout) -> None:

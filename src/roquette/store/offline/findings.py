@@ -40,6 +40,7 @@ ADVICE: Final[dict[str, str]] = {
     "json": "put the .bak file beside it in its place, or restore it from a backup",
     "offset_beyond": "set the group's offset back, or find out what the log has lost",
     "timer": "remove timerwheel, timerlog and config/timercheck: our broker makes them anew from the timer's topic",
+    "unit_ahead": "nothing, or start the broker: it recovers",
     "abort": "nothing, or start the broker: it recovers",
     "strange": "read it with Apache's own broker",
     "unread": "give the settings it was made with",

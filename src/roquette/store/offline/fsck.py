@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from roquette.base.read_files import ReadFiles
+from roquette.base.read_files import ReadFiles, read_all
+from roquette.store.log.log_mark import wrote_of
 from roquette.store.offline.findings import (
     DAMAGE,
     MAX_FINDINGS,
@@ -29,7 +30,7 @@ from roquette.store.offline.overview import written_end
 from roquette.store.offline.small_files import LogFacts, check_small_files, topics_of
 from roquette.store.offline.store_dir import LogFile, QueueDir, StoreDir, list_queues
 from roquette.store.offline.timer_check import check_timer
-from roquette.store.offline.unit_check import LogLookup, check_tail, check_units
+from roquette.store.offline.unit_check import NO_CRASH, LogLookup, check_tail, check_units
 from roquette.store.offline.units import QueueUnits
 from roquette.store.queues.unit import UNIT_SIZE
 
@@ -129,6 +130,7 @@ class _Fsck:
         self._found = Findings(MAX_FINDINGS)
         self._crashed = files.file_size(store.abort) >= 0
         self._end = store.min_offset
+        self._cut_from = NO_CRASH
         self._queues: dict[tuple[str, int], _Queue] = {}
 
     def check(self) -> Report:
@@ -152,6 +154,7 @@ class _Fsck:
             self._take(part, report)
         self._check_log_chain(parts)
         if store.whole:
+            self._cut_from = self._end_of_units()
             self._check_queues()
             chains = IndexTask(self._files, store, self._end, self._crashed)
             for part_found in self._run(chains, [] if options.quick else specs):
@@ -320,12 +323,21 @@ class _Fsck:
         end = written_end(units)
         if not queue.spans or (end > expected and _keeps_places(units, expected, end)):
             queue.end = end
-        check_tail(units, expected, low, lookup, self._found)
+        check_tail(units, expected, low, lookup, self._found, self._cut_from)
 
     def _check_last(self, queue: _Queue, units: QueueUnits, lookup: LogLookup) -> None:
         queue.end = written_end(units)
         start = max(queue.end - _LAST_UNITS, int(units.first))
-        check_units(units, start, queue.end, self._store.min_offset, lookup, self._found)
+        low = self._store.min_offset
+        check_units(units, start, queue.end, low, lookup, self._found, self._cut_from)
+
+    def _end_of_units(self) -> int:
+        """Behind the log's end, when that is where it was written to, or later: else what is missing was there."""
+        mark = self._store.checkpoint
+        if not self._crashed or self._files.file_size(mark) < 0:
+            return NO_CRASH
+        wrote = wrote_of(read_all(self._files, mark, 4096))
+        return max(self._end, wrote) if wrote >= 0 else NO_CRASH
 
 
 def _keeps_places(units: QueueUnits, start: int, end: int) -> bool:

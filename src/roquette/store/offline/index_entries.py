@@ -206,17 +206,19 @@ def find_end(source: ReadAt, view: IndexView) -> int:
 class ChainCheck:
     """Every entry names the one its slot held before; the slots hold the newest; the header counts them."""
 
-    __slots__ = ("_findings", "_log_end", "_used", "_view")
+    __slots__ = ("_crashed", "_findings", "_log_end", "_used", "_view")
 
     def __init__(self, view: IndexView, log_end: i64, findings: Findings) -> None:
         self._view: IndexView = view
         self._log_end: i64 = log_end
         self._findings: Findings = findings
         self._used: i64 = 0
+        self._crashed = False
 
     def run(self, source: ReadAt, crashed: bool) -> None:
-        """Look at all of a file. Raises OSError."""
+        """Look at all of a file; of a killed broker's turn slots, entries and records are there or not. Raises OSError."""
         view = self._view
+        self._crashed = crashed
         slots = array("i", bytes(4 * view.slots))
         self._entries(source, slots)
         self._slots(source, slots)
@@ -263,7 +265,8 @@ class ChainCheck:
                     why = "before its predecessor's" if physical < floor else "behind the log's end"
                     words = f"entry {number} points at offset {physical}, {why}"
                     place = view.entry_at(number) + 4
-                    self._findings.add_run("index_orphan", path, place, words, number)
+                    severity = NOTE if self._crashed and physical >= floor else "damage"
+                    self._findings.add_run("index_orphan", path, place, words, number, severity)
                 else:
                     floor = physical
                 number += 1
@@ -296,7 +299,8 @@ class ChainCheck:
             if found != known:
                 words = f"slot {slot} says its newest entry is {found}, it is {known}"
                 place = HEADER_SIZE + position + at
-                self._findings.add(finding("index_chain", self._view.path, place, words))
+                severity = NOTE if self._crashed and found >= self._view.end else "damage"
+                self._findings.add(finding("index_chain", self._view.path, place, words, severity))
             at += SLOT_SIZE
 
     def _rest(self, source: ReadAt, crashed: bool) -> None:

@@ -7,11 +7,12 @@ from mypy_extensions import i64
 from roquette.base.read_files import ReadFile, ReadFiles
 from roquette.message.record_view import SOUND
 from roquette.store.log.log_reader import LogReader
-from roquette.store.offline.findings import Findings
+from roquette.store.offline.findings import NOTE, Findings
 from roquette.store.offline.store_dir import LogFile, StoreDir
 from roquette.store.offline.units import QueueUnits
 
 MULTI_DISPATCH: Final = b"INNER_MULTI_DISPATCH\x01"
+NO_CRASH: Final = 1 << 62
 _PEEK: Final = 4096  # bytes read for one record looked up
 _MAX_LOOK_UPS: Final = 2_000  # records looked up for units nobody claims, of one gap
 
@@ -66,9 +67,20 @@ class LogLookup:
 
 
 def check_units(
-    units: QueueUnits, start: i64, end: i64, min_physical: i64, lookup: LogLookup, found: Findings
+    units: QueueUnits,
+    start: i64,
+    end: i64,
+    min_physical: i64,
+    lookup: LogLookup,
+    found: Findings,
+    cut_from: i64 = NO_CRASH,
 ) -> None:
-    """Look at units that no record claimed: what keeps places, and units of records the log has dropped, are well."""
+    """Look at units that no record claimed: what keeps places, and units of records the log has dropped, are well.
+
+    Args:
+        cut_from: the log's end in a store that was not closed: units are written at once, records at a turn's end, and
+            recovery cuts the units whose records did not come.
+    """
     offset: i64 = start
     looked: i64 = 0
     while offset < end and looked < _MAX_LOOK_UPS:
@@ -87,7 +99,14 @@ def check_units(
         elif not units.filler and (units.physical >= min_physical or units.size <= 0):
             looked += 1
             physical = units.physical
-            if not _stands_for(units, offset, lookup):
+            if physical >= cut_from:
+                path, position = units.place(offset)
+                words = (
+                    f"the unit of {units.topic}/{units.queue_id} offset {offset} points behind the log's end: "
+                    "a broker cuts it at its next start"
+                )
+                found.add_run("unit_ahead", path, position, words, offset, NOTE)
+            elif not _stands_for(units, offset, lookup):
                 path, position = units.place(offset)
                 words = (
                     f"the unit of {units.topic}/{units.queue_id} offset {offset} points at offset {physical}, "
@@ -110,7 +129,12 @@ def _stands_for(units: QueueUnits, offset: i64, lookup: LogLookup) -> bool:
 
 
 def check_tail(
-    units: QueueUnits, start: i64, min_physical: i64, lookup: LogLookup, found: Findings
+    units: QueueUnits,
+    start: i64,
+    min_physical: i64,
+    lookup: LogLookup,
+    found: Findings,
+    cut_from: i64,
 ) -> None:
     """Behind the unit of the newest record nothing is written."""
     looked: i64 = 0
@@ -119,5 +143,5 @@ def check_tail(
         units.load(offset)
         if units.size <= 0 or (not units.filler and units.physical >= min_physical):
             looked += 1
-        check_units(units, offset, offset + 1, min_physical, lookup, found)
+        check_units(units, offset, offset + 1, min_physical, lookup, found, cut_from)
         offset = units.next_written(offset + 1)
