@@ -670,6 +670,18 @@ def test_a_group_begins_when_all_are_there_and_none_has_a_history() -> None:
     assert Won(1) in won and len(store.record.members) == 1
 
 
+def test_an_order_begins_a_group_that_waits_and_ends_its_trouble() -> None:
+    store = Store()
+    one = member(1, total=3)
+    for now in range(0, 500, 100):
+        store.tick(one, now)
+    assert one.troubles == {"office": "the group has not begun: it waits for 2 of 3 brokers"}
+    store.order(1, accept_loss=True)
+    won = [effect for now in range(500, 9000, 100) for effect in store.tick(one, now)]
+    assert Won(1) in won
+    assert one.trouble == ""
+
+
 def test_what_a_later_version_says_is_kept() -> None:
     data = GroupRecord(number=3).encode().replace(b"{", b'{"newer":{"x":[1]},', 1)
     again = decode_record(decode_record(data).encode())

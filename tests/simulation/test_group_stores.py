@@ -207,6 +207,7 @@ def test_a_lost_record_is_not_begun_anew_by_an_empty_member():
         assert master(cluster) is None
         await order(cluster, 1)
         await until(lambda: whole(cluster), 60)
+        assert not any(table(cluster, ip).troubles for ip in MEMBERS)
 
     simulate(scenario)
 

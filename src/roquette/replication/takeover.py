@@ -268,7 +268,7 @@ class TakeOver:
         if asked.kind is not Kind.ELECT:
             return []
         self.role, self.epoch, self._lease_ms = Role.MASTER, asked.record.epoch, asked.sent_ms
-        self._began_ms, self.confirmed, self._old_master = None, 0, 0
+        self._began_ms, self.confirmed, self._old_master, self._why_none = None, 0, 0, ""
         self._slaves.clear()
         return [do.Won(self.epoch)]
 
