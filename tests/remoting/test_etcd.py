@@ -309,14 +309,14 @@ def test_brokers_ask_etcd_through_any_name_server() -> None:
         client = RemotingClient(cluster.clock, local_host=CLIENT)
         asked = await open_agreement("10.0.0.1:9876;10.0.0.2:9876", client, FaultyFiles(1))
         assert isinstance(asked, RemoteAgreement)
-        assert await asked.put_if("k", 0, b"v") == 2
+        assert await asked.put_if("roquette/c/k", 0, b"v") == 2
         cluster.partition(CLIENT, "10.0.0.1")
-        assert await asked.get("k") == Stored(2, b"v")
-        assert await asked.put_if("k", 2, b"w") == 3
+        assert await asked.get("roquette/c/k") == Stored(2, b"v")
+        assert await asked.put_if("roquette/c/k", 2, b"w") == 3
         for ip in MEMBERS:
             cluster.kill(ip)
         with pytest.raises(AgreementError, match="etcd did not answer"):
-            await asked.get("k")
+            await asked.get("roquette/c/k")
 
     simulate(main)
 

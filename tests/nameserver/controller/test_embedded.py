@@ -19,6 +19,7 @@ from roquette.testing.faulty_files import FaultyFiles
 from roquette.testing.sim_loop import SimLoop, run
 
 PATH = "/c/registers.json"
+KEY = "roquette/c/b"  # what name servers serve
 
 
 def on_files(scenario: Callable[[FaultyFiles], Any], seed: int = 1) -> None:
@@ -215,21 +216,21 @@ def test_brokers_ask_a_name_server_that_is_killed_and_restarted() -> None:
         revision = 0
         for life in range(5):
             value = b"%d" % life
-            revision = await asked.put_if("k", revision, value) or 0
-            assert revision and await asked.put_if("k", revision - 1, b"?") is None
-            assert await asked.get("k") == Stored(revision, value)
+            revision = await asked.put_if(KEY, revision, value) or 0
+            assert revision and await asked.put_if(KEY, revision - 1, b"?") is None
+            assert await asked.get(KEY) == Stored(revision, value)
             cluster.kill(NS, power_loss=life % 2 == 1)
             await asyncio.sleep(0.5)
             with pytest.raises(AgreementError):
-                await asked.get("k")
+                await asked.get(KEY)
             await cluster.restart(NS)
-            assert await asked.get("k") == Stored(revision, value)
+            assert await asked.get(KEY) == Stored(revision, value)
         cluster.partition(NS, CLIENT)
         with pytest.raises(AgreementError):
-            await asked.put_if("k", revision, b"unknown")
+            await asked.put_if(KEY, revision, b"unknown")
         cluster.heal()
         await asyncio.sleep(5)
-        found = await asked.get("k")
+        found = await asked.get(KEY)
         assert found == Stored(revision + 1, b"unknown")  # it had arrived: hence "unknown"
 
     simulate(scenario)
@@ -240,16 +241,16 @@ def test_who_keeps_no_records_or_keeps_them_alone_says_so() -> None:
         await cluster.add_namesrv(NS)
         await cluster.add_namesrv(OTHER, controller="embedded")
         with pytest.raises(AgreementError, match="--controller"):
-            await (await agreement(cluster, NS)).get("k")
+            await (await agreement(cluster, NS)).get(KEY)
         both = await agreement(cluster, "10.0.0.9", NS, OTHER)  # two files would be two truths
         with pytest.raises(AgreementError, match="must name it alone"):
-            await both.get("k")
+            await both.get(KEY)
         for _ in range(3):
             with pytest.raises(AgreementError):
-                await both.put_if("k", 0, b"v")
+                await both.put_if(KEY, 0, b"v")
         asked = await agreement(cluster, OTHER)
-        assert await asked.get("k") == Stored(0, b"")
-        assert await asked.put_if("k", 0, b"v") == 1
+        assert await asked.get(KEY) == Stored(0, b"")
+        assert await asked.put_if(KEY, 0, b"v") == 1
 
     simulate(scenario)
 
