@@ -25,13 +25,26 @@ class Audit:
 
     def __init__(self, clock: Clock) -> None:
         self._lines = RateLimited(log, clock)
+        self._unproven = RateLimited(
+            log, clock
+        )  # of its own: who makes names up hides no line of others
         self.refusals: int = 0
 
     def refused(self, user: str, code: int, resource: Resource | None, ip: str, why: str) -> None:
-        """Somebody was not let in; `user` is unproven, or empty."""
+        """A proven user was not let do something."""
+        self._refused(self._lines, f"{user[:64]} {code} {why}", (user, code, resource, ip, why))
+
+    def unproven(self, user: str, code: int, ip: str, why: str) -> None:
+        """Somebody was not let in; `user` is what he says, or empty: such lines are one in 10 s of an address and a reason."""
+        self._refused(self._unproven, f"{ip} {why}", (user, code, None, ip, why))
+
+    def _refused(
+        self, lines: RateLimited, key: str, what: tuple[str, int, Resource | None, str, str]
+    ) -> None:
         self.refusals += 1
-        self._lines.warning(
-            f"{user[:64]} {code} {why}",
+        user, code, resource, ip, why = what
+        lines.warning(
+            key,
             "refused user=%s request=%s resource=%s ip=%s why=%s",
             user,
             _NAMES.get(code, code),

@@ -261,7 +261,7 @@ class Guard:
             fields = {}
         name = fields.get(ACCESS_KEY)
         if not name:
-            self._audit.refused("", code, None, ip, "no user is named")
+            self._audit.unproven("", code, ip, "no user is named")
             raise self._refusals.nameless()
         account = self._known(name, code, ip)
         if trusting and accounts.trusts(ip, account):
@@ -270,7 +270,7 @@ class Guard:
         if command.version <= V4_9_3:
             fields.pop(UNIQUE_KEY_QUERY, None)
         if not signs(given, account.secret, fields, command.body):
-            self._audit.refused(name, code, None, ip, "the signature is wrong")
+            self._audit.unproven(name, code, ip, "the signature is wrong")
             raise self._refusals.unproven(name)
         if account.is_super and (why := self._replays(job, account.secret, fields)):
             self._audit.refused(name, code, None, ip, why)
@@ -280,10 +280,10 @@ class Guard:
     def _known(self, name: str, code: int, ip: str) -> Account:
         account = self._accounts.find(name)
         if account is None:
-            self._audit.refused(name, code, None, ip, "there is no such user")
+            self._audit.unproven(name, code, ip, "there is no such user")
             raise self._refusals.unknown(name)
         if not account.enabled:
-            self._audit.refused(name, code, None, ip, "the user is disabled")
+            self._audit.unproven(name, code, ip, "the user is disabled")
             raise self._refusals.disabled(name)
         return account
 
@@ -293,7 +293,7 @@ class Guard:
         """A call that names nobody: raises `Refused` unless `check` would let such a request through."""
         ip = ip_of(peer)
         if code not in self._open and not self._accounts.trusts(ip, None):
-            self._audit.refused("", code, None, ip, "no user is named")
+            self._audit.unproven("", code, ip, "no user is named")
             raise self._refusals.nameless()
 
     def prove(self, peer: Peer, code: int, name: str, given: str, content: bytes) -> str:
@@ -302,7 +302,7 @@ class Guard:
         account = self._known(name, code, ip)
         wanted = hmac.digest(account.secret, content, "sha1").hex().upper()
         if not hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode()):
-            self._audit.refused(name, code, None, ip, "the signature is wrong")
+            self._audit.unproven(name, code, ip, "the signature is wrong")
             raise self._refusals.unproven(name)
         return account.name
 
