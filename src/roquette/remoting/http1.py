@@ -153,6 +153,11 @@ class HttpSession(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is the other end's turn to ask."""
+        return self._stream is None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._wait()

@@ -7,7 +7,7 @@ from typing import Final
 from roquette.errors import ConfigError
 from roquette.remoting.http1 import HttpPages, HttpSession
 
-MOST: Final = 32  # connections; further ones are closed at once
+MOST: Final = 32  # connections; of more the one that has asked nothing for longest is closed
 
 
 class HttpListener:
@@ -21,7 +21,9 @@ class HttpListener:
         self.port = 0
         self._pages = pages
         self._server: asyncio.AbstractServer | None = None
-        self._open: set[_Session] = set()
+        self._open: dict[
+            _Session, None
+        ] = {}  # those that wait for a request: in the order of waiting
 
     async def start(self, address: str, context: ssl.SSLContext | None = None) -> None:
         """Listen on host:port, over TLS with a context; port 0 takes a free one. Raises ConfigError when it cannot."""
@@ -41,7 +43,7 @@ class HttpListener:
 
     def _session(self) -> asyncio.Protocol:
         session = _Session(self._pages, self._open)
-        self._open.add(session)
+        self._open[session] = None
         return session
 
     async def close(self) -> None:
@@ -53,14 +55,20 @@ class HttpListener:
 
 
 class _Session(HttpSession):
-    def __init__(self, pages: HttpPages, others: "set[_Session]") -> None:
-        super().__init__(pages, True, lambda: others.discard(self))
+    def __init__(self, pages: HttpPages, others: "dict[_Session, None]") -> None:
+        super().__init__(pages, True, lambda: others.pop(self, None))
         self._others = others
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if len(self._others) > MOST:
-            self.abort()
+            next((one for one in self._others if one.waits), self).abort()
+
+    def _wait(self) -> None:
+        super()._wait()
+        if self in self._others:
+            del self._others[self]
+            self._others[self] = None
 
     def abort(self) -> None:
         """End the connection."""
