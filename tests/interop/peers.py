@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -374,13 +374,16 @@ def start_apache_broker(
 
 
 def start_roquette_namesrv(
-    folder: Path, settings: Mapping[str, str] | None = None, closed: Way | None = None
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    closed: Way | None = None,
+    address: str = "127.0.0.1:0",
 ) -> Server:
-    """Our name server on a free loopback port, ready."""
+    """Our name server on a free loopback port, or at `address`, ready."""
     if closed and not closed.tls:
         whitelists = dict.fromkeys(("authenticationWhitelist", "authorizationWhitelist"), "105")
         settings = {**(settings or {}), **whitelists}
-    listen = ("--listen", "127.0.0.1:0", *_closed_by(closed, folder))
+    listen = ("--listen", address, *_closed_by(closed, folder))
     process = _roquette("namesrv", folder, *listen, settings=settings)
     address = _announced(process, "namesrv")
     if closed:
@@ -396,8 +399,12 @@ def start_roquette_broker(
     settings: Mapping[str, str] | None = None,
     address: str = "",
     closed: Way | None = None,
+    prefix: Sequence[str] = (),
 ) -> Server:
-    """Our broker on a free loopback port, or at `address`, registered with `namesrv`, ready."""
+    """Our broker on a free loopback port, or at `address`, registered with `namesrv`, ready.
+
+    `prefix`: a command that runs the rest of its line in its own place.
+    """
     wanted = {"brokerName": name, "brokerClusterName": "DefaultCluster", **SMALL_STORE}
     wanted |= {"brokerIP1": "127.0.0.1", **(settings or {})}
     store = wanted.pop("storePathRootDir", str(folder / "s"))
@@ -405,7 +412,7 @@ def start_roquette_broker(
         address or f"127.0.0.1:{_port_with(closed)}"
     )  # what it tells others may be `brokerIP1`
     where = ("--listen", address, "-n", namesrv, "--store", store, *_closed_by(closed, folder))
-    process = _roquette("broker", folder, *where, settings=wanted)
+    process = _roquette("broker", folder, *where, settings=wanted, prefix=prefix)
     _announced(process, "broker")
     server = Server(process, address, "roquette", name)
     return _ready(server, lambda: serves(namesrv, name, server.address))
@@ -471,12 +478,17 @@ def grant(server: Server, user: tuple[str, str], may: Mapping[str, str]) -> None
 
 
 def _roquette(
-    verb: str, folder: Path, *arguments: str, settings: Mapping[str, str] | None
+    verb: str,
+    folder: Path,
+    *arguments: str,
+    settings: Mapping[str, str] | None,
+    prefix: Sequence[str] = (),
 ) -> Process:
     program = Path(sys.executable).parent / "roquette"
     pairs = [f"{key}={value}" for key, value in (settings or {}).items()]
     flags = [word for pair in pairs for word in ("--set", pair)]
-    return Process([str(program), verb, *arguments, *flags], folder, {"NAMESRV_ADDR": ""})
+    command = [*prefix, str(program), verb, *arguments, *flags]
+    return Process(command, folder, {"NAMESRV_ADDR": ""})
 
 
 def _announced(process: Process, part: str) -> str:

@@ -8,12 +8,17 @@ import argparse
 import asyncio
 import bisect
 import contextlib
+import itertools
+import os
 import signal
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.interop.clients import GoClient
@@ -44,16 +49,31 @@ AT_ONCE_S = 0.1  # answers of the dead one may still be in the socket so long
 
 
 class Group:
-    """Three members, each a process, and one name server: their controller, or one that shows the etcd they use."""
+    """Three members, each a process, and one name server: their controller, or one that shows the etcd they use.
+
+    Attributes:
+        records: directory of the embedded controller.
+        prefixes: by member, a command that runs its process in its own place.
+    """
 
     def __init__(self, folder: Path, etcd: str = "", size: int = 3) -> None:
         self.folder = folder
-        settings = {"controller": etcd or "embedded"}
-        settings["controllerStorePath"] = str(folder / "namesrv" / "controller")
-        self.namesrv = start_roquette_namesrv(folder / "namesrv", settings)
+        self.records = folder / "namesrv" / "controller"
+        self.prefixes: dict[int, list[str]] = {}
+        self._etcd = etcd
+        self.namesrv = self.start_namesrv()
         self.controller = etcd or self.namesrv.address
         self.addresses = {who: f"127.0.0.1:{free_port()}" for who in range(1, size + 1)}
         self.members: dict[int, Server] = {}
+
+    def start_namesrv(self, address: str = "127.0.0.1:0") -> Server:
+        """Begin a life of the name server."""
+        settings = {
+            "controller": self._etcd or "embedded",
+            "controllerStorePath": str(self.records),
+        }
+        self.namesrv = start_roquette_namesrv(self.folder / "namesrv", settings, address=address)
+        return self.namesrv
 
     def settings(self, who: int) -> dict[str, str]:
         """Of a member."""
@@ -66,15 +86,49 @@ class Group:
             "totalReplicas": str(len(self.addresses)),
         }
 
+    def store(self, who: int) -> Path:
+        """A member's store."""
+        return self.folder / f"m{who}" / "s"
+
     def start(self, who: int) -> None:
         """Begin a life of a member, at its address and with its store."""
-        self.members[who] = start_roquette_broker(
-            self.folder / f"m{who}",
+        self.members[who] = self._start(who, self.store(who), self.addresses[who])
+
+    def start_all(self) -> None:
+        """All that do not run, at once."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self.start, self.addresses.keys() - self.members.keys()))
+
+    def start_beside(self, who: int, store: Path) -> Server:
+        """Another process with a member's id, for another store; the caller ends it."""
+        return self._start(who, store, f"127.0.0.1:{free_port()}")
+
+    def _start(self, who: int, store: Path, address: str) -> Server:
+        return start_roquette_broker(
+            store.parent,
             self.namesrv.address,
             name=GROUP,
-            settings=self.settings(who),
-            address=self.addresses[who],
+            settings=self.settings(who) | {"storePathRootDir": str(store)},
+            address=address,
+            prefix=self.prefixes.get(who, ()),
         )
+
+    def end(self, who: int) -> None:
+        """A planned stop."""
+        assert self.members.pop(who).stop() == 0
+
+    def roquette(self, *words: str, code: int = 0) -> str:
+        """What an operator's command says, which ends with this code."""
+        done = subprocess.run(
+            [Path(sys.executable).parent / "roquette", *words],
+            capture_output=True,
+            text=True,
+            timeout=HEALTHY_S,
+            env=os.environ | {"NAMESRV_ADDR": self.namesrv.address},
+            check=False,
+        )
+        assert done.returncode == code, (words, done.stdout, done.stderr)
+        return done.stdout + done.stderr
 
     def kill(self, who: int) -> None:
         """SIGKILL."""
@@ -108,8 +162,7 @@ def group(folder: Path, etcd: str = "") -> Iterator[Group]:
 def running(made: Group) -> Iterator[None]:
     """All members run; they end."""
     try:
-        for who in made.addresses:
-            made.start(who)
+        made.start_all()
         yield
     finally:
         made.stop()
@@ -164,6 +217,12 @@ class Books:
         with self._lock:
             at = bisect.bisect_right(self.moments, since + AT_ONCE_S)
             return self.moments[at] - since if at < len(self.moments) else None
+
+    def pause(self, since: float) -> float:
+        """The longest time without an answer, from `since` until now."""
+        with self._lock:
+            later = [moment for moment in self.moments if moment > since]
+        return max(b - a for a, b in itertools.pairwise([since, *later, time.monotonic()]))
 
     def check(self, address: str, *, again: bool = False) -> None:
         """All that was promised until now is there, in order; with `again` all that was ever read is there still."""
@@ -286,10 +345,12 @@ class DrivenWriter(threading.Thread):
 
 
 @contextlib.contextmanager
-def writers(client: Client, books: Books, queues: list[MessageQueue]) -> Iterator[None]:
-    """Writers, two for each queue, while the block runs."""
+def writers(
+    client: Client, books: Books, queues: list[MessageQueue], name: str = "w"
+) -> Iterator[None]:
+    """Writers, two for each queue, while the block runs; of each name once with the same books."""
     tasks = [
-        asyncio.ensure_future(write(client, books, queues[n % QUEUES], f"w{n}"))
+        asyncio.ensure_future(write(client, books, queues[n % QUEUES], f"{name}{n}"))
         for n in range(WRITERS)
     ]
     try:
