@@ -370,6 +370,25 @@ def test_a_group_without_its_controllers_says_so():
     simulate(scenario)
 
 
+def test_a_replica_whose_syncs_hang_leaves_the_set_until_they_come_back():
+    """aecfec1: its signs of life went on, and acknowledgements stopped for 15 s."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, store={"flush_disk_type": FlushDiskType.SYNC_FLUSH})
+        loop = asyncio.get_running_loop()
+        ip = next(ip for ip in MEMBERS if ip != master(cluster))
+        cluster.slow_disk(ip, 30)
+        began = loop.time()
+        await more(cluster, 5)
+        assert loop.time() - began < 6
+        await until(lambda: in_step(cluster) == 2)
+        assert "has not answered" in table(cluster, ip).trouble
+        cluster.slow_disk(ip, 0)
+        await until(lambda: whole(cluster), 60)
+
+    simulate(scenario)
+
+
 def test_a_replica_whose_disk_is_full_leaves_the_set_in_two_seconds():
     """29d5055: acknowledgements stopped for 15 s."""
 

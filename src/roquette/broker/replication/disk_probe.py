@@ -39,8 +39,7 @@ class DiskProbe:
 
     def sick(self, now_ms: int, patience_ms: int) -> str:
         """In words: it has taken nothing for so long. Empty: it has."""
-        silent_ms = now_ms - self._proven_ms
-        if silent_ms <= patience_ms:
+        if now_ms - self._proven_ms <= patience_ms:
             return ""
         why = self._refusal or f"has not answered for more than {patience_ms / 1000:.0f} s"
         return f"the disk below {self._root} takes no messages: {why}"

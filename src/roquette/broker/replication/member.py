@@ -318,8 +318,10 @@ class GroupMember:
 
     @property
     def steady(self) -> bool:
-        """A replica runs, and no change of its log is ordered: it may take bytes."""
-        return self._store is not None and self._join is None and self._won is None
+        """A replica runs, and no change of its log is ordered: it may take bytes. Not with a disk that takes none: its
+        signs of life would hold acknowledgements up."""
+        waits = self._join is not None or self._won is not None
+        return self._store is not None and not waits and not self.sick()
 
     def rejoin(self, join: Join) -> None:
         """A replica must cut or drop its log before it can follow."""
