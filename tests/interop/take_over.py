@@ -281,7 +281,9 @@ async def need_topic(client: Client, made: Group, topic: str) -> list[MessageQue
             await asyncio.sleep(0.05)
 
 
-async def write(client: Client, books: Books, queue: MessageQueue, name: str) -> None:
+async def write(
+    client: Client, books: Books, queue: MessageQueue, name: str, pace_s: float
+) -> None:
     """One message after the other, each until it is promised; until cancelled."""
     number = 0
     while True:
@@ -297,7 +299,7 @@ async def write(client: Client, books: Books, queue: MessageQueue, name: str) ->
             continue
         books.promise(queue.queue_id, receipt.queue_offset, body)
         number += 1
-        await asyncio.sleep(PACE_S)
+        await asyncio.sleep(pace_s)
 
 
 class DrivenWriter(threading.Thread):
@@ -346,11 +348,15 @@ class DrivenWriter(threading.Thread):
 
 @contextlib.contextmanager
 def writers(
-    client: Client, books: Books, queues: list[MessageQueue], name: str = "w"
+    client: Client,
+    books: Books,
+    queues: list[MessageQueue],
+    name: str = "w",
+    pace_s: float = PACE_S,
 ) -> Iterator[None]:
     """Writers, two for each queue, while the block runs; of each name once with the same books."""
     tasks = [
-        asyncio.ensure_future(write(client, books, queues[n % QUEUES], f"{name}{n}"))
+        asyncio.ensure_future(write(client, books, queues[n % QUEUES], f"{name}{n}", pace_s))
         for n in range(WRITERS)
     ]
     try:

@@ -16,6 +16,7 @@ from tests.interop.take_over import (
     group,
     kill_masters,
     look,
+    percentile,
     stop_master,
 )
 
@@ -45,7 +46,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 @pytest.mark.parametrize(
     "kills",
-    [3, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(3600)])],
+    [3, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(7200)])],
 )
 def test_the_master_is_killed_and_writers_go_on(
     made: Group, drivers: Callable[[str], Driver], kills: int
@@ -54,6 +55,7 @@ def test_the_master_is_killed_and_writers_go_on(
     print("\n".join(report.lines()))
     assert len(report.ours) == len(report.driven) == kills
     assert max(report.ours + report.driven) < QUICK_S
+    assert kills < 100 or percentile(report.ours, 99) <= 5
     assert min(report.checked.values()) > 10 * kills
 
 

@@ -57,6 +57,7 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         master: id of the broker that serves as master, 0: none does.
         in_step: ids of the brokers that have everything that was acknowledged.
+        ordered: id of the broker that an operator wants as master, and that is not yet; 0: none.
         problems: why it is not healthy, in words; empty: it is.
     """
 
@@ -68,6 +69,7 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     lossy_epoch: int
     problems: list[str]
     members: list[MemberState]
+    ordered: int = 0
 
     @property
     def healthy(self) -> bool:
@@ -234,6 +236,7 @@ def _state(cluster: str, name: str, record: GroupRecord) -> Operation[GroupState
         lossy_epoch=record.lossy_epoch,
         problems=_problems(record, members, serves) + _troubles(tables),
         members=members,
+        ordered=record.ordered,
     )
 
 

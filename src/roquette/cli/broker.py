@@ -122,6 +122,11 @@ async def _promote(where: Cluster, name: tuple[str, str], member: int, accept_lo
                 stopped = f"; nobody was for {now() - last_s:.2f} s at most" if old else ""
                 say(f"broker {member} is master of {group}, epoch {state.epoch}{stopped}")
                 return
+            if state.master and state.ordered != member:
+                raise ClientError(
+                    f"the order is over, and broker {member} did not stand in time: broker {state.master} is master, epoch "
+                    f"{state.epoch}; look at broker {member}, and order again"
+                )
             if state.master == old:
                 last_s = now()
             await asyncio.sleep(LOOK_S)
