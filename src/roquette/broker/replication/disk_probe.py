@@ -11,6 +11,7 @@ from roquette.base.lifecycle import Health
 
 FILE: Final = "diskProbe"
 PROBE_S: Final = 1.0
+STOOD_STILL_MS: Final = 1_000
 
 
 class DiskProbe:
@@ -21,7 +22,7 @@ class DiskProbe:
         self._root = root
         self._path = os.path.join(root, FILE)
         self._now_ms = now_ms
-        self._proven_ms = now_ms()
+        self._proven_ms = self._looked_ms = now_ms()
         self._refusal = ""
 
     async def run(self, health: Health, refusal: Callable[[], str | None]) -> None:
@@ -38,7 +39,11 @@ class DiskProbe:
             await asyncio.sleep(PROBE_S)
 
     def sick(self, now_ms: int, patience_ms: int) -> str:
-        """In words: it has taken nothing for so long. Empty: it has."""
+        """In words: it has taken nothing for so long. Empty: it has. To be asked all the time: while nobody asks, the
+        process stands still, which says nothing of its disk."""
+        stood_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        if stood_ms > STOOD_STILL_MS:
+            self._proven_ms += stood_ms
         if now_ms - self._proven_ms <= patience_ms:
             return ""
         why = self._refusal or f"has not answered for more than {patience_ms / 1000:.0f} s"
