@@ -1,0 +1,548 @@
+"""What may befall a group of brokers: one function for each kind, drawn by `group_chaos`.
+
+A kind returns whether it came about: not when its member is being restarted already, or when the last copy of something
+acknowledged would go (the promise holds for what n copies have, until n disks are lost).
+"""
+
+import asyncio
+import errno
+import functools
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from roquette.admin.replication import order_master
+from roquette.errors import AgreementError, ClientError, ConfigError, StoreError
+from roquette.store.config import FlushDiskType
+from roquette.testing.cluster import SimCluster, simulate
+from roquette.testing.faulty_files import FaultyFiles
+
+if TYPE_CHECKING:
+    from tests.simulation.group_chaos import GroupChaos
+
+OPERATOR = "10.0.9.9"
+NAME_SERVERS = ("10.0.0.1", "10.0.0.2")
+Kind = Callable[["GroupChaos", str, Random], Awaitable[bool]]
+
+
+class Drawn(NamedTuple):
+    """A kind: how often it is drawn, against the others."""
+
+    weight: int
+    befall: Kind
+
+
+KINDS: dict[str, Drawn] = {}
+
+
+def kind(weight: int) -> Callable[[Kind], Kind]:
+    """Enter a function into the table, by its name."""
+
+    def enter(befall: Kind) -> Kind:
+        name = getattr(befall, "__name__", "").replace("_", " ")
+        KINDS[name] = Drawn(weight, befall)
+        return befall
+
+    return enter
+
+
+def draw(rng: Random) -> str:
+    """The name of a kind."""
+    return rng.choices([*KINDS], [each.weight for each in KINDS.values()])[0]
+
+
+@contextmanager
+def held(world: "GroupChaos", *ips: str) -> Iterator[bool]:
+    """Nobody else kills, stops or starts these; false: somebody does at present."""
+    free = not any(ip in world.busy for ip in ips)
+    if free:
+        world.busy |= dict.fromkeys(ips)
+    try:
+        yield free
+    finally:
+        if free:
+            for ip in ips:
+                del world.busy[ip]
+
+
+def away_s(rng: Random) -> float:
+    """How long a member is away."""
+    return rng.choice((rng.uniform(0, 1), rng.uniform(0, 8)))
+
+
+async def ended(
+    world: "GroupChaos", ip: str, rng: Random, between: Callable[[], object] = lambda: None
+) -> bool:
+    """A member is killed, or stopped; `between`: what happens to its machine; and it comes again."""
+    with held(world, ip) as free:
+        if free:
+            await end(world, ip, rng)
+            between()
+            await asyncio.sleep(away_s(rng))
+            await world.start(ip)
+        return free
+
+
+async def end(world: "GroupChaos", ip: str, rng: Random) -> None:
+    if rng.random() < 0.7:
+        world.cluster.kill(ip)
+    else:
+        await world.cluster.stop(ip)
+    if rng.random() < 0.3:
+        world.copies[ip] = world.files(ip).crash(rng, share=1.0)
+
+
+# Processes and machines.
+
+
+@kind(2)
+async def kill(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    return await ended(world, ip, rng)
+
+
+@kind(2)
+async def power(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    with held(world, ip) as free:
+        if free:
+            may = world.may_lose(ip)
+            world.cluster.kill(ip, power_loss=may)
+            if may:
+                world.unsure[ip] = None
+            await asyncio.sleep(away_s(rng))
+            await world.start(ip)
+        return free
+
+
+@kind(2)
+async def pause(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    if ip in world.busy:
+        return False
+    world.cluster.pause(
+        ip, rng.choice((rng.uniform(0.2, 8), rng.uniform(0.2, 8), rng.uniform(8, 25)))
+    )
+    return True
+
+
+@kind(2)
+async def name_server(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    host = rng.choice(NAME_SERVERS)
+    with held(world, host) as free:
+        if free:
+            world.newest()
+            world.cluster.kill(host, power_loss=rng.random() < 0.5)
+            await asyncio.sleep(rng.uniform(0, 4))
+            await world.cluster.restart(host)
+        return free
+
+
+# Connections.
+
+
+@kind(1)
+async def reset(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    world.cluster.reset(ip)
+    return True
+
+
+@kind(1)
+async def isolate(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    world.cluster.isolate(ip)
+    await asyncio.sleep(rng.uniform(0.5, 10))
+    world.cluster.network.heal(ip)
+    return True
+
+
+@kind(2)
+async def cut(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    return await _cut(world, ip, rng, world.cluster.partition)
+
+
+@kind(2)
+async def cut_way(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    return await _cut(world, ip, rng, world.cluster.cut_way)
+
+
+async def _cut(world: "GroupChaos", ip: str, rng: Random, how: Callable[[str, str], None]) -> bool:
+    ends = [ip, rng.choice((*world.members, *NAME_SERVERS[:1] * 2, *world.clients))]
+    if ends[0] == ends[1]:
+        return False
+    rng.shuffle(ends)
+    how(*ends)
+    await asyncio.sleep(rng.uniform(0.5, 12))
+    world.cluster.network.heal(*ends)
+    return True
+
+
+# Disks.
+
+
+@kind(1)
+async def slow_disk(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    world.cluster.slow_disk(ip, rng.uniform(0.02, 1.5))
+    await asyncio.sleep(rng.uniform(1, 10))
+    world.cluster.slow_disk(ip, 0)
+    return True
+
+
+@kind(1)
+async def hung_disk(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """Until somebody sees it, and cuts the machine off its power."""
+    with held(world, ip) as free:
+        if free:
+            world.cluster.slow_disk(ip, 1_000)
+            await asyncio.sleep(rng.uniform(1, 15))
+            world.cluster.kill(ip)
+            world.cluster.slow_disk(ip, 0)
+            await asyncio.sleep(away_s(rng))
+            await world.start(ip)
+        return free
+
+
+@kind(1)
+async def full_disk(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """For some time. A member that cannot go on without is started again."""
+    with held(world, ip) as free:
+        if free:
+            files = world.files(ip)
+            files.set_capacity(files.used + rng.randrange(200_000))
+            await asyncio.sleep(rng.uniform(1, 15))
+            files.set_capacity(1 << 40)
+            if world.alive[ip].failure is not None or rng.random() < 0.3:
+                world.cluster.kill(ip)
+                await asyncio.sleep(away_s(rng))
+                await world.start(ip)
+        return free
+
+
+@kind(1)
+async def failing_disk(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """A call fails, perhaps one after the other; a member that cannot go on is started again."""
+    with held(world, ip) as free:
+        if free:
+            call = rng.choice(("pwrite", "sync", "rename", "open", "allocate", "sync_dir"))
+            for nth in range(1, rng.choice((2, 2, 30))):
+                world.files(ip).fail(call, nth, rng.choice((errno.EIO, errno.ENOSPC)))
+            await asyncio.sleep(rng.uniform(0.5, 8))
+            world.files(ip).work_again()
+            if world.alive[ip].failure is not None or rng.random() < 0.3:
+                world.cluster.kill(ip)
+                await asyncio.sleep(away_s(rng))
+                await world.start(ip)
+        return free
+
+
+# Stores.
+
+
+@kind(1)
+async def new_disk(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    return await _with_store(world, ip, rng, FaultyFiles(rng.randrange(1 << 30)))
+
+
+@kind(1)
+async def old_copy(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """The store as it was once comes back: a virtual machine's image, a backup."""
+    return ip in world.copies and await _with_store(world, ip, rng, world.copies[ip])
+
+
+async def _with_store(world: "GroupChaos", ip: str, rng: Random, files: FaultyFiles) -> bool:
+    if not world.spare(ip):
+        return False
+    done = [False]
+
+    def swap() -> None:
+        if world.spare(ip):
+            world.swap(ip, files)
+            done[0] = True
+
+    await ended(world, ip, rng, swap)
+    if world.copies.get(ip) is files and done[0]:
+        del world.copies[ip]
+    return done[0]
+
+
+@kind(1)
+async def clone(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """A copy of the store begins on another machine beside its original, which it ends; later it goes for ever."""
+    there = world.elsewhere(ip)
+    with held(world, ip, there) as free:
+        if not free or not world.spare(ip):
+            return False
+        host = world.cluster.host(there)
+        host.files = world.files(ip).crash(rng, share=1.0)
+        host.files.restart()  # another machine
+        original = world.alive[ip]
+        world.alive[there] = None
+        world.alive[there] = await world.begin(there, ip)
+        for _ in range(300):
+            if original.failure is not None:
+                break
+            await asyncio.sleep(0.1)
+        fenced = original.failure is not None
+        await asyncio.sleep(rng.uniform(0, 5))
+        while not world.spare(ip):
+            await asyncio.sleep(0.1)
+        world.cluster.kill(there)
+        world.cluster.kill(ip)
+        world.unsure[ip] = None
+        await asyncio.sleep(away_s(rng))
+        await world.start(ip)
+        return fenced
+
+
+@kind(1)
+async def foreign_store(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """A machine of another installation with the same names. It follows nobody, until its store is moved away."""
+    with held(world, ip) as free:
+        if not free or not world.spare(ip):
+            return False
+        world.cluster.kill(ip)
+        files = foreign_files().crash(rng, share=1.0)
+        path = "/store/roquetteMember.json"
+        known = json.loads(files.read_bytes(path)) | {"id": world.ids[ip]}
+        files.write_atomic(path, json.dumps(known).encode())
+        world.swap(ip, files)
+        await world.start(ip)
+        member = world.alive[ip]
+        for _ in range(int(rng.uniform(5, 100))):
+            await asyncio.sleep(0.1)
+            assert member.table.role.value == "IDLE", "a store of another group takes part"
+        world.cluster.kill(ip)
+        world.swap(ip, FaultyFiles(rng.randrange(1 << 30)))
+        await world.start(ip)
+        return True
+
+
+@functools.cache
+def foreign_files() -> FaultyFiles:
+    """The store of a broker of another group with the same names. Made outside of any running world."""
+    kept = []
+
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAME_SERVERS[0], controller="embedded")
+        await cluster.add_member("10.0.1.3", "broker-a", broker_id=3)
+        await asyncio.sleep(5)
+        mq = await cluster.client("10.0.2.1")
+        for number in range(70):
+            await mq.send("orders", b"%d" % number)
+        await cluster.stop("10.0.1.3")
+        kept.append(cluster.hosts["10.0.1.3"].files)
+
+    simulate(scenario, 1)
+    return kept[0]
+
+
+@kind(2)
+async def damage(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """Some bytes of one file are others. What refuses to start in words gets a new disk."""
+    with held(world, ip) as free:
+        if not free or not world.spare(ip):
+            return False
+        await end(world, ip, rng)
+        before = world.files(ip).crash(rng, share=1.0)
+        path = _spoil(world.files(ip), rng)
+        world.unsure[ip] = None
+        await asyncio.sleep(away_s(rng))
+        try:
+            await world.start(ip)
+        except (StoreError, ConfigError):
+            world.drawn["damage: refused"] += 1
+            world.swap(ip, FaultyFiles(rng.randrange(1 << 30)))
+            await world.start(ip)
+            return True
+        if "/commitlog/" in path and not world.alive[ip].broker.opened.damaged:
+            world.cluster.kill(ip)  # met by readers only; that no member mends this yet is known
+            before.restart()
+            world.swap(ip, before)
+            await world.start(ip)
+            return False
+        return True
+
+
+def _spoil(files: FaultyFiles, rng: Random) -> str:
+    images, _ = files.snapshot()
+    paths = [path for path, image in sorted(images.items()) if image.strip(b"\0")]
+    logs = [path for path in paths if "/commitlog/" in path]
+    path = rng.choice(logs if logs and rng.random() < 0.4 else paths)
+    image = images[path]
+    at = rng.randrange(len(image.rstrip(b"\0")))
+    files.open_file(path).pwrite(rng.randbytes(rng.choice((1, 1, 8, 600)))[: len(image) - at], at)
+    return path
+
+
+# Settings.
+
+
+@kind(1)
+async def other_flush(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """flushDiskType is changed, with a power cut perhaps."""
+    with held(world, ip) as free:
+        if free:
+            may = world.may_lose(ip) and rng.random() < 0.5
+            world.cluster.kill(ip, power_loss=may)
+            if may:
+                world.unsure[ip] = None
+            new = FlushDiskType.ASYNC_FLUSH if world.syncs(ip) else FlushDiskType.SYNC_FLUSH
+            world.stores[ip] = world.stores[ip] | {"flush_disk_type": new}
+            await asyncio.sleep(away_s(rng))
+            await world.start(ip)
+        return free
+
+
+@kind(1)
+async def other_settings(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """minInSyncReplicas is changed at run time, at all members or at this one."""
+    least = rng.choice((1, 2))
+    for each in rng.choice(((ip,), world.members)):
+        if each not in world.busy and world.alive[each].broker is not None:
+            world.alive[each].broker.core.live.update({"minInSyncReplicas": str(least)})
+    return True
+
+
+@kind(1)
+async def other_id(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """brokerId is changed, which is refused in words."""
+    with held(world, ip) as free:
+        if not free:
+            return False
+        world.cluster.kill(ip)
+        try:
+            await world.begin(ip, ip, broker_id=rng.choice([*range(1, world.ids[ip]), 7]))
+            raise AssertionError("the store of one broker has become another one")
+        except ConfigError:
+            world.cluster.kill(ip)
+        await world.start(ip)
+        return True
+
+
+@kind(1)
+async def growth(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """A new member; once."""
+    new = "10.0.1.4"
+    if new in world.members or len(world.members) < 2:
+        return False
+    with held(world, new):
+        world.stores[new] = dict(world.stores[ip])
+        world.ids[new] = rng.choice((0, 4))
+        world.members = (*world.members, new)
+        world.alive[new] = None
+        await world.start(new)
+        world.ids[new] = world.alive[new].id
+    return True
+
+
+@kind(1)
+async def clock(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """Somebody sets a clock."""
+    offset_ms = int(rng.choice((-1, 1)) * 10 ** rng.uniform(1, 4))
+    world.clocks_off_ms = max(world.clocks_off_ms, abs(offset_ms))
+    world.cluster.set_clock(rng.choice((ip, NAME_SERVERS[0])), offset_ms)
+    return True
+
+
+# The record.
+
+
+@kind(1)
+async def old_record(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """All brokers are stopped, and the controller's data comes from a backup. Once: see decision 37."""
+    return await _with_record(
+        world, rng, world.record_copies.pop(0) if world.record_copies else None
+    )
+
+
+@kind(1)
+async def lost_record(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """All brokers are stopped, and the controller's data is gone. Once."""
+    return await _with_record(world, rng, FaultyFiles(rng.randrange(1 << 30)))
+
+
+async def _with_record(world: "GroupChaos", rng: Random, files: FaultyFiles | None) -> bool:
+    keeper = NAME_SERVERS[0]
+    with held(world, keeper, *world.members) as free:
+        if not free or files is None or world.record_swapped:
+            return False
+        world.record_swapped = True
+        world.newest()
+        order = [*world.members]
+        rng.shuffle(order)
+        for each in order:
+            await world.cluster.stop(each)
+            await asyncio.sleep(rng.uniform(0, 3))
+        world.cluster.kill(keeper)
+        world.cluster.hosts[keeper].files = files
+        world.forget_record()
+        await world.cluster.restart(keeper)
+        rng.shuffle(order)
+        for each in order:
+            await asyncio.sleep(rng.uniform(0, 3))
+            await world.start(each)
+        return True
+
+
+@kind(1)
+async def copy_of_record(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """A backup of the controller's data, for `old record`."""
+    if NAME_SERVERS[0] in world.busy:
+        return False
+    world.record_copies.append(world.files(NAME_SERVERS[0]).crash(rng, share=1.0))
+    return True
+
+
+# Tables, and operators.
+
+
+@kind(1)
+async def deaf_for_tables(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """The tables of the master do not come."""
+    took = rng.uniform(1, 10)
+    world.tables_late_s = max(world.tables_late_s, took)
+    world.deaf[ip] = None
+    await asyncio.sleep(took)
+    world.deaf.pop(ip, None)
+    return True
+
+
+@kind(1)
+async def promote(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """`roquette broker promote`, without losses."""
+    return await order(world, world.ids[ip], loss=False)
+
+
+@kind(1)
+async def promote_with_loss(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """`roquette broker promote --accept-data-loss`, of whom somebody likes; in some worlds only."""
+    return world.lossy and await order(world, world.ids[ip], loss=True)
+
+
+async def order(world: "GroupChaos", who: int, *, loss: bool) -> bool:
+    """False: it is refused, or nobody answers."""
+    try:
+        mq = world.operator or await world.client(OPERATOR)
+        world.operator = mq
+        servers = [f"{ip}:9876" for ip in NAME_SERVERS]
+        await mq.session.run(order_master(servers, ("DefaultCluster", "broker-a"), who, loss))
+        return True
+    except (AgreementError, ClientError, ConfigError):
+        return False
+
+
+async def operate(world: "GroupChaos") -> None:
+    """When nobody is master for long somebody reads why, and orders the one that has most."""
+    waited = 0
+    while True:
+        await asyncio.sleep(1)
+        waited = waited + 1 if world.stuck() else 0
+        if waited >= 8:
+            waited = 0
+            best = max(world.members, key=world.has)
+            if await order(world, world.ids[best], loss=True):
+                world.drawn["operator"] += 1
+
+
+def state(world: "GroupChaos") -> list[Any]:
+    """Of each member, for whoever looks for a cause."""
+    members = [(ip, world.member(ip)) for ip in world.members]
+    return [(ip, m.id, m.table.role.value, m.table.trouble, m.own_end()) for ip, m in members if m]
