@@ -90,7 +90,7 @@ async def end(world: "GroupChaos", ip: str, rng: Random) -> None:
         world.cluster.kill(ip)
     else:
         await world.cluster.stop(ip)
-    if rng.random() < 0.3:
+    if rng.random() < 0.5:
         world.copies[ip] = world.files(ip).crash(rng, share=1.0)
 
 
@@ -299,7 +299,7 @@ async def foreign_store(world: "GroupChaos", ip: str, rng: Random) -> bool:
         if not free or not world.spare(ip):
             return False
         world.cluster.kill(ip)
-        files = foreign_files().crash(rng, share=1.0)
+        files = foreign_files(world.stores[ip].get("segment_size", 1 << 20)).crash(rng, share=1.0)
         path = "/store/roquetteMember.json"
         known = json.loads(files.read_bytes(path)) | {"id": world.ids[ip]}
         files.write_atomic(path, json.dumps(known).encode())
@@ -316,13 +316,14 @@ async def foreign_store(world: "GroupChaos", ip: str, rng: Random) -> bool:
 
 
 @functools.cache
-def foreign_files() -> FaultyFiles:
+def foreign_files(size: int) -> FaultyFiles:
     """The store of a broker of another group with the same names. Made outside of any running world."""
     kept = []
 
     async def scenario(cluster: SimCluster) -> None:
         await cluster.add_namesrv(NAME_SERVERS[0], controller="embedded")
-        await cluster.add_member("10.0.1.3", "broker-a", broker_id=3)
+        store = {"segment_size": size}
+        await cluster.add_member("10.0.1.3", "broker-a", broker_id=3, store=store)
         await asyncio.sleep(5)
         mq = await cluster.client("10.0.2.1")
         for number in range(70):
