@@ -91,7 +91,6 @@ class GroupChaos:
         self.deaf: dict[str, None] = {}  # cannot ask for tables
         self.wires: dict[tuple[Any, Any], Connection] = {}
         self.copies: dict[str, FaultyFiles] = {}  # of stores, as they were
-        self.record_copies: list[FaultyFiles] = []  # of the controller's data
         self.record_swapped = False
         self.clocks_off_ms = 0  # at most
         self.tables_late_s = 0.0
@@ -634,7 +633,7 @@ def main(count: int, first: int, only: str) -> int:
             told = "".join(traceback.format_exception_only(error))[:1500]
             print(f"seed {seed} {where.name}:{where.lineno} {told}", flush=True)
         done = seed - first + 1
-        if done % 10 == 0:
+        if done % 10 == 0 or done == count:
             spent = time.process_time() - began
             print(
                 f"{done} seeds, {failed} failed, {spent / done:.2f} s CPU each, {changes} elections, "

@@ -247,6 +247,16 @@ async def old_copy(world: "GroupChaos", ip: str, rng: Random) -> bool:
     return ip in world.copies and await _with_store(world, ip, rng, world.copies[ip])
 
 
+@kind(1)
+async def image(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """A copy of the store as it ran. That one which lacks less than half a second's messages is not seen is known."""
+    if ip in world.busy:
+        return False
+    files, end = world.files(ip).crash(rng, share=1.0), world.alive[ip].own_end()
+    await asyncio.sleep(rng.uniform(1, 15))
+    return world.newest().floor > end and await _with_store(world, ip, rng, files)
+
+
 async def _with_store(world: "GroupChaos", ip: str, rng: Random, files: FaultyFiles) -> bool:
     if not world.spare(ip):
         return False
@@ -343,7 +353,7 @@ async def damage(world: "GroupChaos", ip: str, rng: Random) -> bool:
             return False
         await end(world, ip, rng)
         before = world.files(ip).crash(rng, share=1.0)
-        path = _spoil(world.files(ip), rng)
+        at = _spoil(world.files(ip), rng)
         world.unsure[ip] = None
         await asyncio.sleep(away_s(rng))
         try:
@@ -353,8 +363,10 @@ async def damage(world: "GroupChaos", ip: str, rng: Random) -> bool:
             world.swap(ip, FaultyFiles(rng.randrange(1 << 30)))
             await world.start(ip)
             return True
-        if "/commitlog/" in path and not world.alive[ip].broker.opened.damaged:
-            world.cluster.kill(ip)  # met by readers only; that no member mends this yet is known
+        if 0 <= at < world.alive[ip].own_end():
+            world.cluster.kill(
+                ip
+            )  # no CRC covers it, or readers meet it: that no member mends this is known
             before.restart()
             world.swap(ip, before)
             await world.start(ip)
@@ -362,7 +374,8 @@ async def damage(world: "GroupChaos", ip: str, rng: Random) -> bool:
         return True
 
 
-def _spoil(files: FaultyFiles, rng: Random) -> str:
+def _spoil(files: FaultyFiles, rng: Random) -> int:
+    """Returns where in the commit log; -1: in another file."""
     images, _ = files.snapshot()
     paths = [path for path, image in sorted(images.items()) if image.strip(b"\0")]
     logs = [path for path in paths if "/commitlog/" in path]
@@ -370,7 +383,7 @@ def _spoil(files: FaultyFiles, rng: Random) -> str:
     image = images[path]
     at = rng.randrange(len(image.rstrip(b"\0")))
     files.open_file(path).pwrite(rng.randbytes(rng.choice((1, 1, 8, 600)))[: len(image) - at], at)
-    return path
+    return int(path[-20:]) + at if path in logs else -1
 
 
 # Settings.
@@ -449,9 +462,12 @@ async def clock(world: "GroupChaos", ip: str, rng: Random) -> bool:
 @kind(1)
 async def old_record(world: "GroupChaos", ip: str, rng: Random) -> bool:
     """All brokers are stopped, and the controller's data comes from a backup. Once: see decision 37."""
-    return await _with_record(
-        world, rng, world.record_copies.pop(0) if world.record_copies else None
-    )
+    keeper = NAME_SERVERS[0]
+    if keeper in world.busy:
+        return False
+    backup = world.files(keeper).crash(rng, share=1.0)
+    await asyncio.sleep(rng.uniform(2, 20))
+    return await _with_record(world, rng, backup)
 
 
 @kind(1)
@@ -460,10 +476,10 @@ async def lost_record(world: "GroupChaos", ip: str, rng: Random) -> bool:
     return await _with_record(world, rng, FaultyFiles(rng.randrange(1 << 30)))
 
 
-async def _with_record(world: "GroupChaos", rng: Random, files: FaultyFiles | None) -> bool:
+async def _with_record(world: "GroupChaos", rng: Random, files: FaultyFiles) -> bool:
     keeper = NAME_SERVERS[0]
     with held(world, keeper, *world.members) as free:
-        if not free or files is None or world.record_swapped:
+        if not free or world.record_swapped:
             return False
         world.record_swapped = True
         world.newest()
@@ -481,15 +497,6 @@ async def _with_record(world: "GroupChaos", rng: Random, files: FaultyFiles | No
             await asyncio.sleep(rng.uniform(0, 3))
             await world.start(each)
         return True
-
-
-@kind(1)
-async def copy_of_record(world: "GroupChaos", ip: str, rng: Random) -> bool:
-    """A backup of the controller's data, for `old record`."""
-    if NAME_SERVERS[0] in world.busy:
-        return False
-    world.record_copies.append(world.files(NAME_SERVERS[0]).crash(rng, share=1.0))
-    return True
 
 
 # Tables, and operators.
