@@ -1,5 +1,6 @@
 """Whole clusters with kills, partitions and resets: nothing acknowledged is lost, and every run repeats."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.simulation.chaos import Chaos
 
-from roquette.testing.cluster import simulate
+from roquette.store.config import FlushDiskType
+from roquette.testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 
@@ -55,3 +57,23 @@ def test_the_same_seed_is_the_same_run_in_every_process() -> None:
         for hash_seed in ("1", "2")
     ]
     assert seen[0] == seen[1] != ""
+
+
+def test_a_stop_waits_for_syncs_that_begin_one_after_the_other() -> None:
+    """The compiled form took it for granted that none runs when one has ended: TypeError."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv("10.0.0.1")
+        store = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+        broker = await cluster.add_broker("10.0.1.1", store=store)
+        mq = await cluster.client("10.0.2.1")
+        await mq.send("T", b"0")
+        cluster.slow_disk("10.0.1.1", 0.5)
+        sends = [asyncio.create_task(mq.send("T", b"1"))]
+        await asyncio.sleep(0.1)
+        rest = asyncio.create_task(cluster.run_on("10.0.1.1", broker.core.log_sync.finish()))
+        sends.append(asyncio.create_task(mq.send("T", b"2")))
+        await rest
+        assert [(await send).status for send in sends] == ["SEND_OK"] * 2
+
+    simulate(scenario)

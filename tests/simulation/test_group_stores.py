@@ -445,6 +445,25 @@ def test_all_lose_power_at_once(flush: FlushDiskType):
     simulate(scenario)
 
 
+def test_a_replica_whose_disk_was_full_when_the_master_changed_follows_when_there_is_space():
+    """It forgot the order, and was never in step again."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        old = master(cluster)
+        slave = next(ip for ip in MEMBERS if ip != old)
+        files = cluster.hosts[slave].files
+        files.set_capacity(0)
+        cluster.kill(old)
+        await until(lambda: master(cluster) not in (None, old))
+        await asyncio.sleep(5)
+        files.set_capacity(1 << 40)
+        await cluster.restart(old)
+        await until(lambda: whole(cluster), 30)
+
+    simulate(scenario)
+
+
 def test_a_least_number_in_step_counts_from_its_change_on():
     async def scenario(cluster: SimCluster) -> None:
         await filled(cluster)

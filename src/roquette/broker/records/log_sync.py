@@ -89,7 +89,7 @@ class LogSync:
         self._began_ms = 0  # steady time, of that
         self.syncs = 0  # that have ended well, since the start,
         self.sync_ms = 0  # and how long they took together
-        self._rest: asyncio.Future[None] | None = None  # of `finish`: no sync is running
+        self._rest: asyncio.Future[None] | None = None  # of `finish`: a sync has ended
         self._due = False
         self._broken = False
 
@@ -189,7 +189,7 @@ class LogSync:
             else:  # until files can be opened again
                 self._due = True
                 asyncio.get_running_loop().call_later(SHORT_PAUSE_S, self.kick)
-        if self._rest is not None and not self._rest.done() and self._running is None:
+        if self._rest is not None and not self._rest.done():  # it looks whether another one runs
             self._rest.set_result(None)
 
     def _flushed(self, end_offset: int) -> None:

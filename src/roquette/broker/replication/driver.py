@@ -89,6 +89,7 @@ class TakeOverDriver:
         self._noise = RateLimited(log, clock)
         self._trouble = ""
         self._reached_ms = self.now_ms  # when the record was last read or written
+        self._owed: list[Effect] = []  # what waits for the disk, and all behind it
 
     @property
     def now_ms(self) -> int:
@@ -129,32 +130,44 @@ class TakeOverDriver:
         await self._tasks.stop()
 
     def act(self, effects: Iterable[Effect]) -> None:
-        """Carry out, in this order."""
+        """Carry out, in this order. While the disk does not take what one of them needs, the record is let alone: the
+        table asks for it again and again."""
+        if self._owed:
+            fresh = [each for each in effects if not isinstance(each, Read | Write)]
+            effects, self._owed = [*self._owed, *fresh], []
+        left = iter(effects)
+        for effect in left:
+            try:
+                self._carry_out(effect)
+            except OSError as error:
+                self._owed = [effect, *left]
+                self._noise.warning("disk", "the member's file cannot be written: %s", error)
+
+    def _carry_out(self, effect: Effect) -> None:
         orders = self._orders
-        for effect in effects:
-            match effect:
-                case Read():
-                    self._read()
-                case Write():
-                    self._write(effect)
-                case Won():
-                    orders.won(effect.epoch)
-                case Deposed():
-                    orders.deposed(effect.why)
-                case Follow():
-                    orders.follow(effect)
-                case Leave():
-                    orders.leave()
-                case Drop():
-                    orders.drop(effect.who)
-                case Entered():
-                    orders.entered(effect.group, effect.number)
-                case Fenced():
-                    orders.fail(effect.why)
-                case Confirmed():
-                    orders.confirmed(effect.offset)
-                case SetChanged():
-                    log.info("brokers in step: %s key=%s", effect.members, self._key)
+        match effect:
+            case Read():
+                self._read()
+            case Write():
+                self._write(effect)
+            case Won():
+                orders.won(effect.epoch)
+            case Deposed():
+                orders.deposed(effect.why)
+            case Follow():
+                orders.follow(effect)
+            case Leave():
+                orders.leave()
+            case Drop():
+                orders.drop(effect.who)
+            case Entered():
+                orders.entered(effect.group, effect.number)
+            case Fenced():
+                orders.fail(effect.why)
+            case Confirmed():
+                orders.confirmed(effect.offset)
+            case SetChanged():
+                log.info("brokers in step: %s key=%s", effect.members, self._key)
 
     def _read(self) -> None:
         if not (self._reading or self._writing):
