@@ -47,6 +47,12 @@ def test_a_time_read_just_before_the_clock_was_set_means_that_moment() -> None:
     assert times.moment(1_000_019 - HOUR_MS, 300, 75) == 70
 
 
+def test_a_clock_that_was_set_ahead_by_less_than_a_step_makes_nothing_due_at_once() -> None:
+    """What was stored in these milliseconds counted as old as the broker's life: a second's delay took none."""
+    times = StoredTimes(1_000_000, 50)
+    assert times.moment(1_050_028, 200, 50_050) == 50_050
+
+
 def test_the_settings_kept_are_bounded() -> None:
     times = StoredTimes(0, 0)
     for number in range(1, 3 * MAX_STEPS):

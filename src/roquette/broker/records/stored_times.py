@@ -49,7 +49,7 @@ class StoredTimes:
 
         Of a former life that is the time as stored, but not after this life's start: nothing waits longer from
         then on than it was to wait. A time that the record's setting of the clock cannot have shown was read just
-        before the clock was set, and means that moment.
+        before the clock was set, and means that moment. One that is ahead by less than a step means now.
         """
         at = len(self._steps) - 1
         while at >= 0 and self._steps[at][0] > place:
@@ -60,6 +60,8 @@ class StoredTimes:
         _, first_ms, shift = self._steps[at]
         last_ms = self._steps[at + 1][1] if at + 1 < len(self._steps) else steady_ms
         found = stored_ms + shift
+        if last_ms < found <= last_ms + STEP_MS:
+            return last_ms
         return found if first_ms <= found <= last_ms else first_ms
 
     def age_ms(self, record: StoredRecord, steady_ms: int) -> int:
