@@ -17,7 +17,15 @@ from typing import Any
 
 import pytest
 from tests.simulation import group_chaos_kinds as kinds
-from tests.simulation.group_chaos_books import Pops, Tables, Wire, log_of, name_of, records_of
+from tests.simulation.group_chaos_books import (
+    OPEN_WITH_USERS,
+    Pops,
+    Tables,
+    Wire,
+    log_of,
+    name_of,
+    records_of,
+)
 from tests.simulation.group_chaos_kinds import NAME_SERVERS  # the first keeps the record
 from tests.simulation.group_chaos_later import LATER, Later
 from tests.simulation.pop_chaos import Consumer
@@ -156,6 +164,7 @@ class GroupChaos:
         if self.rates:
             for ip in (*self.members, NAME_SERVERS[0]):
                 cluster.set_rate(ip, rng.uniform(0.99, 1.01))
+        cluster.access = OPEN_WITH_USERS
         await cluster.add_namesrv(NAME_SERVERS[0], controller="embedded")
         await cluster.add_namesrv(NAME_SERVERS[1])
         cluster.network.watch = self._sent

@@ -7,17 +7,29 @@ from typing import TYPE_CHECKING, Any
 from tests.broker.pop_frames import Popped
 from tests.simulation.pop_chaos import PopChaos
 
+from roquette.access.settings import AccessSettings
+from roquette.client import access_calls as calls
+from roquette.client.client import Client
+from roquette.client.operations import ask
+from roquette.errors import ClientError
 from roquette.message.record import decode_records
 from roquette.testing.cluster import BROKER_PORT
+from roquette.wire.bodies.access import UserInfo
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict
+from roquette.wire.signature import Credentials
 
 if TYPE_CHECKING:
     from tests.simulation.group_chaos import GroupChaos
 
 POPPED = "pops"
+ROOT = Credentials("root", "r00t")
+OPEN_WITH_USERS = AccessSettings(  # users are kept and copied, and nobody is asked who he is
+    init_authentication_user='{"username":"root","password":"r00t"}',
+    inner_client_authentication_credentials='{"accessKey":"inner","secretKey":"1nner"}',
+)
 _R = RequestCode
 
 
@@ -52,7 +64,7 @@ class Pops(PopChaos):
 
 
 class Tables:
-    """An operator changes topics and groups, and knows what was acknowledged.
+    """An operator changes topics, groups and users, and knows what was acknowledged.
 
     Args:
         made: by kind of table and name, what an acknowledged change has made of it (0: it is deleted), and when.
@@ -68,21 +80,41 @@ class Tables:
     async def run(self) -> None:
         rng = self.world.loop.random
         wire = Wire(self.world, "10.0.4.2")
+        root = await self.world.client("10.0.4.3", credentials=ROOT)
         while self.world.producing:
             await asyncio.sleep(rng.uniform(0.2, 3))
-            what = rng.choice(("topic", "topic", "group"))
+            what = rng.choice(("topic", "topic", "group", "user"))
             key, value = (what, f"{what}-{rng.randrange(5)}"), rng.choice((0, *range(1, 9)))
-            code, fields, body = _change(what, key[1], value)
             self.unsure.add(key)
             try:
-                answer = await wire.call(code, fields, body)
-                alive = self.world.alive.get(wire.ip)
-                if answer.code == 0 and alive is not None and alive.is_master:
+                if what == "user":
+                    done = await self._change_user(root, key[1], value)
+                else:
+                    answer = await wire.call(*_change(what, key[1], value))
+                    alive = self.world.alive.get(wire.ip)
+                    done = answer.code == 0 and alive is not None and alive.is_master
+                if done:
                     self.made[key] = value, self.world.now
                     self.unsure.discard(key)
                     self.changes += 1
             except (OSError, TimeoutError):
                 wire.close()
+
+    async def _change_user(self, root: Client, name: str, value: int) -> bool:
+        ip = self.world.where()
+        user = UserInfo(
+            username=name, password="secret", user_status="enable" if value % 2 else "disable"
+        )
+        steps = [calls.delete_user(name)]
+        if value:  # made anew, that nothing depends on how it was
+            steps += [calls.create_user(user), calls.update_user(user)]
+        try:
+            for step in steps:
+                await root.session.run(ask(f"{ip}:{BROKER_PORT}", step))
+        except ClientError:
+            return False
+        alive = self.world.alive.get(ip)
+        return alive is not None and alive.is_master
 
     def taken_over(self, late_s: float) -> None:
         """Another master: changes of the last seconds before may be forgotten."""
@@ -97,6 +129,10 @@ class Tables:
             if what == "topic":
                 topic = tables.topics.find(name)
                 found = 0 if topic is None else topic.write_queues
+            elif what == "user":
+                user = broker.core.access.users.state.users.get(name)
+                found = 0 if user is None else 2 - (user.user_status.value == "enable")
+                value = value and 2 - value % 2
             else:
                 group = tables.groups.known(name)
                 found = 0 if group is None else group.retry_queue_nums
