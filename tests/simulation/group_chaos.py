@@ -151,6 +151,7 @@ class GroupChaos:
         self.role: str = draw["role"]
         self.rates: bool = draw["rates"]
         self.lossy: bool = draw["lossy"]
+        self.expires: bool = draw["retention"]  # old messages go
         store = {"flush_disk_type": draw["flush"]}
         if draw["small"]:
             store |= {"segment_size": 128 << 10}
@@ -534,7 +535,7 @@ class GroupChaos:
         self.left += sorted(self.pops.sent - self.pops.finished)
         begin = max((store.min_physical_offset for store in self._stores()), default=0)
         self.left = [body for body in self.left if self.places[body][1] >= begin]
-        if not self.shape["retention"]:
+        if not self.expires:
             self.left += self.later.left()
         return not self.left
 
@@ -542,7 +543,7 @@ class GroupChaos:
         stores = self._stores()
         store = max(stores, key=lambda each: each.min_physical_offset)
         begin, end = store.min_physical_offset, store.wrote
-        assert begin == 0 or self.shape["retention"]
+        assert begin == 0 or self.expires
         places: dict[tuple[str, int, int], bytes] = {}
         ends: dict[bytes, int] = {}
         for record in records_of(store, begin, end, _ours):

@@ -202,10 +202,11 @@ async def hung_disk(world: "GroupChaos", ip: str, rng: Random) -> bool:
 
 @kind(1)
 async def full_disk(world: "GroupChaos", ip: str, rng: Random) -> bool:
-    """For some time. A member that cannot go on without is started again."""
+    """For some time: the oldest messages go first. A member that cannot go on without space is started again."""
     with held(world, ip) as free:
         if free:
             files = world.files(ip)
+            world.expires = True
             files.set_capacity(files.used + rng.randrange(200_000))
             await asyncio.sleep(rng.uniform(1, 15))
             files.set_capacity(1 << 40)
