@@ -19,6 +19,7 @@ import pytest
 from tests.simulation import group_chaos_kinds as kinds
 from tests.simulation.group_chaos_books import (
     OPEN_WITH_USERS,
+    POPPED,
     Pops,
     Tables,
     Wire,
@@ -26,8 +27,10 @@ from tests.simulation.group_chaos_books import (
     name_of,
     records_of,
 )
+from tests.simulation.group_chaos_check import LATE_S, TOPIC, check, ours
 from tests.simulation.group_chaos_kinds import NAME_SERVERS  # the first keeps the record
-from tests.simulation.group_chaos_later import LATER, Later
+from tests.simulation.group_chaos_later import Later
+from tests.simulation.group_chaos_stores import foreign_files
 from tests.simulation.pop_chaos import Consumer
 
 from roquette import StartFrom
@@ -49,7 +52,7 @@ MEMBERS = ("10.0.1.1", "10.0.1.2", "10.0.1.3")
 PRODUCERS = ("10.0.2.1", "10.0.2.2")
 CONSUMERS = ("10.0.3.1", "10.0.3.2")
 COMMITTER, POPPER = "10.0.4.1", "10.0.5.1"
-NAME, TOPIC, POPPED = "broker-a", "orders", "pops"
+NAME = "broker-a"
 RETENTION: dict[str, Any] = {
     "segment_size": 64 << 10,
     "file_reserved_bytes": 384 << 10,
@@ -59,9 +62,7 @@ KEY = record_key("DefaultCluster", NAME)
 STORED = ("SEND_OK", "SLAVE_NOT_AVAILABLE")
 NAMESRV_ADDR = ";".join(f"{ip}:9876" for ip in NAME_SERVERS)
 CALM_S = 60.0  # all must be well so soon after the last fault
-LATE_S = 20.0  # what was on its way has come by then
 OFFSETS_S = 20.0  # of commits a take-over may forget so much, of the last before it
-ENDS = (TOPIC, POPPED, LATER)
 _R = RequestCode
 
 
@@ -126,9 +127,9 @@ class GroupChaos:
                 await self._calm()
                 self.producing = False
                 await asyncio.gather(*tasks[:ending])
-                await self._until(self._equal, "logs become equal", 20)
-                await self._until(self._all_consumed, "all is consumed", 150)
-                await self._check()
+                await self.until(self._equal, "logs become equal", 20)
+                await self.until(self._all_consumed, "all is consumed", 150)
+                await check(self)
             finally:
                 for task in tasks:
                     task.cancel()
@@ -172,7 +173,7 @@ class GroupChaos:
         self.total = len(self.members)
         for ip in self.members:
             await self.start(ip)
-        await self._until(self._well, "the group begins", 30)
+        await self.until(self._well, "the group begins", 30)
         for ip in CONSUMERS:
             mq = await self.client(ip)
             await mq.subscribe(TOPIC, group="push", handler=self._take, start_from=StartFrom.FIRST)
@@ -259,7 +260,7 @@ class GroupChaos:
             return
         self._lossy_epoch = record.lossy_epoch
         store = member.broker.store
-        log = records_of(store, store.min_physical_offset, store.wrote, _ours)
+        log = records_of(store, store.min_physical_offset, store.wrote, ours)
         kept = {(r.topic, r.queue_id, r.queue_offset): name_of(r.body) for r in log}
         lost = [
             body
@@ -494,7 +495,7 @@ class GroupChaos:
 
     # Afterwards.
 
-    async def _until(self, condition: Any, what: str, within_s: float) -> None:
+    async def until(self, condition: Any, what: str, within_s: float) -> None:
         began = self.now
         while not condition():
             assert not self.wrong, self.wrong[:5]
@@ -513,15 +514,15 @@ class GroupChaos:
     async def _calm(self) -> None:
         """The group is whole again, and goes on."""
         had = len(self.acknowledged)
-        await self._until(self._well, "the set is full", CALM_S)
-        await self._until(lambda: len(self.acknowledged) > had + 10, "messages are taken", CALM_S)
+        await self.until(self._well, "the set is full", CALM_S)
+        await self.until(lambda: len(self.acknowledged) > had + 10, "messages are taken", CALM_S)
 
-    def _stores(self) -> list[Any]:
+    def stores_open(self) -> list[Any]:
         members = [self.member(ip) for ip in self.members]
         return [member.broker.store for member in members if member.broker is not None]
 
     def _equal(self) -> bool:
-        stores = self._stores()
+        stores = self.stores_open()
         begin = max((s.min_physical_offset for s in stores), default=0)
         logs = [log_of(s, begin, s.wrote) for s in stores]
         confirmed = {min(s.confirmed, s.wrote) for s in stores}
@@ -533,89 +534,18 @@ class GroupChaos:
         mine = [body for body, (topic, _, _) in self.acknowledged.items() if topic == TOPIC]
         self.left = [body for body in mine if body not in self.consumed]
         self.left += sorted(self.pops.sent - self.pops.finished)
-        begin = max((store.min_physical_offset for store in self._stores()), default=0)
+        begin = max((store.min_physical_offset for store in self.stores_open()), default=0)
         self.left = [body for body in self.left if self.places[body][1] >= begin]
         if not self.expires:
             self.left += self.later.left()
         return not self.left
-
-    async def _check(self) -> None:
-        stores = self._stores()
-        store = max(stores, key=lambda each: each.min_physical_offset)
-        begin, end = store.min_physical_offset, store.wrote
-        assert begin == 0 or self.expires
-        places: dict[tuple[str, int, int], bytes] = {}
-        ends: dict[bytes, int] = {}
-        for record in records_of(store, begin, end, _ours):
-            body = name_of(record.body)
-            assert body not in ends, f"twice in the log: {body!r}"
-            ends[body] = record.physical_offset
-            place = record.topic, record.queue_id, record.queue_offset
-            assert place not in places, f"two messages at {place}: {places[place]!r} {body!r}"
-            places[place] = body
-        assert len(self.acknowledged) > 20, "the run must have done something"
-        order: dict[tuple[bytes, str, int], int] = {}
-        for body, place in self.acknowledged.items():
-            kept = places.get(place)
-            known_s, at = self.places[body]
-            if at < begin or known_s < self.lost_at + LATE_S:
-                continue
-            if kept != body and (self.role == "SYNC_MASTER" or body in ends):
-                raise AssertionError(f"acknowledged, not at its place {place}: {body!r} ({kept!r})")
-            if kept == body:
-                line = body.split(b"-")[0], place[0], place[1]
-                assert order.get(line, -1) < ends[body], f"out of order: {body!r}"
-                order[line] = ends[body]
-        for place, body in self.shown.items():
-            gone = self.places.get(body, (0.0, begin))[1] < begin or place[2] < store.min_offset(
-                *place[:2]
-            )
-            assert gone or places.get(place) == body, (
-                f"shown at {place}: {body!r}; there is {places.get(place)!r}"
-            )
-        ends_of = [_ends_of(each) for each in stores]
-        assert all(each == ends_of[0] for each in ends_of), ends_of
-        await self._until(lambda: not self._lacking(), "tables are the same", 30)
-        for ip in self.members:
-            self.tables.check(self.alive[ip].broker, self.ids[ip])
-        if self.role == "SYNC_MASTER" and self.lost_at < 0:
-            assert not self.pops.wrong, self.pops.wrong[:5]
-        await self._until(self._registered, "name servers know the master", 35)
-
-    def _lacking(self) -> list[str]:
-        brokers = [self.alive[ip].broker for ip in self.members]
-        told = [broker.runtime_info(0).get("tablesNotCopied", "none") for broker in brokers]
-        return [each for each in told if each != "none"]
-
-    def _registered(self) -> bool:
-        record = self.newest()
-        wanted = {
-            0 if who == record.master else who: place.address
-            for who, place in record.places.items()
-        }
-        for ip in NAME_SERVERS:
-            route = self.cluster.hosts[ip].service.core.routes.find_route(TOPIC)
-            found = route.broker_datas[0].broker_addrs if route and route.broker_datas else {}
-            if {int(who): address for who, address in found.items()} != wanted:
-                return False
-        return True
-
-
-def _ends_of(store: Any) -> dict[tuple[str, int], int]:
-    """Of each queue that ever had a message."""
-    queues = [(topic, queue) for topic in ENDS for queue in store.queues_of(topic)]
-    return {where: end for where in sorted(queues) if (end := store.max_offset(*where))}
-
-
-def _ours(topic: str) -> bool:
-    return topic in (TOPIC, POPPED)
 
 
 def run_seed(seed: int, **settings: Any) -> GroupChaos:
     """One seed; raises AssertionError with the cause."""
     world = GroupChaos(**settings)
     for size in (64 << 10, 128 << 10, 1 << 20):
-        kinds.foreign_files(size)  # in no world yet
+        foreign_files(size)  # in no world yet
     try:
         simulate(world, seed)
     except BaseException as error:
