@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.simulation.group_chaos import run_seed
+from tests.simulation.group_chaos import main, run_seed
 
 from roquette.replication import takeover
 from roquette.replication.effects import Role
@@ -14,10 +14,17 @@ from roquette.store.message_store import MessageStore
 pytestmark = pytest.mark.simulation
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 4))
 def test_nothing_acknowledged_is_lost_whatever_happens(seed: int) -> None:
     world = run_seed(seed)
     assert world.answers > 50
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("first", range(10_000, 12_000, 100))
+def test_two_thousand_seeds(first: int) -> None:
+    assert main(100, first, "") == 0
 
 
 def _ack_local(patch: pytest.MonkeyPatch) -> None:
