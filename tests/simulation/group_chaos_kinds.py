@@ -277,9 +277,10 @@ async def other_id(world: "GroupChaos", ip: str, rng: Random) -> bool:
 
 @kind(1)
 async def growth(world: "GroupChaos", ip: str, rng: Random) -> bool:
-    """A new member; once."""
+    """A new member; once. Where the record is lost it would get the id of another one, and be ordered in its place."""
     new = "10.0.1.4"
-    if new in world.members or len(world.members) < 2:
+    begun = NAME_SERVERS[0] not in world.busy and world.newest().master > 0
+    if new in world.members or not begun:
         return False
     with held(world, new):
         world.stores[new] = dict(world.stores[ip])
