@@ -90,7 +90,7 @@ class GroupChaos:
         self.changes = 0  # of the master
         self.answers = 0
         self.oldest_commit = 0.0  # that a take-over did not know
-        self.left: list[bytes] = []  # not consumed
+        self.left: list[Any] = []  # what is waited for
         self.producing = True
         self.busy: dict[str, None] = {}  # members that are being killed, stopped, started
         self.alive: dict[str, Any] = {}  # members, those that stop too
