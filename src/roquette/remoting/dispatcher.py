@@ -41,15 +41,70 @@ NO_ROOM: Final = (
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 FAILED: Final = "the request failed inside the server, whose log says why"
 LINGER_S: Final = 10.0
+LITTLE: Final = 16  # requests that wait: who has no more gets in where others have had their share
 BACKLOG: Final = 1 << 20  # bytes of answers a peer may have unwritten: its further requests wait
 
 
 class _Lane:
-    __slots__ = ("jobs", "limits")
+    __slots__ = ("jobs", "limits", "of_peer")
 
     def __init__(self, limits: LaneLimits) -> None:
         self.jobs: list[RequestContext] = []
         self.limits: LaneLimits = limits
+        self.of_peer: dict[int, int] | None = None  # counted when somebody wants to know
+
+    def has_room(self, peer: Peer) -> bool:
+        """Whether a peer may have one more request here, where more wait already than a turn serves.
+
+        Nobody takes what is everybody's: each has a share, and room is kept for who has little.
+        """
+        of_peer = self.of_peer
+        if of_peer is None:
+            of_peer = self.of_peer = {}
+            for job in self.jobs:
+                of_peer[job.peer.id] = of_peer.get(job.peer.id, 0) + 1
+        size: int = len(self.jobs)
+        capacity: int = self.limits.capacity
+        own: int = of_peer.get(peer.id, 0)
+        if own < min(LITTLE, capacity // 64):
+            room = size < 2 * capacity
+        else:
+            room = size < capacity and own < capacity // (len(of_peer) + (not own))
+        if room:
+            of_peer[peer.id] = own + 1
+        return room
+
+    def take(self) -> list[RequestContext]:
+        """Those to be served now: the first of each peer, the second of each, and so on, as many as a turn serves."""
+        jobs: list[RequestContext] = self.jobs
+        budget: int = self.limits.budget
+        self.of_peer = None
+        if len(jobs) <= budget:
+            self.jobs = []
+            return jobs
+        places: list[int] = []
+        counted: dict[int, int] = {}
+        for job in jobs:
+            place = counted.get(job.peer.id, 0)
+            counted[job.peer.id] = place + 1
+            places.append(place)
+        if len(counted) == 1:
+            self.jobs = jobs[budget:]
+            return jobs[:budget]
+        last = sorted(places)[budget - 1]
+        left: int = budget - sum([place < last for place in places])  # of those at the last place
+        now: list[RequestContext] = []
+        later: list[RequestContext] = []
+        for job, place in zip(jobs, places):
+            if place < last:
+                now.append(job)
+            elif place == last and left > 0:
+                left -= 1
+                now.append(job)
+            else:
+                later.append(job)
+        self.jobs = later
+        return now
 
 
 def _nothing() -> None:
@@ -161,12 +216,37 @@ class Dispatcher:
                 )
                 continue
             lane = self._lanes[row.lane]
-            if len(lane.jobs) >= lane.limits.capacity:
-                self.refused += 1
-                self._answer(peer, command, SYSTEM_BUSY, OVERLOAD, b"", b"")
-                continue
-            lane.jobs.append(RequestContext(peer, command, row, steady_ms))
+            job = RequestContext(peer, command, row, steady_ms)
+            if len(lane.jobs) < lane.limits.free or self._enters(lane, job):
+                lane.jobs.append(job)
         self._schedule()
+
+    def _enters(self, lane: _Lane, job: RequestContext) -> bool:
+        """Whether a request gets into a lane where many wait already; else it is answered.
+
+        There who asks is proven first: who may not ask takes no place.
+        """
+        if self._guard is not None and not job.admitted and not self._admits(job):
+            return False
+        if lane.has_room(job.peer):
+            return True
+        self.refused += 1
+        self._answer(job.peer, job.command, SYSTEM_BUSY, OVERLOAD, b"", b"")
+        return False
+
+    def _admits(self, job: RequestContext) -> bool:
+        try:
+            self._admit(job)
+        except Refused as refusal:
+            self._answer(job.peer, job.command, refusal.code, refusal.remark, refusal.ext, b"")
+            return False
+        except BadHeader as error:
+            self._answer(job.peer, job.command, SYSTEM_ERROR, str(error), b"", b"")
+            return False
+        except Exception as error:  # noqa: BLE001 - a defect of one request ends no server
+            self.answer(job, self._failed(job, error))
+            return False
+        return True
 
     def submit(
         self, peer: Peer, command: Command, header: Any, account: str | None
@@ -186,13 +266,11 @@ class Dispatcher:
             self._answer(peer, command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text, b"", b"")
             return None
         lane = self._lanes[row.lane]
-        if len(lane.jobs) >= lane.limits.capacity:
-            self.refused += 1
-            self._answer(peer, command, SYSTEM_BUSY, OVERLOAD, b"", b"")
-            return None
         job = RequestContext(peer, command, row, self._clock.steady_ms())
         job.header = header
         job.account = account
+        if len(lane.jobs) >= lane.limits.free and not self._enters(lane, job):
+            return None
         lane.jobs.append(job)
         self._more = True
         self._schedule()
@@ -222,14 +300,9 @@ class Dispatcher:
             busy: bool = self.running.full
             for lane in self._lanes:
                 if lane.jobs:
-                    jobs = lane.jobs
-                    budget: int = lane.limits.budget
-                    if len(jobs) > budget:
-                        lane.jobs = jobs[budget:]
-                        jobs = jobs[:budget]
+                    jobs = lane.take()
+                    if lane.jobs:
                         more = True
-                    else:
-                        lane.jobs = []
                     wait_ms: int = lane.limits.wait_ms
                     for job in jobs:
                         peer = job.peer
@@ -281,24 +354,26 @@ class Dispatcher:
         )
         self._answer(job.peer, job.command, SYSTEM_BUSY, remark, b"", b"")
 
+    def _admit(self, job: RequestContext) -> None:
+        """Read a request's header and have the guard look at it, if neither has been done. Raises what the guard raises, BadHeader."""
+        if job.header is None:
+            decode = job.row.decode
+            if decode is not None:
+                try:
+                    job.header = decode(job.command.ext)
+                except NOT_FAST:
+                    coerce = job.row.coerce
+                    assert coerce is not None
+                    job.header = coerce(job.command.ext)
+        if self._guard is not None and not job.admitted:
+            self._guard(job, job.header)
+            job.admitted = True
+
     def _run(self, job: RequestContext) -> None:
         command = job.command
         try:
-            header = job.header
-            if header is None:
-                decode = job.row.decode
-                if decode is not None:
-                    try:
-                        header = decode(command.ext)
-                    except NOT_FAST:
-                        coerce = job.row.coerce
-                        assert coerce is not None
-                        header = coerce(command.ext)
-                    job.header = header
-            if self._guard is not None and not job.admitted:
-                self._guard(job, header)
-                job.admitted = True
-            outcome = job.row.process(job, header, command.body)
+            self._admit(job)
+            outcome = job.row.process(job, job.header, command.body)
         except Refused as refusal:
             self._answer(job.peer, command, refusal.code, refusal.remark, refusal.ext, b"")
             return
