@@ -1,13 +1,15 @@
 """Requests on their way through rows and lanes to their outcomes."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from roquette.errors import Refused
-from roquette.remoting.dispatcher import FAILED
+from roquette.remoting.dispatcher import FAILED, _Lane
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.request import RequestContext, Row
@@ -155,6 +157,75 @@ def test_a_full_lane_refuses_with_overload(bench: Run) -> None:
         assert len(refused) == case.dispatcher.refused >= 1
 
     bench(scenario, lanes=[LaneLimits("all", 2)])
+
+
+def job_of(peer: int) -> Any:
+    return SimpleNamespace(peer=SimpleNamespace(id=peer))
+
+
+def test_nobody_takes_what_is_everybodys() -> None:
+    """One peer has the whole lane while it is alone; others get in, are served in turn, and it has its share from then on."""
+    lane = _Lane(LaneLimits("all", 10_000, budget=512))
+
+    def ask(peer: int, count: int) -> int:
+        got = 0
+        for _ in range(count):
+            job = job_of(peer)
+            if len(lane.jobs) < lane.limits.free or lane.has_room(job.peer):
+                lane.jobs.append(job)
+                got += 1
+        return got
+
+    assert ask(0, 20_000) == 10_000
+    assert [ask(peer, 10) for peer in range(1, 101)] == [10] * 100
+    assert ask(0, 1) == 0
+    served = Counter(job.peer.id for job in lane.take())
+    assert served.total() == 512 and min(served[peer] for peer in range(101)) == 5
+    assert len(lane.jobs) == 11_000 - 512
+    served += Counter(job.peer.id for job in lane.take())
+    assert all(served[peer] == 10 for peer in range(1, 101))
+    left = list(lane.jobs)
+    lane.take()
+    assert lane.jobs == left[512:]  # of one peer in the order of its coming
+
+
+def test_a_crowd_has_a_share_each_and_a_small_lane_its_bound() -> None:
+    lane = _Lane(LaneLimits("all", 1_000, budget=100))
+    for peer in range(50):
+        for _ in range(1_000):
+            job = job_of(peer)
+            if len(lane.jobs) < lane.limits.free or lane.has_room(job.peer):
+                lane.jobs.append(job)
+    assert len(lane.jobs) <= 2_000
+    assert lane.has_room(job_of(99).peer)
+    small = _Lane(LaneLimits("all", 2))
+    for peer in range(5):
+        if len(small.jobs) < small.limits.free or small.has_room(job_of(peer).peer):
+            small.jobs.append(job_of(peer))
+    assert len(small.jobs) == 2
+
+
+def test_who_may_not_ask_takes_no_place(bench: Run) -> None:
+    """Where many wait the guard is asked first."""
+
+    def guard(job: Any, header: Any) -> None:
+        if job.command.body == b"stranger":
+            raise Refused(16, "nobody knows you")
+
+    async def scenario(case: Any) -> None:
+        case.dispatcher._guard = guard
+        raw, stranger = await case.raw(), await case.raw()
+        for _ in range(10):
+            stranger.wire.send_request(case.echo, b"", b"stranger")
+        for i in range(4):
+            raw.wire.send_request(case.echo, b"", b"%d" % i)
+        case.loop.random.random = lambda: 0.99  # no splits: they arrive together
+        stranger.writer.write(b"".join(stranger.wire.data_to_send()))
+        raw.writer.write(b"".join(raw.wire.data_to_send()))
+        assert [(await raw.receive()).code for _ in range(4)] == [0] * 4
+        assert [(await stranger.receive()).code for _ in range(10)] == [16] * 10
+
+    bench(scenario, lanes=[LaneLimits("all", 100, budget=1)])
 
 
 def test_what_waited_too_long_is_refused(bench: Run) -> None:

@@ -15,7 +15,10 @@ def sick_after(probe: DiskProbe, begin: int, most: int) -> int | None:
 def test_a_disk_that_does_not_answer_is_sick_after_the_patience() -> None:
     probe = DiskProbe(FaultyFiles(1), "/store", lambda: 0)
     assert sick_after(probe, 0, 10_000) == PATIENCE_MS + LOOK_MS
-    assert probe.sick(10_000, PATIENCE_MS) == "the disk below /store takes no messages: has not answered for more than 3 s"
+    assert (
+        probe.sick(10_000, PATIENCE_MS)
+        == "the disk below /store takes no messages: has not answered for more than 3 s"
+    )
 
 
 def test_a_process_that_stood_still_does_not_blame_its_disk() -> None:
