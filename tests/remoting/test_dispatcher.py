@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from roquette.errors import Refused
-from roquette.remoting.dispatcher import FAILED, _Lane
-from roquette.remoting.lanes import LaneLimits
+from roquette.remoting.dispatcher import FAILED
+from roquette.remoting.lanes import LaneLimits, WaitingRequests
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.request import RequestContext, Row
 from roquette.wire.header_codec import ext_dict
@@ -165,7 +165,7 @@ def job_of(peer: int) -> Any:
 
 def test_nobody_takes_what_is_everybodys() -> None:
     """One peer has the whole lane while it is alone; others get in, are served in turn, and it has its share from then on."""
-    lane = _Lane(LaneLimits("all", 10_000, budget=512))
+    lane = WaitingRequests(LaneLimits("all", 10_000, budget=512))
 
     def ask(peer: int, count: int) -> int:
         got = 0
@@ -190,7 +190,7 @@ def test_nobody_takes_what_is_everybodys() -> None:
 
 
 def test_a_crowd_has_a_share_each_and_a_small_lane_its_bound() -> None:
-    lane = _Lane(LaneLimits("all", 1_000, budget=100))
+    lane = WaitingRequests(LaneLimits("all", 1_000, budget=100))
     for peer in range(50):
         for _ in range(1_000):
             job = job_of(peer)
@@ -198,7 +198,7 @@ def test_a_crowd_has_a_share_each_and_a_small_lane_its_bound() -> None:
                 lane.jobs.append(job)
     assert len(lane.jobs) <= 2_000
     assert lane.has_room(job_of(99).peer)
-    small = _Lane(LaneLimits("all", 2))
+    small = WaitingRequests(LaneLimits("all", 2))
     for peer in range(5):
         if len(small.jobs) < small.limits.free or small.has_room(job_of(peer).peer):
             small.jobs.append(job_of(peer))

@@ -15,7 +15,7 @@ from roquette.base.descriptors import SHORTAGE, shortage_words
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import LocalProtocolError, Refused
-from roquette.remoting.lanes import LaneLimits
+from roquette.remoting.lanes import LaneLimits, WaitingRequests
 from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
 from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.remoting.running import Running
@@ -41,70 +41,7 @@ NO_ROOM: Final = (
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 FAILED: Final = "the request failed inside the server, whose log says why"
 LINGER_S: Final = 10.0
-LITTLE: Final = 16  # requests that wait: who has no more gets in where others have had their share
 BACKLOG: Final = 1 << 20  # bytes of answers a peer may have unwritten: its further requests wait
-
-
-class _Lane:
-    __slots__ = ("jobs", "limits", "of_peer")
-
-    def __init__(self, limits: LaneLimits) -> None:
-        self.jobs: list[RequestContext] = []
-        self.limits: LaneLimits = limits
-        self.of_peer: dict[int, int] | None = None  # counted when somebody wants to know
-
-    def has_room(self, peer: Peer) -> bool:
-        """Whether a peer may have one more request here, where more wait already than a turn serves.
-
-        Nobody takes what is everybody's: each has a share, and room is kept for who has little.
-        """
-        of_peer = self.of_peer
-        if of_peer is None:
-            of_peer = self.of_peer = {}
-            for job in self.jobs:
-                of_peer[job.peer.id] = of_peer.get(job.peer.id, 0) + 1
-        size: int = len(self.jobs)
-        capacity: int = self.limits.capacity
-        own: int = of_peer.get(peer.id, 0)
-        if own < min(LITTLE, capacity // 64):
-            room = size < 2 * capacity
-        else:
-            room = size < capacity and own < capacity // (len(of_peer) + (not own))
-        if room:
-            of_peer[peer.id] = own + 1
-        return room
-
-    def take(self) -> list[RequestContext]:
-        """Those to be served now: the first of each peer, the second of each, and so on, as many as a turn serves."""
-        jobs: list[RequestContext] = self.jobs
-        budget: int = self.limits.budget
-        self.of_peer = None
-        if len(jobs) <= budget:
-            self.jobs = []
-            return jobs
-        places: list[int] = []
-        counted: dict[int, int] = {}
-        for job in jobs:
-            place = counted.get(job.peer.id, 0)
-            counted[job.peer.id] = place + 1
-            places.append(place)
-        if len(counted) == 1:
-            self.jobs = jobs[budget:]
-            return jobs[:budget]
-        last = sorted(places)[budget - 1]
-        left: int = budget - sum([place < last for place in places])  # of those at the last place
-        now: list[RequestContext] = []
-        later: list[RequestContext] = []
-        for job, place in zip(jobs, places):
-            if place < last:
-                now.append(job)
-            elif place == last and left > 0:
-                left -= 1
-                now.append(job)
-            else:
-                later.append(job)
-        self.jobs = later
-        return now
 
 
 def _nothing() -> None:
@@ -158,7 +95,7 @@ class Dispatcher:
         for served in rows:
             assert served.code not in self._rows, f"two rows for code {served.code}"
             self._rows[served.code] = served
-        self._lanes: list[_Lane] = [_Lane(limits) for limits in lanes]
+        self._lanes: list[WaitingRequests] = [WaitingRequests(limits) for limits in lanes]
         self._clock: Clock = clock
         self._tasks: Tasks = tasks
         self._hooks: Hooks = Hooks() if hooks is None else hooks
@@ -221,7 +158,7 @@ class Dispatcher:
                 lane.jobs.append(job)
         self._schedule()
 
-    def _enters(self, lane: _Lane, job: RequestContext) -> bool:
+    def _enters(self, lane: WaitingRequests, job: RequestContext) -> bool:
         """Whether a request gets into a lane where many wait already; else it is answered.
 
         There who asks is proven first: who may not ask takes no place.
