@@ -204,13 +204,13 @@ def test_brokers_ask_it_through_name_servers(etcd: Etcd, tmp_path: Path) -> None
             client = RemotingClient(SystemClock())
             addresses = ";".join(server.address for server in servers)
             agreement = await open_agreement(addresses, client, OsFiles())
-            first = await written(agreement, "k", 0, b"1")
-            assert await agreement.put_if("k", 0, b"2") is None
+            first = await written(agreement, "roquette/c/b", 0, b"1")
+            assert await agreement.put_if("roquette/c/b", 0, b"2") is None
             servers[0].process.kill()
-            assert await read(agreement, "k") == Stored(first, b"1")
-            await written(agreement, "k", first, b"2")
+            assert await read(agreement, "roquette/c/b") == Stored(first, b"1")
+            await written(agreement, "roquette/c/b", first, b"2")
             direct = await opened(etcd.url + "/through")
-            assert (await direct.get("k")).value == b"2"
+            assert (await direct.get("roquette/c/b")).value == b"2"
             await direct.close()
             await client.close()
 

@@ -38,6 +38,9 @@ def until(what: Callable[[], bool], server: Server | None = None) -> None:
         time.sleep(0.05)
 
 
+KEY = "roquette/c/b"  # what name servers serve
+
+
 class Three:
     """Three name servers, each with a member; `encrypted`: they speak TLS to each other."""
 
@@ -110,7 +113,7 @@ class Three:
                 end = time.monotonic() + START_TIMEOUT_S
                 while True:
                     try:
-                        found.add(await agreement.get("k"))
+                        found.add(await agreement.get(KEY))
                         break
                     except AgreementError:
                         assert time.monotonic() < end, self.server(number).process.tail()
@@ -127,11 +130,14 @@ class Three:
         async def put() -> Stored:
             client = RemotingClient(SystemClock())
             agreement = await open_agreement(self.server(number).address, client, OsFiles())
+            end = time.monotonic() + START_TIMEOUT_S
             while True:
                 try:
-                    before = await agreement.get("k")
-                    new = await agreement.put_if("k", before.revision, value)
+                    before = await agreement.get(KEY)
+                    new = await agreement.put_if(KEY, before.revision, value)
                 except AgreementError:
+                    if time.monotonic() > end:
+                        raise
                     continue
                 await client.close()
                 assert new or before.value == value
