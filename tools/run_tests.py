@@ -61,10 +61,10 @@ LONG = {
     "long-mutants": "30 drawn mutants of guards, bounds and orders: each must turn a test red",
 }
 # These run beside the others, which wait for half of their time, for a clock or for other people's clients.
-BESIDE = ("compiled", "simulation", "spark")
+BESIDE = ("compiled", "instructions", "simulation", "spark")
 # What is made in the background from the end of the set-up on -> its command, and the parts that wait for it.
 PREPARED = {
-    "compile": (("tools/compile.py",), {"instructions", "crash", "interop", *BESIDE}),
+    "compile": (("tools/compile.py",), {"crash", "interop", *BESIDE}),
     "peers": (("-m", "tests.interop.prepare"), {"interop"}),
     "classes": (("-m", "tests.spark.jvm"), {"spark"}),
 }
