@@ -17,24 +17,19 @@ from roquette.wire.header_codec import encode_ext
 from roquette.wire.headers import ViewMessageRequestHeader
 
 
-def _place_of(header: Any) -> int:
-    """The place that CONSUMER_SEND_MSG_BACK or END_TRANSACTION names."""
-    found = getattr(header, "commit_log_offset", None)
-    return int(header.offset if found is None else found)
-
-
 async def prove_place(
     remoting: RemotingClient, broker: str, code: int, header: Any, may_touch: Callable[[str], None]
 ) -> None:
     """Have the topic of the message at a place judged.
 
     Args:
-        broker: its address. code, header: of the request that names the place. may_touch: `RequestContext.may_touch`.
+        broker: its address. code, header: of CONSUMER_SEND_MSG_BACK or END_TRANSACTION, which name the place. may_touch: `RequestContext.may_touch`.
 
     Raises:
         Refused: there is no message, or it is of a topic that the caller has no right to. ClientError: the broker is silent.
     """
-    place = _place_of(header)
+    ends = code == RequestCode.END_TRANSACTION
+    place = header.commit_log_offset if ends else header.offset
     ext = encode_ext(ViewMessageRequestHeader(offset=place))
     found = await remoting.invoke(broker, RequestCode.VIEW_MESSAGE_BY_ID, ext)
     if found.code != ResponseCode.SUCCESS:
@@ -42,7 +37,7 @@ async def prove_place(
     try:
         record = decode_record(found.body, 0, False)
         said = decode_properties(record.properties)
-        if code == RequestCode.END_TRANSACTION:  # a half message's own is not its sender's
+        if ends:  # a half message's own is not its sender's
             topic = said.get(REAL_TOPIC, "")
         else:
             topic = judged_topic(record.topic, header.group, said.get(ORIGIN_GROUP, ""))

@@ -5,6 +5,10 @@ import msgspec
 from roquette.wire.numbers import Int32, Int64
 
 
+def _cluster_of(key: str) -> str:
+    return key.partition("/")[2].rpartition("/")[0]
+
+
 class GetRegisterRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     """several: other name servers are asked for the same record."""
 
@@ -14,7 +18,7 @@ class GetRegisterRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="c
     @property
     def cluster_name(self) -> str:
         """Of the group whose record it is: rights are asked for it."""
-        return self.key.partition("/")[2].rpartition("/")[0]
+        return _cluster_of(self.key)
 
 
 class PutRegisterIfRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -28,7 +32,7 @@ class PutRegisterIfRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename=
     @property
     def cluster_name(self) -> str:
         """Of the group whose record it is: rights are asked for it."""
-        return self.key.partition("/")[2].rpartition("/")[0]
+        return _cluster_of(self.key)
 
 
 class RegisterResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
