@@ -7,8 +7,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # These run the sources as they are; the others run the compiled form, which users have.
-SOURCES := check unit long-unit
-$(SOURCES): export ROQUETTE_INTERPRETED = 1
+INTERPRETED := check sources long-unit
+$(INTERPRETED): export ROQUETTE_INTERPRETED = 1
 # Hundreds of processes would compile the same modules, each for itself, where the machine says that none may write them.
 unexport PYTHONDONTWRITEBYTECODE
 # Tests run in so many processes. Where modules have servers, JVMs or a Spark session of their own, their tests stay together.
@@ -19,17 +19,14 @@ SHARED := -n $(WORKERS) --dist loadscope
 INTEROP_WORKERS ?= 4
 # The files that have tests with a marker: what is not collected costs no time.
 MARKED  = $(shell grep -rlE "mark\.$(1)\b" tests --include="test_*.py" | sort)
-# What can differ in it: bytes, numbers at their edges, models of the store.
-COMPILED := tests/test_compiled.py tests/golden tests/wire tests/message tests/filter tests/store/timer \
+# What can differ between the two: bytes, numbers at their edges, models of the store.
+SOURCES := tests/golden tests/wire tests/message tests/filter tests/store/timer \
 	tests/store/test_message_store.py tests/store/test_store_model.py tests/store/test_golden_store.py \
-	tests/store/test_record_verdicts.py tests/store/test_recovery.py tests/store/log/test_log_walk.py \
-	tests/bad_input/test_mutated_frames.py tests/broker/test_whole_records.py
-# Random records and frames take the same time and find the same faults in either form: once, then, in the one that users have.
-ONCE := tests/store/test_record_verdicts.py tests/broker/test_whole_records.py tests/bad_input/test_mutated_frames.py
+	tests/store/test_recovery.py tests/store/log/test_log_walk.py
 UNIT := not simulation and not crash and not interop and not spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark compile install check unit compiled instructions simulation crash interop spark test test-long test-newest lock demo pipelines bench golden format clean
+.PHONY: help setup setup-spark compile install check sources unit instructions simulation crash interop spark test test-long test-newest lock demo pipelines bench golden format clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -72,11 +69,11 @@ check: $(VENV)/.base-installed ## format, lint and types
 	@$(BIN)/ruff check -q src tests benchmarks tools examples
 	@$(BIN)/mypy
 
-unit: install ## unit, property and golden tests, on the sources
-	@$(PYTEST) $(STEAL) -m "$(UNIT) and not long" --ignore=tests/spark --ignore=tests/pipelines $(ONCE:%=--ignore=%)
+sources: install ## golden, wire, message, filter and store tests on the sources as they are
+	@$(PYTEST) $(STEAL) -m "$(UNIT) and not long" $(SOURCES)
 
-compiled: compile install ## golden, wire, message, filter and store tests on the compiled form
-	@ROQUETTE_EXPECT_COMPILED=1 $(PYTEST) $(STEAL) -m "$(UNIT) and not long" $(COMPILED)
+unit: compile install ## unit, property and golden tests
+	@ROQUETTE_EXPECT_COMPILED=1 $(PYTEST) $(STEAL) -m "$(UNIT) and not long" --ignore=tests/spark --ignore=tests/pipelines
 
 instructions: compile install ## four paths in instructions, beside the committed table
 	@$(BIN)/python -m benchmarks.instructions --check --quick

@@ -12,7 +12,7 @@ HOT = PROJECT["tool"]["roquette"]["compiled"]
 
 
 @pytest.mark.skipif(
-    "ROQUETTE_EXPECT_COMPILED" not in os.environ, reason="runs on the compiled form: make compiled"
+    "ROQUETTE_EXPECT_COMPILED" not in os.environ, reason="runs on the compiled form: make unit"
 )
 @pytest.mark.parametrize("module", HOT)
 def test_the_hot_modules_are_shared_objects(module: str) -> None:

@@ -41,9 +41,9 @@ def test_each_part_is_a_target() -> None:
     assert set().union(*(waits for _, waits in runner.PREPARED.values())) <= set(runner.QUICK)
 
 
-def test_what_the_compiled_part_runs_is_there() -> None:
+def test_what_the_part_of_the_sources_runs_is_there() -> None:
     text = (ROOT / "Makefile").read_text().replace("\\\n", "")
-    paths = re.search(r"^COMPILED := (.*)$", text, re.M)
+    paths = re.search(r"^SOURCES := (.*)$", text, re.M)
     assert paths
     for path in paths[1].split():
         assert (ROOT / path).exists(), path

@@ -5,8 +5,7 @@ import json
 import stat
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
-from unittest.mock import MagicMock
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -19,7 +18,7 @@ from roquette.access.users import Kept, Users
 from roquette.base.files import Files, OsFiles
 from roquette.errors import ConfigError, Refused, StoreError
 from roquette.remoting.outcomes import Reply, Task
-from roquette.remoting.request import RequestContext
+from roquette.remoting.request import Peer, RequestContext
 from roquette.testing.faulty_files import FaultyFiles
 from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.codes import RequestCode
@@ -48,6 +47,7 @@ class Server:
         self.settings = settings
         rows = AccessProcessor(settings, self.users).rows(0)
         self.rows = {row.code: row for row in rows}
+        self.peer = Peer(cast(Any, None), asyncio.Transport(), 1, bytes(8), "10.0.0.1:4711")
 
     async def start(self) -> "Server":
         self.users.load()
@@ -62,7 +62,7 @@ class Server:
             ext = Signer(Credentials(by, PASSWORDS.get(by, "unknown"))).sign(ext, data)
         command = Command(code=row.code, opaque=1, ext=msgspec.Raw(ext), body=data)
         assert row.decode is not None
-        ctx = RequestContext(MagicMock(), command, row, 0)
+        ctx = RequestContext(self.peer, command, row, 0)
         outcome = row.process(ctx, row.decode(command.ext), data)
         reply = await outcome.work if isinstance(outcome, Task) else outcome
         assert isinstance(reply, Reply)

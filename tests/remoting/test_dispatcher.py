@@ -3,8 +3,8 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +12,8 @@ from roquette.errors import Refused
 from roquette.remoting.dispatcher import FAILED
 from roquette.remoting.lanes import LaneLimits, WaitingRequests
 from roquette.remoting.outcomes import Reply
-from roquette.remoting.request import RequestContext, Row
+from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.wire.command import Command
 from roquette.wire.header_codec import ext_dict
 
 Run = Callable[..., Any]
@@ -159,8 +160,14 @@ def test_a_full_lane_refuses_with_overload(bench: Run) -> None:
     bench(scenario, lanes=[LaneLimits("all", 2)])
 
 
-def job_of(peer: int) -> Any:
-    return SimpleNamespace(peer=SimpleNamespace(id=peer))
+@cache
+def peer_of(number: int) -> Peer:
+    return Peer(cast(Any, None), asyncio.Transport(), number, bytes(8), f"10.0.0.{number}:1")
+
+
+def job_of(peer: int) -> RequestContext:
+    row = Row(1, lambda c, h, b: None, None, 0)
+    return RequestContext(peer_of(peer), Command(code=1, opaque=1), row, 0)
 
 
 def test_nobody_takes_what_is_everybodys() -> None:
