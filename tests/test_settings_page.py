@@ -3,17 +3,29 @@
 import collections
 import json
 import re
+from pathlib import Path
 
 import pytest
-from tools.settings_page import GOLDEN, PAGE, ROOT, SHARED, SPARK_PAGE, page, spark_page
+from tools.settings_page import (
+    APACHE_PROXY,
+    GOLDEN,
+    PAGE,
+    ROOT,
+    SHARED,
+    SPARK_PAGE,
+    page,
+    spark_page,
+)
 
 from roquette.access.settings import AccessSettings
+from roquette.apps.proxy import proxy_settings, sources_of
 from roquette.base.config import ForeignKeys, to_properties
-from roquette.base.foreign_keys import BROKER, NAMESRV
+from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY
 from roquette.base.logs import LogSettings
 from roquette.base.options import options_of
 from roquette.broker.config import BrokerConfig
 from roquette.nameserver.config import NamesrvConfig
+from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings
 from roquette.store.config import StoreConfig
@@ -75,6 +87,15 @@ def test_a_key_has_one_reason(foreign: ForeignKeys) -> None:
     for key in foreign.idle:
         assert len(re.findall(rf"(?<![\w.]){key}(?![\w.])", text)) == 1, key
         assert key not in foreign.refused, key
+
+
+def test_the_proxys_keys_are_spelt_as_apaches(tmp_path: Path) -> None:
+    file = tmp_path / "rmq-proxy.json"
+    file.write_text('{"minInvisibleTimeMillsForRecv": 3000, "namesrvAddr": "10.0.0.1:9876"}')
+    settings = proxy_settings(sources_of(str(file), {}, {}))
+    assert settings.proxy.min_invisible_time_mills_for_recv == 3000
+    served = {*options_of(ClusterSettings), *options_of(ProxySettings), *PROXY.refused}
+    assert set(APACHE_PROXY) - served == set()
 
 
 def test_every_setting_is_read_somewhere() -> None:

@@ -23,7 +23,6 @@ _BY_HEART = "a client lives by its heartbeats, also after a restart (rocketmq-cl
 _NONE_SERVED = "there is none here either, in other words"
 _NO_LITE = "there are no lite topics here"
 DIFFERS: dict[str, tuple[str, str]] = {
-    "routes: in a namespace": ("OK", "a namespace counts in routes as everywhere else"),
     "routes: domain name": ("OK", "a client is told the address by which it came"),
     "clients: push consumer, unknown group": ("OK", "the group may still be made"),
     "clients: no client id": ("INVALID_ARGUMENT", "a stream that cannot go on ends"),

@@ -269,10 +269,12 @@ def test_further_settings_are_judged_too(door: Door) -> None:
     assert door.back.got[-1][0] == 3
 
 
-def test_a_namespace_is_part_of_the_name(door: Door) -> None:
+def test_a_namespace_counts_for_nothing(door: Door) -> None:
     door.allow("alice", [(TOPIC, GET)])
     wrapped = s.QueryRouteRequest(topic=d.Resource(resource_namespace="ns", name="orders"))
-    assert door.call("QueryRoute", wrapped, signed("alice")) == Code.FORBIDDEN
+    assert door.call("QueryRoute", wrapped, signed("alice")) == 0
+    inside = s.QueryRouteRequest(topic=d.Resource(resource_namespace="ns", name="ns%orders"))
+    assert door.call("QueryRoute", inside, signed("alice")) == Code.FORBIDDEN
 
 
 def test_one_callers_calls_are_of_one_account(door: Door) -> None:

@@ -77,13 +77,13 @@ def test_numbers_that_are_none_are_left_out(text: str) -> None:
     assert system.message_type == MessageType.DELAY
 
 
-def test_a_compressed_body_and_a_name_in_a_namespace() -> None:
+def test_a_compressed_body_and_a_name_like_one_in_a_namespace() -> None:
     record = stored()
     record.sys_flag |= 1
     record.topic = "space%topic"
     message = to_message(record)
     assert message.system_properties.body_encoding == Encoding.GZIP
-    assert (message.topic.resource_namespace, message.topic.name) == ("space", "topic")
+    assert (message.topic.resource_namespace, message.topic.name) == ("", "space%topic")
 
 
 def test_texts_of_any_bytes_are_texts() -> None:

@@ -14,7 +14,6 @@ from roquette.access.needs import PUB, ROUTE, SUB, Needed
 from roquette.errors import Refused
 from roquette.proxy.call import Call, Caller
 from roquette.proxy.clients import Clients
-from roquette.proxy.names import name_of
 from roquette.proxy.service import SERVICE
 from roquette.proxy.statuses import RpcError
 from roquette.wire.codes import RequestCode as R
@@ -41,31 +40,31 @@ class Rule(NamedTuple):
 
 
 def _route(request: Any) -> Iterator[Needed]:
-    yield topic_resource(name_of(request.topic)), ROUTE
+    yield topic_resource(request.topic.name), ROUTE
 
 
 def _publish(request: Any) -> Iterator[Needed]:
-    yield topic_resource(name_of(request.topic)), PUB
+    yield topic_resource(request.topic.name), PUB
 
 
 def _send(request: Any) -> Iterator[Needed]:
-    for name in {name_of(message.topic) for message in request.messages}:
+    for name in {message.topic.name for message in request.messages}:
         yield topic_resource(name), PUB
 
 
 def _consume(request: Any) -> Iterator[Needed]:
-    yield group_resource(name_of(request.group)), SUB
-    yield topic_resource(name_of(request.topic)), SUB
+    yield group_resource(request.group.name), SUB
+    yield topic_resource(request.topic.name), SUB
 
 
 def _receive(request: Any) -> Iterator[Needed]:
-    yield group_resource(name_of(request.group)), SUB
-    yield topic_resource(name_of(request.message_queue.topic)), SUB
+    yield group_resource(request.group.name), SUB
+    yield topic_resource(request.message_queue.topic.name), SUB
 
 
 def _group(request: Any) -> Iterator[Needed]:
     if request.group.name:
-        yield group_resource(name_of(request.group)), SUB
+        yield group_resource(request.group.name), SUB
 
 
 def _settings(command: Any) -> Iterator[Needed]:
@@ -73,12 +72,12 @@ def _settings(command: Any) -> Iterator[Needed]:
     if settings is None:
         return
     for topic in settings.publishing.topics:
-        yield topic_resource(name_of(topic)), PUB
+        yield topic_resource(topic.name), PUB
     subscription = settings.subscription
     if subscription.group.name:
-        yield group_resource(name_of(subscription.group)), SUB
+        yield group_resource(subscription.group.name), SUB
     for entry in subscription.subscriptions:
-        yield topic_resource(name_of(entry.topic)), SUB
+        yield topic_resource(entry.topic.name), SUB
 
 
 def _nothing(request: Any) -> Iterator[Needed]:

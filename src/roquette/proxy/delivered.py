@@ -32,12 +32,6 @@ def timestamp(ms: int) -> dict[str, int]:
     return {"seconds": seconds, "nanos": rest * 1_000_000}
 
 
-def resource(name: str) -> Resource:
-    """A stored name as clients write it: its namespace apart (Apache: NamespaceUtil)."""
-    space, mark, rest = name.partition("%")
-    return Resource(resource_namespace=space, name=rest) if space and mark else Resource(name=name)
-
-
 def to_message(
     record: StoredRecord,
     topic: Resource | None = None,
@@ -85,7 +79,7 @@ def to_message(
     elif group is not None:
         system.message_type = MessageType.FIFO
     return Message(
-        topic=resource(record.topic) if topic is None else topic,
+        topic=Resource(name=record.topic) if topic is None else topic,
         user_properties=named,
         system_properties=system,
         body=body,

@@ -1,4 +1,7 @@
-"""Names of topics and groups as clients write them: checked, and with their namespace."""
+"""Names of topics and groups as clients write them, checked.
+
+A resource's namespace counts for nothing, as in Apache's proxy (docs/compatibility.md): a client finds the same topics behind either.
+"""
 
 from functools import lru_cache
 from typing import Final
@@ -15,15 +18,9 @@ from roquette.wire.proto.definition_pb2 import Code, Resource
 KEPT: Final = 2_048  # names whose check is remembered
 
 
-def name_of(resource: Resource) -> str:
-    """The name of a topic or group in its namespace (Apache: NamespaceUtil.wrapNamespace)."""
-    space, name = resource.resource_namespace, resource.name
-    return f"{space}%{name}" if space and not name.startswith(f"{space}%") else name
-
-
 def topic_of(resource: Resource) -> str:
     """The name of a topic that clients may use; raises RpcError."""
-    name, error = _topic(name_of(resource))
+    name, error = _topic(resource.name)
     if error is not None:
         raise RpcError(Code.ILLEGAL_TOPIC, error)
     return name
@@ -38,7 +35,7 @@ def _topic(name: str) -> tuple[str, str | None]:
 
 def group_of(resource: Resource) -> str:
     """The name of a consumer group that clients may use; raises RpcError."""
-    name, error = _group(name_of(resource))
+    name, error = _group(resource.name)
     if error is not None:
         raise RpcError(Code.ILLEGAL_CONSUMER_GROUP, error)
     return name

@@ -125,7 +125,7 @@ class Receiving(Part):
             asked = request.invisible_duration
             poll.invisible_ms = asked.seconds * 1000 + asked.nanos // 1_000_000
             least, most = (
-                settings.min_invisible_time_millis_for_recv,
+                settings.min_invisible_time_mills_for_recv,
                 settings.max_invisible_time_mills,
             )
             check_invisible(poll.invisible_ms, least, most)
@@ -255,9 +255,7 @@ class Receiving(Part):
         popped = _ext(msgspec.Raw(answer.ext))
         starts = _starts_of(popped.start_offset_info)
         counts = _starts_of(popped.order_count_info) if popped.order_count_info else None
-        topic = Resource()
-        space, mark, rest = poll.topic.partition("%")
-        topic.resource_namespace, topic.name = (space, rest) if mark else ("", poll.topic)
+        topic = Resource(name=poll.topic)
         replies = [_OK]
         encoded = topic.SerializeToString()
         unread = poll.call.over

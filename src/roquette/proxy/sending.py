@@ -19,7 +19,7 @@ from roquette.proxy.answers import Answer
 from roquette.proxy.backend import Backend, Topic
 from roquette.proxy.call import Call, Rpc
 from roquette.proxy.messages import Converter, Outgoing
-from roquette.proxy.names import name_of, topic_of
+from roquette.proxy.names import topic_of
 from roquette.proxy.queue_choice import QueueChoice
 from roquette.proxy.sent import Sent
 from roquette.proxy.sent import recalled as recalled_of
@@ -107,7 +107,7 @@ class Sending(Part):
         remote, now_ms, convert = call.caller.peer.remote, call.now_ms, self._convert
         out: list[Outgoing] = []
         for message in messages:
-            if out and name_of(message.topic) != name:
+            if out and message.topic.name != name:
                 raise RpcError(Code.MESSAGE_CORRUPTED, "topic in message is not same")
             out.append(convert(message, name, remote, now_ms))
         self._backend.topic(call.caller, name, partial(self._send, call, name, out))

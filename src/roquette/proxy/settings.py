@@ -35,7 +35,7 @@ class ProxySettings:
     default_invisible_time_mills: int = option(
         60_000, "Invisible time of messages whose receipts are renewed here, in ms."
     )
-    min_invisible_time_millis_for_recv: int = option(
+    min_invisible_time_mills_for_recv: int = option(
         10_000, "Shortest invisible time a receive may ask for, in ms."
     )
     max_invisible_time_mills: int = option(43_200_000, "Longest invisible time, in ms.")

@@ -19,7 +19,7 @@ from roquette.client.selection import subscription
 from roquette.proxy.backend import Backend
 from roquette.proxy.call import Call, Caller, Rpc
 from roquette.proxy.clients import MOST_NAMES, MOST_SETTINGS, Client, Clients, Wanted
-from roquette.proxy.names import group_of, name_of, topic_of
+from roquette.proxy.names import group_of, topic_of
 from roquette.proxy.service import Part, fail
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.statuses import (
@@ -269,7 +269,7 @@ def _count(names: int) -> None:
 
 def _subscription(entry: SubscriptionEntry, now_ms: int) -> SubscriptionData:
     """A subscription as a heartbeat has it; a topic of any name, as in Apache: one that cannot be has no messages."""
-    topic = name_of(entry.topic)
+    topic = entry.topic.name
     expression = entry.expression.expression
     if entry.expression.type == FilterType.SQL:
         return SubscriptionData(
