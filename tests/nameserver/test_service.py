@@ -281,6 +281,33 @@ def test_a_silent_broker_is_removed_after_120_s_by_a_scan_every_5_s(namesrv: Run
     namesrv(scenario, server_channel_max_idle_time_seconds=1000)
 
 
+def test_a_broker_whose_registrations_are_refused_for_others_requests_lives(namesrv: Run) -> None:
+    """Before, its routes were gone after 125 s, though it registered every ten."""
+
+    async def scenario(case: Case) -> None:
+        await case.register()
+        assert (await case.route()).code == 0
+        broker, other = case.server.peers()
+        dispatcher = case.server._server._dispatcher
+        beat = {"clusterName": "c", "brokerAddr": BROKER, "brokerName": "broker-a"}
+        said = Command(code=904, opaque=1, flag=2, ext=encode_dict(beat))
+        for _ in range(20):
+            await asyncio.sleep(10)
+            dispatcher.receive(other, [Command(code=106, opaque=1, flag=2)] * 8)
+            before = dispatcher.refused
+            dispatcher.receive(broker, [said])
+            assert dispatcher.refused == before + 1
+            await case.broker.invoke(ADDRESS, 106)  # no sign of life, but its connection is in use
+            assert (await case.route()).code == 0
+        for _ in range(13):
+            await asyncio.sleep(10)
+            await case.broker.invoke(ADDRESS, 106)
+        assert (await case.route()).code == 17, "a broker that says nothing of itself is gone"
+
+    busy = {"default_thread_pool_queue_capacity": 2}
+    namesrv(scenario, server_channel_max_idle_time_seconds=1000, **busy)
+
+
 def test_a_brokers_own_heartbeat_time_out_is_honoured(namesrv: Run) -> None:
     async def scenario(case: Case) -> None:
         await case.register(heartbeatTimeoutMillis=20_000)

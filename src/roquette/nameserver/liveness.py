@@ -118,6 +118,11 @@ class LiveBrokers:
             self.add(live)
         return True
 
+    def heard(self, connection: int, now_ms: int) -> None:
+        """The brokers of a connection live, though what they say now is not taken in."""
+        for key in self._by_connection.get(connection, ()):
+            self._brokers[key].updated_ms = now_ms
+
     def rival(
         self, places: list[BrokerKey], connection: int, now_ms: int, claim: Claim | None = None
     ) -> int | None:

@@ -40,6 +40,9 @@ from roquette.wire.json_body import encode_body
 
 TELL_S = 0.02  # a broker's registration brings many changes
 TOLD_AT_ONCE = 200
+SIGNS_OF_LIFE = frozenset(
+    (RequestCode.REGISTER_BROKER, RequestCode.BROKER_HEARTBEAT, RequestCode.QUERY_DATA_VERSION)
+)
 ABOUT = (
     "This is a RocketMQ name server: clients of the remoting protocol (4.x, and 5.x ones of org.apache.rocketmq:"
     "rocketmq-client) have its address as namesrvAddr; clients of the v5 SDKs (gRPC) go to a broker or a proxy."
@@ -112,7 +115,7 @@ class NameServer:
             clock,
             asyncio.get_running_loop(),
             self._requests,
-            Hooks(guard=self._protection.guard),
+            Hooks(guard=self._protection.guard, refused=self._refused),
         )
         self.core.changed.append(lambda now: dispatcher.limit(lane_limits(now)))
         self._server = Server(
@@ -177,6 +180,11 @@ class NameServer:
         peer = None if self._server is None else self._server.peers.get(connection)
         if peer is not None:
             peer.notify(RequestCode.GET_BROKER_CLUSTER_INFO)
+
+    def _refused(self, peer: Peer, code: int) -> None:
+        """A broker whose words are refused because others ask too much has said them: it lives."""
+        if code in SIGNS_OF_LIFE:
+            self.core.routes.live.heard(peer.id, self.core.clock.steady_ms())
 
     def _connection_lost(self, peer: Peer) -> None:
         self.core.routes.connection_lost(peer.id)

@@ -55,16 +55,19 @@ class Hooks:
         end_turn: runs after the requests of a turn and before anything is written.
         later: keeps a reply that waits for the disk; `Dispatcher.answer` brings it back.
         guard: asked with each request and its decoded header before it is processed; raises `Refused`.
+        refused: hears who asked what when a request is refused because too many others wait.
     """
 
-    __slots__ = ("end_turn", "guard", "later")
+    __slots__ = ("end_turn", "guard", "later", "refused")
 
     def __init__(
         self,
         end_turn: Callable[[], None] = _nothing,
         later: Callable[[RequestContext, Later], None] | None = None,
         guard: Callable[[RequestContext, Any], None] | None = None,
+        refused: Callable[[Peer, int], None] | None = None,
     ) -> None:
+        self.refused: Callable[[Peer, int], None] | None = refused
         self.end_turn: Callable[[], None] = end_turn
         self.guard: Callable[[RequestContext, Any], None] | None = guard
         self.later: Callable[[RequestContext, Later], None] | None = later
@@ -167,9 +170,15 @@ class Dispatcher:
             return False
         if lane.has_room(job.peer):
             return True
-        self.refused += 1
-        self._answer(job.peer, job.command, SYSTEM_BUSY, OVERLOAD, b"", b"")
+        self._busy(job.peer, job.command, OVERLOAD)
         return False
+
+    def _busy(self, peer: Peer, command: Command, remark: str) -> None:
+        """Too many others wait."""
+        self.refused += 1
+        if self._hooks.refused is not None:
+            self._hooks.refused(peer, command.code)
+        self._answer(peer, command, SYSTEM_BUSY, remark, b"", b"")
 
     def _admits(self, job: RequestContext) -> bool:
         try:
@@ -250,8 +259,7 @@ class Dispatcher:
                         elif wait_ms and steady_ms - job.arrived_ms >= wait_ms:
                             self._too_late(job, steady_ms, len(lane.jobs))
                         elif busy:
-                            self.refused += 1
-                            self._answer(peer, job.command, SYSTEM_BUSY, OVERLOAD, b"", b"")
+                            self._busy(peer, job.command, OVERLOAD)
                         else:
                             job.now_ms = now_ms
                             job.steady_ms = steady_ms
@@ -284,12 +292,11 @@ class Dispatcher:
 
     def _too_late(self, job: RequestContext, steady_ms: int, size: int) -> None:
         """Apache's BrokerFastFailure: what waited too long is refused, so that the client turns elsewhere."""
-        self.refused += 1
         remark = (
             "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
             f"{steady_ms - job.arrived_ms}ms, size of queue: {size}"
         )
-        self._answer(job.peer, job.command, SYSTEM_BUSY, remark, b"", b"")
+        self._busy(job.peer, job.command, remark)
 
     def _admit(self, job: RequestContext) -> None:
         """Read a request's header and have the guard look at it, if neither has been done. Raises what the guard raises, BadHeader."""
@@ -411,9 +418,8 @@ class Dispatcher:
         """Answer the requests of `peer` whose frames were given up: there is no memory for them now."""
         for command in given_up:
             if not command.flag & 1:
-                self.refused += 1
                 peer.asked += 1
-                self._answer(peer, command, SYSTEM_BUSY, NO_ROOM, b"", b"")
+                self._busy(peer, command, NO_ROOM)
 
     def finish(self, peer: Peer) -> None:
         """`peer` broke the protocol: end its connection when what it asked before is answered.
