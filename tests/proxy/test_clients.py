@@ -254,14 +254,54 @@ def test_settings_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> 
     for settings in (large, many):
         talk = world.tell(world.caller("c", peer), settings)
         assert talk.end is not None and talk.end[0] == 3
-    monkeypatch.setattr(bounds, "MOST_CLIENTS", 2)
+    monkeypatch.setattr(bounds, "MOST_BYTES", 3 * bounds.WEIGHT)
     for number in range(3):
         talk = world.tell(world.caller(f"c{number}", peer), publisher("t"))
     assert talk.end is not None and "too many clients" in talk.end[1]
-    monkeypatch.setattr(bounds, "MOST_BYTES", 10)
-    again = world.tell(world.caller("c0", peer), publisher("longer-name"))
+    again = world.tell(world.caller("c0", peer), publisher(*(f"{n}" for n in range(900))))
     assert again.end is not None and "too many clients" in again.end[1]
     assert len(world.clients) == 2
+
+
+def test_who_fills_the_table_is_refused_and_nobody_else(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, one connection with 5.6 MB of heartbeats filled the table for everybody."""
+    monkeypatch.setattr(bounds, "MOST_BYTES", 200 * bounds.WEIGHT)
+    flood = world.peer(1)
+
+    def fills(peer: Any, account: str | None, first: int, count: int) -> list[int]:
+        said = []
+        for number in range(first, first + count):
+            caller = world.caller(f"flood{number}", peer)
+            caller.account = account
+            said.append(beat(world, caller, "V_group", PUSH)[0])
+        return said
+
+    assert fills(flood, None, 0, 300) == [Code.OK] * 200 + [Code.TOO_MANY_REQUESTS] * 100
+    honest = [world.caller(f"honest{number}", world.peer(number)) for number in range(2, 52)]
+    for _ in range(3):
+        for caller in honest:
+            assert beat(world, caller, "V_group", PUSH)[0] == Code.OK
+        assert set(fills(flood, None, 300, 20)) == {Code.TOO_MANY_REQUESTS}
+    assert all(world.clients.find(one.client_id) for one in honest)
+    assert len(world.clients) == 200
+
+    # The same account by many connections is one; a connection that is lost gives first.
+    world.lose(flood)
+    fills(world.peer(60), "mallory", 400, 150)
+    assert fills(world.peer(61), "mallory", 600, 100).count(Code.OK) == 0
+    assert world.clients.find("flood0") is None
+    alice = [world.caller(f"alice{number}", world.peer(70 + number)) for number in range(60)]
+    for caller in alice:
+        caller.account = "alice"
+        assert beat(world, caller, "V_group", PUSH)[0] == Code.OK
+    assert all(world.clients.find(one.client_id) for one in honest + alice)
+    held = sum(share.size for share in world.clients._shares.values())
+    assert held == world.clients._bytes <= bounds.MOST_BYTES
+
+    world.pass_time(121)
+    assert len(world.clients) == world.clients._bytes == 0 and not world.clients._shares
 
 
 def test_clients_of_a_group_on_one_connection_have_one_place_there(world: World) -> None:
@@ -515,7 +555,8 @@ def test_after_any_story_of_connections_and_clients_the_tables_agree(
 
 def check(world: World) -> None:
     table = world.clients
-    assert table._bytes == sum(one.wanted.size for one in table._clients.values())
+    assert table._bytes == sum(bounds.WEIGHT + one.wanted.size for one in table._clients.values())
+    assert table._bytes == sum(share.size for share in table._shares.values())
     for client in table._clients.values():
         assert client.call is None or not client.call.over
     for (peer, producer, name), members in table._places.items():

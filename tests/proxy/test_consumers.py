@@ -122,6 +122,7 @@ def test_a_receive_waits_and_is_woken_by_a_message(run_broker: Any) -> None:
     async def scenario(case: Case) -> None:
         consumers = await made(case, 0)
         reply = consumers.start("ReceiveMessage", receive(polling_ms=15_000))
+        consumers.backend.asked.clear()
         begun = case.clock.steady_ms()
         await asyncio.sleep(2)
         assert not reply.done.is_set()
@@ -131,6 +132,7 @@ def test_a_receive_waits_and_is_woken_by_a_message(run_broker: Any) -> None:
         assert found.bodies == [b"late"]
         assert case.clock.steady_ms() - begun < 3_000
         await consumers.ack(*found.messages)
+        consumers.backend.asked.clear()
         begun = case.clock.steady_ms()
         nothing = await consumers.receive(polling_ms=60_000)
         assert (nothing.code, nothing.text) == ("MESSAGE_NOT_FOUND", "no new message")
@@ -213,15 +215,88 @@ def test_tags_and_sql_choose(run_broker: Any) -> None:
     run_broker(scenario, broker={"enable_property_filter": True})
 
 
-def test_polls_of_one_client_are_bounded(run_broker: Any) -> None:
+async def beats(consumers: Consumers, seconds: int) -> None:
+    for _ in range(seconds):
+        await asyncio.sleep(1)
+        consumers.receiving.expire()
+        consumers.renewals.step()
+
+
+@pytest.mark.parametrize("full", ["client", "group", "broker"])
+def test_receives_beyond_a_bound_wait_and_none_is_refused(run_broker: Any, full: str) -> None:
+    """A consumer of ordered messages has a receive for each queue: refused ones came again every 20 ms."""
+
+    async def scenario(case: Case) -> None:
+        most = {"client": "grpc_max_polls_per_client", "group": "grpc_max_polls_per_group"}
+        consumers = await made(case, 0, **({most[full]: 3} if full in most else {}))
+        consumers.backend.asked.clear()
+        begun = case.clock.steady_ms()
+        replies = [consumers.start("ReceiveMessage", receive()) for _ in range(9)]
+        await beats(consumers, 1)
+        asked = len(consumers.backend.asked)
+        assert asked == (9 if full == "broker" else 3)
+        assert not any(reply.done.is_set() for reply in replies), "none is answered at once"
+        await beats(consumers, 5)
+        said = [await received(reply) for reply in replies]
+        assert {(one.code, one.text) for one in said} == {("MESSAGE_NOT_FOUND", "no new message")}
+        assert case.clock.steady_ms() - begun >= 5_000
+        assert len(consumers.backend.asked) <= asked + 6
+        assert not consumers.receiving._of_client and not consumers.receiving._parked
+
+    run_broker(scenario, broker={"pop_polling_size": 2} if full == "broker" else {})
+
+
+def test_a_receive_that_waits_for_a_place_gets_what_comes(run_broker: Any) -> None:
     async def scenario(case: Case) -> None:
         consumers = await made(case, 0, grpc_max_polls_per_client=2)
-        held = [consumers.start("ReceiveMessage", receive()) for _ in range(2)]
-        third = await consumers.receive()
-        assert (third.code, third.text) == ("TOO_MANY_REQUESTS", "polling full")
-        for reply in held:
-            await reply.done.wait()
+        replies = [consumers.start("ReceiveMessage", receive(batch=1)) for _ in range(5)]
+        assert replies[4].call is not None
+        replies[3].call.cancelled()  # type: ignore[union-attr]
+        for number in range(4):
+            await produce(case, b"m%d" % number)
+            await beats(consumers, 1)
+        said = [(await received(reply)).bodies for reply in replies[:3] + replies[4:]]
+        assert sorted(said) == [[b"m0"], [b"m1"], [b"m2"], [b"m3"]]
+        other = consumers.start("ReceiveMessage", receive())
+        more = [consumers.start("ReceiveMessage", receive()) for _ in range(3)]
+        consumers.proxy.stop()
+        for reply in more[1:]:
+            assert (await received(reply)).code == "MESSAGE_NOT_FOUND"
+        await other.done.wait()
         assert not consumers.receiving._of_client
+
+    run_broker(scenario)
+
+
+def test_beyond_the_bound_receipts_are_not_renewed_and_nobody_is_refused(
+    run_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, 25 slow Java consumers (4,096 messages each) stopped all others of the broker."""
+    if not str(renewals.__file__).endswith(".py"):
+        pytest.skip("the bounds are constants of the compiled form")
+    monkeypatch.setattr(renewals, "MOST", 3)
+    monkeypatch.setattr(renewals, "LITTLE", 2)
+
+    async def scenario(case: Case) -> None:
+        consumers = await made(case, 12)
+
+        async def got(client: str, batch: int) -> list[d.Message]:
+            request = receive(renews=True, invisible_ms=0, batch=batch)
+            caller = consumers.backend.caller(client)
+            found = await received(consumers.start("ReceiveMessage", request, caller=caller))
+            assert found.code == "OK" and len(found.messages) == batch
+            return found.messages
+
+        first = await got("slow", 4)
+        over = await got("slow", 3)
+        others = await got("quick", 1)
+        last = [await got(name, 1) for name in "abcd"]
+        assert len(consumers.renewals) <= 2 * renewals.MOST
+        await beats(consumers, 600)  # handlers take ten minutes: nothing comes to anybody twice
+        assert (await consumers.receive()).code == "MESSAGE_NOT_FOUND"
+        assert names(await consumers.ack(*over)) == "OK"
+        assert len(consumers.renewals) <= 2 * renewals.MOST
+        assert first and others and last
 
     run_broker(scenario)
 

@@ -1,7 +1,8 @@
 """The clients that are known: what each negotiated, its Telemetry stream, and when it was heard.
 
 Apache: GrpcClientSettingsManager, GrpcChannelManager. A client is its id. It may come by a new connection while the old one is half
-dead: the newest that it is heard on is its own. A broker has one place for a connection in a group, so that of several clients
+dead: the newest that it is heard on is its own. What clients hold counts for the account that is proven, or else for the connection: where all
+is taken, who has most gets no more, and gives to who has less. A broker has one place for a connection in a group, so that of several clients
 of one group on one connection (Python and Node share connections within a process) the first gives its id to all there.
 """
 
@@ -22,9 +23,11 @@ K = TypeVar("K")
 
 EXPIRED_MS: Final = 120_000  # ConsumerManager.CHANNEL_EXPIRED_TIMEOUT
 LOOK_S: Final = 5.0
-MOST_CLIENTS: Final = 100_000
 MOST_SETTINGS: Final = 64 << 10  # bytes of a client's settings,
-MOST_BYTES: Final = 256 << 20  # and of all
+MOST_BYTES: Final = 256 << 20  # and of all clients,
+WEIGHT: Final = 2_684  # each of which counts for so many beside them: there are 100,000
+CLOSED_MS: Final = 100  # so long nobody asks again who has most, for one who was refused
+GONE: Final = -1  # the owner of clients whose connection is lost, until they come again
 MOST_NAMES: Final = 1_000  # topics of a client
 
 
@@ -50,14 +53,16 @@ class Client:
     Attributes:
         caller: it, on the connection it was heard on last. call: its Telemetry stream, or None. seen_ms: steady.
         known: its settings have come; else it is known by heartbeats alone, and its subscriptions are not.
+        owner: whom it counts for.
     """
 
-    __slots__ = ("call", "caller", "known", "seen_ms", "wanted")
+    __slots__ = ("call", "caller", "known", "owner", "seen_ms", "wanted")
 
     def __init__(self, caller: Caller, wanted: Wanted, known: bool) -> None:
         self.caller = caller
         self.wanted = wanted
         self.known = known
+        self.owner: int | str = GONE
         self.call: Call | None = None
         self.seen_ms = 0
 
@@ -77,6 +82,17 @@ Place = tuple[int, bool, str]
 """Of a client: its connection's id, whether it produces, and the group (of a producer: the topic)."""
 
 
+class _Share:
+    """What one account or connection has here. closed_ms: steady; it gets no more before."""
+
+    __slots__ = ("clients", "closed_ms", "size")
+
+    def __init__(self) -> None:
+        self.clients: dict[str, Client] = {}
+        self.closed_ms = 0
+        self.size = 0
+
+
 class Clients(Part):
     """All clients of this server."""
 
@@ -87,6 +103,7 @@ class Clients(Part):
         self._places: dict[Place, dict[str, Client]] = {}
         self._producers: dict[str, dict[str, Client]] = {}
         self._of_peer: dict[int, dict[str, Client]] = {}
+        self._shares: dict[int | str, _Share] = {}
         self._bytes = 0
         self.gone: Callable[[str], None] = lambda client_id: None  # told of who ends
         self.may_publish: Callable[[Caller, str], bool] = lambda caller, topic: True  # now
@@ -132,11 +149,8 @@ class Clients(Part):
     def put(self, caller: Caller, wanted: Wanted, *, known: bool = True) -> Client:
         """A client says what it wants; it is registered. Raises RpcError: there is no room."""
         client = self._clients.get(caller.client_id)
-        before = 0 if client is None else client.wanted.size
-        if (
-            client is None and len(self._clients) >= MOST_CLIENTS
-        ) or self._bytes + wanted.size - before > MOST_BYTES:
-            raise RpcError(Code.TOO_MANY_REQUESTS, "there are too many clients")
+        before = 0 if client is None else WEIGHT + client.wanted.size
+        self._make_room(_owner(caller), WEIGHT + wanted.size - before)
         if client is None:
             client = self._clients[caller.client_id] = Client(caller, wanted, known)
         else:
@@ -144,7 +158,6 @@ class Clients(Part):
             self._leave(client, [one for one in _groups(client.wanted) if one not in stay])
             self._out(client)
             client.caller, client.wanted, client.known = caller, wanted, known
-        self._bytes += wanted.size - before
         self._in(client)
         self._register(client)
         return client
@@ -163,7 +176,6 @@ class Clients(Part):
         """A client says goodbye."""
         client = self._clients.pop(client_id, None)
         if client is not None:
-            self._bytes -= client.wanted.size
             self._leave(client, _groups(client.wanted))
             self._out(client)
             self.gone(client_id)
@@ -185,10 +197,14 @@ class Clients(Part):
         for client in self._of_peer.pop(peer.id, {}).values():
             for place in _places(client):
                 self._unplace(place, client)
+            self._uncount(client)
+            self._count(client, GONE)
 
     def stop(self) -> None:
         """End all: further calls find nobody."""
-        for table in (self._clients, self._places, self._producers, self._of_peer):
+        for table in (
+            self._clients, self._places, self._producers, self._of_peer, self._shares,
+        ):  # fmt: skip
             table.clear()
         self._bytes = 0
 
@@ -235,7 +251,39 @@ class Clients(Part):
                 if data is not None:
                     self._backend.register(other.caller, data)
 
+    def _make_room(self, owner: int | str, more: int) -> None:
+        """Where all is taken who has most gives; raise RpcError when that is who wants more."""
+        now = self._clock.steady_ms()
+        own = self._shares.get(owner)
+        has = more if own is None else own.size + more
+        while self._bytes + more > MOST_BYTES:
+            giver = self._shares.get(GONE)
+            if giver is None:
+                if own is None or own.closed_ms <= now:
+                    giver = max(self._shares.values(), key=lambda share: share.size)
+                if giver is None or giver.size <= has:
+                    if own is not None:
+                        own.closed_ms = now + CLOSED_MS
+                    raise RpcError(Code.TOO_MANY_REQUESTS, "there are too many clients")
+            self.drop(next(reversed(giver.clients)))
+
+    def _count(self, client: Client, owner: int | str) -> None:
+        share = self._shares.setdefault(owner, _Share())
+        share.clients[client.id] = client
+        client.owner = owner
+        share.size += WEIGHT + client.wanted.size
+        self._bytes += WEIGHT + client.wanted.size
+
+    def _uncount(self, client: Client) -> None:
+        share = self._shares[client.owner]
+        del share.clients[client.id]
+        share.size -= WEIGHT + client.wanted.size
+        self._bytes -= WEIGHT + client.wanted.size
+        if not share.clients:
+            del self._shares[client.owner]
+
     def _in(self, client: Client) -> None:
+        self._count(client, _owner(client.caller))
         self._of_peer.setdefault(client.caller.peer.id, {})[client.id] = client
         for place in _places(client):
             self._places.setdefault(place, {})[client.id] = client
@@ -243,6 +291,7 @@ class Clients(Part):
                 self._producers.setdefault(place[2], {})[client.id] = client
 
     def _out(self, client: Client) -> None:
+        self._uncount(client)
         _without(self._of_peer, client.caller.peer.id, client.id)
         for place in _places(client):
             self._unplace(place, client)
@@ -256,6 +305,10 @@ class Clients(Part):
 def consume_type(kind: int) -> str:
     """How remoting says what kind of consumer it is (Apache: ClientActivity.buildConsumeType)."""
     return "CONSUME_ACTIVELY" if kind == ClientType.SIMPLE_CONSUMER else "CONSUME_PASSIVELY"
+
+
+def _owner(caller: Caller) -> int | str:
+    return caller.account or caller.peer.id
 
 
 def _groups(wanted: Wanted) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 The answer is a status, the messages, and the time of delivery, in one write; every failure is a status and that time.
 """
 
+import heapq
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -22,9 +23,9 @@ from roquette.proxy.encoding import delivered, delivery_time
 from roquette.proxy.handles import ack, forward, give_back, kind_of, read_handle
 from roquette.proxy.names import group_of, topic_of
 from roquette.proxy.receipts import check_invisible
-from roquette.proxy.renewals import Renewals
+from roquette.proxy.renewals import UNRENEWED_MS, Renewals
 from roquette.proxy.routes import is_readable, no_route
-from roquette.proxy.service import Part
+from roquette.proxy.service import Beat, Part
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.statuses import RpcError, code_of, status
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
@@ -37,6 +38,8 @@ from roquette.wire.proto.service_pb2 import ReceiveMessageRequest, ReceiveMessag
 MOST_MESSAGES: Final = 32  # of one pop
 INIT_MAX: Final = 1  # a new group begins at the end (ConsumeInitMode.MAX)
 MARGIN_MS: Final = 100  # an answer leaves so long before the deadline
+END_S: Final = 1.0  # between looks at receives that wait for a place
+MOST_ENDS: Final = 1_000
 BACKLOG: Final = 4 << 20  # bytes a client may have unread: it gets no further messages
 TOO_LITTLE_TIME: Final = (
     "The deadline time remaining is not enough for polling, please check network condition"
@@ -51,9 +54,12 @@ class _Poll:
     """One receive under way: what of its request is needed for its answer."""
 
     __slots__ = (
-        "ask", "broker", "call", "done", "group", "invisible_ms", "most_tries", "owner", "renews",
-        "tags", "topic",
+        "ask", "broker", "call", "done", "group", "header", "invisible_ms", "most_tries", "owner", "renews",
+        "tags", "topic", "until_ms",
     )  # fmt: skip
+
+    header: PopMessageRequestHeader
+    until_ms: int  # steady: it waits no longer
 
     def __init__(self, owner: "Receiving", call: Call, topic: str, group: str) -> None:
         self.owner = owner
@@ -82,7 +88,11 @@ class _Poll:
 
 
 class Receiving(Part):
-    """Serves it, for at most so many at one time of a client and of a group as the settings say."""
+    """Serves it. At most so many of a client and of a group as the settings say are asked of brokers at one time.
+
+    The others wait their time here: a client whose receive is refused asks again at once (a push consumer of ordered messages has one for
+    each queue, Apache's SDKs ask again after 20 ms).
+    """
 
     def __init__(
         self, backend: Backend, settings: ProxySettings, clock: Clock, renewals: Renewals
@@ -93,6 +103,9 @@ class Receiving(Part):
         self._renewals = renewals
         self._of_client: dict[str, int] = {}
         self._of_group: dict[str, int] = {}
+        self._parked: dict[str, dict[_Poll, None]] = {}  # by client: those that wait for a place
+        self._ends: list[tuple[int, int, _Poll]] = []  # of them, and of some that wait no more
+        self._beginning = False
         self._turn = 0
 
     def rpcs(self) -> Iterable[Rpc[Any]]:
@@ -104,6 +117,10 @@ class Receiving(Part):
             self._receive,
             streams=True,
         )
+
+    def beats(self) -> Iterable[Beat]:
+        """Those whose time is over."""
+        yield Beat("receives", END_S, self.expire)
 
     def _receive(self, call: Call, request: ReceiveMessageRequest) -> None:
         try:
@@ -118,9 +135,9 @@ class Receiving(Part):
         settings = self._settings
         if settings.enable_proxy_auto_renew and request.auto_renew:
             poll.invisible_ms = settings.default_invisible_time_mills
-            poll.renews = True
-            if self._renewals.full:
-                raise RpcError(Code.TOO_MANY_REQUESTS, "too many receipts are renewed")
+            poll.renews = self._renewals.has_room(call.caller.client_id)
+            if not poll.renews:
+                poll.invisible_ms = min(UNRENEWED_MS, settings.max_invisible_time_mills)
         else:
             asked = request.invisible_duration
             poll.invisible_ms = asked.seconds * 1000 + asked.nanos // 1_000_000
@@ -132,7 +149,7 @@ class Receiving(Part):
         kind, expression = _filter_of(request)
         if kind == "TAG":
             poll.tags = _tags_of(expression)
-        header = PopMessageRequestHeader(
+        poll.header = PopMessageRequestHeader(
             consumer_group=poll.group,
             topic=poll.topic,
             queue_id=-1,  # whatever the request says, as Apache: clients choose a broker only
@@ -147,12 +164,16 @@ class Receiving(Part):
         )
         if self._renewals:
             self._renewals.seen(call.caller)
-        wanted = queue.broker.name
-        self._take_place(poll)
+        poll.broker = queue.broker.name
+        poll.until_ms = self._clock.steady_ms() + polling_ms
         call.on_cancel = poll.cancel
-        self._backend.topic(
-            call.caller, poll.topic, lambda topic: self._found(poll, header, wanted, topic)
-        )
+        if self._takes_place(poll):
+            self._look(poll)
+        else:
+            self._park(poll)
+
+    def _look(self, poll: _Poll) -> None:
+        self._backend.topic(poll.call.caller, poll.topic, lambda topic: self._found(poll, topic))
 
     def _polling_ms(self, call: Call, request: ReceiveMessageRequest) -> int:
         """How long the broker may hold the pop. Raises RpcError."""
@@ -172,23 +193,20 @@ class Receiving(Part):
             raise RpcError(Code.BAD_REQUEST if old else Code.ILLEGAL_POLLING_TIME, TOO_LITTLE_TIME)
         return min(asked, left - MARGIN_MS)
 
-    def _take_place(self, poll: _Poll) -> None:
-        """Count it; raises RpcError when there are too many."""
+    def _takes_place(self, poll: _Poll) -> bool:
+        """Count it, if there are not too many."""
         client, group = poll.call.caller.client_id, poll.group
         of_client, of_group = self._of_client.get(client, 0), self._of_group.get(group, 0)
         if (
             of_client >= self._settings.grpc_max_polls_per_client
             or of_group >= self._settings.grpc_max_polls_per_group
         ):
-            raise RpcError(Code.TOO_MANY_REQUESTS, "polling full")
+            return False
         self._of_client[client] = of_client + 1
         self._of_group[group] = of_group + 1
+        return True
 
-    def leave(self, poll: _Poll) -> None:
-        """A receive ends: it counts no more."""
-        if poll.done:
-            return
-        poll.done = True
+    def _leave_place(self, poll: _Poll) -> None:
         for table, name in (
             (self._of_client, poll.call.caller.client_id),
             (self._of_group, poll.group),
@@ -198,9 +216,59 @@ class Receiving(Part):
             else:
                 del table[name]
 
-    def _found(
-        self, poll: _Poll, header: PopMessageRequestHeader, wanted: str, topic: Topic | None
-    ) -> None:
+    def _park(self, poll: _Poll) -> None:
+        """It waits for a place until its time is over."""
+        self._parked.setdefault(poll.call.caller.client_id, {})[poll] = None
+        self._turn += 1
+        heapq.heappush(self._ends, (poll.until_ms, self._turn, poll))
+        if len(self._ends) > MOST_ENDS + 2 * sum(map(len, self._parked.values())):
+            self._ends = [end for end in self._ends if not end[2].done]
+            heapq.heapify(self._ends)
+
+    def _unpark(self, poll: _Poll) -> bool:
+        """Whether it waited for a place; now it does not."""
+        client = poll.call.caller.client_id
+        parked = self._parked.get(client, {})
+        if poll not in parked:
+            return False
+        del parked[poll]
+        if not parked:
+            del self._parked[client]
+        return True
+
+    def leave(self, poll: _Poll) -> None:
+        """A receive ends: it counts no more, and one of its client's that waits has its place."""
+        if poll.done:
+            return
+        poll.done = True
+        if self._unpark(poll):
+            return
+        self._leave_place(poll)
+        after = next(iter(self._parked.get(poll.call.caller.client_id, ())), None)
+        if after is None or self._beginning or not self._takes_place(after):
+            return
+        self._unpark(after)
+        after.header.poll_time = max(0, after.until_ms - self._clock.steady_ms())
+        self._beginning = True  # one may end at once: no more than one begins for it
+        try:
+            self._look(after)
+        finally:
+            self._beginning = False
+
+    def expire(self) -> None:
+        """End those that wait for a place and whose time is over before the next look."""
+        until = self._clock.steady_ms() + int(END_S * 1000)
+        while self._ends and self._ends[0][0] <= until:
+            poll = heapq.heappop(self._ends)[2]
+            if poll in self._parked.get(poll.call.caller.client_id, ()):
+                self._end(poll, Code.MESSAGE_NOT_FOUND, "no new message")
+
+    def stop(self) -> None:
+        """End those that wait for a place."""
+        for poll in [poll for parked in self._parked.values() for poll in parked]:
+            self._end(poll, Code.MESSAGE_NOT_FOUND, "no new message")
+
+    def _found(self, poll: _Poll, topic: Topic | None) -> None:
         if poll.done:
             return
         if topic is None:
@@ -211,16 +279,14 @@ class Receiving(Part):
             self._end(poll, Code.FORBIDDEN, "no readable queue")
             return
         self._turn += 1
-        poll.broker = wanted if wanted in names else names[self._turn % len(names)]
-        self._backend.group(
-            poll.call.caller, poll.group, lambda config: self._pop(poll, header, config)
-        )
+        if poll.broker not in names:
+            poll.broker = names[self._turn % len(names)]
+        self._backend.group(poll.call.caller, poll.group, lambda config: self._pop(poll, config))
 
-    def _pop(
-        self, poll: _Poll, header: PopMessageRequestHeader, config: SubscriptionGroupConfig | None
-    ) -> None:
+    def _pop(self, poll: _Poll, config: SubscriptionGroupConfig | None) -> None:
         if poll.done:
             return
+        header = poll.header
         if config is not None:
             header.order = config.consume_message_orderly
             poll.most_tries = config.retry_max_times + 1
@@ -243,8 +309,9 @@ class Receiving(Part):
                 self._end(poll, Code.INTERNAL_SERVER_ERROR, f"the broker's answer: {error}")
         elif code in _NOTHING:
             self._end(poll, Code.MESSAGE_NOT_FOUND, "no new message")
-        elif code == ResponseCode.POLLING_FULL:
-            self._end(poll, Code.TOO_MANY_REQUESTS, "polling full")
+        elif code == ResponseCode.POLLING_FULL and not poll.done:
+            self._leave_place(poll)
+            self._park(poll)
         elif code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
             self._end(poll, Code.ILLEGAL_FILTER_EXPRESSION, answer.remark)
         else:

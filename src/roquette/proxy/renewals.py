@@ -1,7 +1,7 @@
 """Receipts that the proxy renews while its clients work on their messages (Apache: DefaultReceiptHandleManager).
 
 A client that receives with `auto_renew` never names an invisible time: its messages stay away from others as long
-as it lives, for `LONGEST_MS` at most. It goes on using the handle it was given; here stands the one that is valid.
+as it lives, for `LONGEST_MS` at most; where too many are renewed already, for `UNRENEWED_MS`. It goes on using the handle it was given; here stands the one that is valid.
 """
 
 import heapq
@@ -28,7 +28,11 @@ AGAIN_MS: Final = 3_000  # between tries
 TRIES: Final = 3
 LONGEST_MS: Final = 10_800_000  # 3 h after the receive a message is given back
 TIMES_MS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
-MOST: Final = 100_000  # receipts: further receives with auto_renew are refused
+MOST: Final = 100_000  # receipts: those of further receives are not renewed
+LITTLE: Final = 1_000  # receipts: who has fewer has his renewed, up to twice as many of all
+UNRENEWED_MS: Final = (
+    900_000  # invisible time of messages that are not renewed (consumeTimeout of 4.x)
+)
 AT_ONCE: Final = 500  # receipts renewed in one step
 MOST_CHANGED: Final = 20_000
 
@@ -82,10 +86,10 @@ class Renewals(Part):
     def __len__(self) -> int:
         return len(self._entries)
 
-    @property
-    def full(self) -> bool:
-        """No further receipt is taken."""
-        return len(self._entries) >= MOST
+    def has_room(self, client_id: str) -> bool:
+        """Whether what a client receives now is renewed."""
+        count = self._clients.get(client_id, (None, 0))[1]
+        return len(self._entries) < MOST or (count < LITTLE and len(self._entries) < 2 * MOST)
 
     def beats(self) -> Iterable[Beat]:
         """Renew what is due."""
@@ -101,7 +105,7 @@ class Renewals(Part):
         """Renew the receipt of a message that goes to a client."""
         handle = read_handle(text)
         key = (caller.client_id, group, text)
-        if key in self._entries or self.full:
+        if key in self._entries or len(self._entries) >= 2 * MOST:
             return
         entry = _Entry(caller, key, topic, handle, reconsumed, self._clock.steady_ms())
         self._keep(entry)
