@@ -1,5 +1,8 @@
 """The name server as people start it: ready line, settings from everywhere, SIGTERM, plain errors."""
 
+import asyncio
+import errno
+import os
 import signal
 import socket
 import subprocess
@@ -8,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from roquette.apps.namesrv import namesrv_settings
+from roquette.apps.namesrv import namesrv_settings, start_namesrv
 from roquette.apps.running import listen_settings
 from roquette.base.config import Sources
+from roquette.errors import ConfigError
+from roquette.nameserver.service import NameServer
 
 MAIN = [sys.executable, "-c", "from roquette.apps.main import main; main()", "namesrv"]
 
@@ -77,3 +82,18 @@ def test_a_taken_port_is_said_in_words() -> None:
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_no_descriptor_is_left_for_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before: "cannot listen on ...: Too many open files", and not how many there may be."""
+
+    async def start(server: NameServer) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(NameServer, "start", start)
+    flags = {"kvConfigPath": f"{tmp_path}/kv.json"}
+    settings = namesrv_settings(Sources(overrides=flags))
+    with pytest.raises(ConfigError, match=r"may have \d+; raise its limit \(ulimit -n"):
+        asyncio.run(start_namesrv(settings))

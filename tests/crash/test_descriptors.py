@@ -19,6 +19,8 @@ from tests.real_servers import (
     server,
 )
 
+from roquette.base.descriptors import LEAST
+
 SHM = Path("/dev/shm")
 
 
@@ -121,6 +123,23 @@ def test_idle_connections_at_a_name_server(tmp_path: Path) -> None:
         for one in idle:
             one.close()
         assert peer.call(100, put)[0]["code"] == 0
+
+
+def test_a_name_server_starts_with_few_descriptors_or_says_how_many_it_needs(
+    tmp_path: Path,
+) -> None:
+    arguments = [
+        "namesrv", "--listen", "127.0.0.1:0", "--controller", "embedded",
+        "--set", f"kvConfigPath={tmp_path}/kv.json", "--set", f"controllerStorePath={tmp_path}",
+        "--set", "metricsListen=127.0.0.1:0", "--set", "tls.server.mode=permissive",
+    ]  # fmt: skip
+    put = {"namespace": "n", "key": "k", "value": "v"}
+    with server(arguments, limited(LEAST)) as namesrv, RawConnection(namesrv.address) as peer:
+        assert peer.call(100, put)[0]["code"] == 0
+    command = [*limited(LEAST - 1), *MAIN, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert f"{LEAST - 1} open files are too few: a server needs {LEAST} (ulimit -n" in done.stderr
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])

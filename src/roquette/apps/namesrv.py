@@ -11,6 +11,7 @@ from roquette.apps import running
 from roquette.apps.managed_etcd import ManagedEtcd
 from roquette.base.clock import SystemClock
 from roquette.base.config import Sources
+from roquette.base.descriptors import words_of
 from roquette.base.files import OsFiles
 from roquette.base.foreign_keys import NAMESRV
 from roquette.base.logs import LogSettings, begin_log
@@ -99,7 +100,7 @@ async def start_namesrv(settings: NamesrvSettings) -> NameServer:
         await server.start()
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on {config.bind_address}:{config.listen_port}: {error.strerror or error}"
+            f"cannot listen on {config.bind_address}:{config.listen_port}: {words_of(error)}"
         ) from None
     return server
 

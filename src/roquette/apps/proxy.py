@@ -13,6 +13,7 @@ from roquette.access.settings import AccessSettings
 from roquette.apps import running
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.config import Sources, format_properties
+from roquette.base.descriptors import words_of
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import PROXY
@@ -207,7 +208,7 @@ class ProxyServer:
             except OSError as error:
                 await self.stop()
                 where = f"{config.bind_address}:{port}"
-                raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from None
+                raise ConfigError(f"cannot listen on {where}: {words_of(error)}") from None
             self.port = self.port or got
         beats = [beat for part in self.proxy.parts for beat in part.beats()]
         for beat in (self.sessions.beat_row, *beats):

@@ -37,7 +37,9 @@ def run(body: Body) -> int:
 
     The loop is uvloop's where that is installed.
     """
-    raise_limit()
+    lack = raise_limit()
+    if lack is not None:
+        raise ConfigError(lack)
     log.info("roquette %s %s", __version__, form())
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_with_signals(body))

@@ -21,18 +21,25 @@ NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 SHORTAGE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """Errors of a call that the system had no descriptor or no memory for: nothing was done, and it may be tried again."""
 
+LEAST: Final = 48
+"""Descriptors with which any server starts and serves, whatever is switched on."""
+
 _UNLIMITED: Final = 1 << 20
 _OWN: Final = 48  # the log, tables, threads, listeners, name servers
 _SPARES: Final = 8
 _MAPS: Final = 65_530  # Linux's default of vm.max_map_count
 
 
-def raise_limit() -> None:
-    """As many open files as this user may have."""
+def raise_limit() -> str | None:
+    """As many open files as this user may have; why a server cannot start with them, None: it can."""
     if resource is not None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    found = descriptor_limit()
+    if found >= LEAST:
+        return None
+    return f"{found} open files are too few: a server needs {LEAST} (ulimit -n, LimitNOFILE= of systemd)"
 
 
 def descriptor_limit() -> int:
@@ -79,6 +86,11 @@ def shortage_words(error: OSError) -> str:
     if error.errno == errno.ENFILE:
         return f"the system is out of file descriptors ({error}): raise fs.file-max, or stop what holds them"
     return f"out of memory ({error}): give the system more, or raise vm.max_map_count"
+
+
+def words_of(error: OSError) -> str:
+    """Why a call failed: what is short, or the system's own words."""
+    return shortage_words(error) if error.errno in SHORTAGE else error.strerror or str(error)
 
 
 class Spares:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from roquette.base.descriptors import words_of
 from roquette.base.lifecycle import Tasks
 from roquette.broker.config import BrokerConfig
 from roquette.broker.core import BrokerCore
@@ -90,7 +91,7 @@ class Listeners:
             await self._servers[0].start(bind, port, tls, self._speaks)
         except OSError as error:
             raise ConfigError(
-                f"cannot listen on {bind}:{port}: {error.strerror or error}; "
+                f"cannot listen on {bind}:{port}: {words_of(error)}; "
                 "set another listenPort, or 0 for a free one"
             ) from None
         if fast_port > 0:

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from typing import Final
 
+from roquette.base.descriptors import words_of
 from roquette.errors import ConfigError
 from roquette.remoting.http1 import HttpPages, HttpSession
 
@@ -35,7 +36,7 @@ class HttpListener:
             )
         except OSError as error:
             raise ConfigError(
-                f"cannot listen on {address}: {error.strerror or error}; set another port, or none"
+                f"cannot listen on {address}: {words_of(error)}; set another port, or none"
             ) from None
         self.port = int(port)
         for bound in getattr(self._server, "sockets", None) or ():

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
+from roquette.base.descriptors import words_of
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.broker.access.ha_ticket import HaTickets
@@ -76,7 +77,7 @@ class MasterReplication(Feature):
         try:
             await self._door.open(config.bind_address, port)
         except OSError as error:
-            words = f"cannot listen for replicas on {config.bind_address}:{port}: {error.strerror or error}"
+            words = f"cannot listen for replicas on {config.bind_address}:{port}: {words_of(error)}"
             if config.broker_role == "SYNC_MASTER" or config.enable_controller_mode:
                 raise ConfigError(f"{words}; set another haListenPort") from None
             log.warning("%s; no replica can follow (haListenPort)", words)
