@@ -88,7 +88,9 @@ def test_what_is_too_much_for_one_heartbeat_is_refused_in_words(run_broker: Any)
         client = await case.client()
         many = [{"topic": f"T{n}"} for n in range(MAX_SUBSCRIPTIONS + 1)]
         long = [{"topic": "T", "subString": "a||" * 100_000}]
-        for listed in (many, long):
+        tags = [{"topic": "T", "subString": "a", "tagsSet": ["ab"] * 150_000}]
+        rather = [{"topic": "T", "subString": "ab||" * 4_097}]  # of one topic
+        for listed in (many, long, tags, rather):
             reply = await client.call(34, {}, beat("c1", 0, 1, listed))
             assert reply.code == 0
             assert "1 groups are not registered; consumer group c0: it has" in reply.remark

@@ -27,6 +27,7 @@ NAMESRV, BROKER, CLIENT = "10.0.0.1", "10.0.1.1", "10.0.2.1"
         (("t", "*", "a > 3"), "not made by roquette.sql"),
         (({"t": "a"}, "b"), "have their tags or filters in it"),
         (({"t": 3}, "*"), "are no str"),
+        (("t", "ab||" * 5_000), "has 20000 characters, 16384 are allowed"),
     ],
 )
 def test_a_wrong_selection_says_what_is_wrong(arguments: Any, words: str) -> None:

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquette.errors import ExpressionError
-from roquette.filter.sql_parser import MAX_DEPTH, MAX_HEIGHT, MAX_LENGTH, MAX_NODES, parse_sql
+from roquette.filter.sql_parser import MAX_DEPTH, MAX_HEIGHT, MAX_NODES, parse_sql
 from roquette.filter.sql_tree import Constant, Equal, IsNull, Not, Property, Type
+from roquette.filter.tags import MAX_LENGTH
 
 WORDS = (
     "a b c TAGS NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH ENDSWITH = <> > >= < <= ( ) , + - "

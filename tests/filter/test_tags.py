@@ -21,6 +21,12 @@ def test_the_hashes_of_the_tags_named(expression, tags):
     assert tag_codes(expression) == wanted
 
 
+def test_the_longest_expression():
+    assert len(tag_codes("ab||" * 4_096)) == 1
+    with pytest.raises(ExpressionError, match="has 16388 characters, 16384 are allowed"):
+        tag_codes("ab||" * 4_097)
+
+
 def test_separators_only_are_no_expression():
     with pytest.raises(ExpressionError):
         tag_codes("||||")

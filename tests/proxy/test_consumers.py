@@ -174,6 +174,7 @@ def test_a_cancelled_receive_leaves_its_table_and_takes_nothing(
         ({"topic": "unknown"}, "TOPIC_NOT_FOUND", None),
         ({"sql": ""}, "ILLEGAL_FILTER_EXPRESSION", "Expression can't be null! SQL92"),
         ({"sql": "a >"}, "ILLEGAL_FILTER_EXPRESSION", None),
+        ({"sql": "a" * 16_385}, "ILLEGAL_FILTER_EXPRESSION", "the expression has 16385 characters, 16384 are allowed"),
         ({"deadline_ms": 3_000}, "ILLEGAL_POLLING_TIME", None),
         ({"broker": "another", "batch": 1}, "OK", "OK"),
         ({"batch": 1_000}, "OK", "OK"),

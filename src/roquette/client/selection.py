@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from roquette.base.javatypes import java_hash
 from roquette.errors import ConfigError, ExpressionError
 from roquette.filter.sql_compile import compile_sql
+from roquette.filter.tags import check_length
 from roquette.message.message import ReceivedMessage
 from roquette.message.properties import encode_properties
 from roquette.message.record_layout import StoredRecord
@@ -55,6 +56,10 @@ def check_selection(topic: str, wanted: object) -> Selection:
         return wanted
     if not isinstance(wanted, str):
         raise ConfigError(f"tags={wanted!r} of topic {topic} are no str, such as '*' or 'a || b'")
+    try:
+        check_length(wanted)
+    except ExpressionError as error:
+        raise ConfigError(f"tags of topic {topic}: {error}") from None
     if _SQL_IN_TAGS.search(wanted):
         raise ConfigError(
             f"tags={wanted!r} of topic {topic} is an expression, not a list of tags: pass filter=roquette.sql({wanted!r})"

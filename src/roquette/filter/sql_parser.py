@@ -32,8 +32,8 @@ from roquette.filter.sql_tree import (
     Type,
     is_boolean,
 )
+from roquette.filter.tags import check_length
 
-MAX_LENGTH: Final = 16_384  # characters of an expression
 MAX_NODES: Final = 4_096  # names, constants and operators; texts of an IN list do not count
 MAX_DEPTH: Final = 64  # of brackets, NOT and signs
 MAX_HEIGHT: Final = 128  # of the tree: comparisons in a row nest, too
@@ -55,10 +55,7 @@ def parse_sql(expression: str) -> tuple[Node, int]:
         ExpressionError: it is not one, compares what cannot be compared, or breaks a bound; nothing else is
             raised, whatever the text.
     """
-    if len(expression) > MAX_LENGTH:
-        raise ExpressionError(
-            f"the expression has {len(expression)} characters, {MAX_LENGTH} are allowed"
-        )
+    check_length(expression)
     parser = _Parser(Lexer(expression))
     root = parser.selector()
     if height(root) > MAX_HEIGHT:

@@ -28,6 +28,7 @@ from roquette.proxy.routes import is_readable, no_route
 from roquette.proxy.service import Beat, Part
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.statuses import RpcError, code_of, status
+from roquette.proxy.validators import check_expression
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import BadHeader, HeaderDecoder
@@ -390,6 +391,7 @@ class Receiving(Part):
 def _filter_of(request: ReceiveMessageRequest) -> tuple[str, str]:
     """Kind and text of the filter expression. Raises RpcError."""
     wanted = request.filter_expression
+    check_expression(wanted.expression)
     if wanted.type != FilterType.SQL:
         return "TAG", wanted.expression or "*"
     if not wanted.expression:

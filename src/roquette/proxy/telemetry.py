@@ -29,6 +29,7 @@ from roquette.proxy.statuses import (
     RpcError,
     status,
 )
+from roquette.proxy.validators import check_expression
 from roquette.wire.bodies.clients import SubscriptionData
 from roquette.wire.bodies.group_config import (
     CustomizedRetryPolicy,
@@ -271,6 +272,7 @@ def _subscription(entry: SubscriptionEntry, now_ms: int) -> SubscriptionData:
     """A subscription as a heartbeat has it; a topic of any name, as in Apache: one that cannot be has no messages."""
     topic = entry.topic.name
     expression = entry.expression.expression
+    check_expression(expression)
     if entry.expression.type == FilterType.SQL:
         return SubscriptionData(
             topic=topic, sub_string=expression, sub_version=now_ms, expression_type="SQL92"

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from roquette.errors import ExpressionError
+from roquette.filter.tags import check_length
 from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX
 from roquette.message.properties import RESERVED
 from roquette.proxy.settings import ProxySettings
@@ -21,6 +23,14 @@ def has_control(text: str) -> bool:
 def size_of(text: str) -> int:
     """Its bytes."""
     return len(text) if text.isascii() else len(text.encode())
+
+
+def check_expression(expression: str) -> None:
+    """Raise RpcError for a filter expression that is too long."""
+    try:
+        check_length(expression)
+    except ExpressionError as error:
+        raise RpcError(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
 
 
 class Validators:

@@ -13,6 +13,7 @@ from roquette.broker.feature import Beat, Feature, Lane
 from roquette.broker.tables.bounds import NAME
 from roquette.broker.tables.consumers import ConsumerGroup
 from roquette.errors import Refused, RemoteProtocolError
+from roquette.filter.tags import MAX_LENGTH
 from roquette.message.names import PERM_READ, PERM_WRITE, retry_topic
 from roquette.message.sysflag import TOPIC_UNIT_SUB
 from roquette.remoting.outcomes import Outcome, Reply, Task
@@ -24,6 +25,7 @@ from roquette.wire.bodies import (
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     ProducerData,
+    SubscriptionData,
 )
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_dict
@@ -344,8 +346,8 @@ class _Beat:
         listed = group.subscription_data_set
         return (
             len(listed) <= MAX_SUBSCRIPTIONS
-            and sum(len(data.sub_string or "") + len(data.code_set or ()) for data in listed)
-            <= MAX_SUBSCRIBED
+            and all(len(data.sub_string or "") <= MAX_LENGTH for data in listed)
+            and sum(_weight(data) for data in listed) <= MAX_SUBSCRIBED
         )
 
     def check(self, group: ConsumerData) -> None:
@@ -354,7 +356,7 @@ class _Beat:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"it has {len(group.subscription_data_set)} subscriptions, {MAX_SUBSCRIPTIONS} are allowed, "
-                f"with {MAX_SUBSCRIBED} characters and tags in all",
+                f"of {MAX_LENGTH} characters, with {MAX_SUBSCRIBED} characters and tags in all",
             )
 
     def refuse(self, kind: str, group: str, why: str) -> None:
@@ -374,6 +376,12 @@ class _Beat:
         return Reply(
             _SUB_CHANGED if self.changed else _SUB_KNOWN, remark=remark if self._refused else None
         )
+
+
+def _weight(data: SubscriptionData) -> int:
+    """Characters and numbers of a subscription."""
+    tags = data.tags_set or ()
+    return len(data.sub_string or "") + len(data.code_set or ()) + sum(map(len, tags))
 
 
 def notify_members(group: ConsumerGroup) -> None:

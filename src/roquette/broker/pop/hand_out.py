@@ -429,9 +429,11 @@ def build_filter(
         return MATCH_ALL
     try:
         return filters.build(expression, kind)
-    except ExpressionError:
+    except ExpressionError as error:
         raise Refused(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed", ext
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"parse the consumer's subscription failed: {error}",
+            ext,
         ) from None
 
 
