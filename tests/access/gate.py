@@ -23,7 +23,8 @@ from roquette.access.needs import NEEDS, Needed
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
-from roquette.remoting.dispatcher import Dispatcher, Hooks
+from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.hooks import Hooks
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.request import Peer, RequestContext, Row

@@ -506,6 +506,77 @@ def test_a_peer_that_leaves_its_window_shut_is_not_served_further_and_then_cut(
     go(work, library)
 
 
+@pytest.mark.parametrize("trick", ["pings", "drops", "settings"])
+def test_a_shut_window_is_one_whatever_else_the_peer_sends(trick: str) -> None:
+    """Before: pings kept a connection with 64 MiB of answers for ever."""
+
+    async def work(case: Case) -> None:
+        client = await case.client(window=0)
+        streams = [client.ask("SendMessage", send("big200000")) for _ in range(20)]
+        for _ in range(100):
+            await asyncio.sleep(1)
+            if client.lost:
+                break
+            if trick == "pings":
+                client.http.ping(b"12345678")
+            elif trick == "drops":  # ten bytes a second, by hand
+                client.deaf = True
+                stream = streams[0].to_bytes(4, "big")
+                client.transport.write(b"\0\0\4\x08\0" + stream + (10).to_bytes(4, "big"))
+            elif trick == "settings":
+                client.http.update_settings({ngh2.Setting.INITIAL_WINDOW_SIZE: 0})
+            client.write()
+        assert client.lost and 60 <= case.loop.time() < 70
+
+    go(work)
+
+
+def test_settings_over_many_calls_are_bounded() -> None:
+    """Before: 10,000 of them over 4,000 calls took the loop 0.7 s, and so on for ever."""
+
+    async def work(case: Case) -> None:
+        client = await case.client()
+        for _ in range(4_000):
+            client.ask("SendMessage", b"", end=False)
+        await asyncio.sleep(1)
+        for number in range(90):
+            client.http.update_settings({ngh2.Setting.INITIAL_WINDOW_SIZE: 65_535 + number % 2})
+        client.write()
+        for number in range(20):  # a client that measures its line
+            await asyncio.sleep(0.2)
+            client.http.update_settings({ngh2.Setting.INITIAL_WINDOW_SIZE: 65_535 + number % 2})
+            client.write()
+        assert not client.lost
+        for number in range(200):
+            client.http.update_settings({ngh2.Setting.INITIAL_WINDOW_SIZE: 65_535 + number % 2})
+        client.write()
+        await asyncio.sleep(0.1)
+        client.http.ping(b"12345678")
+        client.write()
+        await asyncio.sleep(1)
+        assert client.lost and case.sessions.floods == 1
+
+    go(work)
+
+
+def test_where_all_keep_too_much_those_go_that_leave_it_unread() -> None:
+    async def work(case: Case) -> None:
+        account = case.world.dispatcher.limits.account
+        account.most = 4 << 20
+        hoarders = [await case.client(window=0) for _ in range(3)]
+        reader = await case.client()
+        for hoarder in hoarders:
+            for _ in range(10):
+                hoarder.ask("SendMessage", send("big200000"))
+        asked = reader.ask("SendMessage", send("big200000"))
+        await asyncio.sleep(5)
+        assert any(hoarder.lost for hoarder in hoarders)
+        assert not reader.lost and reader.status[asked] == 0
+        assert account.total <= account.most
+
+    go(work)
+
+
 @libraries
 def test_a_peer_that_opens_its_window_again_goes_on(library: str) -> None:
     async def work(case: Case) -> None:

@@ -108,6 +108,12 @@ def test_a_message_of_4_mib_passes_and_one_of_6_does_not() -> None:
         assert client.send("o", bytes(4 << 20)).entries[0].offset == 4 << 20
         reply = client.send("o", bytes(6 << 20))
         assert reply.status.code == Code.PAYLOAD_TOO_LARGE
+        codes = [
+            client.send("o", bytes(1 << 20), compression=grpc.Compression.Gzip).status.code
+            for _ in range(20)
+        ]
+        assert codes.count(Code.OK) < 8, "a few bytes are not message after message of many"
+        assert codes[-1] == Code.PAYLOAD_TOO_LARGE
         assert "5242880 are the most" in reply.status.message
         assert client.send("o").status.code == Code.OK
 

@@ -1,5 +1,6 @@
 """gRPC's own framing: messages in pieces, timeouts, statuses."""
 
+import contextlib
 import gzip
 from random import Random
 
@@ -7,9 +8,11 @@ import pytest
 
 from roquette.errors import RemoteProtocolError
 from roquette.wire.grpc import (
+    MAX_RATIO,
     Messages,
     MessageTooLarge,
     NotCompressible,
+    Unpacked,
     ending,
     prefixed,
     timeout_ms,
@@ -69,6 +72,23 @@ def test_a_gzip_bomb_is_cut_at_the_limit() -> None:
     assert len(packed) < 60_000
     with pytest.raises(MessageTooLarge, match="decompresses to more"):
         Messages(5 << 20, b"gzip").feed(b"\1" + len(packed).to_bytes(4, "big") + packed)
+
+
+def test_few_bytes_are_one_large_message_and_not_many() -> None:
+    unpacked = Unpacked(4 << 20)
+    packed = gzip.compress(bytes(4 << 20))
+
+    def made(times: int) -> int:
+        done = 0
+        for _ in range(times):
+            with contextlib.suppress(MessageTooLarge):
+                done += len(unpacked.gzip(packed))
+        return done
+
+    assert made(1) == 4 << 20
+    assert made(100) <= 100 * len(packed) * MAX_RATIO, "before: 400 MiB"
+    honest = gzip.compress(b"".join(b'{"id":%d,"kind":"order"},' % n for n in range(20_000)))
+    assert [len(unpacked.gzip(honest)) for _ in range(50)]
 
 
 def test_other_flags_are_no_grpc() -> None:

@@ -10,6 +10,7 @@ from tests.wire.http2_pair import END, OK, PREFACE, REQUEST, Pair, block, frame,
 
 from roquette.errors import RemoteProtocolError
 from roquette.wire.http2 import (
+    CHANGED,
     DATA,
     GONE,
     MOST_STREAMS,
@@ -286,8 +287,8 @@ def test_floods_of_pings_and_settings(library: str, flood: bytes) -> None:
         pair.up(flood * 2_000)
     pair = Pair(library)
     for _ in range(5):
-        pair.up(flood * 500)  # all are answered in between
-        assert len(pair.server.data_to_send()) >= 500 * 9
+        pair.up(flood * 200)  # all are answered in between
+        assert len(pair.server.data_to_send()) >= 200 * 9
 
 
 def test_a_settings_frame_with_too_many_entries(library: str) -> None:
@@ -331,7 +332,7 @@ def test_what_is_no_http2_ends_the_connection(library: str, data: bytes) -> None
     except RemoteProtocolError:
         events = []
     fresh.data_to_send()
-    assert events == []
+    assert [event for event in events if event[0] != CHANGED] == []
     assert fresh.over
 
 
@@ -382,6 +383,8 @@ def told(library: str, writes: list[bytes], random: Random | None) -> Any:
             pieces = [write[a:b] for a, b in zip([0, *cuts], [*cuts, len(write)])]
         for piece in pieces:
             for kind, stream, what, ended in server.receive_data(piece):
+                if kind == CHANGED:
+                    continue  # only ours tells
                 entry = found.setdefault(stream, [None, b"", False, None])
                 if kind == OPENED:
                     entry[0] = what

@@ -251,6 +251,17 @@ class BrokerConfig(BoundSettings, ReplicationSettings, MetricsSettings):
     frame_timeout_seconds: int = option(30, "A frame may come below 1 KiB/s so long, s.", least=1)
     max_unfinished_frame_bytes: int = option(128 << 20, "Of all half frames.", least=32 << 20)
     max_unsent_bytes: int = option(256 << 20, "Of all answers not taken.", least=32 << 20)
+    max_kept_bytes: int = option(
+        512 << 20,
+        "Of all that is kept for peers: the two above, requests that wait, open calls. A peer with more than a quarter, or "
+        "than its share where all have more, is not read until half is gone.",
+        least=128 << 20,
+    )
+    max_waiting_send_bytes: int = live(
+        256 << 20,
+        "Sends of so many bytes may wait for replicas or the disk at once; further ones are answered SYSTEM_BUSY.",
+        least=1 << 20,
+    )
     max_connections: int = option(
         20_000,
         "Connections both ports accept together; further ones are closed. Fewer where the limit of open files "

@@ -11,8 +11,9 @@ from roquette.broker.config import BrokerConfig
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature, Lane
 from roquette.errors import ConfigError
-from roquette.remoting.dispatcher import Dispatcher, Hooks
+from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
+from roquette.remoting.hooks import Hooks
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Later
 from roquette.remoting.request import Peer, RequestContext, Row
@@ -66,6 +67,7 @@ class Listeners:
             idle_s,
             config.max_unfinished_frame_bytes,
             config.max_unsent_bytes,
+            config.max_kept_bytes,
         )
         self._servers = [
             Server(each, core.clock, on_lost=lost, idle_s=idle_s, bound=bound, limits=limits)

@@ -96,6 +96,12 @@ class NamesrvConfig(MetricsSettings):
         "What answers that peers do not take may hold together; beyond it the slowest peers are cut.",
         least=32 << 20,
     )
+    max_kept_bytes: int = option(
+        512 << 20,
+        "What is kept for all peers: both of those, and requests that wait. A peer with more than a quarter of it, or "
+        "than its share where all have more, is not read until half is gone.",
+        least=128 << 20,
+    )
 
 
 def shown_settings(config: NamesrvConfig, fixed: Mapping[str, str]) -> dict[str, str]:

@@ -25,9 +25,10 @@ from roquette.nameserver.processors.kv_config import KvConfigProcessor
 from roquette.nameserver.processors.routes import RouteProcessor
 from roquette.nameserver.processors.settings import SettingsProcessor
 from roquette.nameserver.processors.topics import TopicProcessor
-from roquette.remoting.dispatcher import Dispatcher, Hooks
+from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
 from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd
+from roquette.remoting.hooks import Hooks
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.request import Peer, Row
 from roquette.remoting.security import UNPROTECTED, Protection
@@ -128,6 +129,7 @@ class NameServer:
                 config.server_channel_max_idle_time_seconds,
                 config.max_unfinished_frame_bytes,
                 config.max_unsent_bytes,
+                config.max_kept_bytes,
             ),
         )
         self.core.routes.watches.wake = self._tell_soon

@@ -86,6 +86,7 @@ class Call:
     Attributes:
         arrived_ms, deadline_ms: steady; the deadline is None when the client set none. now_ms: wall time of its arrival.
         begun: a call that listens has had its first message.
+        size: bytes of its first message.
         over: it was answered, or nobody waits any more.
         on_cancel: called once when the client resets the call, its connection is lost, its deadline has passed, or it is
             ended because something that came for it is malformed or failed.
@@ -94,7 +95,7 @@ class Call:
 
     __slots__ = (
         "arrived_ms", "begun", "caller", "deadline_ms", "now_ms", "on_cancel", "on_end", "on_message", "over",
-        "rpc", "stream", "stream_id",
+        "rpc", "size", "stream", "stream_id",
     )  # fmt: skip
 
     def __init__(self, caller: Caller, rpc: Rpc[Any], stream: Stream, stream_id: int) -> None:
@@ -106,6 +107,7 @@ class Call:
         self.now_ms = 0
         self.deadline_ms: int | None = None
         self.begun = False
+        self.size = 0
         self.over = False
         self.on_cancel: Callable[[], None] | None = None
         self.on_message: Callable[[Message], None] | None = None

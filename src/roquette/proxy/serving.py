@@ -22,6 +22,8 @@ log = logging.getLogger("roquette.proxy")
 
 BEYOND: Final = 1 << 20  # bytes that a message may be larger than its body may
 MOST_CALLERS: Final = 64  # of one connection that are remembered
+LONGEST: Final = 1_024  # bytes of a name that a caller says of itself,
+SHORT: Final = 64  # and of its language and versions: the rest is cut off
 
 Who = Callable[[Caller, Metadata], None]
 """Sets `Caller.account` from what a call says of itself, or raises Refused or RpcError."""
@@ -110,12 +112,17 @@ def keep_half(
 
 
 class Callers:
-    """The clients of one connection: one `Caller` for all calls of a client id in a namespace with an access key."""
+    """The clients of one connection: one `Caller` for all calls of a client id in a namespace with an access key.
+
+    Attributes:
+        size: bytes of the last call's caller, if it is not remembered and goes with that call.
+    """
 
     def __init__(self, peer: Peer, asks: Asks) -> None:
         self._peer = peer
         self._asks = asks
         self._known: dict[tuple[bytes, bytes, bytes], Caller] = {}
+        self.size = 0
 
     def of(self, fields: Metadata) -> Caller:
         """Who makes a call with these metadata."""
@@ -126,19 +133,24 @@ class Callers:
             get(b"authorization", b"").partition(b",")[0],
         )
         caller = self._known.get(key)
+        self.size = 0
         if caller is None:
             caller = Caller(self._peer, _text(key[0]), self._asks)
             caller.namespace = _text(key[1])
-            caller.language = _text(get(b"x-mq-language", b""))
-            caller.version = _text(get(b"x-mq-client-version", b""))
+            caller.language = _text(get(b"x-mq-language", b"")[:SHORT])
+            caller.version = _text(get(b"x-mq-client-version", b"")[:SHORT])
             caller.protocol = _text(
-                get(b"x-mq-protocol", b"") or get(b"x-mq-protocol-version", b"")
+                (get(b"x-mq-protocol", b"") or get(b"x-mq-protocol-version", b""))[:SHORT]
             )
             caller.authority = _text(get(b":authority", b""))
             if len(self._known) < MOST_CALLERS:
                 self._known[key] = caller
+            else:
+                self.size = 4 * (
+                    len(caller.client_id) + len(caller.namespace) + len(caller.authority)
+                )
         return caller
 
 
 def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
+    return value[:LONGEST].decode("utf-8", "replace")

@@ -9,6 +9,7 @@ from typing import Final, cast
 
 from roquette.errors import ConnectError, RemoteProtocolError
 from roquette.proxy.answers import Answer, Asks
+from roquette.proxy.backlog import Backlog
 from roquette.proxy.call import Call
 from roquette.proxy.service import fail
 from roquette.proxy.serving import Callers, Serving, keep_half
@@ -19,7 +20,7 @@ from roquette.proxy.statuses import (
     RpcError,
 )
 from roquette.remoting.inner import InnerWire
-from roquette.remoting.request import Peer
+from roquette.remoting.request import ANSWERS, Peer
 from roquette.remoting.transport import hang_up, host_of
 from roquette.wire.codes import ResponseCode
 from roquette.wire.command import Command
@@ -31,6 +32,7 @@ from roquette.wire.grpc import (
     MessageTooLarge,
     Metadata,
     NotCompressible,
+    Unpacked,
     ending,
     not_grpc,
     prefixed,
@@ -40,6 +42,7 @@ from roquette.wire.grpc import (
 )
 from roquette.wire.http2 import (
     CANCEL,
+    CHANGED,
     DATA,
     ENHANCE_YOUR_CALM,
     GONE,
@@ -47,17 +50,14 @@ from roquette.wire.http2 import (
     OPENED,
     PONG,
     Flood,
+    Floods,
     Http2,
-    Rate,
 )
 from roquette.wire.proto.definition_pb2 import Code
 
 SILENT_S: Final = 60.0  # without a byte of a peer whose calls are open: it is pinged
 PONG_S: Final = 20.0  # to answer
-STALLED_S: Final = 60.0  # a peer may leave its windows shut so long
-NOTICE_S: Final = (
-    1.0  # between two GOAWAY frames, unless the ping is answered before (RFC 9113, 6.8)
-)
+NOTICE_S: Final = 1.0  # between two GOAWAYs, unless our ping is answered before (RFC 9113, 6.8)
 NO_DEADLINE: Final = 1 << 62
 GRPC: Final = b"application/grpc"
 GOING: Final = "the server is going away"
@@ -94,15 +94,15 @@ class GrpcSession(asyncio.Protocol):
         self._reading: dict[int, Messages | None] = {}  # streams whose request has not ended
         self._speaking: set[int] = set()  # streams whose reply has begun
         self._callers: Callers
-        self._unfinished = 0  # bytes of messages that have not come whole
+        self._unfinished = 0  # bytes of messages that have not come whole,
+        self._held = 0  # and of those of calls under way
+        self._backlog: Backlog
         self._soonest_ms = NO_DEADLINE  # no deadline is before
-        self._opened = Rate(sessions.limits.opened, sessions.limits.opened_per_s)
-        self._resets = Rate(sessions.limits.resets, sessions.limits.resets_per_s)
+        self._floods = Floods(sessions.limits)
+        self._unpacked = Unpacked(sessions.max_message)
         now_s = self._dispatcher.loop.time()
         self._heard_s = self._called_s = now_s
         self._pinged_s: float | None = None
-        self._stalled_s: float | None = None  # since when it leaves too much unread
-        self._full = False  # the transport takes no more
         self._left_s: float | None = None  # when it was told that it is over
         self.gone_away = False
         self._ended = False
@@ -116,6 +116,7 @@ class GrpcSession(asyncio.Protocol):
             f"{there[0]}:{there[1]}", InnerWire(self._asks.answered, self._asked, self._drain),
         )  # fmt: skip
         self._callers = Callers(peer, self._asks)
+        self._backlog = Backlog(self._dispatcher, peer, self._sessions.limits)
         peer.local = f"{here[0]}:{here[1]}"
         peer.last_active = self._dispatcher.loop.time()
         stream.set_write_buffer_limits(high=1 << 20)
@@ -136,10 +137,7 @@ class GrpcSession(asyncio.Protocol):
         http = self._http
         try:
             events = http.receive_data(data)
-            if not self._opened.take(http.opened, self._heard_s):
-                raise Flood(f"more than {self._sessions.limits.opened_per_s} streams a second")
-            if not self._resets.take(http.resets, self._heard_s):
-                raise Flood(f"more than {self._sessions.limits.resets_per_s} resets a second")
+            self._floods.check(http, self._heard_s)
         except RemoteProtocolError as error:
             self._broken(error)
             return
@@ -151,6 +149,8 @@ class GrpcSession(asyncio.Protocol):
                 self._data(stream, what, ended)
             elif kind == GONE:
                 self._gone(stream)
+            elif kind == CHANGED:
+                self._floods.changes += 1
             elif kind == PONG and self._left_s is not None:
                 self._go_away()
         if self._unfinished or peer.half is not None:
@@ -178,6 +178,7 @@ class GrpcSession(asyncio.Protocol):
     def _cancel_all(self) -> None:
         calls = self.calls
         self.calls = {}
+        self._held = 0
         for call in calls.values():
             self._sessions.proxy.guarded(call, call.cancelled)
 
@@ -187,22 +188,21 @@ class GrpcSession(asyncio.Protocol):
     def pause_writing(self) -> None:
         peer = self._peer
         if not peer.transport.is_closing():
-            self._full = True
-            peer.transport.pause_reading()
+            self._backlog.full = True
+            peer.stop_reading(ANSWERS)
             self._dispatcher.pause(peer)
 
     def resume_writing(self) -> None:
         peer = self._peer
         if not peer.transport.is_closing():
-            self._full = False
-            peer.transport.resume_reading()
-            if self._stalled_s is None:
-                self._dispatcher.resume(peer)
+            self._backlog.full = False
+            peer.read_on(ANSWERS)
+            self._backlog.resume()
 
     def connection_lost(self, error: Exception | None) -> None:
         peer = self._peer
         self._ended = peer.closed = True
-        peer.parked.clear()
+        self._dispatcher.drop_parked(peer)
         peer.lost = f"connection to {peer.remote} was lost"
         if len(peer.pending):
             peer.pending.fail_all(ConnectError(peer.lost), peer.remote)
@@ -210,6 +210,7 @@ class GrpcSession(asyncio.Protocol):
         self._dispatcher.limits.frames.end(peer)
         self._sessions.open_now.pop(id(self), None)
         self._cancel_all()
+        self._backlog.measure(0, 0, 0)
         self._reading.clear()
         try:
             self._sessions.proxy.connection_lost(peer)
@@ -222,29 +223,12 @@ class GrpcSession(asyncio.Protocol):
             return []
         http = self._http
         data = http.data_to_send()
-        queued = http.queued()
-        limits = self._sessions.limits
-        if queued > limits.queued or self._stalled_s is not None:
-            self._behind(queued, len(data))
+        if self._backlog.measure(len(self.calls), self._held, http.queued()):
+            self._dispatcher.loop.call_soon(self._cut, "it does not take its answers")
         if http.over and not self._ended:
             self._ended, why = True, http.ended_by()
             self._dispatcher.loop.call_soon(*((self._cut, why) if why else (self.hang_up,)))
         return [data] if data else []
-
-    def _behind(self, queued: int, moved: int) -> None:
-        """The peer leaves its windows shut: its further requests wait until it has taken half."""
-        limits, peer = self._sessions.limits, self._peer
-        if queued > limits.queued_most:
-            self._dispatcher.loop.call_soon(self._cut, "it does not take its answers")
-        elif queued > limits.queued // 2:
-            if self._stalled_s is None:
-                self._dispatcher.pause(peer)
-            if self._stalled_s is None or moved:
-                self._stalled_s = peer.last_active
-        else:
-            self._stalled_s = None
-            if not self._full:
-                self._dispatcher.resume(peer)
 
     def _open(self, stream: int, fields: Metadata, ended: bool, steady_ms: int) -> None:
         sessions = self._sessions
@@ -258,6 +242,8 @@ class GrpcSession(asyncio.Protocol):
         call = Call(self._callers.of(fields), rpc, self, stream)
         call.arrived_ms = steady_ms
         call.now_ms = sessions.clock.now_ms()
+        call.size = self._callers.size
+        self._held += call.size
         self.calls[stream] = call
         try:
             timeout = fields.get(b"grpc-timeout")
@@ -266,7 +252,7 @@ class GrpcSession(asyncio.Protocol):
                 self._soonest_ms = min(self._soonest_ms, deadline)
             encoding = fields.get(b"grpc-encoding")
             if encoding is not None and encoding != b"identity" and not ended:
-                self._reading[stream] = Messages(sessions.max_message, encoding)
+                self._reading[stream] = Messages(sessions.max_message, encoding, self._unpacked)
         except RemoteProtocolError as error:
             call.finish(GRPC_INTERNAL, str(error))
         who = sessions.who
@@ -300,7 +286,7 @@ class GrpcSession(asyncio.Protocol):
             return
         most = self._sessions.max_message
         if ended and reader is None and not call.rpc.listens and whole(data, most):
-            self._sessions.proxy.begin(call, data[5:])
+            self._begin(call, data[5:])
             return
         if reader is None:
             reader = Messages(most)
@@ -335,7 +321,7 @@ class GrpcSession(asyncio.Protocol):
         if ended:
             if reader.first is None:
                 raise RemoteProtocolError("the request has no message")
-            self._sessions.proxy.begin(call, reader.first)
+            self._begin(call, reader.first)
 
     def _listen(self, call: Call, messages: list[bytes], ended: bool) -> None:
         proxy = self._sessions.proxy
@@ -344,7 +330,7 @@ class GrpcSession(asyncio.Protocol):
                 proxy.go_on(call, message)
             else:
                 call.begun = True
-                proxy.begin(call, message)
+                self._begin(call, message)
         if ended and not call.over:
             if call.on_end is not None:
                 proxy.guarded(call, call.on_end)
@@ -355,9 +341,22 @@ class GrpcSession(asyncio.Protocol):
         """The peer has reset a stream, or broke it."""
         self._hear_no_more(stream)
         self._speaking.discard(stream)
-        call = self.calls.pop(stream, None)
+        call = self._leaves(stream)
         if call is not None:
             self._sessions.proxy.guarded(call, call.cancelled)
+
+    def _leaves(self, stream: int) -> Call | None:
+        """A call is over."""
+        call = self.calls.pop(stream, None)
+        if call is not None:
+            self._held -= call.size
+        return call
+
+    def _begin(self, call: Call, message: bytes) -> None:
+        """Serve a call: what is made of its message may live as long as it does."""
+        call.size += len(message)
+        self._held += len(message)
+        self._sessions.proxy.begin(call, message)
 
     def _hear_no_more(self, stream: int) -> bool:
         """Drop what has come of a request; whether it has not ended yet."""
@@ -377,7 +376,8 @@ class GrpcSession(asyncio.Protocol):
 
     def respond(self, stream_id: int, message: bytes) -> None:
         """See `Stream`."""
-        if self.calls.pop(stream_id, None) is not None:
+        if self._leaves(stream_id) is not None:
+            self._backlog.says(len(message) + 5)
             self._http.respond(stream_id, RESPONSE, prefixed(message), TRAILERS)
             self._close(stream_id)
 
@@ -388,12 +388,14 @@ class GrpcSession(asyncio.Protocol):
         if stream_id not in self._speaking:
             self._speaking.add(stream_id)
             self._http.send_headers(stream_id, RESPONSE)
-        self._http.send_data(stream_id, b"".join([prefixed(message) for message in messages]))
+        data = b"".join([prefixed(message) for message in messages])
+        self._backlog.says(len(data))
+        self._http.send_data(stream_id, data)
         self._dispatcher.mark(self._peer)
 
     def finish(self, stream_id: int, status: int, text: str) -> None:
         """See `Stream`."""
-        if self.calls.pop(stream_id, None) is not None:
+        if self._leaves(stream_id) is not None:
             self._end(stream_id, status, text)
 
     def _end(self, stream: int, status: int, text: str) -> None:
@@ -429,20 +431,22 @@ class GrpcSession(asyncio.Protocol):
         if self._soonest_ms <= steady_ms:
             self._expire(steady_ms)
         if self._left_s is not None:
-            self._go_on_leaving(now_s)
+            self._go_on_leaving(now_s - self._left_s)
         elif self.calls:
-            if self._pinged_s is not None:
+            if peer.unread:
+                self._pinged_s = None
+            elif self._pinged_s is not None:
                 if now_s - self._pinged_s >= PONG_S:
                     self._cut("it does not answer our ping")
                     return
-            elif now_s - self._heard_s >= SILENT_S and not self._full:
+            elif now_s - self._heard_s >= SILENT_S:
                 self._pinged_s = now_s
                 self._http.ping()
                 self._dispatcher.mark(peer)
             self._called_s = now_s
         elif now_s - self._called_s >= self._sessions.settings.grpc_client_idle_time_mills / 1000:
             self.leave(now_s)
-        if self._stalled_s is not None and now_s - self._stalled_s >= STALLED_S:
+        if self._backlog.is_late(self._http.queued(), now_s):
             self._cut("it does not take its answers")
 
     def _expire(self, steady_ms: int) -> None:
@@ -475,19 +479,17 @@ class GrpcSession(asyncio.Protocol):
         self.gone_away = True
         self._http.go_away(self._http.last_stream)
         for call in [call for call in self.calls.values() if call.rpc.listens]:
-            self.calls.pop(call.stream_id, None)
+            self._leaves(call.stream_id)
             self._sessions.proxy.guarded(call, call.cancelled)
             self._end(call.stream_id, GRPC_UNAVAILABLE, GOING)
         self._dispatcher.mark(self._peer)
 
-    def _go_on_leaving(self, now_s: float) -> None:
-        left_s = self._left_s
-        assert left_s is not None
-        if now_s - left_s >= NOTICE_S:
+    def _go_on_leaving(self, since_s: float) -> None:
+        if since_s >= NOTICE_S:
             self._go_away()
         if not self.gone_away:
             return
-        late = now_s - left_s >= self._sessions.settings.grpc_shutdown_time_seconds
+        late = since_s >= self._sessions.settings.grpc_shutdown_time_seconds
         if late or not (self.calls or self._http.queued()):
             self._dispatcher.loop.call_soon(self.hang_up)
 

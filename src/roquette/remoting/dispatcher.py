@@ -15,6 +15,7 @@ from roquette.base.descriptors import SHORTAGE, shortage_words
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import LocalProtocolError, Refused
+from roquette.remoting.hooks import Hooks
 from roquette.remoting.lanes import LaneLimits, WaitingRequests
 from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
 from roquette.remoting.request import Peer, RequestContext, Row
@@ -42,35 +43,6 @@ OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 FAILED: Final = "the request failed inside the server, whose log says why"
 LINGER_S: Final = 10.0
 BACKLOG: Final = 1 << 20  # bytes of answers a peer may have unwritten: its further requests wait
-
-
-def _nothing() -> None:
-    return None
-
-
-class Hooks:
-    """What a server does around its requests.
-
-    Args:
-        end_turn: runs after the requests of a turn and before anything is written.
-        later: keeps a reply that waits for the disk; `Dispatcher.answer` brings it back.
-        guard: asked with each request and its decoded header before it is processed; raises `Refused`.
-        refused: hears who asked what when a request is refused because too many others wait.
-    """
-
-    __slots__ = ("end_turn", "guard", "later", "refused")
-
-    def __init__(
-        self,
-        end_turn: Callable[[], None] = _nothing,
-        later: Callable[[RequestContext, Later], None] | None = None,
-        guard: Callable[[RequestContext, Any], None] | None = None,
-        refused: Callable[[Peer, int], None] | None = None,
-    ) -> None:
-        self.refused: Callable[[Peer, int], None] | None = refused
-        self.end_turn: Callable[[], None] = end_turn
-        self.guard: Callable[[RequestContext, Any], None] | None = guard
-        self.later: Callable[[RequestContext, Later], None] | None = later
 
 
 class Dispatcher:
@@ -228,6 +200,8 @@ class Dispatcher:
         if not job.cancelled:
             job.cancelled = True
             job.peer.asked -= 1
+            job.command.body = b""
+            self.limits.account.release(job)
             hold = job.hold
             if hold is not None:
                 job.hold = None
@@ -242,6 +216,7 @@ class Dispatcher:
         """Everything that arrived since the last turn: process, finish the turn, write."""
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         more = self._more = False
+        account = self.limits.account
         try:
             busy: bool = self.running.full
             for lane in self._lanes:
@@ -249,13 +224,19 @@ class Dispatcher:
                     jobs = lane.take()
                     if lane.jobs:
                         more = True
+                        for job in lane.jobs:
+                            account.keep(job)
                     wait_ms: int = lane.limits.wait_ms
                     for job in jobs:
                         peer = job.peer
+                        if job.kept:
+                            account.release(job)
                         if job.cancelled:
                             continue
                         if peer.paused or peer.crowded or peer.unwritten > BACKLOG:
-                            peer.parked.append(job)
+                            if not peer.closed:
+                                peer.parked.append(job)
+                                account.keep(job)
                         elif wait_ms and steady_ms - job.arrived_ms >= wait_ms:
                             self._too_late(job, steady_ms, len(lane.jobs))
                         elif busy:
@@ -282,13 +263,21 @@ class Dispatcher:
             self._unpark(peer)
 
     def _unpark(self, peer: Peer) -> None:
+        if peer.closed:
+            self.drop_parked(peer)
+            return
         parked = peer.parked
         if parked:
             peer.parked = []
-            if not peer.closed:
-                for job in parked:
-                    self._lanes[job.row.lane].jobs.append(job)
-                self._schedule()
+            for job in parked:
+                self._lanes[job.row.lane].jobs.append(job)
+            self._schedule()
+
+    def drop_parked(self, peer: Peer) -> None:
+        """`peer` is gone: what waited until it reads goes, too."""
+        for job in peer.parked:
+            self.limits.account.release(job)
+        peer.parked.clear()
 
     def _too_late(self, job: RequestContext, steady_ms: int, size: int) -> None:
         """Apache's BrokerFastFailure: what waited too long is refused, so that the client turns elsewhere."""
@@ -331,12 +320,15 @@ class Dispatcher:
             self.answer(job, outcome)
         elif isinstance(outcome, Later):
             assert self._hooks.later is not None
+            self.limits.account.promise(job, outcome)
             self._hooks.later(job, outcome)
         elif isinstance(outcome, Held):
             outcome.hold.job = job  # who holds it runs it again by `rerun`
             job.hold = outcome.hold
+            self.limits.account.hold(job)
         elif isinstance(outcome, Task):
             self.running.began(job.peer)
+            self.limits.account.work(job)
             self._tasks.start(f"request-{command.code}", self._finish(job, outcome))
         else:
             assert isinstance(outcome, Silent), outcome
@@ -350,6 +342,7 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - see _run
             reply = self._failed(job, error)
         finally:
+            self.limits.account.release(job)
             if self.running.ended(job.peer) and not job.peer.paused:
                 self._unpark(job.peer)
         if reply is not None:
@@ -383,6 +376,7 @@ class Dispatcher:
 
     def rerun(self, job: RequestContext, *, may_hold: bool) -> None:
         """Run a held request again, now."""
+        self.limits.account.release(job)
         if not job.peer.closed and not job.cancelled:
             job.now_ms, job.steady_ms = self._clock.now_ms(), self._clock.steady_ms()
             job.may_hold = may_hold
@@ -397,6 +391,8 @@ class Dispatcher:
             data = b"".join(body)
         else:
             data = body
+        if job.kept:
+            self.limits.account.release(job)
         if job.cancelled:
             return
         self._answer(job.peer, job.command, reply.code, reply.remark, reply.ext, data)

@@ -27,13 +27,14 @@ class Reply:
 
 
 class Later:
-    """The reply is ready, but waits until the log is durable up to `end_offset`."""
+    """The reply is ready, but waits until the log is durable up to `end_offset`; `size`: bytes of its request's body."""
 
-    __slots__ = ("end_offset", "reply")
+    __slots__ = ("end_offset", "reply", "size")
 
     def __init__(self, end_offset: int, reply: Reply) -> None:
         self.end_offset: int = end_offset
         self.reply: Reply = reply
+        self.size: int = 0  # until the dispatcher has it
 
 
 class Held:

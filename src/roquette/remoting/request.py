@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Final, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -13,6 +13,10 @@ from roquette.remoting.promises import Promise
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection, Wire
 from roquette.wire.header_codec import HeaderDecoder
+
+ANSWERS: Final = 1  # why a peer is not read: it does not take its answers,
+TASKS: Final = 2  # too many of its requests are at work in tasks,
+BYTES: Final = 4  # or too many bytes are kept for it
 
 
 class Turns(Protocol):
@@ -79,6 +83,7 @@ class Peer:
         "half",
         "host",
         "id",
+        "kept",
         "last_active",
         "local",
         "lost",
@@ -89,6 +94,7 @@ class Peer:
         "remote",
         "running",
         "transport",
+        "unread",
         "unwritten",
         "wire",
     )
@@ -120,10 +126,28 @@ class Peer:
         self.paused: bool = False  # it does not read its answers, see `Dispatcher.pause`
         self.running: int = 0  # its requests that are at work in tasks: see `Running`
         self.crowded: bool = False  # too many are: its further requests wait
-        self.reads_less: bool = True  # it is not read from then
+        self.reads_less: bool = True  # it may be left unread
+        self.unread: int = 0  # why it is not read now: ANSWERS, TASKS, BYTES
+        self.kept: int = 0  # bytes, see `Account`
         self.unwritten: int = 0  # bytes of bodies in this turn's answers
         self.parked: list[RequestContext] = []  # requests that wait until it reads again
         self._turns: Turns = turns
+
+    def stop_reading(self, why: int) -> None:
+        """Read nothing of it for a while; `why`: ANSWERS, TASKS or BYTES."""
+        if not self.unread and self._may_rest():
+            self.transport.pause_reading()
+        self.unread |= why
+
+    def read_on(self, why: int) -> None:
+        """That reason is gone: it is read again if it was the last one."""
+        if self.unread:
+            self.unread &= ~why
+            if not self.unread and self._may_rest():
+                self.transport.resume_reading()
+
+    def _may_rest(self) -> bool:
+        return self.reads_less and not self.closed and not self.transport.is_closing()
 
     def notify(self, code: int, ext: bytes = b"", body: bytes = b"") -> None:
         """Send a one-way request to the peer; nothing happens when it is gone."""
@@ -171,7 +195,8 @@ class RequestContext:
             anything is done with it; raises Refused. None: it may be any.
         admitted: the guard of the server has let it in: it is not asked again when the request runs again.
         account: who asks, where another protocol has proven it; None: the request's own signature says so.
-        hold: where it waits (`Held`), or None.
+        hold: where it waits (`Held`), or None. kept, said: bytes counted of it while it waits,
+            and of its header (`Account`).
         cancelled: nobody wants its answer any more: it must not change anything.
     """
 
@@ -183,11 +208,13 @@ class RequestContext:
         "command",
         "header",
         "hold",
+        "kept",
         "may_hold",
         "may_touch",
         "now_ms",
         "peer",
         "row",
+        "said",
         "steady_ms",
     )
 
@@ -203,6 +230,8 @@ class RequestContext:
         self.admitted: bool = False
         self.account: str | None = None
         self.hold: Any = None
+        self.kept: int = 0
+        self.said: int = 0
         self.cancelled: bool = False
         self.header: Any = None
 

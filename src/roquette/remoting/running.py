@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from roquette.remoting.request import Peer
+from roquette.remoting.request import TASKS, Peer
 
 OF_PEER: Final = 256  # of one connection; its further requests wait, and it is not read
 RUNNING: Final = (
@@ -31,8 +31,7 @@ class Running:
         self.full = self.count >= 2 * self.most
         if not peer.crowded and (peer.running >= self.of_peer or self.count >= self.most):
             peer.crowded = True
-            if peer.reads_less and not peer.closed:
-                peer.transport.pause_reading()
+            peer.stop_reading(TASKS)
 
     def ended(self, peer: Peer) -> bool:
         """The task has ended; True when the connection's parked requests may run."""
@@ -44,6 +43,5 @@ class Running:
         ):
             return False
         peer.crowded = False
-        if peer.reads_less and not peer.paused and not peer.closed:
-            peer.transport.resume_reading()
+        peer.read_on(TASKS)
         return True

@@ -10,7 +10,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Door, Kind, Lobby, Speaks, stop_listening
-from roquette.remoting.request import Peer
+from roquette.remoting.request import BYTES, Peer
 from roquette.remoting.tls import ServerTls, TlsMode
 from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
 from roquette.remoting.unfinished import PeerLimits
@@ -161,6 +161,9 @@ class Server:
 
     def _cut_stalled(self) -> None:
         cut_stalled(self._limits, self._dispatcher.loop.time(), self._noise)
+        for peer in self.peers.values():
+            if peer.unread & BYTES:  # its share may be larger now
+                self._limits.account.look(peer)
 
     def expire_requests(self) -> None:
         """Fail our own requests to peers that were not answered in time (called by the broker's beat)."""

@@ -9,7 +9,7 @@ from typing import Final, cast
 from roquette.base.logs import RateLimited
 from roquette.errors import ConnectError, RemoteProtocolError
 from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.request import Peer
+from roquette.remoting.request import ANSWERS, Peer
 from roquette.remoting.tls import TlsRefused
 from roquette.remoting.unfinished import PeerLimits, UnfinishedTable, cut
 from roquette.wire.connection import Connection
@@ -192,21 +192,20 @@ class PeerProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         peer = self._peer
         if peer is not None and not self._reads_always and not peer.transport.is_closing():
-            peer.transport.pause_reading()
+            peer.stop_reading(ANSWERS)
             self._dispatcher.pause(peer)
 
     def resume_writing(self) -> None:
         peer = self._peer
         if peer is not None and not self._reads_always and not peer.transport.is_closing():
-            if not peer.crowded:
-                peer.transport.resume_reading()
+            peer.read_on(ANSWERS)
             self._dispatcher.resume(peer)
 
     def connection_lost(self, error: Exception | None) -> None:
         peer = self._peer
         if peer is not None:
             peer.closed = True
-            peer.parked.clear()
+            self._dispatcher.drop_parked(peer)
             peer.lost = _lost(peer, error)
             if len(peer.pending):
                 peer.pending.fail_all(ConnectError(peer.lost), peer.remote)
@@ -228,7 +227,7 @@ def cut_stalled(limits: PeerLimits, now_s: float, noise: RateLimited) -> None:
     """End the connections of peers that do not go on: neither with their frames, nor with our answers."""
     for entry in limits.frames.entries():
         peer = entry.peer
-        if peer.paused or peer.crowded:  # it is we who do not read
+        if peer.paused or peer.unread:  # it is we who do not read
             entry.looked_s = now_s
             entry.moved_then = entry.moved
         elif limits.frames.is_late(entry, now_s):

@@ -10,6 +10,7 @@ that hoard go before those that work.
 from typing import Final
 
 from roquette.base.logs import RateLimited
+from roquette.remoting.account import Account
 from roquette.remoting.request import Peer, Unfinished
 
 SLOWEST: Final = 1_024  # bytes a second
@@ -21,12 +22,13 @@ class UnfinishedTable:
 
     Args:
         timeout_s: how long a peer may move less than `SLOWEST` bytes a second.
-        limit: bytes of all together.
+        limit: bytes of all together, which count in `account`, too.
     """
 
-    __slots__ = ("_entries", "limit", "timeout_s", "total")
+    __slots__ = ("_account", "_entries", "limit", "timeout_s", "total")
 
-    def __init__(self, timeout_s: float, limit: int) -> None:
+    def __init__(self, timeout_s: float, limit: int, account: Account) -> None:
+        self._account: Account = account
         self.timeout_s: float = timeout_s
         self.limit: int = limit
         self.total: int = 0
@@ -44,15 +46,20 @@ class UnfinishedTable:
 
     def resize(self, entry: Unfinished, size: int) -> bool:
         """Count another size; whether all together are too much now."""
-        self.total += size - entry.size
+        more: int = size - entry.size
+        self.total += more
         entry.size = size
+        if more > 0:
+            self._account.take(entry.peer, more)
+        elif more:
+            self._account.give(entry.peer, -more)
         return self.total > self.limit
 
     def end(self, peer: Peer) -> None:
         """`peer` has finished, or is gone."""
         entry = self._entries.pop(peer, None)
         if entry is not None:
-            self.total -= entry.size
+            self.resize(entry, 0)
 
     def goal(self) -> int:
         """How small `total` is made once it was too much."""
@@ -78,12 +85,14 @@ class PeerLimits:
     Args:
         frame_timeout_s, unsent_timeout_s: how long a frame's bytes may fail to arrive, and answers to leave.
         frame_bytes, unsent_bytes: what unfinished frames, and answers not yet taken, may hold.
+        kept_bytes: what is kept in all, those included.
 
     Attributes:
+        account: counts it.
         strangers: connections that spoke none of the protocols; `last_stranger`: host:port of the last of them.
     """
 
-    __slots__ = ("frames", "last_stranger", "strangers", "unsent")
+    __slots__ = ("account", "frames", "last_stranger", "strangers", "unsent")
 
     def __init__(
         self,
@@ -91,9 +100,11 @@ class PeerLimits:
         unsent_timeout_s: float = 120.0,
         frame_bytes: int = 128 << 20,
         unsent_bytes: int = 256 << 20,
+        kept_bytes: int = 512 << 20,
     ) -> None:
-        self.frames: UnfinishedTable = UnfinishedTable(frame_timeout_s, frame_bytes)
-        self.unsent: UnfinishedTable = UnfinishedTable(unsent_timeout_s, unsent_bytes)
+        self.account: Account = Account(kept_bytes)
+        self.frames: UnfinishedTable = UnfinishedTable(frame_timeout_s, frame_bytes, self.account)
+        self.unsent: UnfinishedTable = UnfinishedTable(unsent_timeout_s, unsent_bytes, self.account)
         self.strangers: int = 0
         self.last_stranger: str = ""
 

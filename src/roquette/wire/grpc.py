@@ -21,6 +21,9 @@ TRAILERS: Final[Fields] = ((b"grpc-status", b"0"),)
 NOT_GRPC: Final = b"This port speaks gRPC (apache.rocketmq.v2), and RocketMQ's remoting protocol.\n"
 MAX_TEXT: Final = 1_024  # characters of a grpc-message
 MAX_PIECES: Final = 512  # of an unfinished message
+MAX_RATIO: Final = (
+    50  # a connection's messages may be so much larger, decompressed, in the long run
+)
 _PLAIN: Final = "".join(chr(code) for code in range(0x20, 0x7F) if code != ord("%"))
 _MS_OF_UNIT: Final = {
     ord("H"): 3_600_000.0, ord("M"): 60_000.0, ord("S"): 1_000.0, ord("m"): 1.0, ord("u"): 1e-3, ord("n"): 1e-6,
@@ -46,22 +49,53 @@ def whole(data: bytes, limit: int) -> bool:
     return 0 <= size <= limit and not data[0] and int.from_bytes(data[1:5], "big") == size
 
 
+class Unpacked:
+    """How much the messages of one connection may be, decompressed: `limit` bytes, and `MAX_RATIO` times what came.
+
+    So a few bytes are one large message at most, and not one after the other.
+    """
+
+    __slots__ = ("_left", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._left = limit
+
+    def gzip(self, message: bytes) -> bytes:
+        """A message decompressed. Raises MessageTooLarge, RemoteProtocolError."""
+        most = self._left = min(self._limit, self._left + MAX_RATIO * len(message))
+        unpack = zlib.decompressobj(31)
+        try:
+            plain = unpack.decompress(message, most + 1)
+        except zlib.error as error:
+            raise RemoteProtocolError(f"a message is not gzip: {error}") from None
+        if len(plain) > most:
+            raise MessageTooLarge(
+                f"a message of {len(message)} bytes decompresses to more than {most}, the most there may be now"
+            )
+        if not unpack.eof:
+            raise RemoteProtocolError("a message's gzip data ends too early")
+        self._left -= len(plain)
+        return plain
+
+
 class Messages:
     """The messages of one request body, whatever pieces they come in.
 
     Args:
         limit: bytes of a message, decompressed.
-        encoding: how compressed ones are (grpc-encoding).
+        encoding: how compressed ones are (grpc-encoding). unpacked: bounds what they are decompressed.
 
     Attributes:
         pending: bytes that are kept of an unfinished message.
         first: a whole message that its holder keeps until the request ends.
     """
 
-    __slots__ = ("_encoding", "_limit", "_needs", "_pieces", "first", "pending")
+    __slots__ = ("_encoding", "_limit", "_needs", "_pieces", "_unpacked", "first", "pending")
 
-    def __init__(self, limit: int, encoding: bytes = b"") -> None:
+    def __init__(self, limit: int, encoding: bytes = b"", unpacked: Unpacked | None = None) -> None:
         self._limit = limit
+        self._unpacked = unpacked or Unpacked(limit)
         self._encoding = encoding
         self._pieces: list[bytes] = []
         self._needs = 5
@@ -114,18 +148,7 @@ class Messages:
         if self._encoding != b"gzip":
             name = self._encoding.decode("latin-1") or "no"
             raise NotCompressible(f"grpc-encoding {name} is not supported")
-        unpack = zlib.decompressobj(31)
-        try:
-            plain = unpack.decompress(message, self._limit + 1)
-        except zlib.error as error:
-            raise RemoteProtocolError(f"a message is not gzip: {error}") from None
-        if len(plain) > self._limit:
-            raise MessageTooLarge(
-                f"a message decompresses to more than {self._limit} bytes, the most there may be"
-            )
-        if not unpack.eof:
-            raise RemoteProtocolError("a message's gzip data ends too early")
-        return plain
+        return self._unpacked.gzip(message)
 
 
 def timeout_ms(value: bytes) -> int:

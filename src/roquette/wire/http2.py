@@ -17,6 +17,7 @@ OPENED: Final = 0  # with the fields of a request
 DATA: Final = 1  # with bytes of its body; at the end perhaps none
 GONE: Final = 2  # with the error code: the stream is reset or broken; not reported of one opened in the same read
 PONG: Final = 3  # an answer to our ping; stream 0
+CHANGED: Final = 4  # the peer has changed its settings: work for each of its streams; stream 0
 
 NO_ERROR: Final = 0
 CANCEL: Final = 8
@@ -36,6 +37,7 @@ class Http2Limits:
         resets, resets_per_s: streams the peer may reset: at once, and a second for ever.
         acknowledgements: answers to its pings and settings that may wait to be written.
         settings: entries of one SETTINGS frame.
+        changes, changes_per_s: SETTINGS frames: at once, and a second for ever.
         opened, opened_per_s: streams it may open: at once, and a second for ever.
         queued: bytes of bodies that wait for its windows: beyond, its further requests wait.
         queued_most: beyond, it is cut. unfinished: bytes of messages that have not come whole.
@@ -49,8 +51,10 @@ class Http2Limits:
     continuations: int = 8
     resets: int = 1_000
     resets_per_s: int = 200
-    acknowledgements: int = 1_000
+    acknowledgements: int = 250
     settings: int = 32
+    changes: int = 100
+    changes_per_s: int = 10
     opened: int = 50_000
     opened_per_s: int = 50_000
     queued: int = 1 << 20
@@ -134,6 +138,29 @@ class Rate:
         self._then_s = now_s
         self._seen = total
         return left >= 0
+
+
+class Floods:
+    """Bounds how often the peer of one connection makes work."""
+
+    __slots__ = ("_changes", "_limits", "_opened", "_resets", "changes")
+
+    def __init__(self, limits: Http2Limits) -> None:
+        self._limits = limits
+        self._opened = Rate(limits.opened, limits.opened_per_s)
+        self._resets = Rate(limits.resets, limits.resets_per_s)
+        self._changes = Rate(limits.changes, limits.changes_per_s)
+        self.changes = 0  # SETTINGS so far
+
+    def check(self, http: Http2, now_s: float) -> None:
+        """Raise Flood when something has happened too often."""
+        limits = self._limits
+        if not self._opened.take(http.opened, now_s):
+            raise Flood(f"more than {limits.opened_per_s} streams a second")
+        if not self._resets.take(http.resets, now_s):
+            raise Flood(f"more than {limits.resets_per_s} resets a second")
+        if self.changes and not self._changes.take(self.changes, now_s):
+            raise Flood(f"more than {limits.changes_per_s} changes of settings a second")
 
 
 def kept(events: list[Event]) -> list[Event]:

@@ -6,6 +6,7 @@ import ngh2
 
 from roquette.errors import RemoteProtocolError
 from roquette.wire.http2 import (
+    CHANGED,
     DATA,
     GONE,
     MOST_STREAMS,
@@ -25,6 +26,7 @@ _Closed = ngh2.StreamClosed
 _Reset = ngh2.StreamReset
 _Trailers = ngh2.TrailersReceived
 _Pong = ngh2.PingAcknowledged
+_Settings = ngh2.SettingsReceived
 
 
 class NgConnection:
@@ -90,6 +92,8 @@ class NgConnection:
                     events.append((GONE, event.stream_id, event.error_code, True))
             elif kind is _Pong:
                 events.append((PONG, 0, event.opaque_data, False))
+            elif kind is _Settings:
+                events.append((CHANGED, 0, None, False))
         return kept(events) if gone else events
 
     def respond(self, stream: int, fields: Fields, data: bytes, trailers: Fields) -> None:

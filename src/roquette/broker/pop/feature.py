@@ -151,9 +151,10 @@ class PopFeature(Feature):
     def _run(self, due: list[PollHold], *, may_hold: bool) -> None:
         for hold in due:
             job = hold.job
-            if job is not None and not job.peer.closed and not job.cancelled:
-                self._core.shell.rerun(job, may_hold)
-            elif may_hold:  # its client is gone: the message is another's
+            if job is not None:
+                self._core.shell.rerun(job, may_hold)  # or let it go
+            if may_hold and (job is None or job.peer.closed or job.cancelled):
+                # Its client is gone: the message is another's.
                 due.extend(self.pop.another(hold))
 
     def _wake(self, hold: PollHold) -> None:
