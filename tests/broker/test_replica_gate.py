@@ -2,6 +2,7 @@
 
 import asyncio
 
+from tests.broker.conftest import send_ext
 from tests.broker.test_transactions import COMMIT, end, prepare
 
 from roquette.store.config import FlushDiskType
@@ -38,6 +39,30 @@ def test_without_replicas_in_time_it_says_so_and_keeps_the_message(run_broker):
         assert (await client.pull()).code == 0
 
     run_broker(scenario, broker=SYNC_MASTER)
+
+
+def test_what_may_wait_for_a_replica_that_stands_still_is_bounded(run_broker):
+    async def scenario(case):
+        client, core = await case.client(), case.broker.core
+        core.tables.topics.ensure("T", queues=4, perm=6, now_ms=0)
+        for _ in range(8):
+            client.send(310, send_ext("T"), bytes(200_000))
+        refused = [await client.receive() for _ in range(2)]
+        assert {reply.code for reply in refused} == {ResponseCode.SYSTEM_BUSY}
+        assert "maxWaitingSendBytes" in refused[0].remark
+        assert refused[0].remark.startswith("[REJECTREQUEST]system busy, start flow control")
+        batch = await client.call(320, send_ext("T", m="true"), bytes(100))
+        assert batch.code == ResponseCode.SYSTEM_BUSY
+        core.log_sync.replicated(core.store.max_physical_offset)
+        assert {(await client.receive()).code for _ in range(6)} == {0}
+        core.log_sync.replicated(1 << 40)
+        assert (await client.produce()).code == 0
+        client.send(310, send_ext("T"), bytes(200_000))
+        assert not core.log_sync.full
+
+    run_broker(
+        scenario, broker=SYNC_MASTER | {"max_waiting_send_bytes": 1 << 20, "slave_timeout": 9_000}
+    )
 
 
 def test_disk_and_replicas_are_both_waited_for(run_broker):

@@ -12,6 +12,7 @@ from roquette.base.executor import submit, sync_file
 from roquette.broker.config import LiveConfig
 from roquette.broker.replication.state import ReplicaState
 from roquette.errors import StoreError
+from roquette.remoting.account import WAITING
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.outcomes import Later, Reply
 from roquette.remoting.request import RequestContext
@@ -35,7 +36,7 @@ SENDS: Final = frozenset(
 class Waiting:
     """A reply that waits, or a future that somebody awaits."""
 
-    __slots__ = ("dispatcher", "end_offset", "future", "job", "reply")
+    __slots__ = ("dispatcher", "end_offset", "future", "job", "reply", "size")
 
     def __init__(
         self,
@@ -44,12 +45,14 @@ class Waiting:
         job: RequestContext | None,
         reply: Reply | None,
         future: "asyncio.Future[int] | None" = None,
+        size: int = 0,
     ) -> None:
         self.end_offset = end_offset
         self.dispatcher = dispatcher
         self.job = job
         self.reply = reply
         self.future = future
+        self.size = size  # of what was sent
 
 
 class Shell(Protocol):
@@ -92,6 +95,8 @@ class LogSync:
         self._rest: asyncio.Future[None] | None = None  # of `finish`: a sync has ended
         self._due = False
         self._broken = False
+        self._in_flight = 0  # bytes of the requests whose replies wait
+        self.full = False  # those are too many: sends are refused for now
 
     def _safe_offset(self) -> int:
         """How far the log is as safe as answers promise."""
@@ -106,9 +111,15 @@ class LogSync:
 
     def park(self, dispatcher: Dispatcher, job: RequestContext, later: Later) -> None:
         """Keep a reply until the log is safe up to its offset."""
-        waiting = Waiting(later.end_offset, dispatcher, job, later.reply)
+        size = WAITING + later.size
+        waiting = Waiting(later.end_offset, dispatcher, job, later.reply, None, size)
+        self._flies(size)
         if not self._answers.wait(later.end_offset, waiting, self._deadline()):
             self._release(waiting, ResponseCode.SUCCESS)
+
+    def _flies(self, more: int) -> None:
+        self._in_flight += more
+        self.full = self._in_flight > self._live.current.max_waiting_send_bytes
 
     async def safe(self, end_offset: int) -> int:
         """Wait as an answer does: SUCCESS, FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT.
@@ -221,6 +232,7 @@ class LogSync:
         if waiting.future is not None and not waiting.future.done():
             waiting.future.set_result(code)
         if waiting.dispatcher is not None and waiting.job is not None:
+            self._flies(-waiting.size)
             assert waiting.reply is not None
             if code == ResponseCode.SUCCESS:
                 if self._replicas.receipt and waiting.job.command.code in SENDS:

@@ -64,6 +64,10 @@ HOST_FLAGS: Final = 0x30
 UNIT_TOPIC: Final = 0x1
 UNIT_SUB_TOPIC: Final = 0x2
 MAX_BATCH_TOPIC: Final = 127
+TOO_MANY_WAIT: Final = (
+    "[REJECTREQUEST]system busy, start flow control for a while: sends of more than maxWaitingSendBytes wait for "
+    "replicas or the disk"
+)
 
 _quote = msgspec.json.Encoder().encode
 Header = SendMessageRequestHeader | SendMessageRequestHeaderV2
@@ -131,7 +135,11 @@ class SendProcessor:
             return self.send_batch(ctx, header, body)
         if ctx.now_ms < self._accept_from_ms:
             raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
-        if self._store.send_refusal is not None or self._replicas.refusal is not None:
+        if (
+            self._store.send_refusal is not None
+            or self._replicas.refusal is not None
+            or self._log_sync.full
+        ):
             raise self._not_now()
         topic = self._topics.find(header.topic)
         created = topic is None
@@ -380,7 +388,11 @@ class SendProcessor:
 
     def send_batch(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
         """SEND_BATCH_MESSAGE: many messages of one queue, consecutive offsets, one answer."""
-        if self._store.send_refusal is not None or self._replicas.refusal is not None:
+        if (
+            self._store.send_refusal is not None
+            or self._replicas.refusal is not None
+            or self._log_sync.full
+        ):
             raise self._not_now()
         created = self._topics.find(header.topic) is None
         topic, queue_id = self.admit(ctx, header)
@@ -450,6 +462,8 @@ class SendProcessor:
         """Before anything is made for the message, a topic for example."""
         if self._replicas.refusal is not None:
             return self._refuse(ResponseCode.SYSTEM_ERROR, self._replicas.refusal)
+        if self._log_sync.full:
+            return self._refuse(ResponseCode.SYSTEM_BUSY, TOO_MANY_WAIT)
         return self._failed(StoreFull(self._store.send_refusal))
 
     def _bad_queue(self, ctx: RequestContext, topic: Topic, queue_id: int) -> Refused:
