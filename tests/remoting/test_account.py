@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from roquette.remoting.account import LITTLE, WAITING, Account
+from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.request import ANSWERS, BYTES, TASKS, Peer
 from roquette.remoting.unfinished import PeerLimits
+from roquette.wire.command import Command
 
 MIB = 1 << 20
 
@@ -188,3 +190,22 @@ def test_requests_that_wait_until_answers_are_read_are_counted(bench: Any, end: 
         assert account.total == 0
 
     bench(scenario)
+
+
+def test_what_a_lane_has_left_over_from_a_turn_is_counted(bench: Any) -> None:
+    async def scenario(case: Any) -> None:
+        account = case.dispatcher.limits.account
+        client = await case.raw()
+        client.send(case.echo)
+        await client.receive()
+        (found,) = case.server.peers.values()
+        asked = [Command(code=case.echo, opaque=n, flag=2, body=bytes(MIB)) for n in range(7)]
+        case.dispatcher.receive(found, asked)
+        kept = []
+        for _ in range(6):
+            kept.append(account.total // MIB)
+            await asyncio.sleep(0)
+        assert kept[:5] == [0, 5, 3, 1, 0]
+        assert account.total == account.holders == 0
+
+    bench(scenario, lanes=[LaneLimits("all", 100, budget=2)])

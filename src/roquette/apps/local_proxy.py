@@ -112,6 +112,7 @@ class LocalBackend:
         peer = Peer(
             dispatcher, _NoTransport(), -1, core.address.store_host, str(core.address), wire
         )
+        peer.reads_less = False  # there is nothing to read
         self._own = Caller(peer, f"proxy@{core.name}", asks)
 
     @property

@@ -225,7 +225,8 @@ class Dispatcher:
                     if lane.jobs:
                         more = True
                         for job in lane.jobs:
-                            account.keep(job)
+                            if not job.kept:
+                                account.keep(job)
                     wait_ms: int = lane.limits.wait_ms
                     for job in jobs:
                         peer = job.peer

@@ -135,19 +135,20 @@ class Peer:
 
     def stop_reading(self, why: int) -> None:
         """Read nothing of it for a while; `why`: ANSWERS, TASKS or BYTES."""
-        if not self.unread and self._may_rest():
-            self.transport.pause_reading()
-        self.unread |= why
+        if self.reads_less:
+            if not self.unread and self._stands():
+                self.transport.pause_reading()
+            self.unread |= why
 
     def read_on(self, why: int) -> None:
         """That reason is gone: it is read again if it was the last one."""
         if self.unread:
             self.unread &= ~why
-            if not self.unread and self._may_rest():
+            if not self.unread and self._stands():
                 self.transport.resume_reading()
 
-    def _may_rest(self) -> bool:
-        return self.reads_less and not self.closed and not self.transport.is_closing()
+    def _stands(self) -> bool:
+        return not self.closed and not self.transport.is_closing()
 
     def notify(self, code: int, ext: bytes = b"", body: bytes = b"") -> None:
         """Send a one-way request to the peer; nothing happens when it is gone."""
