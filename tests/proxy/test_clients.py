@@ -125,6 +125,17 @@ def test_settings_are_negotiated_as_by_apaches_proxy(
         assert len(world.clients) == 0
 
 
+def test_settings_with_an_expression_too_long_are_refused(world: World) -> None:
+    for sql in (False, True):
+        settings = subscriber(PUSH, "V_group", "V_normal", "ab||" * 4_097)
+        if sql:
+            settings.subscription.subscriptions[0].expression.type = d.FilterType.SQL
+        talk = world.tell(world.caller("c", world.peer(1)), settings)
+        said = "process client telemetryCommand failed. the expression has 16388 characters, 16384 are allowed"
+        assert talk.end == (3, said)
+        assert len(world.clients) == 0
+
+
 def test_heartbeats_and_goodbyes_are_answered_as_by_apaches_proxy(world: World) -> None:
     peer = world.peer(1)
     push, producer = world.caller("push", peer), world.caller("producer", peer)
