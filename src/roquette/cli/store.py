@@ -96,7 +96,7 @@ def dump_command(
         typer.Option(
             "--kind",
             metavar="KIND",
-            help="log, queue, index, checkpoint, timerwheel, timerlog, timercheck, json or text, when the name does not say.",
+            help="log, queue, index, checkpoint, timerwheel, timerlog, timercheck, journal, json or text, when the name does not say.",
         ),
     ] = None,
     start: Annotated[

@@ -1,7 +1,7 @@
 """What has changed of the consumer offsets since consumerOffset.json was written, so that a killed process forgets none.
 
-Two files beside it, `consumerOffset.journal.0` and `.1`, one write a turn, never synced: the system keeps what was
-handed to it when the process dies. Each picture of the table that goes to consumerOffset.json is named in the journal by
+Two files beside it, `consumerOffset.journal.0` and `.1`, one write a turn: the system keeps what was handed to it when
+the process dies. Under SYNC_FLUSH they are synced (`JournalSync`). Each picture of the table that goes to consumerOffset.json is named in the journal by
 its checksum; at start the changes behind the name of the content that was found are made again, and none when it is not
 named: Apache's broker, an editor or a backup has written the file. A loss of power may leave any part of a journal, and
 less of the log: sums are chained, so that what is read is a beginning, and a change that speaks of more log than there
@@ -10,12 +10,12 @@ is ends it. Byte by byte: docs/formats/offset_journal.md.
 
 import errno
 import logging
-import struct
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from roquette.base.chained import chained, chained_entries
 from roquette.base.checksum import crc32
 from roquette.base.descriptors import NO_SPACE
 from roquette.base.files import File, Files
@@ -27,7 +27,6 @@ FULL: Final = (
     4 << 20
 )  # bytes of one file: then consumerOffset.json is to be written before its beat
 MOST: Final = 64 << 20  # it cannot be written: no commit is taken any more
-_HEAD: Final = struct.Struct(">IIB")  # bytes of the content, CRC-32 of the last one and it, kind
 _BASE, _CHANGE = 66, 67  # B, C
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -65,10 +64,6 @@ class Change(msgspec.Struct, array_like=True, frozen=True):
     resets: Queues
 
 
-def _sum(previous: int, content: bytes) -> int:
-    return crc32(previous.to_bytes(4, "big") + content)
-
-
 def merged(changes: list[Change]) -> Change:
     """One change that does what several do, in their order."""
     dropped: dict[str, None] = {}
@@ -91,24 +86,19 @@ class _Found:
     def __init__(self, data: bytes) -> None:
         self.entries: list[tuple[Base | Change, int, int]] = []  # with its end, and its sum
         position, chain = 0, 0
-        while position + _HEAD.size <= len(data):
-            size, crc, kind = _HEAD.unpack_from(data, position)
-            end = position + _HEAD.size + size
-            content = data[position + _HEAD.size : end]
-            if end > len(data) or crc != _sum(chain, content):
-                break
+        for found in chained_entries(data):
             entry: Base | Change
             try:
-                if kind == _BASE:
-                    entry = msgspec.msgpack.decode(content, type=Base)
+                if found.kind == _BASE:
+                    entry = msgspec.msgpack.decode(found.content, type=Base)
                 else:
-                    entry = msgspec.msgpack.decode(content, type=Change)
+                    entry = msgspec.msgpack.decode(found.content, type=Change)
             except msgspec.MsgspecError:
                 break
             if position == 0 and not isinstance(entry, Base):
                 break
-            position, chain = end, crc
-            self.entries.append((entry, end, crc))
+            position, chain = found.end, found.crc
+            self.entries.append((entry, position, chain))
         self.end, self.chain = position, chain
         self.more = any(data[position:])
 
@@ -135,6 +125,7 @@ class OffsetJournal:
         self._directory = directory
         self._make_room = make_room
         self._open: list[File | None] = [None, None]
+        self._made = False  # files that their directory does not have on the disk
         self._active = 0
         self._generation = 0
         self._position = 0
@@ -216,6 +207,7 @@ class OffsetJournal:
         file = self._open[number]
         if file is None:
             self._files.make_dirs(self._directory)
+            self._made = True
             file = self._open[number] = self._files.open_file(self._paths[number], create=True)
         return file
 
@@ -282,9 +274,7 @@ class OffsetJournal:
         return True
 
     def _write(self, kind: int, entry: Base | Change) -> bool:
-        content = _encode(entry)
-        crc = _sum(self._chain, content)
-        data = _HEAD.pack(len(content), crc, kind) + content
+        data, crc = chained(kind, _encode(entry), self._chain)
         try:
             if self._position + len(data) > MOST:
                 raise OSError(errno.EFBIG, "it is full, for consumerOffset.json cannot be written")
@@ -305,6 +295,19 @@ class OffsetJournal:
             if error.errno not in NO_SPACE or not self._make_room():
                 raise
             self._file(self._active).pwrite(data, self._position)
+
+    def sync(self) -> None:
+        """Bring what was written to the disk. Blocks, in a worker thread: meanwhile the loop writes on. Raises OSError."""
+        made, self._made = self._made, False
+        try:
+            for file in list(self._open):
+                if file is not None:
+                    file.sync()
+            if made:
+                self._files.sync_dir(self._directory)
+        except OSError:
+            self._made |= made
+            raise
 
     def close(self, *, remove: bool) -> None:
         """The broker ends; `remove`: consumerOffset.json holds everything."""

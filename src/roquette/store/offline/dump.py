@@ -4,11 +4,15 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
+
+from roquette.base.chained import chained_entries
 from roquette.base.generations import BACKUPS, SUMS
 from roquette.base.read_files import ReadAt, ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.message.record_layout import BLANK_MAGIC, RECORD_MAGIC_V1, RECORD_MAGIC_V2
 from roquette.store.checkpoint import decode_checkpoint
+from roquette.store.index.index_audit import SUMS as INDEX_SUMS
 from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, IndexEntry
 from roquette.store.layout import parse_offset_name
 from roquette.store.offline.describe import record_fields
@@ -24,8 +28,16 @@ from roquette.store.timer.timer_log import UNIT_SIZE as TIMER_UNIT_SIZE
 from roquette.store.timer.timer_log import unpack_unit
 
 KINDS: Final = (
-    "log", "queue", "index", "checkpoint", "timerwheel", "timerlog", "timercheck", "json", "text",
+    "log", "queue", "index", "checkpoint", "timerwheel", "timerlog", "timercheck", "journal", "json", "text",
 )  # fmt: skip
+_NAMES: Final = {
+    "checkpoint": "checkpoint", "timercheck": "timercheck", "timerwheel": "timerwheel", "timermetrics": "json",
+    "consumerOffset.journal.0": "journal", "consumerOffset.journal.1": "journal",
+    INDEX_SUMS: "text", "abort": "text", "lock": "text", "reserve": "text", "diskProbe": "text",
+    "epochFileCheckpoint": "text",
+}  # fmt: skip
+_ENDS: Final = {".json": "json", SUMS: "text", ".pem": "text", ".key": "text"}
+MOST_JOURNAL: Final = 64 << 20  # bytes of a file
 _TIMER_LOG_MAGICS: Final = range(1, 16)
 
 
@@ -41,13 +53,11 @@ def kind_of(files: ReadFiles, path: str) -> str:
             f"{path} is no file: give one file of a store (`roquette store ls` lists them)"
         )
     name = path.rpartition("/")[2]
-    known = {"checkpoint": "checkpoint", "timercheck": "timercheck", "timerwheel": "timerwheel"}
-    if name in known:
-        return known[name]
-    if name.endswith((".json", *(".json" + suffix for suffix in BACKUPS))):
-        return "json"
-    if name in ("abort", "lock") or name.endswith(SUMS):
-        return "text"
+    plain = name.removesuffix(".tmp")
+    plain = next((plain.removesuffix(end) for end in BACKUPS if plain.endswith(end)), plain)
+    known = _NAMES.get(plain) or _ENDS.get(os.path.splitext(plain)[1])
+    if known is not None:
+        return known
     head = read_all(files, path, 64)
     first, second = (int.from_bytes(head[at : at + 4], "big", signed=True) for at in (0, 4))
     if second in (RECORD_MAGIC_V1, RECORD_MAGIC_V2, BLANK_MAGIC):
@@ -93,6 +103,8 @@ def dump_file(
         yield from _index(files, path, start, slots)
     elif kind == "timerlog":
         yield from _timer_log(files, path, start)
+    elif kind == "journal":
+        yield from _journal(files, path, start)
     elif kind == "timerwheel":
         yield from (
             {
@@ -134,7 +146,19 @@ def _small(files: ReadFiles, path: str, kind: str) -> dict[str, Any]:
             "precision_ms": timer.precision_ms,
             "written_by": "Roquette" if timer.ours else "Apache",
         }
-    return {"text": data.decode("utf-8", "replace")}
+    return {"text": data.rstrip(b"\0").decode("utf-8", "replace")}
+
+
+def _journal(files: ReadFiles, path: str, start: int) -> Iterator[dict[str, Any]]:
+    """docs/formats/offset_journal.md."""
+    names = {
+        "B": ("generation", "previous", "crc", "size"),
+        "C": ("log_end", "dropped", "offsets", "resets"),
+    }
+    for entry in chained_entries(read_all(files, path, MOST_JOURNAL)):
+        if entry.start >= start:
+            said = dict(zip(names[chr(entry.kind)], msgspec.msgpack.decode(entry.content)))
+            yield {"byte": entry.start, "kind": chr(entry.kind), **said}
 
 
 def _log(
