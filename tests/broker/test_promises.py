@@ -28,6 +28,7 @@ NAMESRV = "10.0.0.2"
 POWER = (0.0, 0.5, 1.0)  # what part of the unsynced is on the disk all the same
 ENDS = {
     Promise.LOG: [(ASYNC, KILL), (SYNC, KILL), *((SYNC, share) for share in POWER)],
+    Promise.JOURNAL: [(ASYNC, KILL), (SYNC, KILL), *((SYNC, share) for share in POWER)],
     Promise.FILE: [(ASYNC, KILL), *((ASYNC, share) for share in POWER), (SYNC, 0.0)],
     Promise.PROCESS: [(ASYNC, KILL), (SYNC, KILL)],
 }

@@ -139,7 +139,7 @@ def _of_both(
         LockProcessor(core),
         SubscriptionProcessor(core),
         ClientCallProcessor(core),
-        OffsetProcessor(core),
+        OffsetProcessor(core, saved),
         OffsetAdminProcessor(core, saved, pulls),
         TopicProcessor(core, stats.items, saved, deletions),
         GroupProcessor(core, saved, deletions),

@@ -9,6 +9,7 @@ class Promise(Enum):
     NOTHING = "changes nothing"
     MEMORY = "in memory, by nature: it ends with the process, and the peers say it again"
     PROCESS = "handed to the system: survives kill -9; a loss of power may undo the last seconds"
+    JOURNAL = "in the journal of offsets as flushDiskType says: SYNC_FLUSH survives a loss of power, ASYNC_FLUSH kill -9"
     FILE = "written to its file and synced: survives a loss of power"
     LOG = (
         "in the log as flushDiskType says: SYNC_FLUSH survives a loss of power, ASYNC_FLUSH kill -9"

@@ -13,6 +13,7 @@ from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Start
 from roquette.broker.files import config_files
 from roquette.broker.files.config_files import Saver, SaveSteps
+from roquette.broker.files.journal_sync import JournalSync
 from roquette.broker.files.lost_topics import restore_topics
 from roquette.broker.files.offset_journal import Change, OffsetJournal
 from roquette.broker.records import set_aside
@@ -21,11 +22,13 @@ from roquette.broker.tables.deletions import Deletions
 from roquette.broker.tables.topics import system_topics
 from roquette.message.names import PERM_WRITE, perm_text
 from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.store.config import FlushDiskType
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
+from roquette.wire.codes import ResponseCode
 
 log = logging.getLogger("roquette.broker")
 
@@ -65,6 +68,10 @@ class TablePersistence(Feature):
         self.deleted = DeletedTopics(files, core.store, core.live.bounds.deleted)
         self._more = [self.deleted.file]
         self._journal = journal = OffsetJournal(*files.place)
+        self._sync: JournalSync | None = None
+        if core.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            self._sync = JournalSync(journal)
+        self._log_safe = core.log_safe
         self._settle: list[Callable[[], None]] = []
         self._offset_file = Saver(
             files,
@@ -73,7 +80,7 @@ class TablePersistence(Feature):
             frozen=True,
             steps=SaveSteps(
                 before=self._before_offsets,
-                ready=core.log_safe,  # offsets speak of what is in the log
+                ready=self._log_safe,  # offsets speak of what is in the log
                 picture=journal.picture,
                 pictured=journal.pictured,
                 written=journal.saved,
@@ -220,6 +227,19 @@ class TablePersistence(Feature):
         self._offset_file.mark()
         return Task(self._confirmed(reply, self._offset_file))
 
+    def committed(self, reply: Reply) -> Outcome:
+        """`reply`, once the commit is as safe as flushDiskType says."""
+        return reply if self._sync is None else Task(self._synced(self._sync, reply))
+
+    async def _synced(self, sync: JournalSync, reply: Reply) -> Reply:
+        """In a later turn: this one has written the journal, which speaks of the log."""
+        journal = sync.synced()
+        late = not await self._log_safe()
+        if await journal:
+            return reply if not late else Reply(code=ResponseCode.FLUSH_DISK_TIMEOUT)
+        self._offset_file.mark()  # the whole file, then
+        return await self._confirmed(reply, self._offset_file)
+
     async def _confirmed(self, reply: Reply, *files: Saver, settle_s: float = 0.0) -> Reply:
         for file in files:
             await file.confirm()
@@ -239,6 +259,8 @@ class TablePersistence(Feature):
                 follow(change, offsets.own_words)
             offsets.told()
             offsets.unsafe = None
+            if self._sync is not None:
+                self._sync.request()
             if journal.full and not self._early:
                 self._early = True
                 self._tasks.start("save-full-journal", self._save_early())

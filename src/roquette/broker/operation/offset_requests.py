@@ -5,10 +5,11 @@ Apache: ConsumerManageProcessor, AdminBrokerProcessor.
 
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature, Lane
+from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.tables.attributes import COMMIT_BACKWARD
 from roquette.broker.tables.offsets import MAX_QUEUE_ID
 from roquette.errors import Refused
-from roquette.remoting.outcomes import Reply
+from roquette.remoting.outcomes import Outcome, Reply
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
 from roquette.store.queues.queue_read import ReadRequest
@@ -27,7 +28,8 @@ from roquette.wire.headers import (
 class OffsetProcessor(Feature):
     """Serves offsets; unknown topics and queues have the offset 0, as in Apache."""
 
-    def __init__(self, core: BrokerCore) -> None:
+    def __init__(self, core: BrokerCore, saved: TablePersistence) -> None:
+        self._saved = saved
         self._store = core.store
         self._topics = core.tables.topics
         self._groups = core.tables.groups
@@ -50,7 +52,7 @@ class OffsetProcessor(Feature):
                 self.update_consumer_offset,
                 UpdateConsumerOffsetRequestHeader,
                 Lane.CONSUMER_MANAGER,
-                Promise.PROCESS,
+                Promise.JOURNAL,
             ),
             row(
                 code.SEARCH_OFFSET_BY_TIMESTAMP,
@@ -91,7 +93,7 @@ class OffsetProcessor(Feature):
 
     def update_consumer_offset(
         self, ctx: RequestContext, header: UpdateConsumerOffsetRequestHeader, body: bytes
-    ) -> Reply:
+    ) -> Outcome:
         """UPDATE_CONSUMER_OFFSET. A smaller offset than the committed one is accepted."""
         group, topic = header.consumer_group, header.topic
         if self._groups.known(group) is None:
@@ -119,7 +121,7 @@ class OffsetProcessor(Feature):
                 f"offset {offset} is behind the committed one, and {why}: topic[{topic}] "
                 f"queueId[{queue_id}] stays at {self._offsets.query(group, topic, queue_id)}",
             )
-        return Reply()
+        return self._saved.committed(Reply())
 
     def search_offset(
         self, ctx: RequestContext, header: SearchOffsetRequestHeader, body: bytes
