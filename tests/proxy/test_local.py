@@ -23,6 +23,7 @@ from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker, Features
 from roquette.proxy.backend import Topic
+from roquette.proxy.routes import out_of_reach
 from roquette.proxy.service import SERVICE
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.certificates import TlsSettings, server_tls
@@ -188,6 +189,35 @@ def test_this_broker_is_where_the_client_reached_it_and_others_where_they_say() 
         assert shown("broker-b", there, mapped, "x:1") == f"IPv4 {there}"
 
     two_brokers(scenario)
+
+
+def test_ports_that_do_not_speak_are_named_to_nobody() -> None:
+    """Beside Apache's brokers: before, v5 clients were sent to their remoting ports."""
+
+    async def main(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAMES)
+        one = await cluster.add_broker(ONE, "broker-a")
+        off = partial(broker_features, proxy=ProxySettings(grpc_enable=False))
+        two = await cluster.add_broker(TWO, "broker-b", features=off)
+        three = await cluster.add_broker("10.0.1.3", "broker-c")
+        for broker, name in ((one, "both"), (two, "both"), (three, "both"), (two, "theirs")):
+            put(broker, name)
+        await asyncio.sleep(60)
+        backend = backend_of(one)
+        found = await route(backend, "both")
+        assert found is not None
+        assert {one.broker_name for one in found.route.queue_datas} == {"broker-a", "broker-c"}
+        shown = {data.broker_name: data.broker_addrs for data in found.route.broker_datas}
+        assert shown["broker-b"] == {}
+        theirs = await route(backend, "theirs")
+        assert theirs is not None and not theirs.route.queue_datas
+        assert one.tables.topics.find("theirs") is None, "it is not made here either"
+        assert "at brokers that do not speak the v5 protocol (broker-b)" in out_of_reach(theirs)
+        cluster.kill(TWO)
+        await cluster.restart(TWO)
+        assert await route(backend, "both") is not None
+
+    simulate(main, seed=3)
 
 
 # gRPC's own client at a broker's port

@@ -1,7 +1,8 @@
 """LOCAL: the v5 protocol inside a broker, on its own ports. A feature of the broker, and the backend behind its proxy.
 
 Apache: LocalMessageService, LocalTopicRouteService. Here a broker's port speaks everything, so routes name the ports
-that brokers advertise, and of this broker the address that the client has used itself.
+that brokers advertise, and of this broker the address that the client has used itself. A port that does not speak (Apache's
+brokers) is named to nobody.
 """
 
 import asyncio
@@ -9,9 +10,11 @@ import ipaddress
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from roquette.access.model import Action
+from roquette.apps.neighbours import Neighbours
 from roquette.base.lifecycle import Tasks
 from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.cluster.feature import ClusterFeature
@@ -33,6 +36,7 @@ from roquette.proxy.settings import ProxySettings
 from roquette.remoting.client import split_address
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
+from roquette.remoting.http2_probe import speaks_http2
 from roquette.remoting.inner import InnerWire
 from roquette.remoting.request import Peer, RequestContext
 from roquette.wire.bodies.clients import HeartbeatData
@@ -106,6 +110,11 @@ class LocalBackend:
         self._known: dict[str, tuple[TopicConfig, int, Topic]] = {}
         self._routes: Lookup[TopicRouteData] = Lookup(
             self._look, self._tasks, lambda: core.clock.steady_ms() / 1000
+        )
+        self._neighbours = Neighbours(
+            partial(speaks_http2, core.protection.calls, core.clock),
+            str(core.address),
+            core.clock.steady_ms,
         )
         asks = Asks()
         wire = InnerWire(asks.answered, _unasked, list)
@@ -237,12 +246,13 @@ class LocalBackend:
     def route(
         self, caller: Caller, name: str, used: Endpoints, then: Callable[[Topic | None], None]
     ) -> None:
-        """See `Backend`: what the name servers say, and of this broker what it knows itself."""
+        """See `Backend`: what the name servers say of ports that speak this protocol, and of this broker what it knows itself."""
 
         def told(route: TopicRouteData | None) -> None:
             own = self._core.tables.topics.find(name)
             if route is not None:
-                then(self._joined(name, None if own is None else self._told(own), route))
+                shown = self._neighbours.told(route)
+                then(self._joined(name, None if own is None else self._told(own), shown))
             elif own is not None:
                 then(self._told(own))
             else:
@@ -260,6 +270,7 @@ class LocalBackend:
             except ClientError:
                 continue
             if route is not None:
+                await self._neighbours.ask(route)
                 return route
         return None
 

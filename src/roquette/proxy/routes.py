@@ -85,6 +85,9 @@ class Routes(Part):
             if topic is None:
                 call.refuse(Code.TOPIC_NOT_FOUND, no_route(name))
                 return
+            if not topic.route.queue_datas:
+                call.refuse(Code.TOPIC_NOT_FOUND, out_of_reach(topic))
+                return
             reply = QueryRouteResponse(status=status(Code.OK, "OK"))
             types = TYPES.get(topic.kind, UNSPECIFIED)
             brokers = self._brokers(call, topic, used)
@@ -125,6 +128,8 @@ class Routes(Part):
                 )
             if reply.assignments:
                 call.reply(reply)
+            elif not topic.route.queue_datas:
+                call.refuse(Code.TOPIC_NOT_FOUND, out_of_reach(topic))
             else:
                 call.refuse(Code.FORBIDDEN, "no readable queue")
 
@@ -164,6 +169,15 @@ def used_endpoints(request: QueryRouteRequest | QueryAssignmentRequest) -> Endpo
 def no_route(topic: str) -> str:
     """The words for a topic that nobody has (Apache: MQClientException of code 17)."""
     return f"No topic route info in name server for the topic: {topic}"
+
+
+def out_of_reach(topic: Topic) -> str:
+    """The words for a topic that only brokers have whose ports do not speak this protocol."""
+    names = ", ".join(sorted(data.broker_name for data in topic.route.broker_datas))
+    return (
+        f"{no_route(topic.name)}, but at brokers that do not speak the v5 protocol ({names}): "
+        "clients reach them by a proxy (roquette proxy, or Apache's)"
+    )
 
 
 def _queues(
