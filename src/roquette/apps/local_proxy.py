@@ -13,8 +13,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from roquette.access.model import Action
-from roquette.apps.neighbours import Neighbours
 from roquette.base.lifecycle import Tasks
 from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.cluster.feature import ClusterFeature
@@ -111,10 +112,10 @@ class LocalBackend:
         self._routes: Lookup[TopicRouteData] = Lookup(
             self._look, self._tasks, lambda: core.clock.steady_ms() / 1000
         )
-        self._neighbours = Neighbours(
+        self._ports: Lookup[bool] = Lookup(
             partial(speaks_http2, core.protection.calls, core.clock),
-            str(core.address),
-            core.clock.steady_ms,
+            self._tasks,
+            lambda: core.clock.steady_ms() / 1000,
         )
         asks = Asks()
         wire = InnerWire(asks.answered, _unasked, list)
@@ -251,8 +252,7 @@ class LocalBackend:
         def told(route: TopicRouteData | None) -> None:
             own = self._core.tables.topics.find(name)
             if route is not None:
-                shown = self._neighbours.told(route)
-                then(self._joined(name, None if own is None else self._told(own), shown))
+                then(self._joined(name, None if own is None else self._told(own), route))
             elif own is not None:
                 then(self._told(own))
             else:
@@ -270,9 +270,25 @@ class LocalBackend:
             except ClientError:
                 continue
             if route is not None:
-                await self._neighbours.ask(route)
-                return route
+                return await self._spoken(route)
         return None
+
+    async def _spoken(self, route: TopicRouteData) -> TopicRouteData:
+        """A route without ports that do not speak this protocol, and without queues where none is left."""
+        found = {one for data in route.broker_datas for one in data.broker_addrs.values()}
+        asked = {one: asyncio.get_running_loop().create_future() for one in found}
+        for address, future in asked.items():
+            self._ports.get(address, future.set_result)
+        speak = {one for one, future in asked.items() if await future} | {str(self._core.address)}
+        brokers = [
+            msgspec.structs.replace(
+                data, broker_addrs={n: one for n, one in data.broker_addrs.items() if one in speak}
+            )
+            for data in route.broker_datas
+        ]
+        silent = {data.broker_name for data in brokers if not data.broker_addrs}
+        queues = [data for data in route.queue_datas if data.broker_name not in silent]
+        return TopicRouteData(queue_datas=queues, broker_datas=brokers)
 
     def _joined(self, name: str, own: Topic | None, route: TopicRouteData) -> Topic:
         if own is None:

@@ -3,7 +3,6 @@
 The answer is a status, the messages, and the time of delivery, in one write; every failure is a status and that time.
 """
 
-import heapq
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -40,7 +39,6 @@ MOST_MESSAGES: Final = 32  # of one pop
 INIT_MAX: Final = 1  # a new group begins at the end (ConsumeInitMode.MAX)
 MARGIN_MS: Final = 100  # an answer leaves so long before the deadline
 END_S: Final = 1.0  # between looks at receives that wait for a place
-MOST_ENDS: Final = 1_000
 BACKLOG: Final = 4 << 20  # bytes a client may have unread: it gets no further messages
 TOO_LITTLE_TIME: Final = (
     "The deadline time remaining is not enough for polling, please check network condition"
@@ -105,7 +103,6 @@ class Receiving(Part):
         self._of_client: dict[str, int] = {}
         self._of_group: dict[str, int] = {}
         self._parked: dict[str, dict[_Poll, None]] = {}  # by client: those that wait for a place
-        self._ends: list[tuple[int, int, _Poll]] = []  # of them, and of some that wait no more
         self._beginning = False
         self._turn = 0
 
@@ -220,11 +217,6 @@ class Receiving(Part):
     def _park(self, poll: _Poll) -> None:
         """It waits for a place until its time is over."""
         self._parked.setdefault(poll.call.caller.client_id, {})[poll] = None
-        self._turn += 1
-        heapq.heappush(self._ends, (poll.until_ms, self._turn, poll))
-        if len(self._ends) > MOST_ENDS + 2 * sum(map(len, self._parked.values())):
-            self._ends = [end for end in self._ends if not end[2].done]
-            heapq.heapify(self._ends)
 
     def _unpark(self, poll: _Poll) -> bool:
         """Whether it waited for a place; now it does not."""
@@ -258,16 +250,16 @@ class Receiving(Part):
 
     def expire(self) -> None:
         """End those that wait for a place and whose time is over before the next look."""
-        until = self._clock.steady_ms() + int(END_S * 1000)
-        while self._ends and self._ends[0][0] <= until:
-            poll = heapq.heappop(self._ends)[2]
-            if poll in self._parked.get(poll.call.caller.client_id, ()):
-                self._end(poll, Code.MESSAGE_NOT_FOUND, "no new message")
+        self._end_parked(self._clock.steady_ms() + int(END_S * 1000))
 
     def stop(self) -> None:
         """End those that wait for a place."""
+        self._end_parked(1 << 62)
+
+    def _end_parked(self, until_ms: int) -> None:
         for poll in [poll for parked in self._parked.values() for poll in parked]:
-            self._end(poll, Code.MESSAGE_NOT_FOUND, "no new message")
+            if poll.until_ms <= until_ms:
+                self._end(poll, Code.MESSAGE_NOT_FOUND, "no new message")
 
     def _found(self, poll: _Poll, topic: Topic | None) -> None:
         if poll.done:

@@ -6,7 +6,7 @@ from typing import Final, cast
 
 from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
-from roquette.errors import RoquetteError
+from roquette.errors import Unreachable
 from roquette.remoting.client import split_address
 from roquette.remoting.door import NO_HTTP2
 from roquette.remoting.security import Security
@@ -19,38 +19,36 @@ log = logging.getLogger("roquette.remoting")
 
 
 class _Probe(asyncio.Protocol):
-    """Says how HTTP/2 begins, and waits for any answer: one without TLS that is wanted is told so by ours."""
+    """Says how HTTP/2 begins. Any answer will do: one of our ports without the TLS that it wants says so."""
+
+    transport: asyncio.Transport | None = None
 
     def __init__(self, said: "asyncio.Future[bool]") -> None:
-        self._said = said
+        self.said = said
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.write(PREFACE)
 
     def data_received(self, data: bytes) -> None:
-        self._settle(NO_HTTP2 not in data)
-        self.transport.abort()
+        if not self.said.done():
+            self.said.set_result(NO_HTTP2 not in data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._settle(False)
-
-    def _settle(self, speaks: bool) -> None:
-        if not self._said.done():
-            self._said.set_result(speaks)
+        if not self.said.done():
+            self.said.set_result(False)
 
 
 async def speaks_http2(security: Security, clock: Clock, address: str) -> bool:
-    """Ask the port at an address; False also where nobody answers."""
-    said: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    probe = _Probe(said)
+    """Ask the port at an address. Raises ConnectError: nobody answers there."""
+    probe = _Probe(asyncio.get_running_loop().create_future())
     try:
         async with asyncio.timeout(PROBE_S):
             noise = RateLimited(log, clock)
             await connect(lambda: probe, split_address(address), security.tls, noise)
-            return await said
-    except (OSError, TimeoutError, RoquetteError):
-        return False
+            return await probe.said
+    except (OSError, TimeoutError) as error:
+        raise Unreachable(f"{address} is not asked for its protocols: {error}") from None
     finally:
-        if hasattr(probe, "transport"):
+        if probe.transport is not None:
             probe.transport.abort()

@@ -1,7 +1,7 @@
 """What has changed of the consumer offsets since consumerOffset.json was written, so that a killed process forgets none.
 
 Two files beside it, `consumerOffset.journal.0` and `.1`, one write a turn: the system keeps what was handed to it when
-the process dies. Under SYNC_FLUSH they are synced (`JournalSync`). Each picture of the table that goes to consumerOffset.json is named in the journal by
+the process dies. Under SYNC_FLUSH they are synced. Each picture of the table that goes to consumerOffset.json is named in the journal by
 its checksum; at start the changes behind the name of the content that was found are made again, and none when it is not
 named: Apache's broker, an editor or a backup has written the file. A loss of power may leave any part of a journal, and
 less of the log: sums are chained, so that what is read is a beginning, and a change that speaks of more log than there

@@ -5,15 +5,16 @@ be written is reported. Offsets that clients commit go to the journal at the end
 as delay progress does.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 
+from roquette.base.executor import run_blocking
 from roquette.broker.cluster.registration import SETTLE_S, Registration
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Start
 from roquette.broker.files import config_files
 from roquette.broker.files.config_files import Saver, SaveSteps
-from roquette.broker.files.journal_sync import JournalSync
 from roquette.broker.files.lost_topics import restore_topics
 from roquette.broker.files.offset_journal import Change, OffsetJournal
 from roquette.broker.records import set_aside
@@ -68,9 +69,9 @@ class TablePersistence(Feature):
         self.deleted = DeletedTopics(files, core.store, core.live.bounds.deleted)
         self._more = [self.deleted.file]
         self._journal = journal = OffsetJournal(*files.place)
-        self._sync: JournalSync | None = None
-        if core.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            self._sync = JournalSync(journal)
+        self._sync_flush = core.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._turns = self._synced = 0  # entries of the journal, and those on the disk
+        self._syncing, self._asked = asyncio.Lock(), False
         self._log_safe = core.log_safe
         self._settle: list[Callable[[], None]] = []
         self._offset_file = Saver(
@@ -229,16 +230,36 @@ class TablePersistence(Feature):
 
     def committed(self, reply: Reply) -> Outcome:
         """`reply`, once the commit is as safe as flushDiskType says."""
-        return reply if self._sync is None else Task(self._synced(self._sync, reply))
+        return Task(self._on_disk(reply)) if self._sync_flush else reply
 
-    async def _synced(self, sync: JournalSync, reply: Reply) -> Reply:
+    async def _on_disk(self, reply: Reply) -> Reply:
         """In a later turn: this one has written the journal, which speaks of the log."""
-        journal = sync.synced()
         late = not await self._log_safe()
-        if await journal:
+        if await self._sync_journal():
             return reply if not late else Reply(code=ResponseCode.FLUSH_DISK_TIMEOUT)
         self._offset_file.mark()  # the whole file, then
         return await self._confirmed(reply, self._offset_file)
+
+    async def _sync_journal(self) -> bool:
+        """Bring what the journal has now to the disk, for all who ask; False: the disk does not take it."""
+        wanted = self._turns
+        async with self._syncing:
+            turns = self._turns
+            if self._synced < wanted:
+                try:
+                    await run_blocking(self._journal.sync)
+                except OSError as error:
+                    log.error("journal of offsets not synced error=%s", error)
+                    return False
+                self._synced = turns
+        return True
+
+    async def _sync_soon(self) -> None:
+        try:
+            while self._synced < self._turns and await self._sync_journal():
+                pass
+        finally:
+            self._asked = False
 
     async def _confirmed(self, reply: Reply, *files: Saver, settle_s: float = 0.0) -> Reply:
         for file in files:
@@ -259,8 +280,10 @@ class TablePersistence(Feature):
                 follow(change, offsets.own_words)
             offsets.told()
             offsets.unsafe = None
-            if self._sync is not None:
-                self._sync.request()
+            self._turns += 1
+            if self._sync_flush and not self._asked:
+                self._asked = True
+                self._tasks.start("sync-offset-journal", self._sync_soon())
             if journal.full and not self._early:
                 self._early = True
                 self._tasks.start("save-full-journal", self._save_early())
