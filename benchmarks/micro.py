@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from benchmarks.instruction_bench import Sink
 from roquette.access.audit import Audit
-from roquette.access.guard import Account, ApacheRefusals, Guard, Scope
+from roquette.access.guard import Account, Guard, Scope
 from roquette.access.model import Acl, Action, Entry, Policy, PolicyType, Resource
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.apps.features import broker_features
@@ -167,16 +167,13 @@ def store(folder: Path) -> dict[str, float]:
 
 
 class OneUser:
-    """Accounts of one user; no address is trusted."""
+    """Accounts of one user."""
 
     def __init__(self, user: Account) -> None:
         self._user = user
 
     def find(self, access_key: str) -> Account | None:
         return self._user if access_key == self._user.name else None
-
-    def trusts(self, ip: str, account: Account | None) -> bool:
-        return False
 
 
 def guard() -> dict[str, float]:
@@ -187,7 +184,7 @@ def guard() -> dict[str, float]:
     table = PolicyTable([Acl("User:alice", (Policy(PolicyType.CUSTOM, (entry,)),))])
     user = OneUser(Account("alice", b"a secret of some length"))
     scope, audit = Scope(cluster="DefaultCluster"), Audit(SystemClock())
-    check = Guard(user, PolicyJudge(table), scope, ApacheRefusals(), audit).check
+    check = Guard(user, PolicyJudge(table), scope, audit).check
     peer = Peer(cast(Any, None), Sink(), 1, HOST, "127.0.0.1:50000")
     job = RequestContext(peer, command, Row(310, lambda *_: None, None, 0), 0)
     header = HeaderDecoder(SendMessageRequestHeaderV2)(command.ext)

@@ -307,8 +307,5 @@ SMALL: Final[dict[int, str]] = {
     R.CONTROLLER_ELECT_MASTER: "one group", R.CLEAN_BROKER_DATA: "one group",
     R.AUTH_DELETE_USER: "one user", R.AUTH_GET_USER: "one user", R.AUTH_LIST_USER: "encoded in a thread",
     R.AUTH_DELETE_ACL: "one user's rules", R.AUTH_LIST_ACL: "encoded in a thread", R.GET_HA_TICKET: "one ticket",
-    R.UPDATE_AND_CREATE_ACL_CONFIG: "ACL 1.0 is off", R.DELETE_ACL_CONFIG: "ACL 1.0 is off",
-    R.GET_BROKER_CLUSTER_ACL_INFO: "ACL 1.0 is off", R.GET_BROKER_CLUSTER_ACL_CONFIG: "ACL 1.0 is off",
-    R.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: "ACL 1.0 is off",
 }  # fmt: skip
 assert FIELDS

@@ -2,9 +2,10 @@
 
 import re
 
+import pytest
 from tests.request_samples import BROKER_ROWS, NAMESRV_ROWS
 
-from roquette.wire.absent import ABSENT
+from roquette.wire.absent import ABSENT, not_supported
 from roquette.wire.codes import RequestCode
 
 CLIENT_SIDE = {
@@ -42,6 +43,14 @@ def test_every_request_code_is_served_or_has_a_reason() -> None:
     ]
     assert not missing, missing
     assert not served() & OF_MISSING_SUBSYSTEMS, "what is served is not missing"
+
+
+@pytest.mark.parametrize("code", range(50, 55))
+def test_requests_of_access_control_1_are_answered_with_what_takes_its_accounts_over(
+    code: int,
+) -> None:
+    said = ": Roquette has no access control 1.0: `roquette acl import conf/plain_acl.yml` makes users and rules of its accounts"
+    assert not_supported(code) == f" request type {code} not supported{said}"
 
 
 def test_what_the_first_issue_asks_for_is_served() -> None:

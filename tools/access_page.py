@@ -1,4 +1,4 @@
-"""Makes docs/access-table.md: `python tools/access_page.py`. Request code x what right it needs, by both generations.
+"""Makes docs/access-table.md: `python tools/access_page.py`. Request code x what right it needs.
 
 What is needed stands in access/needs.py; which server serves a code in the rows of both.
 """
@@ -7,20 +7,12 @@ from pathlib import Path
 
 from tests.request_samples import BROKER_ROWS, NAMESRV_ROWS
 
-from roquette.access.needs import NEEDS, Plain
+from roquette.access.needs import NEEDS
 from roquette.proxy.access import RULES
 from roquette.wire.codes import RequestCode
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "access-table.md"
-OTHERS = {
-    13007: "HA_TICKET",
-    50: "UPDATE_AND_CREATE_ACL_CONFIG",
-    51: "DELETE_ACL_CONFIG",
-    52: "GET_BROKER_CLUSTER_ACL_INFO",
-    53: "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG",
-    54: "GET_BROKER_CLUSTER_ACL_CONFIG",
-}
 HEAD = """# What right a request needs
 
 Made by `tools/access_page.py` out of the table that the servers judge by (`src/roquette/access/needs.py`). Do not edit by hand.
@@ -33,14 +25,12 @@ request names no topic and no group, a right on the cluster is needed instead, o
 A signature proves the values of the fields and the body, not the fields' names and lengths, and not when it was made: this is Apache's protocol.
 Who can change what is on its way can move characters between neighbouring fields, or send a request again; TLS keeps them out.
 
-"ACL 1.0" is what an account of plain_acl.yml needs: any account, PUB or SUB on the topics and groups of the row, or `admin`.
-
 Tests: `tests/access/test_matrix.py` asks every row of both servers as nobody, as an unknown and as a disabled user, with a wrong secret, with
 a body or a field changed after signing, without the right, with all rights but one, with exactly the right, from another address, and as a
 super user; a row without an entry here fails. `tests/access/test_apache.py` compares the table with what Apache's own code asks, where "unlike Apache" is empty.
 
-| code | request | served by | needs | without names | ACL 1.0 | unlike Apache |
-|---|---|---|---|---|---|---|
+| code | request | served by | needs | without names | unlike Apache |
+|---|---|---|---|---|---|
 """
 RPCS = """
 ## Calls of gRPC clients
@@ -56,7 +46,6 @@ exactly the rights, and as a super user; an rpc without a rule is refused.
 | rpc | stands for | needs | unlike Apache |
 |---|---|---|---|
 """
-PLAIN = {Plain.ADMIN: "admin", Plain.RESOURCES: "PUB, SUB", Plain.ACCOUNT: "account"}
 
 
 def main() -> None:
@@ -69,7 +58,7 @@ def page() -> str:
     broker, namesrv = ({row.code for row in rows} for rows in (BROKER_ROWS, NAMESRV_ROWS))
     lines = []
     for code, need in sorted(NEEDS.items()):
-        name = OTHERS.get(code) or RequestCode(code).name
+        name = RequestCode(code).name
         served = [
             text for text, codes in (("broker", broker), ("name server", namesrv)) if code in codes
         ]
@@ -85,7 +74,6 @@ def page() -> str:
             ", ".join(served),
             str(need),
             otherwise,
-            PLAIN[need.plain],
             need.note,
         ]
         lines.append("| " + " | ".join(cells) + " |\n")

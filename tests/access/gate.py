@@ -8,7 +8,7 @@ import msgspec
 from tests.request_samples import BROKER_ROWS, NAMESRV_ROWS, body_of, ext_of, frame_of
 
 from roquette.access.audit import Audit
-from roquette.access.guard import Account, ApacheRefusals, Guard, Scope
+from roquette.access.guard import Account, Guard, Scope
 from roquette.access.model import (
     Acl,
     Decision,
@@ -41,7 +41,7 @@ ROWS = {row.code: row for row in [*BROKER_ROWS, *NAMESRV_ROWS]}
 
 @dataclass
 class Book:
-    """Accounts by name; no address is trusted."""
+    """Accounts by name."""
 
     accounts: dict[str, Account] = field(default_factory=dict)
 
@@ -50,9 +50,6 @@ class Book:
 
     def find(self, access_key: str) -> Account | None:
         return self.accounts.get(access_key)
-
-    def trusts(self, ip: str, account: Account | None) -> bool:
-        return False
 
 
 class Written(asyncio.Transport):
@@ -94,7 +91,6 @@ class Gate:
             self.book,
             PolicyJudge(self.table),
             Scope(**{"cluster": CLUSTER} | scope),
-            ApacheRefusals(),
             Audit(clock),
         )
         lanes = [LaneLimits(str(n), 1_000) for n in range(1 + max(r.lane for r in ROWS.values()))]

@@ -114,16 +114,9 @@ def test_a_code_without_a_rule_is_refused(gate: Gate, monkeypatch: pytest.Monkey
         assert (answer.processed, answer.code) == (False, 16)
 
 
-@pytest.mark.parametrize("why", ["nobody is judged", "the address is trusted"])
-def test_what_an_account_may_now_is_not_asked_where_no_request_is(
-    why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for gate in gate_of(authorize=why != "nobody is judged"):
-        peer = peer_of(gate)
-        if why == "the address is trusted":
-            assert not gate.guard.permits("alice", peer, *TOPIC_NAMED)
-            monkeypatch.setattr(gate.book, "trusts", lambda ip, account: ip == IP)
-        assert gate.guard.permits("alice", peer, *TOPIC_NAMED)
+def test_what_an_account_may_now_is_not_asked_where_no_request_is() -> None:
+    for gate in gate_of(authorize=False):
+        assert gate.guard.permits("alice", peer_of(gate), *TOPIC_NAMED)
 
 
 def test_what_an_account_may_now_is_judged_by_its_rights_now(gate: Gate) -> None:
@@ -136,8 +129,8 @@ def test_what_an_account_may_now_is_judged_by_its_rights_now(gate: Gate) -> None
     assert not gate.guard.permits("alice", peer, *TOPIC_NAMED)
 
 
-def test_a_call_without_a_name_is_refused_when_its_address_is_trusted_no_longer(gate: Gate) -> None:
-    """`unsigned` let it in before; what the answer says is what `unsigned` says."""
+def test_a_call_without_a_name_is_refused_where_a_name_is_asked_for(gate: Gate) -> None:
+    """What the answer says is what `unsigned` says."""
     with pytest.raises(Refused, match="username cannot be null"):
         gate.guard.judge(None, peer_of(gate), 310, [TOPIC])
 

@@ -7,22 +7,15 @@ from tests.access.gate import OWN
 from tools.access_page import PAGE, page
 
 from roquette.access.model import Action, Kind, Resource
-from roquette.access.needs import MAX_NEEDED, NEEDS, Plain
+from roquette.access.needs import MAX_NEEDED, NEEDS
 from roquette.errors import RemoteProtocolError
 from roquette.wire.codes import RequestCode as R
 
 SUB = (Action.SUB,)
-ADMIN_IN_APACHES_4_9 = {17, 25, 200, 207, 215}
 
 
 def test_the_page_is_current() -> None:
     assert PAGE.read_text() == page(), "run python tools/access_page.py"
-
-
-def test_what_apaches_4_9_asks_an_admin_for_we_do() -> None:
-    assert {code for code in ADMIN_IN_APACHES_4_9 if NEEDS[code].plain is not Plain.ADMIN} == set()
-    for code in (10, 310, 320, 36, 11, 12, 34, 35, 38, 15):
-        assert NEEDS[code].plain is Plain.RESOURCES
 
 
 def heartbeat(*topics: str, group: str = "g") -> bytes:

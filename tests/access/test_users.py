@@ -405,7 +405,6 @@ def test_a_replica_has_what_its_master_says() -> None:
     ("given", "words"),
     [
         ({"authorization_enabled": True}, "needs authenticationEnabled"),
-        ({"authentication_enabled": True, "acl_enable": True}, "choose one"),
         ({"authentication_whitelist": "105,abc"}, "must be request codes"),
         ({"ha_allowed_replicas": "10.0.0.0/33"}, "neither an address nor a network"),
         ({"init_authentication_user": "s3cret"}, "a JSON object with username, password"),

@@ -18,7 +18,7 @@ from roquette.base.config import (
     to_properties,
     with_changes,
 )
-from roquette.base.foreign_keys import BROKER, NAMESRV
+from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY
 from roquette.base.options import option
 from roquette.broker.config import BrokerConfig
 from roquette.errors import ConfigError
@@ -84,6 +84,26 @@ def test_unknown_keys_warn_with_the_nearest_known_one() -> None:
         "foreign in broker.conf has no effect here: it is of another",
         "unknown key enableThat in --set is ignored; did you mean enableThis?",
     ]
+
+
+@pytest.mark.parametrize("foreign", [BROKER, NAMESRV, PROXY])
+def test_access_control_1_is_refused_with_the_command_that_takes_its_accounts_over(
+    foreign: ForeignKeys,
+) -> None:
+    command = "`roquette acl import conf/plain_acl.yml`"
+    for where, load_it in (
+        (
+            "server.conf",
+            lambda text: load((), Sources(file_text=text, file_name="server.conf"), foreign),
+        ),
+        ("the request", lambda text: with_changes((), parse_properties(text), foreign)),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load_it("aclFile=/etc/acl.yml\naclEnable=True")
+        said = str(caught.value)
+        assert said.startswith(f"aclEnable=True in {where}: say authenticationEnabled instead")
+        assert command in said and "docs/howto/closed-cluster.md" in said
+    assert load((), Sources(file_text="aclEnable=false"), foreign) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,11 @@ from tests.broker.pop_frames import ack, body, pop
 from tests.broker.test_reply import answer_one, register, reply_ext
 from tests.broker.test_transactions import COMMIT, ROLLBACK, end, prepare
 
-from roquette.access.settings import AccessSettings
 from roquette.message.batch import encode_batch
 from roquette.message.record import decode_records
 from roquette.testing.cluster import SimCluster
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.header_codec import ext_dict
-from roquette.wire.signature import Credentials, Signer
 
 BROKER, PORT = "10.0.0.1", 10911
 TOPIC = {
@@ -516,51 +514,6 @@ async def expired_files_cleaned(w: World) -> AsyncIterator[None]:
     yield
     assert w.broker.store.min_physical_offset >= low
     assert w.broker.store.min_offset("T", 0) >= queue_low
-
-
-# ACL 1.0
-
-OPERATOR = Credentials("operator", "an operator's secret")
-PLAIN = b"accounts: [{accessKey: operator, secretKey: an operator's secret, admin: true}]"
-
-
-async def accounts(w: World) -> None:
-    """From now on the broker has ACL 1.0, and the client an admin's account."""
-    w.cluster.hosts[BROKER].files.write_atomic("/store/config/plain_acl.yml", PLAIN)
-    await w.cluster.stop(BROKER)
-    w.cluster.access = AccessSettings(acl_enable=True)
-    await w.cluster.restart(BROKER)
-    await w.connect()
-    w.client.wire.signer = Signer(OPERATOR)
-
-
-NEW = {"accessKey": "new-account", "secretKey": "12345678", "topicPerms": "a=PUB"}
-
-
-@case(R.UPDATE_AND_CREATE_ACL_CONFIG)
-async def account_made(w: World) -> AsyncIterator[None]:
-    await accounts(w)
-    await w.ask(50, NEW)
-    yield
-    found = w.broker.core.access.plain.policy.accounts["new-account"]
-    assert (found.secret, found.topic_perms) == (b"12345678", ("a=PUB",))
-
-
-@case(R.DELETE_ACL_CONFIG)
-async def account_deleted(w: World) -> AsyncIterator[None]:
-    await accounts(w)
-    await w.ask(50, NEW)
-    await w.ask(51, {"accessKey": "new-account"})
-    yield
-    assert list(w.broker.core.access.plain.policy.accounts) == ["operator"]
-
-
-@case(R.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
-async def white_list_set(w: World) -> AsyncIterator[None]:
-    await accounts(w)
-    await w.ask(53, {"globalWhiteAddrs": "10.1.2.*"})
-    yield
-    assert w.broker.core.access.plain.policy.white.texts == ("10.1.2.*",)
 
 
 # Users and rules

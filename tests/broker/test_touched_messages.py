@@ -6,7 +6,7 @@ import pytest
 from tests.access.gate import SECRET, Book
 
 from roquette.access.audit import Audit
-from roquette.access.guard import ApacheRefusals, Guard, Scope
+from roquette.access.guard import Guard, Scope
 from roquette.access.model import Acl, Entry, Policy, PolicyType, Resource, parse_actions
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.base.clock import SystemClock
@@ -26,7 +26,7 @@ def guarded() -> Protection:
     )
     table = PolicyTable([Acl("User:eve", (Policy(PolicyType.CUSTOM, entries),))])
     scope = Scope(cluster="DefaultCluster")
-    guard = Guard(book, PolicyJudge(table), scope, ApacheRefusals(), Audit(SystemClock()))
+    guard = Guard(book, PolicyJudge(table), scope, Audit(SystemClock()))
     return Protection(guard=guard.check)
 
 

@@ -177,10 +177,12 @@ def test_accounts_of_acl_1_become_users(roquette: Roquette, tmp_path: Path) -> N
     plain.write_text(
         "accounts:\n"
         "- {accessKey: old-admin, secretKey: 12345678, admin: true}\n"
-        "- {accessKey: old-app, secretKey: 87654321, defaultTopicPerm: DENY,"
+        "- {accessKey: old-app, secretKey: 87654321, whiteRemoteAddress: 10.1.2.*, defaultTopicPerm: DENY,"
         " topicPerms: [orders=PUB|SUB], groupPerms: [billing=SUB]}\n"
     )
-    planned = roquette("acl", "import", str(plain), "--dry-run").stdout
+    dry = roquette("acl", "import", str(plain), "--dry-run")
+    assert "plain_acl.yml, line 3: white lists have no like" in dry.stderr
+    planned = dry.stdout
     assert "would make user old-app (Normal) with 3 rules" in planned
     assert "87654321" not in planned
     assert json_of(roquette, "user", "ls") == []

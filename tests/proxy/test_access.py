@@ -10,7 +10,7 @@ import pytest
 from tests.access.gate import CLUSTER, IP, SECRET, Book
 
 from roquette.access.audit import Audit
-from roquette.access.guard import ApacheRefusals, Guard, Scope
+from roquette.access.guard import Guard, Scope
 from roquette.access.model import (
     Acl,
     Action,
@@ -102,7 +102,7 @@ class Door:
         self.book = Book()
         self.table = PolicyTable()
         self.guard = Guard(
-            self.book, PolicyJudge(self.table), Scope(cluster=CLUSTER, **scope), ApacheRefusals(),
+            self.book, PolicyJudge(self.table), Scope(cluster=CLUSTER, **scope),
             Audit(SystemClock()),
         )  # fmt: skip
         self.calls = CallGuard(self.guard)

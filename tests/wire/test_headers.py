@@ -26,10 +26,6 @@ from roquette.wire.numbers import Int32, Int64
 # Required fields are marked with "!".
 WIRE_NAMES = {
     "AclRequestHeader": "subject",
-    "CreateAccessConfigRequestHeader": "accessKey! secretKey whiteRemoteAddress admin defaultTopicPerm defaultGroupPerm topicPerms groupPerms",
-    "DeleteAccessConfigRequestHeader": "accessKey!",
-    "GetBrokerAclConfigResponseHeader": "version! allAclFileVersion brokerName! brokerAddr! clusterName!",
-    "UpdateGlobalWhiteAddrsConfigRequestHeader": "globalWhiteAddrs! aclFileFullPath",
     "UserRequestHeader": "username",
     "ListUsersRequestHeader": "filter",
     "DeleteAclRequestHeader": "subject policyType resource",

@@ -4,15 +4,8 @@ import logging
 from dataclasses import replace
 
 from roquette.access.audit import Audit
-from roquette.access.guard import ApacheRefusals, Guard, Scope
+from roquette.access.guard import Guard, Scope
 from roquette.access.model import Action
-from roquette.access.plain.access import (
-    DIRECTORY_NAME,
-    FILE_NAME,
-    PlainAccess,
-    PlainFiles,
-    PlainRefusals,
-)
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.access.settings import AccessSettings, codes_of, reachable
 from roquette.access.users import Users
@@ -38,7 +31,6 @@ class Access:
 
     Attributes:
         guard: asked before each request; None: everybody may do everything.
-        plain: ACL 1.0, where that is on.
         proofs: of the requests that other servers of ours have signed.
     """
 
@@ -58,26 +50,15 @@ class Access:
         self._prover = prover
         self._clock = clock
         self.guard: Guard | None = None
-        self.plain: PlainAccess | None = None
-        own = settings.cluster_name or cluster
-        if settings.acl_enable:
-            path = settings.acl_file or f"{directory}/{FILE_NAME}"
-            folder = settings.acl_directory or f"{directory}/{DIRECTORY_NAME}"
-            plain = self.plain = PlainAccess(PlainFiles(files, path, folder), clock)
-            self.guard = Guard(
-                plain, plain, Scope(cluster=own), PlainRefusals(), Audit(clock), self._replayed
-            )
-        elif settings.authentication_enabled:
+        if settings.authentication_enabled:
             scope = Scope(
-                cluster=own,
+                cluster=settings.cluster_name or cluster,
                 authorize=settings.authorization_enabled,
                 unproven=codes_of(settings.authentication_whitelist),
                 unjudged=codes_of(settings.authorization_whitelist),
             )
             judge = PolicyJudge(policies)
-            self.guard = Guard(
-                self.users, judge, scope, ApacheRefusals(), Audit(clock), self._replayed
-            )
+            self.guard = Guard(self.users, judge, scope, Audit(clock), self._replayed)
 
     def protect(self, protection: Protection) -> Protection:
         """The same with this guard, and with what signs the server's own calls."""
@@ -113,8 +94,6 @@ class Access:
         settings, users = self.settings, self.users
         await run_blocking(users.load)
         await users.add_first(settings.first_users())
-        if self.plain is not None:
-            await run_blocking(self.plain.load)
         if settings.authentication_enabled:
             if not users.state.users:
                 raise ConfigError(
@@ -132,7 +111,7 @@ class Access:
                 len(users.state.users),
                 ",".join(users.supers()[:20]),
             )
-        elif not settings.enabled and reachable(bind_address):
+        elif reachable(bind_address):
             log.warning(
                 "no access control: everybody who reaches %s may do everything (docs/security.md)",
                 bind_address or "this machine",

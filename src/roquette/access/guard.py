@@ -1,8 +1,7 @@
 """Who asks, and may they: the one gate before every processor.
 
-`Guard.check` knows neither generation of access control. It proves who asks (`Accounts`), takes what the request needs
-from `needs.NEEDS`, and lets a `Judge` decide; the texts and codes of refusals are a `Refusals`. ACL 2.0 is
-`access/policies.py` and `access/users.py`, ACL 1.0 `access/plain/`.
+`Guard.check` proves who asks (`Accounts`: `access/users.py`), takes what the request needs from `needs.NEEDS`, and lets a
+`Judge` decide (`access/policies.py`). Codes and texts of refusals are those of Apache 5.
 """
 
 import hmac
@@ -15,7 +14,7 @@ import msgspec
 
 from roquette.access.audit import Audit
 from roquette.access.model import Action, Kind, Resource, topic_resource
-from roquette.access.needs import NEEDS, Actions, Needed, Plain
+from roquette.access.needs import NEEDS, Actions, Needed
 from roquette.errors import Refused, RemoteProtocolError
 from roquette.remoting.request import Peer, RequestContext
 from roquette.wire.codes import ResponseCode
@@ -57,17 +56,10 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 class Accounts(Protocol):
-    """Who is known, and which addresses need prove nothing."""
+    """Who is known."""
 
     def find(self, access_key: str) -> Account | None:
         """The account of this name."""
-        ...
-
-    def trusts(self, ip: str, account: Account | None) -> bool:
-        """Whether requests from `ip` are let through unproven: of anybody (None), or of those who name `account`.
-
-        ACL 1.0's white lists of addresses; ACL 2.0 has none. Not asked of what needs an admin.
-        """
         ...
 
 
@@ -84,65 +76,6 @@ class Judge(Protocol):
     ) -> Verdict:
         """All of `needs` must be allowed; the verdict names the first that is not."""
         ...
-
-
-class Refusals(Protocol):
-    """What is answered to whom is not let in. No text holds a secret or a signature."""
-
-    def nameless(self) -> Refused:
-        """The request names no account."""
-        ...
-
-    def unknown(self, name: str) -> Refused:
-        """There is no such account."""
-        ...
-
-    def disabled(self, name: str) -> Refused:
-        """The account is switched off."""
-        ...
-
-    def unproven(self, name: str) -> Refused:
-        """The signature is missing or wrong."""
-        ...
-
-    def denied(self, name: str, verdict: Verdict, code: int, ip: str) -> Refused:
-        """The account may not do this; `code` is the request's."""
-        ...
-
-    def unreadable(self, name: str) -> Refused:
-        """What the request needs cannot be read from it."""
-        ...
-
-
-class ApacheRefusals:
-    """Codes and texts of Apache 5 (AuthenticationException and AuthorizationException on remoting)."""
-
-    def nameless(self) -> Refused:
-        """As the protocol says."""
-        return Refused(NO_PERMISSION, "username cannot be null.")
-
-    def unknown(self, name: str) -> Refused:
-        """As the protocol says."""
-        return Refused(NO_PERMISSION, f"User:{name} is not found.")
-
-    def disabled(self, name: str) -> Refused:
-        """As the protocol says."""
-        return Refused(NO_PERMISSION, f"User:{name} is disabled.")
-
-    def unproven(self, name: str) -> Refused:
-        """As the protocol says."""
-        return Refused(NO_PERMISSION, "check signature failed.")
-
-    def denied(self, name: str, verdict: Verdict, code: int, ip: str) -> Refused:
-        """As the protocol says."""
-        return Refused(
-            NO_PERMISSION,
-            f"User:{name} has no permission to access {verdict.resource} from {ip}, {verdict.why}",
-        )
-
-    def unreadable(self, name: str) -> Refused:
-        """As the protocol says."""
-        return Refused(NO_PERMISSION, "parse authorization context error.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,14 +108,12 @@ class Guard:
         accounts: Accounts,
         judge: Judge,
         scope: Scope,
-        refusals: Refusals,
         audit: Audit,
         replays: Replays = lambda job, secret, fields: "",
     ) -> None:
         self._accounts = accounts
         self._replays = replays
         self._judge = judge
-        self._refusals = refusals
         self._audit = audit
         self._cluster = Resource(Kind.CLUSTER, scope.cluster)
         self._authorize = scope.authorize
@@ -197,7 +128,7 @@ class Guard:
             return
         ip = ip_of(job.peer)
         account = self._proven(job, ip)
-        if account is None or not self._authorize or code in self._unjudged:
+        if not self._authorize or code in self._unjudged:
             return
         need = NEEDS.get(code)
         if account.is_super and need is not None:
@@ -210,7 +141,7 @@ class Guard:
                 needed = need.of(header, command.body, self._cluster)
             except RemoteProtocolError:
                 self._audit.refused(account.name, code, None, ip, "the request is unreadable")
-                raise self._refusals.unreadable(account.name) from None
+                raise _no("parse authorization context error.") from None
             verdict = self._judge.judge(account, job, header, needed, ip)
             if verdict.allowed:
                 self._audit.allowed(account.name, code, need, needed, ip)
@@ -231,7 +162,7 @@ class Guard:
     def permits(self, name: str, peer: Peer, topic: str, actions: tuple[Action, ...]) -> bool:
         """Whether an account, proven by an earlier request, may do one of `actions` with a topic now."""
         ip = ip_of(peer)
-        if not self._authorize or self._accounts.trusts(ip, None):
+        if not self._authorize:
             return True
         account = self._accounts.find(name)
         if account is None or not account.enabled:
@@ -241,18 +172,13 @@ class Guard:
 
     def _refuse(self, account: Account, verdict: Verdict, code: int, ip: str) -> None:
         self._audit.refused(account.name, code, verdict.resource, ip, verdict.why)
-        raise self._refusals.denied(account.name, verdict, code, ip)
+        what = f"{verdict.resource} from {ip}, {verdict.why}"
+        raise _no(f"User:{account.name} has no permission to access {what}")
 
-    def _proven(self, job: RequestContext, ip: str) -> Account | None:
-        """Who asks, proven by the request's signature; None for an address that is trusted unproven."""
-        accounts, command = self._accounts, job.command
+    def _proven(self, job: RequestContext, ip: str) -> Account:
+        """Who asks, proven by the request's signature."""
+        command = job.command
         code = command.code
-        need = NEEDS.get(code)
-        trusting = (
-            need is not None and need.plain is not Plain.ADMIN
-        )  # nobody administers by an address
-        if trusting and accounts.trusts(ip, None):
-            return None
         if job.account is not None:
             return self._known(job.account, code, ip)
         try:
@@ -262,29 +188,27 @@ class Guard:
         name = fields.get(ACCESS_KEY)
         if not name:
             self._audit.unproven("", code, ip, "no user is named")
-            raise self._refusals.nameless()
+            raise _nameless()
         account = self._known(name, code, ip)
-        if trusting and accounts.trusts(ip, account):
-            return None
         given = fields.get(SIGNATURE, "")
         if command.version <= V4_9_3:
             fields.pop(UNIQUE_KEY_QUERY, None)
         if not signs(given, account.secret, fields, command.body):
             self._audit.unproven(name, code, ip, "the signature is wrong")
-            raise self._refusals.unproven(name)
+            raise _unproven()
         if account.is_super and (why := self._replays(job, account.secret, fields)):
             self._audit.refused(name, code, None, ip, why)
-            raise self._refusals.unproven(name)
+            raise _unproven()
         return account
 
     def _known(self, name: str, code: int, ip: str) -> Account:
         account = self._accounts.find(name)
         if account is None:
             self._audit.unproven(name, code, ip, "there is no such user")
-            raise self._refusals.unknown(name)
+            raise _no(f"User:{name} is not found.")
         if not account.enabled:
             self._audit.unproven(name, code, ip, "the user is disabled")
-            raise self._refusals.disabled(name)
+            raise _no(f"User:{name} is disabled.")
         return account
 
     # Calls of another protocol; `code` is the request that stands for them.
@@ -292,9 +216,9 @@ class Guard:
     def unsigned(self, peer: Peer, code: int) -> None:
         """A call that names nobody: raises `Refused` unless `check` would let such a request through."""
         ip = ip_of(peer)
-        if code not in self._open and not self._accounts.trusts(ip, None):
+        if code not in self._open:
             self._audit.unproven("", code, ip, "no user is named")
-            raise self._refusals.nameless()
+            raise _nameless()
 
     def prove(self, peer: Peer, code: int, name: str, given: str, content: bytes) -> str:
         """The account `name`, proven by an upper-case hexadecimal HMAC-SHA1 over `content`; raises `Refused`."""
@@ -303,7 +227,7 @@ class Guard:
         wanted = hmac.digest(account.secret, content, "sha1").hex().upper()
         if not hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode()):
             self._audit.unproven(name, code, ip, "the signature is wrong")
-            raise self._refusals.unproven(name)
+            raise _unproven()
         return account.name
 
     def judge(self, name: str | None, peer: Peer, code: int, needed: list[Needed] | None) -> None:
@@ -313,10 +237,10 @@ class Guard:
             name: None: `unsigned` let it in. needed: None: no rule says what it needs.
         """
         ip = ip_of(peer)
-        if code in self._open or self._accounts.trusts(ip, None):
+        if code in self._open:
             return
         if name is None:
-            raise self._refusals.nameless()
+            raise _nameless()
         account = self._known(name, code, ip)
         if not self._authorize or code in self._unjudged:
             return
@@ -328,6 +252,18 @@ class Guard:
             verdict = self._judge.judge(account, None, None, needed, ip)
         if not verdict.allowed:
             self._refuse(account, verdict, code, ip)
+
+
+def _no(text: str) -> Refused:
+    return Refused(NO_PERMISSION, text)
+
+
+def _nameless() -> Refused:
+    return _no("username cannot be null.")
+
+
+def _unproven() -> Refused:
+    return _no("check signature failed.")
 
 
 def ip_of(peer: Peer) -> str:

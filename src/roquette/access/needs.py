@@ -8,7 +8,6 @@ Apache asks for nothing.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from roquette.access.model import (
@@ -52,14 +51,6 @@ LISTED: Final = (Action.GET, Action.LIST)
 ROUTE: Final = (Action.PUB, Action.SUB, Action.GET)
 OFFSET: Final = (Action.SUB, Action.UPDATE)
 _CHANGING: Final = frozenset((Action.CREATE, Action.UPDATE, Action.DELETE))
-
-
-class Plain(StrEnum):
-    """What ACL 1.0 asks of a request."""
-
-    ADMIN = "an admin account"
-    RESOURCES = "PUB or SUB on topics and groups"
-    ACCOUNT = "any account"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +103,11 @@ class Need:
         rights: by its header. body: by its body, whose meaning is `asks`.
         otherwise: a right on the cluster where header and body name nothing; () lets any account through then.
         touches: on the topic of the message that it names by its place in the log (`RequestContext.may_touch`).
-        plain: what ACL 1.0 asks. changes: whether it is an operator's act, which the audit shows.
+        changes: whether it is an operator's act, which the audit shows.
         note: where we differ from Apache.
     """
 
-    __slots__ = ("asks", "body", "changes", "note", "of", "otherwise", "plain", "rights", "touches")
+    __slots__ = ("asks", "body", "changes", "note", "of", "otherwise", "rights", "touches")
 
     def __init__(
         self,
@@ -135,7 +126,6 @@ class Need:
         self.note: Final = note
         everything = [right.actions for right in rights] + ([BODIES[body]] if body else [])
         self.changes: Final = any(_CHANGING.issuperset(actions) for actions in everything)
-        self.plain: Final = _plain(everything, self.changes)
         only = rights[0] if len(rights) == 1 and body is None else None
         self.of: Callable[[Any, bytes, Resource], list[Needed]] = self._of
         if only is not None and only.kind is Kind.TOPIC and not only.split:
@@ -174,19 +164,6 @@ class Need:
         if self.touches:
             parts.append(f"Topic of the message: {_words(self.touches)}")
         return "; ".join(parts) or "an account"
-
-
-def _plain(everything: list[Actions], changes: bool) -> Plain:
-    """ACL 1.0 knows admins, PUB and SUB: what changes is an admin's, what reads is everybody's.
-
-    Apache's 4.9 asks five codes for an admin (17, 25, 200, 207, 215) and nine for PUB or SUB; we ask the others of their
-    kind for the same.
-    """
-    if changes:
-        return Plain.ADMIN
-    if any(Action.PUB in actions or Action.SUB in actions for actions in everything):
-        return Plain.RESOURCES
-    return Plain.ACCOUNT
 
 
 def _heartbeat(body: bytes) -> Iterator[Needed]:
@@ -379,6 +356,7 @@ NEEDS: Final[dict[int, Need]] = {
     R.GET_BROKER_MEMBER_GROUP: _cluster(GET, "cluster_name"),
     R.NOTIFY_MIN_BROKER_ID_CHANGE: _cluster(UPDATE),
     R.FOLLOW_TABLES: _cluster(UPDATE, note="ours"),
+    R.GET_HA_TICKET: _cluster(UPDATE, note="ours: a replica's ticket for its HA connection"),
     R.PUT_KV_CONFIG: _cluster(UPDATE),
     R.GET_KV_CONFIG: _cluster(GET),
     R.DELETE_KV_CONFIG: _cluster(UPDATE),
@@ -413,12 +391,3 @@ NEEDS: Final[dict[int, Need]] = {
     **{code: _cluster(GET) for code in (R.AUTH_GET_USER, R.AUTH_LIST_USER, R.AUTH_GET_ACL, R.AUTH_LIST_ACL)},
 }  # fmt: skip
 """By request code."""
-# ours and ACL 1.0's, whose names are no RequestCode everywhere
-NEEDS.update({
-    13007: _cluster(UPDATE, note="ours: a replica's ticket for its HA connection"),
-    50: _cluster(UPDATE, note="ACL 1.0"),
-    51: _cluster(UPDATE, note="ACL 1.0"),
-    52: _cluster(GET, note="ACL 1.0"),
-    53: _cluster(UPDATE, note="ACL 1.0"),
-    54: _cluster(UPDATE, note="ACL 1.0: it lists secrets in Apache's"),
-})  # fmt: skip

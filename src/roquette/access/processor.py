@@ -57,7 +57,7 @@ class AccessProcessor:
     # Who asks
 
     def _actor(self, ctx: RequestContext) -> Account | None:
-        """Who changes something; None: nobody in particular, where requests are not signed, or ACL 1.0's admin.
+        """Who changes something; None: nobody in particular, where requests are not signed.
 
         Raises:
             Refused: nobody who has signed, though a white list lets the request in; or where nobody has rights but

@@ -1,4 +1,4 @@
-"""Settings of access control, under Apache's keys (AuthConfig; aclEnable of 4.x). No request changes any of them."""
+"""Settings of access control, under Apache's keys (AuthConfig). No request changes any of them."""
 
 import ipaddress
 from dataclasses import dataclass, replace
@@ -65,24 +65,10 @@ class AccessSettings:
         "The cluster that a right on `Cluster:NAME` means here; empty: brokerClusterName, at a name server "
         "DefaultCluster.",
     )
-    acl_enable: bool = option(
-        False,
-        "ACL 1.0, as Apache's 4.x: accounts in plain_acl.yml. Not beside authenticationEnabled.",
-    )
-    acl_file: str = option(
-        "",
-        "The file of ACL 1.0.",
-        unset="plain_acl.yml in the config directory of the store",
-    )
-    acl_directory: str = option(
-        "",
-        "Further files of ACL 1.0, *.yml and *.yaml.",
-        unset="the directory acl in the config directory of the store",
-    )
     ha_allowed_replicas: str = option(
         "",
         "Addresses or networks (10.0.0.0/8), separated by commas, whose replicas need no ticket: Apache's cannot "
-        "say one. It counts with authenticationEnabled or aclEnable only.",
+        "say one. It counts with authenticationEnabled only.",
     )
 
     def __post_init__(self) -> None:
@@ -90,10 +76,6 @@ class AccessSettings:
             raise ConfigError(
                 "authorizationEnabled=true needs authenticationEnabled=true: without a signature nobody knows "
                 "whose rights to look at"
-            )
-        if self.acl_enable and self.authentication_enabled:
-            raise ConfigError(
-                "aclEnable=true (ACL 1.0) and authenticationEnabled=true (ACL 2.0): choose one"
             )
         for key, text in (
             ("authenticationWhitelist", self.authentication_whitelist),
@@ -108,11 +90,6 @@ class AccessSettings:
                     f"haAllowedReplicas: {word[:80]!r} is neither an address nor a network"
                 )
         self.first_users()
-
-    @property
-    def enabled(self) -> bool:
-        """Whether anybody is asked who they are."""
-        return self.authentication_enabled or self.acl_enable
 
     @property
     def credentials(self) -> Credentials | None:

@@ -116,10 +116,6 @@ class Users:
         """The account of a name."""
         return self._accounts.get(access_key)
 
-    def trusts(self, ip: str, account: Account | None) -> bool:
-        """No address is trusted unproven."""
-        return False
-
     def signer(self, job: RequestContext) -> Account | None:
         """Who has signed a request; None: nobody that is known here. Asked whether or not a guard has looked."""
         command = job.command

@@ -76,10 +76,6 @@ def namesrv_settings(sources: Sources) -> NamesrvSettings:
     config, tls, door, access, log = running.load_settings(
         (NamesrvConfig, TlsSettings, DoorSettings, AccessSettings, LogSettings), NAMESRV, sources
     )
-    if access.acl_enable:
-        raise ConfigError(
-            "aclEnable=true is for brokers: a name server has users and rules, authenticationEnabled=true"
-        )
     settings: NamesrvConfig = dataclasses.replace(
         config,
         kv_config_path=os.path.expanduser(config.kv_config_path),

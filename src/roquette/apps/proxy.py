@@ -122,8 +122,6 @@ def proxy_settings(sources: Sources) -> AllSettings:
     """The settings from all sources; unknown keys are warned of. Raises ConfigError."""
     classes = ClusterSettings, ProxySettings, TlsSettings, DoorSettings, AccessSettings, LogSettings
     config, proxy, tls, door, access, log = running.load_settings(classes, PROXY, sources)
-    if access.acl_enable:
-        raise ConfigError("aclEnable=true is for brokers: a proxy has users and rules")
     namesrv = config.namesrv_addr or sources.environ.get("NAMESRV_ADDR", "")
     if not namesrv:
         raise ConfigError("a proxy needs name servers: --namesrv 'host:port;host:port'")

@@ -4,8 +4,12 @@ With the config classes this decides what a key does: docs/settings.md is made f
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from roquette.base.config import ForeignKeys, Unserved
+
+ACL_IMPORT: Final = "roquette acl import conf/plain_acl.yml"
+"""What makes users and rules of the accounts of access control 1.0, as Apache's servers have them."""
 
 
 def _of(names: str, harmless: str, meaning: str) -> dict[str, Unserved]:
@@ -45,6 +49,12 @@ _PROTECTION = {
         "authorizationStrategy", *(f"strategy.{kind}AuthorizationStrategy" for kind in _KINDS)
     ),
     **_of("migrateAuthFromV1Enabled", "false", "accounts of ACL 1.0 taken over at the start"),
+    "aclEnable": Unserved(
+        frozenset({"", "false"}),
+        "access control 1.0",
+        "authenticationEnabled",
+        f"and take the accounts over: `{ACL_IMPORT}` (docs/howto/closed-cluster.md)",
+    ),
     **dict.fromkeys(
         ("tlsEnable", "useTLS"), Unserved(frozenset({"", "false"}), "TLS", "tls.enable")
     ),
@@ -52,7 +62,7 @@ _PROTECTION = {
 _FIXED = (
     *("tls.", "authenticationEnabled", "authenticationWhitelist", "authorizationEnabled"),
     *("authorizationWhitelist", "initAuthenticationUser", "innerClientAuthenticationCredentials"),
-    *("clusterName", "aclEnable", "haAllowedReplicas"),
+    *("clusterName", "haAllowedReplicas"),
 )
 _OF_EVERY_SERVER = {
     "the loop and the system decide: sockets, buffers and threads are not Netty's": """
@@ -77,6 +87,7 @@ _OF_EVERY_SERVER = {
         statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum""",
     "users and rules stand beside the other config files, and nothing else is told by a name": """
         authConfigPath configName""",
+    "files of access control 1.0 are read by `roquette acl import` alone": "aclFile aclDirectory",
 }
 NAMESRV = ForeignKeys(
     {

@@ -203,13 +203,14 @@ def import_command(
 
     An admin becomes a super user. White lists have no like: who relied on one needs a user.
     """
-    from roquette.access.plain.migrate import policies_of_plain
-    from roquette.access.plain.policy import read_policy
+    from roquette.access.plain_acl import read_accounts
     from roquette.admin.access import put_rules, save_user
 
-    users, acls = policies_of_plain(read_policy([(str(path), path.read_bytes()) for path in files]))
-    rules = {acl.username: _rows_of(acl) for acl in acls}
-    for user in users:
+    found = read_accounts([(str(path), path.read_bytes()) for path in files])
+    for note in found.notes:
+        say(note)
+    rules = {acl.username: _rows_of(acl) for acl in found.acls}
+    for user in found.users:
         rows = rules.get(user.username, [])
         deed = f"user {user.username} ({user.user_type.value}) with {len(rows)} rules"
         if dry_run:

@@ -75,8 +75,8 @@ def apply(
 
 
 def _bytes_of(file: str) -> bytes:
-    from roquette.access.plain.yaml_text import MAX_BYTES
     from roquette.base.read_files import OsReadFiles, read_all
+    from roquette.base.yaml_text import MAX_BYTES
 
     if file == "-":
         return sys.stdin.buffer.read(MAX_BYTES + 1)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from roquette.base.foreign_keys import ACL_IMPORT
 from roquette.wire.codes import RequestCode as R
 
 _OF: Final = {
@@ -26,6 +27,13 @@ _OF: Final = {
         R.TRIGGER_LITE_DISPATCH,
     ),
     "filter servers": (R.REGISTER_FILTER_SERVER, R.REGISTER_MESSAGE_FILTER_CLASS),
+    f"access control 1.0: `{ACL_IMPORT}` makes users and rules of its accounts": (
+        R.UPDATE_AND_CREATE_ACL_CONFIG,
+        R.DELETE_ACL_CONFIG,
+        R.GET_BROKER_CLUSTER_ACL_INFO,
+        R.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        R.GET_BROKER_CLUSTER_ACL_CONFIG,
+    ),
 }
 
 ABSENT: Final[Mapping[int, str]] = {

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from roquette.access.plain.yaml_text import Mapping, Scalar, fault, read_yaml
+from roquette.base.yaml_text import Mapping, Scalar, fault, read_yaml
 from roquette.message.names import PERM_READ, PERM_WRITE, client_group_error, topic_error
 
 T = TypeVar("T")

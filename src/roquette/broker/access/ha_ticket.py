@@ -59,14 +59,14 @@ class HaTickets(Feature):
         cannot: it is told its ticket, for a request that holds its name and nothing else, which ours sign no more.
         """
         ip, drawn = ip_of(ctx.peer), self._entropy.secret(BYTES)
-        if not self._settings.enabled or self._settings.allows_replica(ip):
+        if not self._settings.authentication_enabled or self._settings.allows_replica(ip):
             return Reply(encode_ext(HaTicketResponseHeader()))
         signer = self._users.signer(ctx)
         if header.proves and signer is not None:
             self._tickets.give(ticket_of(signer.secret, drawn), ip, ctx.steady_ms)
             return Reply(encode_ext(HaTicketResponseHeader(challenge=drawn)))
         bare = not body and ext_fields(ctx.command.ext).keys() <= SIGNED
-        if not bare and not self._settings.acl_enable:  # users of access control 1.0 are not ours
+        if not bare:
             raise Refused(ResponseCode.NO_PERMISSION, "this was signed as another request")
         self._tickets.give(drawn, ip, ctx.steady_ms)
         return Reply(encode_ext(HaTicketResponseHeader(ticket=drawn)))
@@ -74,7 +74,7 @@ class HaTickets(Feature):
     def door(self, connection: HaConnection, side: Callable[[HaConnection], HaSide]) -> HaSide:
         """What is done with a connection that has come: at once, or after its ticket."""
         ip = connection.remote.rpartition(":")[0].strip("[]")
-        if not self._settings.enabled or self._settings.allows_replica(ip):
+        if not self._settings.authentication_enabled or self._settings.allows_replica(ip):
             return side(connection)
         if not self._tickets.expects(ip, self._clock.steady_ms()):
             connection.close("no replica at this address has asked for a ticket")

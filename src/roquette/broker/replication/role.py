@@ -45,10 +45,6 @@ _TEXTS: Final = {
 _SENDS: Final = frozenset((Lane.SEND, Lane.REPLY, Lane.ACK, Lane.PULL))
 _ONE_MASTER: Final = frozenset((_R.LOCK_BATCH_MQ, _R.UNLOCK_BATCH_MQ))
 """Two clients must not get them of two brokers: a replica serves them while nobody is master."""
-_OWN_FILES: Final = frozenset(
-    (_R.UPDATE_AND_CREATE_ACL_CONFIG, _R.DELETE_ACL_CONFIG, _R.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
-)
-"""Accounts of ACL 1.0 are each broker's own: mqadmin tells all of them."""
 
 
 class ReplicaRole(Feature):
@@ -69,7 +65,7 @@ class ReplicaRole(Feature):
 
     def admit(self, row: Row) -> Row:
         """What is served in place of a row of the features that are there."""
-        if row.promise in {Promise.LOG, Promise.FILE} and row.code not in _OWN_FILES:
+        if row.promise in {Promise.LOG, Promise.FILE}:
             return self._refusal(row)
         return self._without_master(row) if row.code in _ONE_MASTER else row
 

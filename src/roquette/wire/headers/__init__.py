@@ -7,7 +7,6 @@ from roquette.wire.headers.controller import *
 from roquette.wire.headers.group import *
 from roquette.wire.headers.offset import *
 from roquette.wire.headers.operations import *
-from roquette.wire.headers.plain_access import *
 from roquette.wire.headers.pop import *
 from roquette.wire.headers.pull import *
 from roquette.wire.headers.query import *

@@ -1,4 +1,4 @@
-"""The one door to YAML in servers: a bounded subset, as plain values that remember their lines.
+"""The one door to YAML files of operators: a bounded subset, as plain values that remember their lines.
 
 A document is built from the parser's events: mappings with texts as keys, lists, and scalars, which stay the texts they
 are. Tags, anchors, aliases, merge keys and second documents are refused, so no class is named and nothing grows.
@@ -152,31 +152,3 @@ class _Builder:
 
     def _refuse(self, event: Any, what: str) -> None:
         raise fault(self._where, event.start_mark.line + 1, what)
-
-
-def plain_value(value: Any) -> Any:
-    """What `write_yaml` makes the same text of: numbers and truth values that stand there without quotation marks
-    become such, and other texts remain."""
-    if isinstance(value, dict):
-        return {str(key): plain_value(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [plain_value(inner) for inner in value]
-    if not isinstance(value, Scalar):
-        return value
-    text = str(value)
-    if value.plain and text in ("true", "false"):
-        return text == "true"
-    if value.plain and text.isdecimal() and text.isascii() and len(text) < 20:
-        return int(text) if str(int(text)) == text else text
-    return text
-
-
-def write_yaml(value: dict[str, Any]) -> bytes:
-    """A document that Apache's brokers read as well. Blocks."""
-    import yaml
-
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(
-        value, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
-    )
-    return text.encode("utf-8", "replace")

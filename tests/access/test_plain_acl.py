@@ -1,12 +1,12 @@
-"""plain_acl.yml as Apache's setups have it: what is read, what is refused and how, what is written."""
+"""plain_acl.yml as Apache's setups have it: what is read, what is refused and how, which users and rules come of it."""
 
 import random
 
 import pytest
 
-from roquette.access.plain import yaml_text
-from roquette.access.plain.policy import DENY, PUB, SUB, PlainPolicy, read_policy
-from roquette.access.plain.yaml_text import MAX_BYTES, plain_value, read_yaml, write_yaml
+from roquette.access.plain_acl import PlainAccounts, read_accounts
+from roquette.base import yaml_text
+from roquette.base.yaml_text import MAX_BYTES
 from roquette.errors import ConfigError
 
 FILE = b"""
@@ -36,53 +36,78 @@ dataVersion:
 """
 
 
-def read(*files: bytes) -> PlainPolicy:
-    return read_policy((f"file{number}.yml", data) for number, data in enumerate(files))
+def read(*files: bytes) -> PlainAccounts:
+    return read_accounts((f"file{number}.yml", data) for number, data in enumerate(files))
+
+
+def rules(found: PlainAccounts) -> dict[str, list[str]]:
+    """User -> its rules, those for what no rule names last."""
+    return {
+        acl.username: [
+            f"{p.policy_type.value}: {entry}" for p in acl.policies for entry in p.entries
+        ]
+        for acl in found.acls
+    }
 
 
 def test_a_file_of_apaches_form_is_read() -> None:
-    policy = read(FILE)
-    app, operator = policy.accounts["orders-app"], policy.accounts["operator"]
-    assert app.secret == b"12345678"  # YAML's number is the text that stands there
-    assert not app.admin and operator.admin
-    assert app.perms == {
-        "orders": PUB | SUB, "bills": SUB, "gone": DENY, "%RETRY%readers": SUB, "%RETRY%writers": PUB | SUB,
-    }  # fmt: skip
-    assert not app.white and operator.white.has("192.168.1.77")
-    assert policy.white.has("10.10.103.1") and not policy.white.has("10.10.104.1")
-    assert (policy.versions["file0.yml"].counter, policy.versions["file0.yml"].timestamp) == (
-        7,
-        1_700_000_000_000,
+    found = read(FILE)
+    assert [(user.username, user.password, user.user_type.value) for user in found.users] == [
+        ("orders-app", "12345678", "Normal"),  # YAML's number is the text that stands there
+        ("operator", "top secret", "Super"),
+    ]
+    assert rules(found) == {
+        "orders-app": [
+            "Custom: Allow Pub,Sub on Topic:orders",
+            "Custom: Allow Sub on Topic:bills",
+            "Custom: Deny All on Topic:gone",
+            "Custom: Allow Sub on Group:readers",
+            "Custom: Allow Pub,Sub on Group:writers",
+            "Default: Deny All on Topic:*",
+            "Default: Allow Sub on Group:*",
+        ]
+    }
+    assert "secret" not in repr(found) and "12345678" not in repr(found)
+
+
+def test_a_retry_topic_is_its_groups() -> None:
+    found = read(
+        ACCOUNT + b'  topicPerms: ["%RETRY%g=SUB", "%RETRY%h=PUB"]\n  groupPerms: [h=DENY]'
     )
-    assert policy.notes == ()
-    assert "secret" not in repr(policy) and "12345678" not in repr(policy)
+    assert rules(found) == {
+        "operator": ["Custom: Allow Sub on Group:g", "Custom: Deny All on Group:h"]
+    }
 
 
-def test_rights_fall_back_to_the_defaults() -> None:
-    app = read(FILE).accounts["orders-app"]
-    assert not app.lacks("orders", PUB) and not app.lacks("bills", SUB)
-    assert app.lacks("bills", PUB) and app.lacks("gone", SUB)
-    assert app.lacks("other", SUB)  # defaultTopicPerm: DENY
-    assert not app.lacks("%RETRY%other", SUB)  # defaultGroupPerm: SUB
-    assert read(FILE).accounts["operator"].lacks("orders", PUB)  # no defaults: DENY
+def test_white_lists_are_not_taken_over_and_it_is_said() -> None:
+    said = [note for note in read(FILE).notes if "white lists have no like" in note]
+    assert [note.partition(": ")[0] for note in said] == [
+        f"file0.yml, line {line}" for line in (4, 5, 21)
+    ]
+    assert len(read(FILE).notes) == len(said)
 
 
 def test_several_files_are_one_policy_and_the_first_of_two_accounts_counts() -> None:
     other = b"accounts: [{accessKey: operator, secretKey: another1}, {accessKey: second1, secretKey: another2}]"
-    policy = read(FILE, other, b"# nothing\n")
-    assert list(policy.accounts) == ["orders-app", "operator", "second1"]
-    assert policy.accounts["operator"].admin
-    assert "file1.yml, line 1: account 'operator' stands in file0.yml already" in policy.notes[0]
-    assert policy.notes[1] == "file2.yml has nothing in it"
+    found = read(FILE, other, b"# nothing\n")
+    assert {user.username: user.password for user in found.users} == {
+        "orders-app": "12345678",
+        "operator": "top secret",
+        "second1": "another2",
+    }
+    assert "file1.yml, line 1: account 'operator' stands in file0.yml already" in found.notes[-2]
+    assert found.notes[-1] == "file2.yml has nothing in it"
 
 
 def test_names_and_perms_that_mean_nothing_are_said() -> None:
-    policy = read(
+    found = read(
         b"account: []\naccounts:\n- accessKey: operator\n  secretKey: another1\n  topicPerm: [a=PUB]\n"
         b"  topicPerms: [a=PUBLISH]\n  defaultGroupPerm: sub"
     )
-    assert policy.accounts["operator"].lacks("a", PUB)
-    text = "\n".join(policy.notes)
+    assert rules(found) == {
+        "operator": ["Custom: Deny All on Topic:a", "Default: Deny All on Group:*"]
+    }
+    text = "\n".join(found.notes)
     for said in ("'account'", "'topicPerm'", "'PUBLISH'", "'sub'", "it denies"):
         assert said in text
 
@@ -112,11 +137,11 @@ REFUSED = [
         "line 2: this account has no accessKey",
     ),
     (ACCOUNT + b"  admin: maybe", "line 2: admin is true or false"),
-    (ACCOUNT + b"  whiteRemoteAddress: 10.0.0.0/8", "line 2: '10.0.0.0/8' is no address"),
+    (ACCOUNT + b"  whiteRemoteAddress: [1.2.3.4]", "line 4: whiteRemoteAddress is not a text"),
     (ACCOUNT + b"  topicPerms: [a]", "line 4: 'a' is not of the form"),
     (ACCOUNT + b"  groupPerms: [a=b=c]", "line 4: 'a=b=c' is not of the form"),
     (ACCOUNT + b"  topicPerms: a=PUB", "line 4: topicPerms is not a list"),
-    (b"globalWhiteRemoteAddresses: [1.2.3]", "line 1: '1.2.3' is no address"),
+    (b"globalWhiteRemoteAddresses: [[1.2.3.4]]", "line 1: an item of globalWhiteRemoteAddresses"),
     (b"#" * (MAX_BYTES + 1), f"has {MAX_BYTES + 1} bytes"),
 ]
 
@@ -135,23 +160,6 @@ def test_more_values_than_may_be_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(yaml_text, "MAX_NODES", 1_000)
     with pytest.raises(ConfigError, match="more than 1000 values"):
         read(b"a: [" + b",".join([b"1"] * 1_001) + b"]")
-
-
-def rights(data: bytes) -> list[object]:
-    accounts = read(data).accounts.values()
-    return [(a.access_key, a.secret, a.white.texts, a.admin, a.perms) for a in accounts]
-
-
-def test_what_is_written_is_read_again_and_numbers_stay_numbers() -> None:
-    written = write_yaml(plain_value(read_yaml(FILE, "f")))
-    assert rights(written) == rights(FILE)
-    assert b"secretKey: 12345678\n" in written and b"counter: 7\n" in written
-    odd = {
-        "accounts": [
-            {"accessKey": "a: [b] 'c' \"d\"", "secretKey": "true", "x": "0123", "y": ["", "# no"]}
-        ]
-    }
-    assert plain_value(read_yaml(write_yaml(odd), "f")) == odd
 
 
 SPICES = (
@@ -202,14 +210,14 @@ def test_mutated_files_are_read_or_refused(count: int) -> None:
     for _ in range(count):
         data = mutated(random_, FILE)
         try:
-            policy = read(data)
+            found = read(data)
         except ConfigError as error:
             said = str(error)
         else:
             said = "file0.yml"
             read_well += 1
-            for account in policy.accounts.values():
-                assert len(account.access_key) > 6 and len(account.secret) > 6
-                account.lacks("orders", PUB)
+            for user in found.users:
+                assert len(user.username) > 6 and len(user.password) > 6
+            assert {acl.username for acl in found.acls} <= {user.username for user in found.users}
         assert "file0.yml" in said and "top secret" not in said
     assert count // 20 < read_well < count
