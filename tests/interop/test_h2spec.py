@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 import pytest
 from tests.interop.clients import h2spec_program
 from tests.proxy.toy_proxy import World
+from tests.wire.http2_h2 import H2Connection
 
 from roquette.base.clock import SystemClock
-from roquette.wire.http2_h2 import H2Connection
 
 pytestmark = pytest.mark.interop
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -22,11 +23,13 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker, Features
+from roquette.errors import ConfigError
 from roquette.proxy.backend import Topic
 from roquette.proxy.routes import out_of_reach
 from roquette.proxy.service import SERVICE
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.certificates import TlsSettings, server_tls
+from roquette.remoting.client import RemotingClient
 from roquette.remoting.security import Protection
 from roquette.store.config import StoreConfig
 from roquette.testing.cluster import SimCluster, simulate
@@ -352,6 +355,34 @@ def test_a_broker_without_grpc_says_so(tmp_path: Path) -> None:
 
     off = partial(broker_features, proxy=ProxySettings(grpc_enable=False))
     served(tmp_path, work, features=off)
+
+
+def test_a_broker_without_http2_serves_remoting_and_says_why_not_grpc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a system for which ngh2 has no wheel."""
+    monkeypatch.setitem(sys.modules, "roquette.wire.http2_ngh2", None)
+
+    def work(port: int) -> None:
+        with pytest.raises(grpc.RpcError) as error:
+            send(port, "fresh", {}, message_type="NORMAL")
+        assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+        asyncio.run(asks(port))
+
+    async def asks(port: int) -> None:
+        remoting = RemotingClient(SystemClock())
+        try:
+            assert (await remoting.invoke(f"127.0.0.1:{port}", R.GET_BROKER_RUNTIME_INFO)).code == 0
+        finally:
+            await remoting.close()
+
+    served(tmp_path / "warned", work)
+    assert "v5 clients are not served: gRPC needs the package ngh2" in caplog.text
+
+    asked = partial(broker_features, proxy=ProxySettings(grpc_server_port=9))
+    words = r"grpcServerPort=9: gRPC needs the package ngh2.*Set it to 0 to serve remoting alone"
+    with pytest.raises(ConfigError, match=words):
+        served(tmp_path / "refused", work, features=asked)
 
 
 def test_a_broker_that_stops_ends_its_streams_in_order(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`roquette proxy` before our brokers, in virtual time, with clients of the v5 protocol."""
 
 import asyncio
+import sys
 from collections import Counter
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.simulation.test_name_servers import create_topic, until
 from roquette.access.settings import OPEN_TO_ALL, AccessSettings
 from roquette.apps.proxy import AllSettings, ProxyServer
 from roquette.base.entropy import Entropy
-from roquette.errors import ConnectError
+from roquette.errors import ConfigError, ConnectError
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.security import UNPROTECTED
@@ -212,6 +213,16 @@ def test_a_client_of_the_remoting_protocol_is_told_where_to_go() -> None:
         answer = await remoting.invoke(f"{PROXIES[0]}:{PORT}", 105)
         assert answer.code == 3 and f"name server {NS}:9876" in (answer.remark or "")
         await remoting.close()
+
+    simulate(scenario)
+
+
+def test_a_proxy_without_http2_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "roquette.wire.http2_ngh2", None)
+
+    async def scenario(cluster: SimCluster) -> None:
+        with pytest.raises(ConfigError, match="a proxy cannot start: gRPC needs the package ngh2"):
+            await add_proxy(cluster, PROXIES[0])
 
     simulate(scenario)
 

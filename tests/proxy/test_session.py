@@ -9,6 +9,7 @@ from typing import Any
 import ngh2
 import pytest
 from tests.proxy.toy_proxy import Code, World
+from tests.wire.http2_h2 import H2Connection
 
 from roquette.base.clock import LoopClock
 from roquette.errors import Refused
@@ -18,7 +19,6 @@ from roquette.testing.sim_loop import SimLoop, run
 from roquette.wire.codes import ResponseCode
 from roquette.wire.grpc import prefixed
 from roquette.wire.http2 import Http2Limits
-from roquette.wire.http2_h2 import H2Connection
 from roquette.wire.proto import service_pb2 as s
 
 HOST, PORT = "10.0.0.1", 8081

@@ -6,9 +6,9 @@ from typing import Any
 
 import hpack
 import ngh2
+from tests.wire.http2_h2 import H2Connection
 
 from roquette.wire.http2 import Event, Http2, Http2Limits
-from roquette.wire.http2_h2 import H2Connection
 from roquette.wire.http2_ngh2 import NgConnection
 
 LIBRARIES: dict[str, Callable[[Http2Limits], Http2]] = {"ngh2": NgConnection, "h2": H2Connection}

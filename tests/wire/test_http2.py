@@ -1,6 +1,5 @@
 """The HTTP/2 seam over both libraries: replies, windows, every limit, and that both say the same."""
 
-import sys
 from random import Random
 from typing import Any
 
@@ -21,7 +20,6 @@ from roquette.wire.http2 import (
     Http2Limits,
     Rate,
 )
-from roquette.wire.http2_choice import make_connection
 
 PING, SETTINGS, RST, GOAWAY, HEADERS, CONTINUATION = 6, 4, 3, 7, 1, 9
 
@@ -408,9 +406,3 @@ def test_both_libraries_hear_the_same(seed: int) -> None:
     for stream, entry in told("ngh2", writes, None).items():
         if entry[3] is None:
             assert ours[stream] == entry
-
-
-def test_h2_is_taken_where_ngh2_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert type(make_connection(Http2Limits())).__name__ == "NgConnection"
-    monkeypatch.setitem(sys.modules, "roquette.wire.http2_ngh2", None)
-    assert type(make_connection(Http2Limits())).__name__ == "H2Connection"

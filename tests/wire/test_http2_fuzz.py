@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from tests.proxy.toy_proxy import World
+from tests.wire.http2_h2 import H2Connection
 from tests.wire.http2_pair import PREFACE, frame
 
 from roquette.base.clock import LoopClock
 from roquette.testing.sim_loop import SimLoop, run
 from roquette.wire.grpc import prefixed
 from roquette.wire.http2 import Http2Limits
-from roquette.wire.http2_h2 import H2Connection
 from roquette.wire.proto import service_pb2 as s
 
 HELLO = PREFACE + frame(4, 0, 0) + frame(4, 1, 0)

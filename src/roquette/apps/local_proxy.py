@@ -8,6 +8,7 @@ brokers) is named to nobody.
 import asyncio
 import ipaddress
 import itertools
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -23,7 +24,7 @@ from roquette.broker.config import name_servers
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature
 from roquette.broker.tables.topics import Topic as BrokerTopic
-from roquette.errors import ClientError, ConnectError, Refused
+from roquette.errors import ClientError, ConfigError, ConnectError, Refused
 from roquette.message.names import TBW102, is_system_topic, topic_error
 from roquette.proxy.access import CallGuard
 from roquette.proxy.answers import Answer, Asks, Then
@@ -32,6 +33,7 @@ from roquette.proxy.call import Caller
 from roquette.proxy.clients import Clients
 from roquette.proxy.lookups import Lookup
 from roquette.proxy.parts import make_proxy
+from roquette.proxy.serving import http2_missing
 from roquette.proxy.sessions import Sessions
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.client import split_address
@@ -50,6 +52,8 @@ from roquette.wire.connection import VERSION
 from roquette.wire.headers import UnregisterClientRequestHeader
 from roquette.wire.json_body import encode_body
 from roquette.wire.proto.definition_pb2 import AddressScheme, Endpoints
+
+log = logging.getLogger("roquette.proxy")
 
 ROUTE_MS: Final = 3_000
 MOST_KNOWN: Final = 10_000  # topics whose description is kept
@@ -378,8 +382,16 @@ class LocalProxy(Feature):
         self._sessions: Sessions | None = None
 
     def speaks(self, dispatcher: Dispatcher) -> Speaks | None:
-        """HTTP/2, unless grpcEnable=false."""
+        """HTTP/2, unless grpcEnable=false. Raises ConfigError: there is none, and grpcServerPort asks for it."""
         if not self._settings.grpc_enable:
+            return None
+        missing, port = http2_missing(), self._settings.grpc_server_port
+        if missing and port:
+            raise ConfigError(
+                f"grpcServerPort={port}: {missing}. Set it to 0 to serve remoting alone"
+            )
+        if missing:
+            log.warning("v5 clients are not served: %s", missing)
             return None
         core = self._core
         backend = self._backend = LocalBackend(core, dispatcher, self._cluster, self._creation)

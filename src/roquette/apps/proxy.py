@@ -24,6 +24,7 @@ from roquette.proxy.access import CallGuard
 from roquette.proxy.clients import Clients
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
 from roquette.proxy.parts import make_proxy
+from roquette.proxy.serving import http2_missing
 from roquette.proxy.sessions import Sessions
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.address import local_address
@@ -144,6 +145,8 @@ class ProxyServer:
     def __init__(
         self, settings: AllSettings, world: tuple[Files, Clock, Entropy], host: str | None = None
     ) -> None:
+        if missing := http2_missing():
+            raise ConfigError(f"a proxy cannot start: {missing}")
         self.config = config = settings.config
         self.settings = settings.proxy
         files, self._clock, entropy = world

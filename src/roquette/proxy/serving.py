@@ -16,7 +16,6 @@ from roquette.remoting.transport import SMALL_FRAME
 from roquette.remoting.unfinished import cut
 from roquette.wire.grpc import Metadata
 from roquette.wire.http2 import Http2, Http2Limits
-from roquette.wire.http2_choice import make_connection
 
 log = logging.getLogger("roquette.proxy")
 
@@ -27,6 +26,25 @@ SHORT: Final = 64  # and of its language and versions: the rest is cut off
 
 Who = Callable[[Caller, Metadata], None]
 """Sets `Caller.account` from what a call says of itself, or raises Refused or RpcError."""
+
+
+def http2_missing() -> str:
+    """Why there is no HTTP/2 here, for an error; "" where there is."""
+    try:
+        import roquette.wire.http2_ngh2  # noqa: F401
+    except ImportError as error:
+        return (
+            f"gRPC needs the package ngh2, which cannot be imported ({error}): it has wheels for CPython on Linux, macOS and "
+            "Windows, x86-64 and ARM64"
+        )
+    return ""
+
+
+def make_connection(limits: Http2Limits) -> Http2:
+    """A server's end of a new connection, its settings queued; not where it is missing."""
+    from roquette.wire.http2_ngh2 import NgConnection
+
+    return NgConnection(limits)
 
 
 class Session(Protocol):

@@ -1,7 +1,7 @@
 """HTTP/2 of a server's connection, without any I/O: bytes in, events out; replies in, bytes out.
 
-`wire/http2_choice.py` gives libnghttp2 (`wire/http2_ngh2.py`) or, where its package is missing, h2 (`wire/http2_h2.py`).
-Both drop what a peer has taken back within one read, so that rapid resets (CVE-2023-44487) make no work.
+libnghttp2 does it (`wire/http2_ngh2.py`). What a peer has taken back within one read is dropped, so that rapid resets
+(CVE-2023-44487) make no work.
 """
 
 from dataclasses import dataclass

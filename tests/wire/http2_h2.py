@@ -1,4 +1,4 @@
-"""`wire/http2.py` over the package h2, in Python throughout: for systems that have no ngh2, and to check that by.
+"""`wire/http2.py` over the package h2, in Python throughout: what `wire/http2_ngh2.py` is checked by.
 
 It takes more than ten times as long. Streams beyond the limit end the connection, as do more than 64 frames of one
 header block; after a GOAWAY of the peer nothing more is said.
