@@ -34,6 +34,7 @@ from roquette.admin.replication import GroupState
 from roquette.client.client import Client
 from roquette.errors import RoquetteError
 from roquette.message.message import MessageQueue
+from roquette.replication.record import NEW_EPOCHS
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -493,4 +494,4 @@ async def _old_record(made: Group, records: Records) -> None:
             backup.rename(records.folder)
         await asyncio.to_thread(made.start_all)
         await one.all_is_there()
-        assert (await look(one.client, made)).epoch > 1000
+        assert (await look(one.client, made)).epoch > NEW_EPOCHS

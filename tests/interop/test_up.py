@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,7 +82,10 @@ def test_a_killed_master_is_replaced_started_again_and_promoted(terminal: Termin
 
     _, told = terminal.run("up", "kill", "master")
     assert f"broker {number} (master, pid" in told
-    assert "is master, epoch 2" in told and "all that were acknowledged are there" in told
+    assert (
+        re.search(r"is master, epoch 2\d{3}[^\d]", told)
+        and "all that were acknowledged are there" in told
+    )
     assert f"{old} (pid" in terminal.said() and "SIGKILL" in terminal.said()
     out, told = terminal.run("broker", "status", code=10)
     assert "silent" in out and f"not in step: [{number}]" in told
@@ -94,11 +98,15 @@ def test_a_killed_master_is_replaced_started_again_and_promoted(terminal: Termin
     terminal.run("up", "restart", number)
     assert roles(terminal)[old] == "replica"
     _, told = terminal.run("broker", "promote", "broker-a", number, "--yes")
-    assert f"broker {number} is master of broker-a, epoch 3; nobody was for" in told
+    ordered = re.search(
+        rf"broker {number} is master of broker-a, epoch (3\d{{3}}); nobody was for", told
+    )
+    assert ordered, told
     for _ in range(20):  # a new replica hears what is confirmed with the master's next sign
         words = ("broker", "status", "--name", "broker-a", "-o", "json")
         (group,) = json.loads(terminal.run(*words)[0])
-        assert (group["master"], group["epoch"], group["in_step"]) == (int(number), 3, [1, 2, 3])
+        assert (group["master"], group["in_step"]) == (int(number), [1, 2, 3])
+        assert group["epoch"] == int(ordered[1])
         assert group["problems"] == []
         ends = {(member["log_end"], member["confirmed"]) for member in group["members"]}
         if len(ends) == 1:

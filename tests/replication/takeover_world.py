@@ -284,7 +284,7 @@ class World:
         if record is None or epoch != record.epoch:
             return  # learns late of a win that is history: holds no lease
         self.elections += 1
-        if b in self.sick and epoch > 1 and record.lossy_epoch != epoch:
+        if b in self.sick and self.first_epoch < epoch and record.lossy_epoch != epoch:
             raise Wrong(f"{b} is elected, and its store was swapped: {record}")
         if self.may_lack:
             self.forgive(m)
@@ -551,6 +551,7 @@ class World:
     def put(self, b: int, new: GroupRecord) -> None:
         old = self.record
         if old is not None and new.epoch > old.epoch and new.master:
+            self.first_epoch = self.first_epoch or new.epoch
             doubtful = b in old.doubtful
             self.drawn["elected by an old record"] += self.unproven and new.master > 0
             self.may_lack = (
@@ -576,6 +577,7 @@ class World:
         self.record, self.revision = new, self.r.getrandbits(40) + 1
 
     may_lack = unproven = False
+    first_epoch = 0  # before it nothing was promised
     void_before = 0  # what replicas show of earlier epochs is no promise any more
 
     def fault(self) -> None:

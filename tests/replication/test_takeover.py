@@ -12,6 +12,7 @@ from tests.replication.planted import (
 )
 
 from roquette.errors import AgreementError
+from roquette.replication import record
 from roquette.replication.effects import (
     Confirmed,
     Deposed,
@@ -31,11 +32,13 @@ from roquette.replication.epochs import EpochMarks
 from roquette.replication.identity import OwnStore
 from roquette.replication.join import Refuse
 from roquette.replication.record import (
+    EPOCH_STEP,
     NEW_EPOCHS,
     GroupRecord,
     Place,
     decode_record,
     lost_record,
+    next_epoch,
     ordered_master,
 )
 from roquette.replication.takeover import TakeOver
@@ -47,6 +50,12 @@ def place(who: int) -> Place:
 
 OPENINGS = [str(number) for number in range(2_000)]  # each table is a later life of its store
 LIVES = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _epochs_one_by_one(monkeypatch) -> None:
+    """So that cases can say which epoch comes; what is drawn in front has a case of its own."""
+    monkeypatch.setattr(record, "EPOCH_STEP", 1)
 
 
 class Store:
@@ -657,6 +666,22 @@ def test_an_old_record_is_not_believed_when_a_member_knows_better() -> None:
             break
     assert two.role is Role.MASTER and one.role is not Role.MASTER
     assert store.record.epoch > 2 + NEW_EPOCHS
+
+
+def test_two_that_are_elected_from_one_state_of_a_record_have_two_epochs(monkeypatch) -> None:
+    """The record was set back in between: an epoch in common would say that their logs are the same."""
+    monkeypatch.setattr(record, "EPOCH_STEP", EPOCH_STEP)
+    store, epochs = Store(), []
+    before = (store.revision, store.record)
+    for _ in range(2):
+        store.revision, store.record = before
+        table = member(1)
+        for now in range(0, 400, 100):
+            store.tick(table, now)
+        epochs.append(table.epoch)
+    assert {epoch // EPOCH_STEP for epoch in epochs} == {1} and epochs[0] != epochs[1]
+    again = next_epoch(epochs[0], "x"), next_epoch(epochs[0], "y")
+    assert {epoch // EPOCH_STEP for epoch in again} == {2} and again[0] != again[1]
 
 
 def test_a_group_begins_when_all_are_there_and_none_has_a_history() -> None:

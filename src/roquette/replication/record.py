@@ -4,11 +4,12 @@ from typing import Final
 
 import msgspec
 
+from roquette.base.checksum import crc32
 from roquette.errors import AgreementError
 
-NEW_EPOCHS: Final = (
-    1_000  # a record that takes the place of a lost or old one begins so much above what is known
-)
+EPOCH_STEP: Final = 1_000  # the thousands of an epoch count elections, the rest is drawn
+# A record that takes the place of a lost or old one begins so much above what is known.
+NEW_EPOCHS: Final = 1_000 * EPOCH_STEP
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,7 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         number: grows with each content, whatever the store calls its revisions.
-        epoch: of the newest master; grows with each election.
+        epoch: of the newest master; grows with each election (`next_epoch`).
         master: its id; 0: it has given the office back, so challengers need not wait.
         members: the in-sync set, sorted: everybody in it has all that was ever acknowledged.
         set_epoch: grows when `members` changes (Apache: syncStateSetEpoch).
@@ -129,6 +130,15 @@ def ordered_master(record: GroupRecord, member: int, accept_loss: bool) -> Group
     return msgspec.structs.replace(
         record, number=record.number + 1, ordered=member, accept_loss=accept_loss
     )
+
+
+def next_epoch(last: int, opening: str) -> int:
+    """The epoch of the election after `last`, of the member whose store has that opening.
+
+    Two masters that are elected from one state of a record, which was set back or lost in between, must not have one
+    epoch: logs that have an epoch in common are taken for the same.
+    """
+    return (last // EPOCH_STEP + 1) * EPOCH_STEP + crc32(f"{opening} {last}".encode()) % EPOCH_STEP
 
 
 def lost_record(group: str, epoch: int, seen: int, best: int) -> GroupRecord:

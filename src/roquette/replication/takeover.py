@@ -17,7 +17,7 @@ from roquette.replication.epochs import EpochMarks
 from roquette.replication.identity import OwnStore, fault_of
 from roquette.replication.in_sync import InSync
 from roquette.replication.join import Join, Refuse, join
-from roquette.replication.record import GroupRecord, Place
+from roquette.replication.record import GroupRecord, Place, next_epoch
 from roquette.replication.standing import bar, by_loss, patience, valid_order
 from roquette.replication.writes import (
     NO_RECORD,
@@ -490,7 +490,7 @@ class TakeOver:
         return None if barred else self._election(now_ms, record)
 
     def _election(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord]:
-        epoch = max(record.epoch, self.marks.last_epoch) + 1
+        epoch = next_epoch(max(record.epoch, self.marks.last_epoch), self._own.opening)
         old = record.master or self._old_master  # silent: it comes back when it is level
         changes = elected(record, self.me, epoch, old, self._end)
         return Kind.ELECT, self._beaten(now_ms, record, **changes)
