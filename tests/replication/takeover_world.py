@@ -476,8 +476,8 @@ class World:
         yield from life.table.news(self.clock(b))
 
     def foreign(self, b: int, m: Machine) -> None:
-        """An operator does as he is told: he moves the store away."""
-        if not self.losses and not self.lossy_orders:
+        """An operator does as he is told: he moves the store away, which costs nothing when it has no message."""
+        if m.log and not self.losses and not self.lossy_orders:
             raise Wrong(f"{b} is refused as a stranger")
         self.count += 1
         m.be_empty(self.count)
@@ -666,8 +666,10 @@ class World:
         record = self.record
         lives = [life for life in self.up.values() if life is not None]
         for life in lives:
-            if life.table.trouble.startswith("the store is of the group") and self.losses:
-                self.foreign(life.table.me, self.machines[life.table.me])
+            m = self.machines[life.table.me]
+            foreign = life.table.trouble.startswith("the store is of the group")
+            if foreign and (self.losses or not m.log):
+                self.foreign(life.table.me, m)
         if len(lives) < self.n or any(x.table.lease_left_ms(self.clock(x.table.me)) for x in lives):
             return
         best = max(

@@ -20,7 +20,7 @@ from roquette.store.results import Found
 
 
 class StoredMessages:
-    """The reading half of `MessageStore`; changes nothing of what is stored."""
+    """The reading half of `MessageStore`; changes nothing of what is stored, unless that has rotted."""
 
     def __init__(self, config: StoreConfig, files: Files) -> None:
         self.config: StoreConfig = config
@@ -81,6 +81,12 @@ class StoredMessages:
     def read_raw(self, start: int, max_bytes: int) -> bytes:
         """The log's bytes from an offset on, of one file, for a replica; empty where it has none. For warm bytes."""
         return self._log.read(start, min(start + max_bytes, self._log.end_offset))
+
+    def restore_record(self, start: int, record: bytes) -> None:
+        """Put a record that was handed to the system back as it was; its size is the same. Raises OSError."""
+        segment = self._log.find_segment(start)
+        assert segment is not None
+        segment.file.pwrite(record, start - segment.base_offset)
 
     def plan_raw(self, start: int, max_bytes: int) -> Callable[[], bytes]:
         """The same by pread in the executor, as far as the log was handed to the system."""

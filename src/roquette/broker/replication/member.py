@@ -28,6 +28,7 @@ from roquette.broker.feature import Feature
 from roquette.broker.replication.disk_probe import DiskProbe
 from roquette.broker.replication.driver import TakeOverDriver
 from roquette.broker.replication.member_file import MemberFile
+from roquette.broker.replication.scrub import Scrub
 from roquette.broker.service import Broker
 from roquette.errors import AgreementError, RoquetteError
 from roquette.remoting.agreements import open_agreement
@@ -157,6 +158,8 @@ class GroupMember:
         self.tasks.keep("role", self._change_roles)
         self._disk = DiskProbe(self._files, self._root, lambda: self.driver.now_ms)
         self.tasks.keep("disk-probe", self._prove_disk)
+        self.scrub = Scrub(lambda: self._store, self.table, self._client, self._clock)
+        self.tasks.keep("scrub", self.scrub.run)
         self.driver.start(self._settings.look_ms)
         log.info("member of a group key=%s id=%d address=%s", self._key, self.id, self.address)
         if self.config.broker_role != "SYNC_MASTER":
@@ -314,6 +317,7 @@ class GroupMember:
             "groupRecordNumber": str(self.table.known_number),
             "groupTrouble": self.table.trouble,
             "groupTroubleKinds": ",".join(self.table.troubles),
+            **self.scrub.health(),
         }
 
     @property

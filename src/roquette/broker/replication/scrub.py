@@ -1,0 +1,139 @@
+"""A member looks through its log, slowly and for ever, for bodies that do not match their CRC, and gets them from another.
+
+No read of the broker compares bodies with their CRC: a client that does gets nothing of a rotten one, and another server's
+copy may be sound. Recovery and a replica that is filled compare, so this is for what has rotted since.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from roquette.base.clock import Clock
+from roquette.base.executor import submit
+from roquette.base.lifecycle import Health
+from roquette.base.logs import RateLimited
+from roquette.errors import ClientError, StoreError
+from roquette.message.record_layout import BLANK_SIZE
+from roquette.message.record_view import BLANK, SOUND, RecordView
+from roquette.remoting.client import RemotingClient
+from roquette.replication.takeover import TakeOver
+from roquette.store.message_store import MessageStore
+from roquette.wire.codes import RequestCode
+from roquette.wire.header_codec import encode_ext
+from roquette.wire.headers import ViewMessageRequestHeader
+
+log = logging.getLogger("roquette.broker.replication")
+
+PIECE: Final = 1 << 20  # bytes looked at in one go
+PAUSE_S: Final = 2.0  # between two: some 40 GB a day, which no reader and no writer feels
+_CRC_AT: Final = 8
+_CRC_END: Final = 12
+
+
+def look_through(data: bytes, start: int, file_end: int) -> tuple[int, list[tuple[int, int]]]:
+    """Where to go on behind a piece of the log, and the place and size of each record in it whose body has rotted."""
+    view, at = RecordView(), 0
+    found: list[tuple[int, int]] = []
+    while len(data) - at >= BLANK_SIZE:
+        fault = view.find_size(data, at, file_end - start - at)
+        if fault == SOUND and at + view.size > len(data):
+            break
+        if fault == SOUND:
+            fault = view.examine(data, at, start + at, False)
+        if fault != SOUND:
+            if fault != BLANK:
+                log.error(
+                    "the log is not readable from %d on: see `roquette store fsck`", start + at
+                )
+            return file_end, found
+        if view.check_body() != SOUND:
+            found.append((start + at, view.size))
+        at += view.size
+    return start + at, found
+
+
+def is_twin(own: bytes, other: bytes, place: int) -> bool:
+    """Is it the same record, but for the body and its CRC, which are right in the other one?"""
+    view = RecordView()
+    if len(own) != len(other) or view.examine(other, 0, place, True) != SOUND:
+        return False
+    rest = ((0, _CRC_AT), (_CRC_END, view.body_at), (view.body_at + view.body_size, len(own)))
+    return all(own[a:b] == other[a:b] for a, b in rest)
+
+
+class Scrub:
+    """One member's. `store`: the one that is open; None: none is."""
+
+    def __init__(
+        self,
+        store: Callable[[], MessageStore | None],
+        table: TakeOver,
+        client: RemotingClient,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._client = client
+        self._noise = RateLimited(log, clock)
+        self._place = 0
+        self._piece = PIECE
+        self._left = self._counted = 0  # not mended: in the last round, and in this one
+        self._mended = 0
+
+    def health(self) -> dict[str, str]:
+        """Rotten messages that nobody has the right body of, and those that were mended."""
+        left = max(self._left, self._counted)
+        return {"rottenMessages": str(left), "mendedMessages": str(self._mended)}
+
+    async def run(self, health: Health) -> None:
+        """For ever."""
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            store = self._store()
+            if store is not None:
+                try:
+                    await self._look(store)
+                except (OSError, StoreError) as error:
+                    self._noise.warning("unread", "the log cannot be looked through: %s", error)
+                    self._place, self._piece = self._place + self._piece, PIECE
+            health.worked()
+
+    async def _look(self, store: MessageStore) -> None:
+        place = max(self._place, store.min_physical_offset)
+        segment = store.config.segment_size
+        file_end = place - place % segment + segment
+        end = min(place + self._piece, file_end, store.wrote, store.confirmed)
+        plan = store.plan_raw(place, max(0, end - place))
+        self._place, found = await submit(lambda: look_through(plan(), place, file_end))
+        if self._place == place and end < place + self._piece:  # there is no more
+            self._place, self._left, self._counted = 0, self._counted, 0
+        self._piece = PIECE if self._place != place else 2 * self._piece
+        for offset, size in found:
+            await self._mend(store, offset, size)
+
+    async def _mend(self, store: MessageStore, place: int, size: int) -> None:
+        """The log may have been closed, cut or deleted there while the others were asked."""
+        own = store.read_raw(place, size) if self._store() is store else b""
+        ext = encode_ext(ViewMessageRequestHeader(offset=place))
+        record = self._table.record
+        places = record.places if record else {}
+        for address in (known.address for who, known in places.items() if who != self._table.me):
+            try:
+                reply = await self._client.invoke(address, RequestCode.VIEW_MESSAGE_BY_ID, ext)
+            except ClientError:
+                continue
+            if self._store() is not store or store.read_raw(place, size) != own:
+                return
+            if is_twin(own, reply.body, place):
+                store.restore_record(place, reply.body)
+                self._mended += 1
+                log.warning("a rotten message was mended offset=%d from=%s", place, address)
+                return
+        self._counted += 1
+        self._noise.line(
+            logging.ERROR,
+            "rotten",
+            "a message has rotted, and no other member has it offset=%d",
+            place,
+        )

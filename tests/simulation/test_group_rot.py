@@ -1,0 +1,105 @@
+"""A message that has rotted on the disk of one member gets its body back from another one."""
+
+import asyncio
+
+import pytest
+from tests.simulation.test_group import MEMBERS, group, master, send, until
+
+from roquette.broker.replication import scrub
+from roquette.testing.cluster import SimCluster, simulate
+
+pytestmark = pytest.mark.simulation
+COUNT = 30
+
+
+def log_of(cluster: SimCluster, ip: str) -> bytes:
+    """All of its files."""
+    store = cluster.hosts[ip].service.broker.store
+    size = store.config.segment_size
+    return b"".join(store.read_raw(base, size) for base in range(0, store.wrote, size))
+
+
+def logs(cluster: SimCluster) -> list[bytes]:
+    return [log_of(cluster, ip) for ip in MEMBERS]
+
+
+def spoil(cluster: SimCluster, ip: str, at: int) -> None:
+    """A byte of its log is another one."""
+    host = cluster.hosts[ip]
+    size = host.service.broker.store.config.segment_size
+    name = f"/commitlog/{at - at % size:020}"
+    (path,) = [path for path in host.files.snapshot()[0] if path.endswith(name)]
+    host.files.open_file(path).pwrite(b"X", at % size)
+    assert log_of(cluster, ip)[at : at + 1] == b"X"
+
+
+def rot(cluster: SimCluster, ip: str, word: bytes) -> None:
+    spoil(cluster, ip, log_of(cluster, ip).index(word))
+
+
+def health(cluster: SimCluster, ip: str, key: str) -> int:
+    return int(cluster.hosts[ip].service.health()[key])
+
+
+async def filled(cluster: SimCluster, **settings) -> str:
+    """Returns the master."""
+    await group(cluster, **settings)
+    mq = await cluster.client("10.0.2.1")
+    for number in range(COUNT):
+        await send(mq, 1_000_000 + number)
+    first = master(cluster)
+    assert first is not None
+    return first
+
+
+@pytest.mark.parametrize("role", ["master", "replica"])
+@pytest.mark.parametrize("piece", [64, scrub.PIECE])  # less than a record, and more than a file
+def test_a_rotten_message_is_mended_from_another_member(role, piece, monkeypatch):
+    monkeypatch.setattr(scrub, "PIECE", piece)
+
+    async def scenario(cluster: SimCluster) -> None:
+        first = await filled(cluster, store={"segment_size": 2048})
+        assert cluster.hosts[first].service.broker.store.wrote > 2 * 2048
+        ip = first if role == "master" else next(ip for ip in MEMBERS if ip != first)
+        sound = logs(cluster)[0]
+        rot(cluster, ip, b"1000003")
+        rot(cluster, ip, b"1000017")
+        assert len(set(logs(cluster))) == 2
+        await until(lambda: health(cluster, ip, "mendedMessages") == 2, 300)
+        assert set(logs(cluster)) == {sound}
+        assert health(cluster, ip, "rottenMessages") == 0
+
+    simulate(scenario)
+
+
+def test_what_nobody_has_is_told_and_mended_when_one_is_back_that_has_it():
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        sound, last = logs(cluster)[0], MEMBERS[2]
+        await until(lambda: len(set(logs(cluster))) == 1)
+        cluster.kill(last)
+        for ip in MEMBERS[:2]:
+            rot(cluster, ip, b"1000005")
+        await until(lambda: all(health(cluster, ip, "rottenMessages") for ip in MEMBERS[:2]))
+        await asyncio.sleep(10)
+        assert not any(health(cluster, ip, "mendedMessages") for ip in MEMBERS[:2])
+        await cluster.restart(last)
+        await until(lambda: set(logs(cluster)) == {sound}, 60)
+        await until(lambda: not any(health(cluster, ip, "rottenMessages") for ip in MEMBERS))
+
+    simulate(scenario)
+
+
+def test_a_record_with_other_properties_is_no_twin():
+    async def scenario(cluster: SimCluster) -> None:
+        first = await filled(cluster)
+        rot(cluster, first, b"1000003")
+        for ip in MEMBERS:
+            if ip != first:
+                log = log_of(cluster, ip)
+                spoil(cluster, ip, log.index(b"KEYS", log.index(b"1000003")))
+        await until(lambda: health(cluster, first, "rottenMessages") == 1)
+        await asyncio.sleep(10)
+        assert health(cluster, first, "mendedMessages") == 0
+
+    simulate(scenario)
