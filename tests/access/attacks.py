@@ -37,6 +37,7 @@ from tests.access.attackers import (
 )
 
 from roquette.base.javatypes import java_hash
+from roquette.broker.access.ha_ticket import ticket_of, words_of
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
 from roquette.wire.codes import RequestCode as R
@@ -373,9 +374,27 @@ async def other_ports_are_open(closed: Closed) -> bool:
 @attack
 async def replication_port_without_ticket(closed: Closed) -> bool:
     """Who says at the port for replicas that it has nothing gets the whole log from an open master."""
+    return SECRET_BODY in await _followed(b"")
+
+
+@attack
+async def operator_follows_the_log(closed: Closed) -> bool:
+    """Who may change the cluster and is no super user asks for tickets as replicas do, of today and of before, and says them at their port."""
+    operator = await connect(BROKER, OPERATOR)
+    for fields in ({"proves": "true"}, {}):
+        reply = await operator.ask(R.GET_HA_TICKET, fields)
+        told = ext_dict(reply.ext) if reply.code == 0 else {}
+        made = ticket_of(OPERATOR.secret_key.encode(), told.get("challenge", ""))
+        if SECRET_BODY in await _followed(words_of(told.get("ticket", "") or made)):
+            return True
+    return False
+
+
+async def _followed(first: bytes) -> bytes:
+    """What the port for replicas tells who begins so, and has nothing."""
     await asyncio.sleep(1)
     reader, writer = await asyncio.open_connection(*HA)
-    writer.write(struct.pack(">q", 0))
+    writer.write(first + struct.pack(">q", 0))
     got = b""
     try:
         async with asyncio.timeout(20):
@@ -384,7 +403,7 @@ async def replication_port_without_ticket(closed: Closed) -> bool:
                 writer.write(struct.pack(">q", 0))
     except (TimeoutError, ConnectionError):
         pass
-    return SECRET_BODY in got
+    return got
 
 
 @attack

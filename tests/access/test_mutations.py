@@ -200,7 +200,7 @@ _names_settings,
     "the guard judges another field than is used": (_judges_the_first, ("two_values_of_one_field",)),
     "the door for replicas asks for no ticket": (
         lambda patch: patch.setattr(HaTickets, "door", lambda self, connection, side: side(connection)),
-        ("replication_port_without_ticket",),
+        ("replication_port_without_ticket", "operator_follows_the_log"),
     ),
     "a sender says where a waiting message belongs": (
         lambda patch: patch.setattr(writer, "_keep_place", nothing),

@@ -356,7 +356,7 @@ NEEDS: Final[dict[int, Need]] = {
     R.GET_BROKER_MEMBER_GROUP: _cluster(GET, "cluster_name"),
     R.NOTIFY_MIN_BROKER_ID_CHANGE: _cluster(UPDATE),
     R.FOLLOW_TABLES: _cluster(UPDATE, note="ours"),
-    R.GET_HA_TICKET: _cluster(UPDATE, note="ours: a replica's ticket for its HA connection"),
+    R.GET_HA_TICKET: _cluster(UPDATE, note="ours: a replica's ticket for its HA connection; a super user's alone"),
     R.PUT_KV_CONFIG: _cluster(UPDATE),
     R.GET_KV_CONFIG: _cluster(GET),
     R.DELETE_KV_CONFIG: _cluster(UPDATE),

@@ -56,12 +56,16 @@ class HaTickets(Feature):
         """GET_HA_TICKET: empty for an address that needs none.
 
         Who proves is told nothing that opens the door, so that nobody gains by passing his request on. A replica of before
-        cannot: it is told its ticket, for a request that holds its name and nothing else, which ours sign no more.
+        cannot: it is told its ticket, for a request that holds its name and nothing else, which ours sign no more. The log has
+        everybody's messages: it is for who may read them all, a super user, as users are.
         """
         ip, drawn = ip_of(ctx.peer), self._entropy.secret(BYTES)
         if not self._settings.authentication_enabled or self._settings.allows_replica(ip):
             return Reply(encode_ext(HaTicketResponseHeader()))
         signer = self._users.signer(ctx)
+        if not self._settings.acl_enable and (signer is None or not signer.is_super):
+            words = "the log is for replicas whose innerClientAuthenticationCredentials are a super user's here"
+            raise Refused(ResponseCode.NO_PERMISSION, words)
         if header.proves and signer is not None:
             self._tickets.give(ticket_of(signer.secret, drawn), ip, ctx.steady_ms)
             return Reply(encode_ext(HaTicketResponseHeader(challenge=drawn)))
