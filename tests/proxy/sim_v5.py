@@ -52,13 +52,14 @@ class SimV5(asyncio.Protocol):
     """One connection of one client id. `connect` makes it.
 
     Attributes:
-        commands: what the server asked over Telemetry. told_to_go: a GOAWAY has come.
+        commands: what the server asked over Telemetry. told_to_go: a GOAWAY has come. metadata: more of each call's.
     """
 
     def __init__(self, address: str, name: str) -> None:
         self.endpoints = endpoints_of(address)
         self.address = address
         self.client_id = name
+        self.metadata: dict[str, str] = {}
         self.commands: asyncio.Queue[Any] = asyncio.Queue()
         self.told_to_go = False
         self.lost = False
@@ -139,7 +140,7 @@ class SimV5(asyncio.Protocol):
             ":method": "POST", ":scheme": "http", ":path": SERVICE + rpc, ":authority": self.address,
             "content-type": "application/grpc", "te": "trailers", "x-mq-language": "JAVA",
             "x-mq-client-version": "5.2.0", "x-mq-protocol": "v2", "x-mq-client-id": self.client_id,
-        }  # fmt: skip
+        } | self.metadata  # fmt: skip
         self._h2.send_headers(number, list(fields.items()))
         body = request.SerializeToString()
         data = b"\0" + len(body).to_bytes(4, "big") + body
