@@ -40,6 +40,7 @@ class Bench:
         self.lost: list[Peer] = []
         self.parked: list[tuple[RequestContext, Any]] = []
         self.turns = 0
+        self.unread: list[int] = []  # in each turn, why peers were not read
         self.reply_size = options.get("reply_size", 0)
         self.tasks = Tasks()
         lanes = options.get("lanes") or [LaneLimits("all", 100)]
@@ -114,6 +115,7 @@ class Bench:
 
     def _end_turn(self) -> None:
         self.turns += 1
+        self.unread.append(sum(peer.unread for peer in self.server.peers.values()))
 
     async def start(self) -> int:
         return await self.server.start(HOST, PORT)

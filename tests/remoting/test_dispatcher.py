@@ -10,9 +10,9 @@ import pytest
 
 from roquette.errors import Refused
 from roquette.remoting.dispatcher import FAILED
-from roquette.remoting.lanes import LaneLimits, WaitingRequests
+from roquette.remoting.lanes import OF_TURN, LaneLimits, WaitingRequests
 from roquette.remoting.outcomes import Reply
-from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.remoting.request import TURN, Peer, RequestContext, Row
 from roquette.wire.command import Command
 from roquette.wire.header_codec import ext_dict
 
@@ -210,6 +210,25 @@ def test_a_crowd_has_a_share_each_and_a_small_lane_its_bound() -> None:
         if len(small.jobs) < small.limits.free or small.has_room(job_of(peer).peer):
             small.jobs.append(job_of(peer))
     assert len(small.jobs) == 2
+
+
+def test_what_one_brings_at_once_delays_nobody_for_long(bench: Run) -> None:
+    """It is served its share of each turn, and not read meanwhile; alone it has the whole turn."""
+
+    async def scenario(case: Any) -> None:
+        hostile, honest = await case.raw(), await case.raw()
+        for _ in range(3_000):
+            hostile.wire.send_request(case.echo, b"", b"h")
+        case.loop.random.random = lambda: 0.99  # no splits: they arrive together
+        hostile.writer.write(b"".join(hostile.wire.data_to_send()))
+        honest.send(case.echo, b"honest")
+        assert (await honest.receive()).body == b"honest"
+        assert case.seen.index(b"honest") <= OF_TURN
+        assert [(await hostile.receive()).body for _ in range(3_000)] == [b"h"] * 3_000
+        assert TURN in case.unread and case.turns < 3_000 // OF_TURN
+        assert not any(peer.unread for peer in case.server.peers.values())
+
+    bench(scenario, lanes=[LaneLimits("all", 10_000)])
 
 
 def test_who_may_not_ask_takes_no_place(bench: Run) -> None:

@@ -521,7 +521,11 @@ class World:
                 state["messages", key[1]] = [store.max_offset(key[1], number) for number in queues]
         connections = await self.admin.ask(R.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": BILLING})  # fmt: skip
         state["clients", BILLING] = sorted(one["clientId"] for one in json.loads(connections.body)["connectionSet"])  # fmt: skip
-        servers: dict[str, Any] = {"broker": self.broker.core, "names": self.name_server, "proxy": self.proxy}
+        servers: dict[str, Any] = {
+            "broker": self.broker.core,
+            "names": self.name_server,
+            "proxy": self.proxy,
+        }
         for server, one in servers.items():
             for name, user in one.access.users.state.users.items():
                 state["user", server, name] = (user.password, user.user_type, user.user_status)

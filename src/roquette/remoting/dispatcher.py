@@ -16,9 +16,9 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import LocalProtocolError, Refused
 from roquette.remoting.hooks import Hooks
-from roquette.remoting.lanes import LaneLimits, WaitingRequests
+from roquette.remoting.lanes import OF_TURN, LaneLimits, WaitingRequests
 from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
-from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.remoting.request import TURN, Peer, RequestContext, Row
 from roquette.remoting.running import Running
 from roquette.remoting.unfinished import (
     JOIN_BELOW,
@@ -78,6 +78,7 @@ class Dispatcher:
         self.running: Running = Running()
         self.limits: PeerLimits = PeerLimits()
         self._scheduled: bool = False
+        self._pushing: dict[int, Peer] = {}  # which are not read for what they have in the lanes
         self._more: bool = False  # requests were submitted, perhaps in a turn
         self._dirty: list[Peer] = []
         self._noise: RateLimited = RateLimited(log, clock)
@@ -131,7 +132,23 @@ class Dispatcher:
             job = RequestContext(peer, command, row, steady_ms)
             if len(lane.jobs) < lane.limits.free or self._enters(lane, job):
                 lane.jobs.append(job)
+        if len(commands) > OF_TURN:
+            self._pushes(peer)
         self._schedule()
+
+    def _pushes(self, peer: Peer) -> None:
+        """A peer has brought more than its share of a turn: it is not read before that is served."""
+        for lane in self._lanes:
+            lane.pushed = True
+        self._pushing[peer.id] = peer
+        peer.stop_reading(TURN)
+
+    def _read_on(self) -> None:
+        left = {job.peer.id for lane in self._lanes for job in lane.jobs}
+        for number, peer in list(self._pushing.items()):
+            if number not in left:
+                del self._pushing[number]
+                peer.read_on(TURN)
 
     def _enters(self, lane: WaitingRequests, job: RequestContext) -> bool:
         """Whether a request gets into a lane where many wait already; else it is answered.
@@ -249,6 +266,8 @@ class Dispatcher:
             self._hooks.end_turn()
         finally:
             self._scheduled = False  # only now: answers of this turn need no turn of their own
+        if self._pushing:
+            self._read_on()
         self._flush()
         if more or self._more:
             self._schedule()

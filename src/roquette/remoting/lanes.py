@@ -4,6 +4,7 @@ from typing import Final
 
 from roquette.remoting.request import Peer, RequestContext
 
+OF_TURN: Final = 64  # requests of one peer that are served in a turn in which others are, too
 LITTLE: Final = 16  # requests that wait: who has no more gets in where others have had their share
 
 
@@ -27,11 +28,12 @@ class LaneLimits:
 class WaitingRequests:
     """Those of one class of work: who gets in, and in which order they are served."""
 
-    __slots__ = ("jobs", "limits", "of_peer")
+    __slots__ = ("jobs", "limits", "of_peer", "pushed")
 
     def __init__(self, limits: LaneLimits) -> None:
         self.jobs: list[RequestContext] = []
         self.limits: LaneLimits = limits
+        self.pushed: bool = False  # a peer may have more here than its share of a turn
         self.of_peer: dict[int, int] | None = None  # counted when somebody wants to know
 
     def has_room(self, peer: Peer) -> bool:
@@ -56,11 +58,14 @@ class WaitingRequests:
         return room
 
     def take(self) -> list[RequestContext]:
-        """Those to be served now: the first of each peer, the second of each, and so on, as many as a turn serves."""
+        """Those to be served now: the first of each peer, the second of each, and so on, as many as a turn serves.
+
+        Of one peer there are `OF_TURN` at most while others ask, too: what one brings at once delays nobody for long.
+        """
         jobs: list[RequestContext] = self.jobs
         budget: int = self.limits.budget
         self.of_peer = None
-        if len(jobs) <= budget:
+        if len(jobs) <= budget and not self.pushed:
             self.jobs = []
             return jobs
         places: list[int] = []
@@ -72,8 +77,10 @@ class WaitingRequests:
         if len(counted) == 1:
             self.jobs = jobs[budget:]
             return jobs[:budget]
-        last = sorted(places)[budget - 1]
-        left: int = budget - sum([place < last for place in places])  # of those at the last place
+        last = min(sorted(places)[min(budget, len(places)) - 1], OF_TURN)
+        left: int = 0  # of those at the last place
+        if last < OF_TURN:
+            left = budget - sum([place < last for place in places])
         now: list[RequestContext] = []
         later: list[RequestContext] = []
         for job, place in zip(jobs, places):
@@ -85,4 +92,5 @@ class WaitingRequests:
             else:
                 later.append(job)
         self.jobs = later
+        self.pushed = bool(later)
         return now

@@ -16,7 +16,8 @@ from roquette.wire.header_codec import HeaderDecoder
 
 ANSWERS: Final = 1  # why a peer is not read: it does not take its answers,
 TASKS: Final = 2  # too many of its requests are at work in tasks,
-BYTES: Final = 4  # or too many bytes are kept for it
+BYTES: Final = 4  # too many bytes are kept for it,
+TURN: Final = 8  # or it has brought more than its share of a turn
 
 
 class Turns(Protocol):
@@ -127,14 +128,14 @@ class Peer:
         self.running: int = 0  # its requests that are at work in tasks: see `Running`
         self.crowded: bool = False  # too many are: its further requests wait
         self.reads_less: bool = True  # it may be left unread
-        self.unread: int = 0  # why it is not read now: ANSWERS, TASKS, BYTES
+        self.unread: int = 0  # why it is not read now: ANSWERS, TASKS, BYTES, TURN
         self.kept: int = 0  # bytes, see `Account`
         self.unwritten: int = 0  # bytes of bodies in this turn's answers
         self.parked: list[RequestContext] = []  # requests that wait until it reads again
         self._turns: Turns = turns
 
     def stop_reading(self, why: int) -> None:
-        """Read nothing of it for a while; `why`: ANSWERS, TASKS or BYTES."""
+        """Read nothing of it for a while; `why`: ANSWERS, TASKS, BYTES or TURN."""
         if self.reads_less:
             if not self.unread and self._stands():
                 self.transport.pause_reading()

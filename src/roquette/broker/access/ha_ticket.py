@@ -63,7 +63,7 @@ class HaTickets(Feature):
         if not self._settings.authentication_enabled or self._settings.allows_replica(ip):
             return Reply(encode_ext(HaTicketResponseHeader()))
         signer = self._users.signer(ctx)
-        if not self._settings.acl_enable and (signer is None or not signer.is_super):
+        if signer is None or not signer.is_super:
             words = "the log is for replicas whose innerClientAuthenticationCredentials are a super user's here"
             raise Refused(ResponseCode.NO_PERMISSION, words)
         if header.proves and signer is not None:
