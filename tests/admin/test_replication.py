@@ -87,6 +87,22 @@ def test_what_is_wrong_is_said(changes: dict[str, Any], master: Any, words: str)
         raise AssertionError("; ".join(state.problems))
 
 
+def test_an_older_member_gets_no_users_and_it_is_said_without_alarm() -> None:
+    """A rolling upgrade goes on while `broker status` ends with 0."""
+    older = END | {"groupId": "g1"}
+    now = older | {"groupUsers": "2"}
+    starting = END
+    said = "is of an older version: users and rules pass neither to it nor from it until it is upgraded"
+    state = group(RECORD, {"b1:10911": older, "b2:10911": MASTER | now, "b3:10911": starting})
+    assert state.healthy and state.notes == [f"broker 1 {said}"]
+    state = group(RECORD, {"b1:10911": now, "b2:10911": MASTER | older, "b3:10911": now})
+    assert state.healthy and state.notes == [f"broker 2 {said}"]
+    nobody = older | {"groupUsers": "0"}
+    for brokers in ((now, now, now), (older, nobody, nobody)):
+        tables = dict(zip(("b1:10911", "b2:10911", "b3:10911"), brokers, strict=True))
+        assert group(RECORD, tables | {"b2:10911": MASTER | brokers[1]}).notes == []
+
+
 def test_no_record_and_no_controller_are_told_apart() -> None:
     with pytest.raises(ConfigError, match="no group g has a record"):
         group(None, {})

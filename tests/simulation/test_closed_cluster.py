@@ -11,9 +11,11 @@ from tests.simulation.test_group import MEMBERS, in_step, master, until
 from roquette import StartFrom
 from roquette.access.settings import AccessSettings
 from roquette.admin import access
+from roquette.admin.replication import group_states
 from roquette.apps.features import replica_features
 from roquette.broker.access.ha_ticket import words_of
 from roquette.broker.replication.master import MasterReplication
+from roquette.broker.replication.member import GroupMember
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import ReceivedMessage
@@ -234,6 +236,31 @@ def test_a_member_of_before_gets_its_ticket_and_no_secrets() -> None:
         assert users.code == 16 and users.remark is not None and "told sealed" in users.remark
         for code, ext in ((RequestCode.FOLLOW_TABLES, {"what": "orders"}), (RequestCode.GET_ALL_TOPIC_CONFIG, {})):  # fmt: skip
             assert (await old.ask(code, ext)).code == 0
+
+    simulate(scenario, seed=1)
+
+
+def test_the_status_of_a_group_says_that_a_member_of_before_gets_no_users(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        operator = await closed_group(cluster)
+        run, servers = operator.session.run, operator.session.name_servers
+        (state,) = await run(group_states(servers, "orders"))
+        assert state.healthy and state.notes == []
+        old = cluster.hosts[MEMBERS[0]].service
+        health = GroupMember.health
+
+        def without(self: GroupMember, users: int) -> dict[str, str]:
+            shown = health(self, users)
+            if self is old:
+                del shown["groupUsers"]  # as the head before
+            return shown
+
+        monkeypatch.setattr(GroupMember, "health", without)
+        (state,) = await run(group_states(servers, "orders"))
+        (note,) = state.notes
+        assert state.healthy and "is of an older version: users and rules pass neither" in note
 
     simulate(scenario, seed=1)
 

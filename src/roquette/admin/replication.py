@@ -58,7 +58,7 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
         master: id of the broker that serves as master, 0: none does.
         in_step: ids of the brokers that have everything that was acknowledged.
         ordered: id of the broker that an operator wants as master, and that is not yet; 0: none.
-        problems: why it is not healthy, in words; empty: it is.
+        problems: why it is not healthy, in words; empty: it is. notes: what else there is to say, as in an upgrade.
     """
 
     cluster: str
@@ -70,6 +70,7 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str]
     members: list[MemberState]
     ordered: int = 0
+    notes: list[str] = []
 
     @property
     def healthy(self) -> bool:
@@ -237,6 +238,7 @@ def _state(cluster: str, name: str, record: GroupRecord) -> Operation[GroupState
         problems=_problems(record, members, serves) + _troubles(tables),
         members=members,
         ordered=record.ordered,
+        notes=_without_users(tables),
     )
 
 
@@ -262,6 +264,17 @@ def _problems(record: GroupRecord, members: Sequence[MemberState], serves: bool)
 def _troubles(tables: dict[int, dict[str, str]]) -> list[str]:
     told = {who: table.get("groupTrouble") for who, table in tables.items()}
     return [f"broker {who}: {words}" for who, words in told.items() if words]
+
+
+def _without_users(tables: dict[int, dict[str, str]]) -> list[str]:
+    """Members of before: users and rules are told sealed, which they neither ask for nor do (decision 38)."""
+    if not any(_number(table, "groupUsers") > 0 for table in tables.values()):
+        return []
+    older = [
+        who for who, table in tables.items() if "groupId" in table and "groupUsers" not in table
+    ]
+    words = "is of an older version: users and rules pass neither to it nor from it until it is upgraded"
+    return [f"broker {who} {words}" for who in older]
 
 
 def _number(table: dict[str, str], key: str) -> int:

@@ -66,8 +66,8 @@ def show_groups(where: Cluster, groups: "list[GroupState]") -> None:
         say(f"\n{group.group}: {master}, epoch {group.epoch}, in step: {group.in_step}")
         if group.lossy_epoch:
             say(f"  messages were lost by order when epoch {group.lossy_epoch} began")
-        for problem in group.problems:
-            say(f"  {problem}")
+        for words in (*group.problems, *group.notes):
+            say(f"  {words}")
 
 
 @app.command("promote")

@@ -108,5 +108,5 @@ class GroupMaster(Feature):
             "groupMembersInStep": ",".join(map(str, members)),
             "groupEpoch": str(table.epoch),
             "groupLeaseLeftMs": str(table.lease_left_ms(self._driver.now_ms)),
-            **self._member.health(),
+            **self._member.health(len(self._core.access.users.state.users)),
         }

@@ -87,7 +87,7 @@ class GroupSource(Source):
 
     def health(self) -> dict[str, str]:
         """What the member says of its group."""
-        return self._member.health()
+        return self._member.health(len(self._core.access.users.state.users))
 
     def behind(self, begin: int) -> None:
         """The handshake has compared the logs' begins already."""

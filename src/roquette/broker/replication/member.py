@@ -307,8 +307,12 @@ class GroupMember:
         if self.on_confirmed is not None:
             self.on_confirmed(offset)
 
-    def health(self) -> dict[str, str]:
-        """What every member says of its group, whatever its role; nothing before it takes part."""
+    def health(self, users: int) -> dict[str, str]:
+        """What every member says of its group, whatever its role; nothing before it takes part.
+
+        Args:
+            users: how many it knows. Who says so takes them sealed (decision 38).
+        """
         if not self._takes_part:
             return {}
         return {
@@ -317,6 +321,7 @@ class GroupMember:
             "groupRecordNumber": str(self.table.known_number),
             "groupTrouble": self.table.trouble,
             "groupTroubleKinds": ",".join(self.table.troubles),
+            "groupUsers": str(users),
             **self.scrub.health(),
         }
 
