@@ -310,8 +310,7 @@ class GroupMember:
     def health(self, users: int) -> dict[str, str]:
         """What every member says of its group, whatever its role; nothing before it takes part.
 
-        Args:
-            users: how many it knows. Who says so takes them sealed (decision 38).
+        `users`: how many it knows. Who says so takes them sealed (decision 38).
         """
         if not self._takes_part:
             return {}
