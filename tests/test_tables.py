@@ -25,6 +25,7 @@ BOUNDED: dict[str, str] = {
     "remoting/ha.py:_connections": "64 replicas of a door",
     "remoting/door.py:_doors": "maxConnections; 64 of a replication door",
     "remoting/dispatcher.py:_rows": "the request codes that are served",
+    "remoting/dispatcher.py:_pushing": "one a connection",
     "base/exposition.py:dropped": "the families there are",
     "base/logs.py:_seen": "1,000 keys",
     "base/lifecycle.py:_tasks": "the beats, and requests at work: remoting/running.py, 256 of a connection, 10,000",

@@ -38,7 +38,7 @@ def rot(cluster: SimCluster, ip: str, word: bytes) -> None:
 
 
 def health(cluster: SimCluster, ip: str, key: str) -> int:
-    return int(cluster.hosts[ip].service.health()[key])
+    return int(cluster.hosts[ip].service.health(0)[key])
 
 
 async def filled(cluster: SimCluster, **settings) -> str:
