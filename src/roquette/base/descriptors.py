@@ -21,8 +21,7 @@ NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 SHORTAGE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """Errors of a call that the system had no descriptor or no memory for: nothing was done, and it may be tried again."""
 
-LEAST: Final = 48
-"""Descriptors with which any server starts and serves, whatever is switched on."""
+LEAST: Final = 48  # with so many any server starts and serves, whatever is switched on
 
 _UNLIMITED: Final = 1 << 20
 _OWN: Final = 48  # the log, tables, threads, listeners, name servers

@@ -85,8 +85,6 @@ Place = tuple[int, bool, str]
 class _Share:
     """What one account or connection has here. closed_ms: steady; it gets no more before."""
 
-    __slots__ = ("clients", "closed_ms", "size")
-
     def __init__(self) -> None:
         self.clients: dict[str, Client] = {}
         self.closed_ms = 0

@@ -85,8 +85,8 @@ class Routes(Part):
             if topic is None:
                 call.refuse(Code.TOPIC_NOT_FOUND, no_route(name))
                 return
-            if not topic.route.queue_datas:
-                call.refuse(Code.TOPIC_NOT_FOUND, out_of_reach(topic))
+            if words := out_of_reach(topic):
+                call.refuse(Code.TOPIC_NOT_FOUND, words)
                 return
             reply = QueryRouteResponse(status=status(Code.OK, "OK"))
             types = TYPES.get(topic.kind, UNSPECIFIED)
@@ -128,8 +128,8 @@ class Routes(Part):
                 )
             if reply.assignments:
                 call.reply(reply)
-            elif not topic.route.queue_datas:
-                call.refuse(Code.TOPIC_NOT_FOUND, out_of_reach(topic))
+            elif words := out_of_reach(topic):
+                call.refuse(Code.TOPIC_NOT_FOUND, words)
             else:
                 call.refuse(Code.FORBIDDEN, "no readable queue")
 
@@ -172,8 +172,11 @@ def no_route(topic: str) -> str:
 
 
 def out_of_reach(topic: Topic) -> str:
-    """The words for a topic that only brokers have whose ports do not speak this protocol."""
-    names = ", ".join(sorted(data.broker_name for data in topic.route.broker_datas))
+    """The words for a topic that only brokers have whose ports do not speak this protocol; "" for another one."""
+    brokers = topic.route.broker_datas
+    names = ", ".join(sorted(data.broker_name for data in brokers if not data.broker_addrs))
+    if topic.route.queue_datas or not names:
+        return ""
     return (
         f"{no_route(topic.name)}, but at brokers that do not speak the v5 protocol ({names}): "
         "clients reach them by a proxy (roquette proxy, or Apache's)"
