@@ -212,6 +212,35 @@ def test_a_lost_record_is_not_begun_anew_by_an_empty_member():
     simulate(scenario)
 
 
+def test_who_joins_without_an_id_while_the_record_is_lost_takes_no_others_id_in_the_end():
+    """It gets id 1 of the record that it begins; 1 is somebody else."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        await stop_all_but(cluster, MEMBERS[0])
+        await cluster.stop(NAME_SERVER)
+        replace_disk(cluster, NAME_SERVER)
+        await cluster.restart(NAME_SERVER)
+        joins = await cluster.add_member("10.0.1.9", "orders", total_replicas=3)
+        assert joins.id == 1
+        for ip in MEMBERS:
+            await cluster.restart(ip)
+        await asyncio.sleep(10)
+        assert master(cluster) is None
+        await order(cluster, 2)
+        all_four = (*MEMBERS, "10.0.1.9")
+        for _ in range(20):  # as systemd does
+            for ip in [ip for ip in all_four if cluster.hosts[ip].service.failure]:
+                cluster.kill(ip)
+                await cluster.restart(ip)
+            await asyncio.sleep(1)
+        assert [cluster.hosts[ip].service.id for ip in all_four] == [1, 2, 3, 4]
+        await until(lambda: in_step(cluster) == 4, 60)
+        await until(lambda: whole(cluster), 60)
+
+    simulate(scenario)
+
+
 def test_a_record_from_a_backup_is_proven_old_by_those_that_know_better():
     """29d5055: a member long out of step won, 80 of 100 were cut."""
 

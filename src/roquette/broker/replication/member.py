@@ -27,7 +27,7 @@ from roquette.broker.core import BrokerCore, Identity
 from roquette.broker.feature import Feature
 from roquette.broker.replication.disk_probe import DiskProbe
 from roquette.broker.replication.driver import TakeOverDriver
-from roquette.broker.replication.member_file import MemberFile
+from roquette.broker.replication.member_file import Kept, MemberFile
 from roquette.broker.replication.scrub import Scrub
 from roquette.broker.service import Broker
 from roquette.errors import AgreementError, RoquetteError
@@ -39,7 +39,7 @@ from roquette.replication.effects import Follow, Role, TakeOverSettings
 from roquette.replication.epochs import EpochMarks, load_epochs, save_epochs
 from roquette.replication.identity import OwnStore
 from roquette.replication.join import BeginAnew, Cut, Join
-from roquette.replication.record import GroupRecord, Place, record_key
+from roquette.replication.record import GroupRecord, Life, Place, record_key
 from roquette.replication.takeover import TakeOver
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.log.cut import cut_log, drop_log
@@ -146,8 +146,8 @@ class GroupMember:
         self.marks = await run_blocking(load_epochs, self._files, self._epochs_path)
         self._file = MemberFile(self._files, self._root, self._key)
         identity = await run_blocking(self._file.load, self.config.broker_id, not self.marks.marks)
-        self.id, self._identity = identity.id or await self._claim_id(), identity
-        identity.id = self.id
+        self.id = identity.id = await self._find_id(identity)
+        self._identity = identity
         broker = await self._open_replica(0, None)
         own = self._begin_life(broker)
         await run_blocking(self._file.save, identity)
@@ -238,26 +238,29 @@ class GroupMember:
         identity.record_group, identity.seen = group, number
         self._file.save(identity)
 
-    async def _claim_id(self) -> int:
-        """A free id, entered in the record so that nobody else gets it; waits until the record can be written."""
-        while True:
+    async def _find_id(self, kept: Kept) -> int:
+        """The own id, or a free one, entered in the record so that nobody else gets it: waits until that can be written.
+        One that was drawn while the record was lost may be another's, whom this process must not end."""
+        own = kept.id
+        while not (own and (self.config.broker_id or self.marks.marks)):
             try:
                 revision, found = await read_group(self._agreement, self._key)
                 record = found or GroupRecord()
-                held = [one for one, place in record.places.items() if place == self.place]
+                if own and record.stores.get(own, Life(kept.store, "")).store == kept.store:
+                    break
+                held = [one for one, at in record.places.items() if at == self.place and one != own]
                 if held:
                     return held[0]
                 mine = max([*record.places, *record.stores], default=0) + 1  # never one of before
                 claimed = msgspec.structs.replace(
-                    record,
-                    number=record.number + 1,
-                    places=record.places | {mine: self.place},
+                    record, number=record.number + 1, places=record.places | {mine: self.place}
                 )
                 if await self._agreement.put_if(self._key, revision, claimed.encode()):
                     return mine
             except AgreementError as error:
                 log.warning("no place in the group yet key=%s: %s", self._key, error)
                 await asyncio.sleep(JOIN_S)
+        return own
 
     # Orders of the table: kept, and carried out one after the other. What stops acknowledgements is done at once.
 
