@@ -261,6 +261,7 @@ class BrokerConfig(BoundSettings, ReplicationSettings, MetricsSettings):
         256 << 20,
         "Sends of so many bytes may wait for replicas or the disk at once; further ones are answered SYSTEM_BUSY.",
         least=1 << 20,
+        most=1 << 40,
     )
     max_connections: int = option(
         20_000,
