@@ -194,8 +194,6 @@ class GroupMember:
         await self._agreement.close()
         await self._client.close()
 
-    # Start.
-
     @property
     def _epochs_path(self) -> str:
         return os.path.join(self._root, EPOCHS)
@@ -311,10 +309,8 @@ class GroupMember:
             self.on_confirmed(offset)
 
     def health(self, users: int) -> dict[str, str]:
-        """What every member says of its group, whatever its role; nothing before it takes part.
-
-        `users`: how many it knows. Who says so takes them sealed (decision 38).
-        """
+        """What every member says of its group, whatever its role; nothing before it takes part. `users`: how many it
+        knows; who says so takes them sealed (decision 38)."""
         if not self._takes_part:
             return {}
         return {
