@@ -1,4 +1,4 @@
-"""plain_acl.yml of Apache 4.x to 5.3 (access control 1.0): its accounts, as users and rules of access control 2.0.
+"""plain_acl.yml of Apache's access control 1.0: its accounts, as users and rules of access control 2.0.
 
 Rules are those that Apache's AuthMigrator makes. Nothing reads these files while a server runs: `roquette acl import` does,
 once.
