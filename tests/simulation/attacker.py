@@ -32,8 +32,8 @@ from tests.access.attackers import (  # fmt: skip
     send_ext,
 )
 from tests.access.attacks import _consumer, _Listening, _producer
-from tests.proxy.sim_v5 import Gone, SimV5
-from tests.proxy.v5_client import ack_request, consumer, producer
+from tests.proxy.sim_v5 import Failed, Gone, SimV5
+from tests.proxy.v5_client import ack_request, check, consumer, producer
 from tests.simulation.attacker_draws import EVIL, Asked, Draws, Facts
 from tests.simulation.attacker_model import (
     ALICES,
@@ -186,8 +186,12 @@ class World:
         self.lines: dict[str, Line] = {}
         self.stubs: dict[str, Stub] = {}
         self.replies = 0
-        self.silent = self.dice.random() < 0.12  # the name server hears nothing of the broker
+        self.silent = self.dice.random() < (
+            0.5 if party == "auditor" else 0.06
+        )  # the name server hears nothing of the broker
         self.due_s = 150 if self.silent else 60  # what alice waits for comes then
+        if party == "operator":  # it is not looked for, and traffic takes its time
+            self.due_s = 900
         self.honest = not holds(party, "Cluster", CLUSTER, "Update")  # else he may break it
 
     # The cluster and its people
@@ -286,6 +290,8 @@ class World:
         facts.know(R.QUERY_MESSAGE, asks)
         facts.know(R.CONSUME_MESSAGE_DIRECTLY, {"consumerGroup": f"{self.party}-group", "clientId": "attacker-client", "msgId": self.facts.words[2], "topic": ORDERS})  # fmt: skip
         facts.know(R.FOLLOW_TABLES, {"what": "users", "once": "00ff"})
+        for code in (R.AUTH_CREATE_USER, R.AUTH_UPDATE_USER, R.AUTH_DELETE_USER, R.AUTH_GET_USER, R.AUTH_CREATE_ACL, R.UPDATE_BROKER_CONFIG):  # fmt: skip
+            facts.know(code, {"username": "new-user"}, self.draws._body(code, b""))
         put = {"namespace": "secrets", "key": "a", "value": KV}
         await done(self.names.ask(R.PUT_KV_CONFIG, put))
 
@@ -319,6 +325,8 @@ class World:
         self.facts.know(R.UNLOCK_BATCH_MQ, {}, self._locks("alice-client"))
         self.facts.know(R.LOCK_BATCH_MQ, {}, self._locks("attacker-client"))
         self.facts.know(R.GET_HA_TICKET, {})  # as members of before ask
+        evil = {"brokerName": "broker-evil", "brokerAddr": f"{EVIL}:10911", "clusterName": CLUSTER, "brokerId": 0}  # fmt: skip
+        self.facts.know(R.REGISTER_BROKER, evil, self.draws._body(R.REGISTER_BROKER, b""))
         gone = {"clientID": "alice-client", "consumerGroup": BILLING, "producerGroup": "alice-producers"}  # fmt: skip
         self.facts.know(R.UNREGISTER_CLIENT, gone)
         for group, topic in ((BILLING, ORDERS), (f"{self.party}-group", self.draws.own_topic)):
@@ -374,7 +382,12 @@ class World:
             await done(server.ask(R.AUTH_DELETE_USER, {"username": "former"}))
         await self._same_users()
         await payer.produce("alice-paid")
-        await payer.send("alice-paid", PAID, message_type=d.MessageType.TRANSACTION)
+        paid = await payer.send("alice-paid", PAID, message_type=d.MessageType.TRANSACTION)
+        ids = {"transaction_id": paid.transaction_id, "message_id": paid.message_id}
+        self.payment = s.EndTransactionRequest(topic=d.Resource(name="alice-paid"), resolution=d.COMMIT, **ids)  # fmt: skip
+        for resolution in (d.COMMIT, d.ROLLBACK):
+            end = s.EndTransactionRequest(topic=self.payment.topic, resolution=resolution, **ids)
+            self.facts.know("EndTransaction", {}, end.SerializeToString())
         payer.close()  # the next one of the topic is asked
 
     def now_ms(self) -> int:
@@ -478,7 +491,7 @@ class World:
             try:
                 async with asyncio.timeout(1_000):
                     await self._still_works(count)
-            except (AssertionError, TimeoutError, Gone, OSError) as error:
+            except (AssertionError, TimeoutError, Failed, Gone, OSError) as error:
                 self._tell(f"an honest client fails: {error!r:.300}")
 
     def _about_the_broker(self, asked: Asked) -> Asked:
@@ -497,7 +510,9 @@ class World:
         self.replies += 1
         looks = {"consumerGroup": f"{self.party}-group", "clientId": "attacker-client"}
         self.admin.send(R.GET_CONSUMER_RUNNING_INFO, looks)
-        self.alice.send(R.SEND_MESSAGE_V2, send_ext(f"alice-new-{number}"), b"a topic is made")
+        self.alice.send(R.SEND_MESSAGE_V2, send_ext(f"alice-users-{number}"), b"a topic is made")
+        if not self.honest:  # a broker that he has registered is told of it
+            await asyncio.sleep(10)
 
     # What has become of it
 
@@ -506,7 +521,7 @@ class World:
         state: State = {}
         topics = await self._json(R.GET_ALL_TOPIC_CONFIG)
         for name, config in topics["topicConfigTable"].items():
-            if not name.startswith("alice-new"):
+            if not name.startswith("alice-users"):
                 state["topic", name] = config
         groups = await self._json(R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         for name, config in groups["subscriptionGroupTable"].items():
@@ -576,6 +591,7 @@ class World:
         client = next(part for part in self.proxy.proxy.parts if isinstance(part, Clients)).find("alice-v5")  # fmt: skip
         assert client is not None and client.caller.account == "alice", "her v5 client is gone"
         await self.v5.ack("alice-v5-group", "alice-v5", [self.v5_message])
+        check((await self.v5.call("EndTransaction", self.payment)).status)
         await asyncio.sleep(self.due_s)  # her timer ends, and what she popped is due again
         self.alice = await connect(BROKER, USERS["alice"])
         async with asyncio.timeout(60):

@@ -137,6 +137,7 @@ class Draws:
         self.dice, self.party, self.facts = dice, party, facts
         self.own_topic = OWN_TOPIC.get(party, "new-topic")
         self.own_group = f"{party}-group"
+        self.topics = (*TOPICS, f"%RETRY%{party}-group", f"%DLQ%{party}-group")
         rules = (
             party == "operator"
         )  # may let others in: those that attack beside it it leaves alone
@@ -154,7 +155,7 @@ class Draws:
     def request(self) -> Asked:
         """The next one."""
         (door,) = self.dice.choices(DOORS, WEIGHTS)
-        self.topic = self.own_topic if self.often(0.35) else self.dice.choice(TOPICS)
+        self.topic = self.own_topic if self.often(0.35) else self.dice.choice(self.topics)
         self.group = self.own_group if self.often(0.4) else self.dice.choice(GROUPS)
         who, secret = self._signer()
         if self.facts.captured and self.often(0.2):
@@ -272,7 +273,7 @@ class Draws:
         if isinstance(value, list):
             return [self._renamed(each) for each in value]
         if name in ("topic", "topicName", "t"):
-            return self.topic if self.often(0.8) else self.dice.choice(TOPICS)
+            return self.topic if self.often(0.8) else self.dice.choice(self.topics)
         if name in ("groupName", "consumerGroup", "group", "c"):
             return self.group if self.often(0.8) else self.dice.choice(GROUPS)
         if name in ("clientID", "clientId"):
@@ -288,7 +289,7 @@ class Draws:
         before, users, behind = content.partition("users")
         code, ext = self.some(
             (command.code, fields),
-            (R.FOLLOW_TABLES, {"a": before, "what": users, "x": behind}),
+            (R.FOLLOW_TABLES, {"a": before[:-1], "once": before[-1:], "what": users, "x": behind}),
             (R.GET_HA_TICKET, {"x": content}),
             (R.AUTH_DELETE_USER, {"username": content}),
             (R.DELETE_TOPIC_IN_BROKER, {"topic": content}),
