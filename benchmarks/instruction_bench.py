@@ -152,6 +152,12 @@ class Sink(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         return None
 
+    def pause_reading(self) -> None:
+        return None
+
+    def resume_reading(self) -> None:
+        return None
+
     def get_write_buffer_size(self) -> int:
         return 0
 

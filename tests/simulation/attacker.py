@@ -486,6 +486,7 @@ class World:
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key) and not may_change(self.party, key):
                 self._tell(f"{self.party} changed {key}: {before.get(key)!r:.200} -> {after.get(key)!r:.200}")  # fmt: skip
+        await self._harvest()
         self._legal(after)
         if self.honest:
             try:
@@ -493,6 +494,15 @@ class World:
                     await self._still_works(count)
             except (AssertionError, TimeoutError, Failed, Gone, OSError) as error:
                 self._tell(f"an honest client fails: {error!r:.300}")
+
+    async def _harvest(self) -> None:
+        """He reads what has come into topics that are his: others' messages, perhaps."""
+        await asyncio.sleep(15)  # retries take their time
+        group = self.draws.own_group
+        for topic in (self.draws.own_topic, f"%RETRY%{group}", f"%DLQ%{group}"):
+            ext = pull_ext(topic, consumerGroup=group, sysFlag=4, suspendTimeoutMillis=0)
+            await self.ask(Asked("broker", self.party, code=R.PULL_MESSAGE, ext=ext))
+        await asyncio.sleep(2)
 
     def _about_the_broker(self, asked: Asked) -> Asked:
         ext = {"brokerName": "broker-a", "brokerAddr": f"{BROKER[0]}:{BROKER[1]}", "brokerId": "0", "clusterName": CLUSTER}  # fmt: skip
