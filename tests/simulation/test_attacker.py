@@ -15,7 +15,6 @@ from roquette.message.names import retry_topic
 from roquette.nameserver.controller import registers
 from roquette.proxy import cluster, places
 from roquette.proxy.access import CallGuard
-from roquette.remoting import http1
 from roquette.remoting.request import RequestContext
 from roquette.wire.codes import RequestCode
 
@@ -79,9 +78,6 @@ OF_ISSUE_34: dict[str, Any] = {
     ),
     "any key is a record's": lambda patch: patch.setattr(
         registers, "is_record_key", lambda key: True
-    ),
-    "any name is this machine's": lambda patch: patch.setattr(
-        http1, "names_this_machine", lambda host: True
     ),
 }
 GUARDS: dict[str, Any] = {words: change for words, (change, _) in MUTATIONS.items()} | OF_ISSUE_34
