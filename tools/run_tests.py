@@ -4,10 +4,9 @@ usage: python tools/run_tests.py [PART ...]          (the quick form; all parts 
        python tools/run_tests.py --long [PART ...]   (parts of the long form)
 
 A part that fails does not stop the others. What needs no test to be there runs beside the tests, with what they leave of the
-processors: the compiled form, the tests' bytecode, the peers of the interop tests, an archive of Spark's classes. So do the
-parts that need processors more than time; and interop and Spark, which wait for others a third of their time, run side by side.
-Of parts that run beside others the output comes when they have ended. The table at the end has minutes, CPU seconds (of the
-part and of all that it started and waited for) and cases of each part; then come the ten dearest cases.
+processors: the compiled form, the tests' bytecode, the peers of the interop tests, an archive of Spark's classes. So do
+the parts that need processors more than time; their output comes when they have ended. The table at the end has minutes,
+CPU seconds (of the part and of all that it started and waited for) and cases of each part; then come the ten dearest cases.
 
 A part of the long form that would take more than two hours is ended, and goes on where it stopped when it is run again
 with the same sources; so does one that was cut off.
@@ -61,16 +60,11 @@ LONG = {
     "long-lowest": "unit tests with the lowest of everything that it allows",
     "long-mutants": "30 drawn mutants of guards, bounds and orders: each must turn a test red",
 }
-# What runs beside what: the parts of a track one after another, the second with what the others leave of the processors, and
-# the third from the end of the unit tests on.
-LEFT_OVER = ("instructions", "simulation")
-AFTER_UNIT = ("spark",)
+# These run beside the others, which wait for half of their time, for a clock or for other people's clients.
+BESIDE = ("instructions", "simulation", "spark")
 # What is made in the background from the end of the set-up on -> its command, and the parts that wait for it.
 PREPARED = {
-    "compile": (
-        ("tools/compile.py",),
-        {"unit", "instructions", "simulation", "crash", "interop", "spark"},
-    ),
+    "compile": (("tools/compile.py",), {"unit", "crash", "interop", *BESIDE}),
     "bytecode": (("-m", "pytest", "--collect-only", "-qq"), {"unit"}),
     "peers": (("-m", "tests.interop.prepare"), {"interop"}),
     "classes": (("-m", "tests.spark.jvm"), {"spark"}),
@@ -149,14 +143,14 @@ def temporary_folder() -> str:
 def run_part(part: str, record: Path, longest_s: float = math.inf, log: Path | None = None) -> Row:
     """Run a part's target; one that takes longer than `longest_s` is ended as Ctrl-C does it, and by Ctrl-C.
 
-    With a log it runs beside another part.
+    With a log it runs beside another part, and takes what that leaves of the processors.
     """
     began = time.monotonic()
     temporary = temporary_folder() if part != "install" else None
     make = [sys.executable, "tools/adopt.py", os.environ.get("MAKE", "make"), "-s", part]
     with log.open("wb") if log else contextlib.nullcontext() as output:
         process = subprocess.Popen(
-            [*LOW, *make] if log and part in LEFT_OVER else make,
+            [*LOW, *make] if log else make,
             cwd=ROOT,
             env={
                 **os.environ,
@@ -197,33 +191,26 @@ class Quick:
         self._parts = parts
         self._background: dict[str, Background] = {}
         self._rows: list[Row] = []
-        self._unit_ended = threading.Event()
 
     def run(self) -> list[Row]:
         """Run them; without an environment there is nothing to run."""
-        parts = [part for part in self._parts if part != "install"]
-        if "install" in self._parts:
+        first = [part for part in self._parts if part not in BESIDE]
+        if "install" in first:
+            first.remove("install")
             self._run("install")
             if not self._rows[-1].passed:
                 return self._rows
-        wanted = [name for name, (_, waits) in PREPARED.items() if waits & {*parts}]
+        wanted = [name for name, (_, waits) in PREPARED.items() if waits & {*self._parts}]
         self._background = {name: Background(name) for name in wanted}
-        front = [part for part in parts if part not in LEFT_OVER + AFTER_UNIT]
-        beside = [[part for part in parts if part in track] for track in (LEFT_OVER, AFTER_UNIT)]
+        beside = [part for part in self._parts if part in BESIDE]
         try:
             with ThreadPoolExecutor() as threads:
-                others = [
-                    threads.submit(self._run_all, track, log=len(track) < len(parts))
-                    for track in beside
-                ]
+                others = threads.submit(self._run_all, beside, log=bool(first))
                 try:
-                    self._run_all(front)
-                    self._unit_ended.set()
-                    for other in others:
-                        other.result()
+                    self._run_all(first)
+                    others.result()
                 except KeyboardInterrupt:
                     INTERRUPTED.set()
-                    self._unit_ended.set()
                     raise
         finally:
             for process in self._background.values():
@@ -232,12 +219,8 @@ class Quick:
 
     def _run_all(self, parts: list[str], log: bool = False) -> None:
         for part in parts:
-            if part in AFTER_UNIT and "unit" in self._parts:
-                self._unit_ended.wait()
             if not INTERRUPTED.is_set():
                 self._run(part, log)
-            if part == "unit":
-                self._unit_ended.set()
 
     def _run(self, part: str, log: bool = False) -> None:
         print(f"\n== {part}: {QUICK[part]}{', in the background' if log else ''} ==", flush=True)
