@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interop.bench import create_topic
 from tests.interop.conftest import Cluster, flavours
 from tests.interop.driver import ClientError, Driver
 from tests.interop.peers import Server, call, start_broker, start_namesrv
@@ -170,6 +171,7 @@ def test_commit_rollback_and_checks(java: Driver, servers: Cluster, name: str) -
 def test_another_producer_of_the_group_is_asked(java: Driver, servers: Cluster, name: str) -> None:
     """#386: it has sent nothing yet; its heartbeat alone makes it known."""
     topic, group = f"T_{name}", f"PG_{name}"
+    create_topic(servers, topic)
     with (
         producing(java, servers.namesrv, f"{name}_2", group, topic) as second,
         reading(java, servers.namesrv, name, topic) as poll,
