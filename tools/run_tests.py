@@ -91,7 +91,7 @@ class Row:
 
 
 class Background:
-    """A command of a low priority, but for the compiled form, for which most parts wait; its words are shown if it fails."""
+    """A command of a low priority, but for what the unit tests wait for; its words are shown if it fails."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -100,7 +100,7 @@ class Background:
         self.log = LOGS / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*(() if name == "compile" else LOW), str(PYTHON), *PREPARED[name][0]],
+                [*(() if "unit" in PREPARED[name][1] else LOW), str(PYTHON), *PREPARED[name][0]],
                 cwd=ROOT,
                 env={**os.environ, "ROQUETTE_INTERPRETED": "1"},  # the compiled form is half made
                 stdout=log,
