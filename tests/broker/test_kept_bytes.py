@@ -174,6 +174,16 @@ async def tags_of_receives(world: World) -> None:
         assert "16384 are allowed" in reply.status.message
 
 
+async def ask_until_unread(world: World, client: Any, rpc: str, request: Any, most: int) -> None:
+    """At a quarter of all the connection is not read any more."""
+    for _ in range(most):
+        client.ask(rpc, request)
+        await asyncio.sleep(0.05)
+        if world.unread:
+            break
+    assert world.unread[0].kept > OF_PEER
+
+
 async def what_receives_name(world: World) -> None:
     """Receives that wait, with long names of attempts: they count, and at a quarter of all the connection is not read."""
     client = await world.grpc()
@@ -181,12 +191,7 @@ async def what_receives_name(world: World) -> None:
     request.group.name, request.message_queue.topic.name = "g", "U"
     request.batch_size, request.auto_renew = 1, True
     request.attempt_id = "a" * MIB
-    for _ in range(45):
-        client.ask("ReceiveMessage", request)
-        await asyncio.sleep(0.05)
-        if world.unread:
-            break
-    assert world.unread[0].kept > OF_PEER
+    await ask_until_unread(world, client, "ReceiveMessage", request, 45)
 
 
 async def sends_behind_a_shut_window(world: World) -> None:
@@ -204,12 +209,7 @@ async def sends_behind_a_shut_window(world: World) -> None:
     message.topic.name, message.body = "T", LARGE[: 3 * MIB]
     message.system_properties.message_id = "1"
     message.system_properties.message_type = d.MessageType.NORMAL
-    for _ in range(30):
-        client.ask("SendMessage", request)
-        await asyncio.sleep(0.05)
-        if world.unread:
-            break
-    assert world.unread[0].kept > OF_PEER
+    await ask_until_unread(world, client, "SendMessage", request, 30)
 
 
 async def answers_for_a_shut_window(world: World) -> None:
