@@ -94,7 +94,7 @@ from types import TracebackType
 from typing import Self
 
 from roquette.client import pop, pull_consumer, push_consumer, transactions
-from roquette.client.arguments import ModelName, StrategyName
+from roquette.client.arguments import ModelName, StrategyName, Timeout
 from roquette.client.blocking_base import (
     BlockingBase,
     BlockingCheck,

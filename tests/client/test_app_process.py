@@ -27,6 +27,13 @@ async def work(name: str) -> None:
     await asyncio.sleep({seconds})
     print("ends", name, flush=True)
 
+@app.consumer("fan-in", group="fans", start_from=roquette.StartFrom.FIRST)
+async def fan_out(name: str, mq: roquette.Client) -> None:
+    for number in range(300):
+        await mq.send_nowait("fan-out", str(number))
+        if number == 100:
+            print("begins", name, flush=True)
+
 @app.consumer("blocking", group="threads", start_from=roquette.StartFrom.FIRST, concurrency=2)
 def block(name: str) -> None:
     print("begins", name, flush=True)
@@ -118,6 +125,21 @@ def test_sigterm_while_handlers_work_loses_nothing(name_server: str, tmp_path: P
     time.sleep(0.5)
     assert second.end()[0] == 0
     assert sorted(second.names("ends") + ended, key=int) == names  # each of them once
+
+
+def test_sigterm_loses_nothing_that_a_handler_sent_without_waiting(
+    name_server: str, tmp_path: Path
+) -> None:
+    send(name_server, "fan-in", ["some"])
+    first = Running(tmp_path, name_server)
+    first.wait("begins")
+    assert first.end()[0] == 0, first.lines
+
+    async def count() -> int:
+        async with Client(name_server) as mq:
+            return sum([await mq.max_offset(queue) for queue in await mq.queues("fan-out")])
+
+    assert asyncio.run(count()) == 300
 
 
 @pytest.mark.parametrize("topic", ["orders", "blocking"])

@@ -243,7 +243,7 @@ def test_sends_that_wait_for_a_connection_end_with_the_client() -> None:
         cluster.isolate(B)
         futures = [await mq.send_nowait("orders", f"{n}") for n in range(20)]
         await asyncio.sleep(0)
-        await mq.close()
+        await mq.close(timeout=0)
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {ClientClosed}
 

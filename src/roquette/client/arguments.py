@@ -19,6 +19,9 @@ from roquette.errors import ConfigError
 from roquette.message.message import Message
 from roquette.message.names import client_group_error, client_topic_error
 
+Timeout = float | timedelta | None
+"""Seconds, or a span of time; None: as long as it takes, or by default."""
+
 ModelName = Literal["clustering", "broadcasting"]
 StrategyName = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"] | Strategy
 """A name of Apache's, or a function such as `roquette.by_machine_room` and its kin make: the same in every member."""
@@ -200,6 +203,14 @@ def check_group(group: str) -> None:
     """Raises ConfigError: a group cannot be called so."""
     if not isinstance(group, str) or (error := client_group_error(group)) is not None:
         raise ConfigError(error if isinstance(group, str) else f"group {group!r} is no str")
+
+
+def seconds_of(timeout: float | timedelta) -> float:
+    """A time limit in seconds; raises ConfigError."""
+    found = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if isinstance(found, bool) or not isinstance(found, int | float) or not found >= 0:
+        raise ConfigError(f"timeout={timeout!r:.80} is no number of seconds and no timedelta")
+    return float(found)
 
 
 def check_count(what: str, value: int, least: int = 1) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack
@@ -14,6 +15,7 @@ from roquette.base.executor import LoopThread, start_thread
 from roquette.base.files import Files
 from roquette.base.forks import fork_count
 from roquette.client.access import AccessWords
+from roquette.client.arguments import Timeout, seconds_of
 from roquette.client.client import Client as AsyncClient
 from roquette.client.client_base import FORKED
 from roquette.client.config import ClientConfig
@@ -106,22 +108,27 @@ class BlockingBase:
         self._started = True
         return self
 
-    def close(self) -> None:
-        """Leave all groups, close all connections, end the threads.
+    def close(self, *, timeout: Timeout = None) -> None:
+        """Leave all groups, wait until what was sent has its end, close all connections, end the threads.
 
         Called by a handler it does not wait, or the handler would wait for its own end: the client closes
         when the handler has returned.
+
+        Args:
+            timeout: as of the asynchronous client's.
         """
+        if timeout is not None:
+            seconds_of(timeout)
         if self._started:
             self._started = False
             if self._forks != fork_count():
                 return  # all of it is the parent's
-            self._ending = start_thread("roquette-client-end", self._end)
+            self._ending = start_thread("roquette-client-end", partial(self._end, timeout))
         if self._ending is not None and not inside_handler():
             self._ending.join()
 
-    def _end(self) -> None:
-        self._thread.call(self._client.close())
+    def _end(self, timeout: Timeout) -> None:
+        self._thread.call(self._client.close(timeout=timeout))
         self._thread.stop()
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
@@ -147,7 +154,7 @@ class BlockingBase:
     # for the generated calls
 
     def _check_open(self) -> None:
-        if not self._started:
+        if not self._started and not (inside_handler() and self._client._is_open()):
             raise ClientClosed(_NOT_OPEN)
         if self._forks != fork_count():
             raise ClientClosed(FORKED)

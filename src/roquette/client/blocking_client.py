@@ -4,7 +4,7 @@ import concurrent.futures
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from roquette.client.arguments import ModelName, StrategyName
+from roquette.client.arguments import ModelName, StrategyName, Timeout
 from roquette.client.blocking_base import (
     BlockingBase,
     BlockingBatchHandler,
@@ -148,6 +148,19 @@ class Client(BlockingBase):
         return self._call(
             lambda: self._client.send_batch(topic, messages, queue=queue, timeout_ms=timeout_ms)
         )
+
+    def flush(self, *, timeout: Timeout = None) -> None:
+        """Wait until what was sent before this call has its end: futures of `send_nowait` are done, whatever with, and what
+        was sent one way has come to its broker. The end of the client does the same, for 30 seconds.
+
+        Args:
+            timeout: seconds, or a timedelta; None: as long as the sends' own limits are.
+
+        Raises:
+            RequestTimeout: it was not so in time, or a connection broke over which something went one way; the error says
+                how many messages there are whose end is not known. Sends go on.
+        """
+        self._call(lambda: self._client.flush(timeout=timeout))
 
     def transaction(
         self,

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import logging
 import sys
 import warnings
 from collections.abc import Callable
@@ -14,11 +15,12 @@ from roquette.base.files import Files, OsFiles, home_directory
 from roquette.base.forks import fork_count
 from roquette.base.lifecycle import Tasks
 from roquette.client.access import AccessWords, access_of
+from roquette.client.arguments import Timeout, seconds_of
 from roquette.client.config import ClientConfig, name_servers_told
 from roquette.client.consumer_options import ConsumerOptions
 from roquette.client.handler import BatchHandler, Handler, inside_handler
 from roquette.client.interceptors import Interceptor, Interceptors
-from roquette.client.producer import Producer
+from roquette.client.producer import FLUSH_S, Producer
 from roquette.client.pull_consumer import PullConsumer
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.requests import Replies
@@ -28,6 +30,8 @@ from roquette.client.transactions import Checks
 from roquette.errors import ClientClosed
 from roquette.message.names import DEFAULT_PRODUCER_GROUP
 from roquette.remoting.address import local_address
+
+log = logging.getLogger("roquette.client")
 
 FORKED: Final = (
     "this process was forked off the one that started the client, whose connections and threads stayed there: "
@@ -44,7 +48,11 @@ class ClosesFirst(Protocol):
 
 
 class ClientBase:
-    """What all calls of a client share; `Client` is what applications use."""
+    """What all calls of a client share; `Client` is what applications use.
+
+    Attributes:
+        unsaid: of how many messages the end was not known when the client was closed.
+    """
 
     def __init__(
         self,
@@ -90,10 +98,12 @@ class ClientBase:
         self._first_closed: list[ClosesFirst] = []
         self._tasks = Tasks()
         self._closing: asyncio.Task[None] | None = None
+        self.unsaid = 0
 
     async def start(self) -> Self:
         """Begin; `async with` does it. No connection is made before the first call needs one."""
         if self._session is None:
+            self._closing = None
             host = self.config.local_host or local_address()
             session = Session(
                 self.config,
@@ -110,27 +120,41 @@ class ClientBase:
             self._checks.serve(session, self._producer.group)
         return self
 
-    async def close(self) -> None:
-        """Leave all groups and close all connections; may be called twice.
+    async def close(self, *, timeout: Timeout = None) -> None:
+        """Leave all groups, wait until what was sent has its end, close all connections; may be called twice.
 
-        Cancelled, it goes on without its caller; called by a handler it does not wait, or the handler would
-        wait for its own end.
+        Handlers at work come to their ends and may send. Nobody else may call the client any more. Cancelled, it goes on
+        without its caller; called by a handler it does not wait, or the handler would wait for its own end.
+
+        Args:
+            timeout: how long, in seconds or as a timedelta, sends may take that have no answer yet (30 by default). The log
+                tells of how many messages the end was not known by then; futures of `send_nowait` get ClientClosed.
         """
-        session, self._session = self._session, None
-        if session is not None:
-            self._closing = self._tasks.start("close", self._close(session))
+        limit_s = FLUSH_S if timeout is None else seconds_of(timeout)
+        if self._session is not None and self._closing is None:
+            self._closing = self._tasks.start("close", self._close(self._session, limit_s))
         if self._closing is not None and not inside_handler():
             await asyncio.shield(self._closing)
 
-    async def _close(self, session: Session) -> None:
-        for part in self._first_closed:
-            await part.aclose()  # or its consumer would wait for the message left without an answer
-        for consumer in self._consumers[::-1]:
-            await consumer.left()
-        for reader in self._pull_consumers:
-            await reader.close()
-        await self._trace.aclose()
-        await session.close()
+    async def _close(self, session: Session, limit_s: float) -> None:
+        try:
+            for part in self._first_closed:
+                await (
+                    part.aclose()
+                )  # or its consumer would wait for the message left without an answer
+            for consumer in self._consumers[::-1]:
+                await consumer.left()
+            for reader in self._pull_consumers:
+                await reader.close()
+            assert self._producer is not None
+            self.unsaid = await self._producer.flush(limit_s)
+            if self.unsaid:
+                words = "closed before the end of %d messages was known: they are stored, or lost"
+                log.error(words, self.unsaid)
+            await self._trace.aclose()
+        finally:
+            self._session = None
+            await session.close()
 
     # What it calls is bound here: at the end of the interpreter modules have no names any more.
     def __del__(
@@ -158,6 +182,8 @@ class ClientBase:
         self, handler: Handler | BatchHandler | None, options: ConsumerOptions
     ) -> PushConsumer:
         """Join a group. Without a handler messages are asked for, from `PushConsumer.handed`."""
+        if self._closing is not None:
+            raise ClientClosed("the client is closed")
         space = self.session.namespace
         if space:
             options = dataclasses.replace(
@@ -180,12 +206,16 @@ class ClientBase:
         """Call it around each message that is sent and each that is handled from now on."""
         self._interceptors.add(interceptor)
 
+    def _is_open(self) -> bool:
+        """Whether the caller may call it: while it closes, its handlers alone."""
+        return self._session is not None and (self._closing is None or inside_handler())
+
     @property
     def session(self) -> Session:
         """The shared connections and routes (for tools); raises ClientClosed."""
         if self._forks != fork_count():
             raise ClientClosed(FORKED)
-        if self._session is None:
+        if self._session is None or not self._is_open():
             raise ClientClosed("the client is not started, or closed: use 'async with Client(...)'")
         return self._session
 

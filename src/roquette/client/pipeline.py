@@ -14,6 +14,7 @@ from roquette.client.core.retry_policy import may_retry
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.send_request import Chooser, Headers, SendReceipt, SendRequest
 from roquette.client.session import Session
+from roquette.client.under_way import Lot, UnderWay
 from roquette.errors import ClientClosed, ClientError, RoquetteError
 from roquette.message.message import MessageQueue
 from roquette.remoting.request import Peer
@@ -25,7 +26,7 @@ K = TypeVar("K")
 class _Sending:
     """A request on its way and the future its sender has. The pipeline's part of the connection gives it the answer."""
 
-    __slots__ = ("address", "choose", "pipeline", "request", "result", "target")
+    __slots__ = ("address", "choose", "lot", "pipeline", "request", "result", "target")
 
     def __init__(
         self,
@@ -33,7 +34,9 @@ class _Sending:
         request: SendRequest,
         choose: Chooser,
         result: "asyncio.Future[SendReceipt]",
+        lot: Lot,
     ) -> None:
+        self.lot = lot
         self.pipeline = pipeline
         self.request = request
         self.choose = choose
@@ -121,6 +124,7 @@ class Pipeline:
     Args:
         publish_route: finds where a topic's messages go.
         attempts: sends what failed once more, by itself, and away from the broker that is named.
+        under_way: is told of each send from its call until its future is done.
     """
 
     def __init__(
@@ -129,7 +133,9 @@ class Pipeline:
         headers: Headers,
         publish_route: Callable[[str], Awaitable[TopicRoute]],
         attempts: Callable[[SendRequest, Chooser, str | None], Awaitable[list[SendReceipt]]],
+        under_way: UnderWay,
     ) -> None:
+        self._under_way = under_way
         self._session = session
         self._headers = headers
         self._publish_route = publish_route
@@ -146,12 +152,15 @@ class Pipeline:
 
     async def send(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
         """The same, when there is room."""
-        await self._places.take(len(request.body))
-        return self._begin(request, choose)
+        with self._under_way.lot:
+            await self._places.take(len(request.body))
+            return self._begin(request, choose)
 
     def _begin(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
         result: asyncio.Future[SendReceipt] = self._loop.create_future()
-        sending = _Sending(self, request, choose, result)
+        lot = self._under_way.lot
+        lot.count += 1
+        sending = _Sending(self, request, choose, result, lot)
         route = self._session.known_route(request.topic)
         if route is None or not route.publish or request.topic in self._unrouted:
             self._hold(self._unrouted, request.topic, sending, self._routed)
@@ -236,7 +245,7 @@ class Pipeline:
     def answered(self, sending: _Sending, reply: Command) -> None:
         """The broker's answer is here."""
         if sending.result.done():
-            self._places.release(len(sending.request.body))
+            self._release(sending)
             return
         assert sending.target is not None
         try:
@@ -244,7 +253,7 @@ class Pipeline:
         except ClientError as refusal:
             self.failed(sending, refusal)
             return
-        self._places.release(len(sending.request.body))
+        self._release(sending)
         sending.result.set_result(receipts[0])
 
     def failed(self, sending: _Sending, error: BaseException) -> None:
@@ -275,7 +284,7 @@ class Pipeline:
 
     def _end(self, sending: _Sending, outcome: SendReceipt | BaseException) -> None:
         """What the sender gets, unless it gave up."""
-        self._places.release(len(sending.request.body))
+        self._release(sending)
         result = sending.result
         if result.done():
             return
@@ -285,3 +294,7 @@ class Pipeline:
         result.set_exception(outcome)
         if isinstance(outcome, ClientClosed):
             result.exception()  # seen, although no caller may look any more
+
+    def _release(self, sending: _Sending) -> None:
+        self._places.release(len(sending.request.body))
+        sending.lot.end()

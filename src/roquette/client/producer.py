@@ -28,6 +28,7 @@ from roquette.client.send_request import (
     all_stored,
 )
 from roquette.client.session import Session
+from roquette.client.under_way import UnderWay
 from roquette.errors import (
     ClientError,
     MessageIllegal,
@@ -64,6 +65,7 @@ _Part = tuple[list[tuple[int, bytes, bytes]], list[str]]
 
 NOTHING: Final[Mapping[str, str]] = {}
 BATCH_BYTES = 1 << 20  # a batch request is split at about this size
+FLUSH_S: Final = 30.0  # how long a client's end waits for sends, and any flush for one-way sends
 MISSES: Final = 2  # parts of a batch that fail one after the other; then the rest is not tried
 
 
@@ -75,6 +77,7 @@ class Producer:
 
     Attributes:
         group: as brokers know it. `shown_group`: as the application does. `namespace`: of both.
+        under_way: what has begun and not ended.
     """
 
     def __init__(
@@ -97,7 +100,10 @@ class Producer:
             session.tasks.every("detect-brokers", config.detect_interval_ms / 1000, step)
         self._turns: dict[str, RoundRobin] = {}
         self._headers = Headers(group, session.config, session.clock)
-        self._pipeline = Pipeline(session, self._headers, self._publish_route, self._attempts)
+        self.under_way = UnderWay()
+        self._pipeline = Pipeline(
+            session, self._headers, self._publish_route, self._attempts, self.under_way
+        )
         self._ids = UniqueIds(
             host_bytes(session.local_host, 0)[:-4],
             session.entropy.process_id,
@@ -130,7 +136,7 @@ class Producer:
             MessageIllegal: the message breaks a rule before anything is sent.
             RouteNotFound, BrokerError, ConnectError, RequestTimeout: after every attempt failed.
         """
-        with self._begin(message) as begun:
+        with self.under_way.lot, self._begin(message) as begun:
             request = self._prepare(message)
             choose = self._chooser(message, queue, selector)
             receipt = (await self._attempts(request, choose, timeout_ms=timeout_ms))[0]
@@ -141,7 +147,7 @@ class Producer:
         """Send a message that nobody sees until the transaction ends."""
         named = {TRAN_MSG: "true", PGROUP: self.group}
         message = dataclasses.replace(message, properties={**message.properties, **named})
-        with self._begin(message) as begun:
+        with self.under_way.lot, self._begin(message) as begun:
             request = self._prepare(message, named)
             request.sys_flag |= TRANSACTION_PREPARED
             choose = self._chooser(message, None, None)
@@ -172,13 +178,14 @@ class Producer:
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Send without an answer: whether it arrived stays unknown."""
-        with self._begin(message):
+        with self.under_way.lot, self._begin(message):
             request = self._prepare(message)
             route = await self._publish_route(request.topic)
             target = self._chooser(message, queue, None)(route.publish, None)
             address = route.master_of(target.broker_name) or self._session.master_of(target)
             header = self._headers.of(request, target)
             await self._session.remoting.oneway(address, request.code, header, request.body)
+            self._session.one_ways.sent(address)
 
     async def send_batch(
         self,
@@ -210,7 +217,7 @@ class Producer:
                 or message.topic.startswith(RETRY_PREFIX)
             ):
                 raise MessageIllegal("a batch takes neither delayed messages nor a retry topic")
-        with ExitStack() as stack:
+        with self.under_way.lot, ExitStack() as stack:
             begun = [stack.enter_context(self._begin(m)) for m in messages if self._interceptors]
             choose = self._chooser(first, queue, None)
             outcomes: list[SendReceipt | ClientError] = []
@@ -229,6 +236,14 @@ class Producer:
                 if isinstance(outcome, SendReceipt):
                     each.stored(outcome)
             return all_stored(outcomes)
+
+    async def flush(self, limit_s: float | None) -> int:
+        """Wait for what has begun so far, `limit_s` seconds at most; of how many messages the end is not known."""
+        began = asyncio.get_running_loop().time()
+        left = await self.under_way.wait(limit_s)
+        limit_s = FLUSH_S if limit_s is None else limit_s
+        rest_s = max(0.0, limit_s - (asyncio.get_running_loop().time() - began))
+        return left + await self._session.one_ways.wait(self._session.beat, rest_s)
 
     def _begin(self, message: Message) -> Begun:
         """Tell the interceptors of a message; not of those that our consumers give back."""

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from roquette.client import calls
-from roquette.client.arguments import as_message, check_count, deliver_at_ms
+from roquette.client.arguments import Timeout, as_message, check_count, deliver_at_ms, seconds_of
 from roquette.client.client_base import ClientBase
 from roquette.client.producer import Selector, SendReceipt
-from roquette.errors import MessageIllegal
+from roquette.errors import MessageIllegal, RequestTimeout
 from roquette.message.message import Message, MessageQueue
 
 
@@ -129,3 +129,18 @@ class SendCalls(ClientBase):
         if others := sorted({message.topic for message in listed} - {topic}):
             raise MessageIllegal(f"a batch to {topic} has messages to {', '.join(others)}")
         return await self._sender.send_batch(listed, queue=queue, timeout_ms=timeout_ms)
+
+    async def flush(self, *, timeout: Timeout = None) -> None:
+        """Wait until what was sent before this call has its end: futures of `send_nowait` are done, whatever with, and what
+        was sent one way has come to its broker. The end of the client does the same, for 30 seconds.
+
+        Args:
+            timeout: seconds, or a timedelta; None: as long as the sends' own limits are.
+
+        Raises:
+            RequestTimeout: it was not so in time, or a connection broke over which something went one way; the error says
+                how many messages there are whose end is not known. Sends go on.
+        """
+        left = await self._sender.flush(None if timeout is None else seconds_of(timeout))
+        if left:
+            raise RequestTimeout(f"the end of {left} messages is not known")

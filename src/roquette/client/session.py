@@ -26,6 +26,7 @@ from roquette.client.name_servers import RENEW_S, NameServers
 from roquette.client.operations import AHEAD, Operation
 from roquette.client.operator_requests import InspectableConsumer, OperatorRequests
 from roquette.client.route_watch import BEAT_S, WATCHED, RouteWatch
+from roquette.client.under_way import OneWays
 from roquette.errors import (
     BrokerError,
     ClientClosed,
@@ -105,6 +106,7 @@ class Session:
         self._heartbeat_lock = asyncio.Lock()
         self._greeted: set[str] = set()
         self._closed = False
+        self.one_ways = OneWays()
         self.prefetch = Prefetch(config.prefetch_bytes)
         rows = [
             Row(
@@ -377,6 +379,7 @@ class Session:
 
     def _connection_lost(self, address: str) -> None:
         self._greeted.discard(address)
+        self.one_ways.end(address)
         if not self._closed and address not in self.name_servers:
             log.info("connection lost address=%s", address)
 
@@ -424,13 +427,12 @@ class Session:
 
     async def heartbeat(self) -> None:
         """Tell every broker of our routes who we are; a broker that is down is skipped."""
-        data = self._heartbeat_data()
-        if not data.producer_data_set and not data.consumer_data_set:
+        if not self._producer_groups and not self._consumers:
             return
         async with self._heartbeat_lock:
             for address in self.broker_addresses():
                 try:
-                    await self.api.call(address, calls.heartbeat(data))
+                    await self.beat(address)
                     self._greeted.add(address)
                 except ClientError as error:
                     self.noise.warning(
@@ -445,9 +447,16 @@ class Session:
 
     async def _greet(self, address: str) -> None:
         try:
-            await self.api.call(address, calls.heartbeat(self._heartbeat_data()))
+            await self.beat(address)
         except ClientError:
             self._greeted.discard(address)
+
+    async def beat(self, address: str, timeout_ms: int | None = None) -> None:
+        """A heartbeat; its answer says that what was sent one way before it has come there."""
+        sent = self.one_ways.count(address)
+        call = calls.heartbeat(self._heartbeat_data())
+        await self.api.call(address, call, timeout_ms=timeout_ms)
+        self.one_ways.arrived(address, sent)
 
     def _ids_changed(
         self, ctx: RequestContext, header: NotifyConsumerIdsChangedRequestHeader, body: bytes

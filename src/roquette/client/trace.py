@@ -105,11 +105,14 @@ class MessageTrace:
         self._session: Session | None = None
         self._producer: Producer | None = None
         self._task: asyncio.Task[None] | None = None
+        self._untold = 0  # records that wait, or are under way
+        self._ending = asyncio.Event()
 
     def begin(self, session: Session) -> None:
         """Tell what happens from now on."""
         self._session = session
         self._producer = Producer(session, GROUP, Interceptors(), Namespace(""))
+        self._ending.clear()
         self._task = session.tasks.keep("trace", self._run)
 
     async def aclose(self) -> None:
@@ -117,11 +120,15 @@ class MessageTrace:
         task, self._task = self._task, None
         if task is None:
             return
-        task.cancel()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                for answer in await self._flush():
-                    await asyncio.wait((answer,))
+        assert self._producer is not None
+        self._ending.set()
+        self._some.set()
+        began = asyncio.get_running_loop().time()
+        await asyncio.wait((task,), timeout=CLOSE_S)
+        await self._producer.flush(max(0.0, began + CLOSE_S - asyncio.get_running_loop().time()))
+        self.dropped, self._untold = self.dropped + self._untold, 0
+        if self.dropped:
+            log.error("message trace lacks %d records topic=%s", self.dropped, self.topic)
 
     # the interceptor
 
@@ -197,22 +204,23 @@ class MessageTrace:
         if len(self._waiting) >= WAITING:
             self.dropped += 1
             return
+        self._untold += 1
         self._waiting.append(record)
         self._some.set()
 
     async def _run(self, health: Health) -> None:
-        while True:
+        while self._waiting or not self._ending.is_set():
             await self._some.wait()
             if len(self._waiting) < BATCH:
-                await asyncio.sleep(PAUSE_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PAUSE_S):
+                        await self._ending.wait()
             self._some.clear()
             await self._flush()
             health.worked()
 
-    async def _flush(self) -> "list[asyncio.Future[SendReceipt]]":
-        assert self._session is not None
+    async def _flush(self) -> None:
         assert self._producer is not None
-        answers = []
         for text, keys in batches(self._waiting):
             message = Message(self.topic, text.encode(), keys=tuple(sorted(keys)))
             count = text.count("\x02")
@@ -222,15 +230,16 @@ class MessageTrace:
                 self._failed(count, error)
             else:
                 answer.add_done_callback(partial(self._answered, count))
-                answers.append(answer)
-        return answers
 
     def _answered(self, count: int, answer: "asyncio.Future[SendReceipt]") -> None:
         if not answer.cancelled() and (error := answer.exception()) is not None:
             self._failed(count, error)
+        else:
+            self._untold -= count
 
     def _failed(self, count: int, error: BaseException) -> None:
         assert self._session is not None
+        self._untold -= count
         self.dropped += count
         words = "trace is not stored topic=%s dropped=%d error=%s"
         self._session.noise.warning("trace", words, self.topic, self.dropped, error)

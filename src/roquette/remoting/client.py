@@ -16,7 +16,7 @@ from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.request import Peer, Row
 from roquette.remoting.security import OPEN, Security
 from roquette.remoting.tls import TlsRefused, connect
-from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
+from roquette.remoting.transport import HANG_UP_S, PeerProtocol, cut_stalled, hang_up
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.signature import Signer
@@ -222,11 +222,19 @@ class RemotingClient:
             hang_up(peer)
 
     async def close(self) -> None:
-        """Close every connection; what is in flight fails with ConnectError."""
+        """Close every connection, when what was written has left; what is in flight fails with ConnectError."""
         self._closed = True
         await asyncio.sleep(0)  # let what was queued in this turn leave
         await self._tasks.stop()
+        end_s = self._loop.time() + HANG_UP_S
+        while any(map(_writes, self._peers.values())) and self._loop.time() < end_s:
+            await asyncio.sleep(0.01)  # the caller's loop may end with us
         for peer in list(self._peers.values()):
             hang_up(peer)
         self._peers.clear()
         await asyncio.sleep(0)
+
+
+def _writes(peer: Peer) -> bool:
+    transport = peer.transport
+    return not transport.is_closing() and transport.get_write_buffer_size() > 0

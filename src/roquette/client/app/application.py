@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from inspect import signature
-from typing import Any, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 from roquette.client.app.endpoint import ConsumerWords, Endpoint, Errors, Fate, Policy
 from roquette.client.app.process import LEAVE_S, run_until_told
@@ -18,6 +18,8 @@ from roquette.client.selection import Selection
 from roquette.errors import ConfigError
 
 log = logging.getLogger("roquette.client")
+
+LAST_SENDS_S: Final = 1.0  # for what handlers have sent, when they took all the time there is
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,7 +42,7 @@ class App:
         name_servers, config: as of `Client`.
         lifespan: `@asynccontextmanager async def lifespan(mq): ...; yield {"db": db}`; a handler gets what it names
             behind a `*`: `async def bill(order: Order, *, db: Database)`.
-        drain_s: how long handlers at work may go on when the application is told to end (SIGTERM). It ends within
+        drain_s: how long handlers at work may go on, and then what they sent without waiting, when the application is told to end (SIGTERM). It ends within
             `drain_s` + 5 s, whatever they do while the loop runs; messages of handlers that were ended come again.
     """
 
@@ -57,6 +59,7 @@ class App:
         self.name_servers = name_servers
         self.drain_s = float(drain_s)
         self.unfinished = 0  # handlers that had to be ended at work, of the last run
+        self.unsaid = 0  # messages it had sent, whose end was not known when it ended
         self._config = config
         self._lifespan = lifespan
         self._endpoints: list[Endpoint] = []
@@ -115,11 +118,19 @@ class App:
             drain_s: instead of the application's.
         """
         limit_s = self.drain_s if drain_s is None else drain_s
-        self.unfinished = 0
+        self.unfinished = self.unsaid = 0
         joined: list[PushConsumer] = []
+        end_s = 0.0
+
+        async def close(own: Client) -> None:
+            rest_s = end_s - asyncio.get_running_loop().time()
+            await own.close(timeout=max(LAST_SENDS_S, rest_s))
+            self.unsaid = own.unsaid
+
         async with AsyncExitStack() as stack:
             if client is None:
-                client = await stack.enter_async_context(self._client())
+                client = await self._client().start()
+                stack.push_async_callback(close, client)
             things: Mapping[str, object] | None = {}
             if self._lifespan is not None:
                 things = await stack.enter_async_context(self._lifespan(client))
@@ -128,6 +139,7 @@ class App:
                     joined.append(await each.join(client, things or {}))
                 yield client
             finally:
+                end_s = asyncio.get_running_loop().time() + limit_s
                 if joined:
                     left = asyncio.gather(*(each.left(limit_s) for each in joined))
                     self.unfinished = sum(await left)
@@ -151,7 +163,8 @@ class App:
             ready: called once all consumers have joined.
 
         Returns:
-            The exit status 0. When handlers had to be ended at work the process ends here, with status 1.
+            The exit status: 0, or 1 when the end of messages that were sent was not known in time. When handlers had to be
+            ended at work the process ends here, with status 1.
 
         Raises:
             ConfigError, ClientError: it could not begin.
@@ -172,4 +185,6 @@ class App:
                 log.info("drains seconds=%s", limit_s)
             return self.unfinished
 
-        return run_until_told(body, threads=threads, limit_s=limit_s + LEAVE_S)
+        return run_until_told(body, threads=threads, limit_s=limit_s + LEAVE_S) or min(
+            self.unsaid, 1
+        )
