@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         RoquetteError,
         RouteNotFound,
         TooManyRequests,
+        TransactionLost,
     )
     from roquette.message.message import Message, MessageQueue, ReceivedMessage
 
@@ -79,6 +80,7 @@ __all__ = [
     "TlsOptions",
     "TooManyRequests",
     "Transaction",
+    "TransactionLost",
     "TransactionState",
     "__version__",
     "by_config",

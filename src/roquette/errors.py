@@ -12,7 +12,7 @@ RoquetteError
 +- ClientError
    +- ConnectError (Unreachable)  RequestTimeout  TooManyRequests  ClientClosed
    +- RemoteProtocolError        the peer broke the protocol                (close the connection)
-   +- RouteNotFound(topic)
+   +- RouteNotFound(topic)  TransactionLost(topic, message_id, remark)
    +- BrokerError(code, remark, retriable, stale_route)
 """
 
@@ -145,6 +145,19 @@ class NotDurable(ClientError):
     def __init__(self, status: str, broker_name: str) -> None:
         super().__init__(f"stored by {broker_name}, but {status}")
         self.status = status
+
+
+class TransactionLost(ClientError):
+    """A transaction's work succeeded, and its message will not come: a check had dropped it before the commit."""
+
+    def __init__(self, topic: str, message_id: str, remark: str) -> None:
+        super().__init__(
+            f"message {message_id} to {topic} is not delivered, although its transaction was committed: {remark} "
+            "(a check answered False while the block was at work, or too many of them None: see on_check)"
+        )
+        self.topic = topic
+        self.message_id = message_id
+        self.remark = remark
 
 
 class ClientClosed(ClientError):

@@ -184,9 +184,14 @@ def test_a_half_message_ends_once(run_broker):
         assert (await end(client, half, COMMIT)).code == 0
         for kind in (COMMIT, ROLLBACK):
             reply = await end(client, half, kind)
-            assert reply.code == SYSTEM_ERROR and "already" in reply.remark
+            assert reply.code == SYSTEM_ERROR
+            assert reply.remark == "The half message has been committed already"
         assert len(await stored(client, "T", 1)) == 1
         assert len(await stored(client, OP)) == 1
+        half = await prepare(case, client, "k2")
+        assert (await end(client, half, ROLLBACK)).code == 0
+        reply = await end(client, half, COMMIT)
+        assert reply.remark == "The half message has been rolled back or discarded already"
 
     run_broker(scenario)
 

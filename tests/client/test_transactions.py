@@ -10,7 +10,7 @@ import pytest
 
 from roquette.client.client import Client
 from roquette.client.transactions import TransactionState
-from roquette.errors import ConfigError, NotDurable
+from roquette.errors import ConfigError, NotDurable, TransactionLost
 from roquette.message.message import ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
 
@@ -185,6 +185,88 @@ def test_what_cannot_be_a_transaction_is_refused() -> None:
             mq.on_check("a b", lambda message: True)
 
     simulate(scenario)
+
+
+def test_a_block_at_work_is_not_asked_for() -> None:
+    """The check of the documents of before: what is not found has failed."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        mq, seen = await world(cluster)
+        books: set[str] = set()
+        asked: list[str] = []
+
+        def check(message: ReceivedMessage) -> bool:
+            asked.append(message.message_id)
+            return message.message_id in books
+
+        mq.on_check("orders", check)
+        async with mq.transaction("orders", b"slow") as tx:
+            await asyncio.sleep(40)
+            books.add(tx.message_id)
+        assert tx.state is TransactionState.COMMITTED
+        with pytest.raises(ValueError):
+            async with mq.transaction("orders", b"fails"):
+                await asyncio.sleep(40)
+                raise ValueError
+        await asyncio.sleep(30)
+        assert asked == []
+        assert seen == [b"first", b"slow"]
+        assert not mq._checks.open
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("answer", [False, True, None])
+def test_a_block_whose_message_was_dropped_elsewhere_raises(
+    answer: bool | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq, seen = await world(cluster)
+        other = await cluster.client(OTHER, group="shop")
+        asked = asyncio.Event()
+
+        def check(message: ReceivedMessage) -> bool | None:
+            asked.set()
+            return answer
+
+        for each in (mq, other):
+            each.on_check("orders", check)
+        if answer is None:
+            with pytest.raises(TransactionLost, match="discarded already"):
+                async with mq.transaction("orders", b"for ever"):
+                    await asyncio.sleep(1000)
+        elif answer:
+            async with mq.transaction("orders", b"committed elsewhere") as tx:
+                await asked.wait()
+                await asyncio.sleep(1)
+            assert tx.state is TransactionState.COMMITTED
+            asked.clear()
+            with pytest.raises(ValueError):
+                async with mq.transaction("orders", b"delivered") as tx:
+                    await asked.wait()
+                    await asyncio.sleep(1)
+                    raise ValueError
+            assert tx.state is TransactionState.COMMITTED
+        else:
+            with pytest.raises(TransactionLost, match="rolled back or discarded") as lost:
+                async with mq.transaction("orders", b"dropped") as tx:
+                    await asked.wait()
+                    await asyncio.sleep(1)
+            assert tx.state is TransactionState.LOST
+            assert (lost.value.topic, lost.value.message_id) == ("orders", tx.message_id)
+            asked.clear()
+            with pytest.raises(ValueError):
+                async with mq.transaction("orders", b"also") as tx:
+                    await asked.wait()
+                    await asyncio.sleep(1)
+                    raise ValueError
+            assert tx.state is TransactionState.ROLLED_BACK
+        await asyncio.sleep(30)
+        assert seen == [b"first", *([b"committed elsewhere", b"delivered"] if answer else [])]
+        assert not mq._checks.open
+
+    simulate(scenario)
+    assert ("delivered, although rolled back" in caplog.text) is bool(answer)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -188,6 +188,7 @@ class Client(BlockingBase):
             ConfigError: the client has no producer group of its own, or the message has a delay.
             MessageIllegal, RouteNotFound, BrokerError, ConnectError, RequestTimeout: at the block's begin; as `send`.
             NotDurable: at the block's begin: it is not stored as safely as the broker promises. It is rolled back.
+            TransactionLost: at the block's end: its message was dropped before, by a check.
         """
         return Transaction(
             self,
@@ -204,7 +205,9 @@ class Client(BlockingBase):
         Args:
             check: gets the message; answers True (deliver it), False (drop it) or None (not known yet: the broker asks
                 again, 15 times by default). It is asked in any process of the group, also in one that did not send it: look
-                into the database, not into memory. A function or a coroutine function.
+                into the database, not into memory. What is not found and young (`message.born_at`) may be at work elsewhere:
+                answer None, not False. Of transactions at work in this client it is not asked. A function or a coroutine
+                function.
 
         Raises:
             ConfigError: `check` cannot be called, the topic has no legal name, or the client has no group of its own.

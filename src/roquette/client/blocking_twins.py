@@ -208,7 +208,11 @@ class Transaction(Twin[transactions.Transaction]):
         return self._run(lambda: self._twin.message_id)
 
     def commit(self) -> None:
-        """Let the message be delivered, now; the end of the block does it otherwise."""
+        """Let the message be delivered, now; the end of the block does it otherwise.
+
+        Raises:
+            TransactionLost: the broker has dropped it before.
+        """
         self._call(self._twin.commit)
 
     def rollback(self) -> None:

@@ -5,6 +5,7 @@ not say, or says in vain, a broker asks some producer of its group later: the ch
 """
 
 import asyncio
+import dataclasses
 import enum
 import logging
 from collections.abc import Awaitable, Callable
@@ -19,7 +20,14 @@ from roquette.client.producer import Producer
 from roquette.client.send_request import SendReceipt
 from roquette.client.session import Session
 from roquette.client.trace import EndOfTransaction, MessageTrace, store_host
-from roquette.errors import ClientError, ConfigError, CorruptRecord, NotDurable
+from roquette.errors import (
+    BrokerError,
+    ClientError,
+    ConfigError,
+    CorruptRecord,
+    NotDurable,
+    TransactionLost,
+)
 from roquette.message import properties as names
 from roquette.message.message import Message, ReceivedMessage, received
 from roquette.message.message_id import decode_offset_message_id
@@ -28,7 +36,7 @@ from roquette.message.record import decode_records
 from roquette.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
 from roquette.remoting.outcomes import Outcome, Silent
 from roquette.remoting.request import Peer, RequestContext, Row
-from roquette.wire.codes import RequestCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_ext
 from roquette.wire.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 
@@ -49,12 +57,14 @@ class TransactionState(enum.Enum):
         OPEN: its half message is stored and nothing was said of it.
         COMMITTED: the broker delivers the message. ROLLED_BACK: it drops it.
         LEFT_TO_CHECK: what was said did not arrive, or nothing was; the broker will ask.
+        LOST: it was to be committed, and the broker has dropped it before.
     """
 
     OPEN = "open"
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     LEFT_TO_CHECK = "left to the check"
+    LOST = "lost"
 
 
 _FLAGS: Final = {
@@ -69,19 +79,23 @@ class Transaction:
 
     Leaving the `async with` block commits it; an exception in the block rolls it back, and goes on. A block that is
     cancelled leaves the message to the check: nobody knows how far its work came. So is one whose commit did not
-    reach the broker: that is logged, and no error, since the work itself is done.
+    reach the broker: that is logged, and no error, since the work itself is done. One whose message a check has dropped
+    before raises TransactionLost.
 
     Attributes:
         state: where it is.
     """
 
     def __init__(
-        self, session: Session, producer: Producer, message: Message, trace: MessageTrace
+        self, session: Session, producer: Producer, message: Message, checks: "Checks"
     ) -> None:
-        self._trace = trace
+        self._checks = checks
         self._session = session
         self._producer = producer
-        self._message = message
+        own = message.properties.get(names.UNIQ_KEY) or producer.new_id()
+        self._id = own  # known before it is sent: the broker may ask before it answers
+        named = {**message.properties, names.UNIQ_KEY: own}
+        self._message = dataclasses.replace(message, properties=named)
         self._receipt: SendReceipt | None = None
         self.state = TransactionState.OPEN
 
@@ -97,7 +111,12 @@ class Transaction:
         return self.receipt.message_id
 
     async def __aenter__(self) -> Self:
-        self._receipt = receipt = await self._producer.send_half(self._message)
+        self._checks.open.add(self._id)
+        try:
+            self._receipt = receipt = await self._producer.send_half(self._message)
+        finally:
+            if self._receipt is None:
+                self._checks.open.discard(self._id)
         if receipt.status != "SEND_OK":  # so does Apache's client: nothing is built on it
             await self.rollback()
             raise NotDurable(receipt.status, receipt.queue.broker_name)
@@ -117,9 +136,14 @@ class Transaction:
             await self.rollback()
         else:
             self.state = TransactionState.LEFT_TO_CHECK
+            self._checks.open.discard(self._id)
 
     async def commit(self) -> None:
-        """Let the message be delivered, now; the end of the block does it otherwise."""
+        """Let the message be delivered, now; the end of the block does it otherwise.
+
+        Raises:
+            TransactionLost: the broker has dropped it before.
+        """
         await self._end(TransactionState.COMMITTED)
 
     async def rollback(self) -> None:
@@ -130,6 +154,13 @@ class Transaction:
         if self.state is not TransactionState.OPEN:
             raise ConfigError(f"the transaction has ended: {self.state.value}")
         self.state = TransactionState.LEFT_TO_CHECK
+        with self._producer.under_way.lot:
+            try:
+                await self._tell(wanted)
+            finally:
+                self._checks.open.discard(self._id)
+
+    async def _tell(self, wanted: TransactionState) -> None:
         receipt = self.receipt
         header = EndTransactionRequestHeader(
             topic=self._session.namespace.wrap(self._message.topic),
@@ -141,7 +172,7 @@ class Transaction:
             transaction_id=receipt.transaction_id or receipt.message_id,
         )
         call = Call(RequestCode.END_TRANSACTION, nothing, header)
-        self._trace.transaction_ended(
+        self._checks.trace.transaction_ended(
             EndOfTransaction(
                 group=self._producer.shown_group,
                 topic=self._message.topic,
@@ -158,21 +189,42 @@ class Transaction:
             address = self._session.master_of(receipt.queue)
             await self._session.api.call(address, call, timeout_ms=_END_MS)
         except ClientError as error:
-            log.warning(
-                "the end of a transaction did not arrive, the broker will ask for it id=%s wanted=%s error=%s",
-                receipt.message_id,
-                wanted.value,
-                error,
-            )
+            ended = _ended_before(error)
+            if ended is None:
+                words = "the end of a transaction did not arrive, the broker will ask for it id=%s wanted=%s error=%s"
+                log.warning(words, receipt.message_id, wanted.value, error)
+                return
+            if ended is not wanted is TransactionState.COMMITTED:
+                self.state = TransactionState.LOST
+                remark = error.remark if isinstance(error, BrokerError) else str(error)
+                raise TransactionLost(self._message.topic, receipt.message_id, remark) from None
+            self.state = ended
+            if ended is not wanted:
+                log.error("delivered, although rolled back: a check said so id=%s", self._id)
         else:
             self.state = wanted
 
 
+def _ended_before(error: ClientError) -> TransactionState | None:
+    """How the half message had ended, if that is why a broker refuses to end it; Apache's says so once the log forgets it."""
+    if not isinstance(error, BrokerError) or error.code != ResponseCode.SYSTEM_ERROR:
+        return None
+    if "has been committed already" in error.remark:
+        return TransactionState.COMMITTED
+    gone = "discarded already" in error.remark or "Find prepared" in error.remark
+    return TransactionState.ROLLED_BACK if gone else None
+
+
 class Checks:
-    """The checks of one client, by topic, and what brokers ask them. `serve` them when there is a session."""
+    """The checks of one client, by topic, and what brokers ask them. `serve` them when there is a session.
+
+    Attributes:
+        open: ids of transactions that are at work in this client: nobody else can know what becomes of them.
+    """
 
     def __init__(self, trace: MessageTrace) -> None:
-        self._trace = trace
+        self.trace = trace
+        self.open: set[str] = set()
         self._checks: dict[str, Check] = {}
         self._running = 0
         self._session: Session | None = None
@@ -229,7 +281,7 @@ class Checks:
         topic = message.properties.get(names.REAL_TOPIC, message.topic)
         if session is not None:
             topic = session.namespace.shown(topic)
-        check = self._checks.get(topic)
+        check = _is_open if message.message_id in self.open else self._checks.get(topic)
         if session is None or check is None:
             log.warning("nobody answers the check of a half message: call on_check(%r)", topic)
         elif self._running < MOST_CHECKS:
@@ -275,7 +327,7 @@ class Checks:
             peer.notify(RequestCode.END_TRANSACTION, encode_ext(end))
         except ClientError as error:
             log.debug("the answer to a check did not leave: %s", error)
-        self._trace.transaction_ended(
+        self.trace.transaction_ended(
             EndOfTransaction(
                 group=space.shown(end.producer_group),
                 topic=message.topic,
@@ -288,6 +340,10 @@ class Checks:
                 from_check=True,
             )
         )
+
+
+def _is_open(message: ReceivedMessage) -> None:
+    """The check of a transaction at work: not known yet."""
 
 
 def check_transactional(message: Message, group: str) -> None:

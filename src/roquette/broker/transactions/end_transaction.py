@@ -20,7 +20,8 @@ from roquette.wire.headers import (
 )
 
 _NOT_FOUND = "Find prepared transaction message failed"
-_ENDED = "The half message has been committed, rolled back or discarded already"
+_COMMITTED = "The half message has been committed already"
+_ENDED = "The half message has been rolled back or discarded already"
 _NOT_RESUMED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 _NO_HALF = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
@@ -39,7 +40,7 @@ class TransactionProcessor:
     ) -> Reply | Later | Silent:
         """END_TRANSACTION: commit or roll back; whoever does not know gets no answer and is asked later.
 
-        A half message ends once. Who ends it again (Apache commits again) is refused.
+        A half message ends once. Who ends it again (Apache commits again) is refused, and told how it ended.
         """
         kind = header.commit_or_rollback
         if kind not in (sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK):
@@ -55,7 +56,8 @@ class TransactionProcessor:
         _check(half, header)
         now = self._transactions.newest(half)
         if now is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, _ENDED)
+            how = _COMMITTED if self._transactions.was_committed(half) else _ENDED
+            raise Refused(ResponseCode.SYSTEM_ERROR, how)
         if kind == sysflag.TRANSACTION_COMMIT:
             self._transactions.commit(now, ctx.now_ms)
         else:

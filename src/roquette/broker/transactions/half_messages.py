@@ -161,6 +161,10 @@ class Transactions:
             now = None
         return now
 
+    def was_committed(self, half: StoredRecord) -> bool:
+        """Whether a half message that has ended was committed."""
+        return committed(self._store, half)
+
     def _open_copy(self, half: StoredRecord) -> StoredRecord | None:
         if half.queue_offset >= self._found_end:
             return None
