@@ -5,6 +5,8 @@ import asyncio
 import pytest
 from tests.simulation.test_group import MEMBERS, group, master, send, until
 
+from roquette.admin.doctor.diagnosis import diagnose
+from roquette.admin.doctor.examination import examine
 from roquette.broker.replication import scrub
 from roquette.testing.cluster import SimCluster, simulate
 
@@ -81,6 +83,14 @@ def test_what_nobody_has_is_told_and_mended_when_one_is_back_that_has_it():
         for ip in MEMBERS[:2]:
             rot(cluster, ip, b"1000005")
         await until(lambda: all(health(cluster, ip, "rottenMessages") for ip in MEMBERS[:2]))
+        mq = await cluster.client("10.0.9.8")
+        facts = await mq.session.run(examine([cluster.name_servers], cluster.clock))
+        found = [one for one in diagnose(facts) if one.code == "RQ-D039"]
+        assert len(found) == 2
+        path = f"/store/commitlog/{0:020}"
+        assert all(
+            "1 messages have rotted" in one.evidence and path in one.evidence for one in found
+        )
         await asyncio.sleep(10)
         assert not any(health(cluster, ip, "mendedMessages") for ip in MEMBERS[:2])
         await cluster.restart(last)

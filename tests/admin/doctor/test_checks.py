@@ -168,6 +168,17 @@ def trouble(kinds: str, words: str) -> Change:
     return change
 
 
+def rotten(left: int, mended: int) -> Change:
+    def change(facts: Facts) -> None:
+        facts.brokers[0].runtime |= {
+            "rottenMessages": str(left),
+            "mendedMessages": str(mended),
+            "rottenFiles": "/s/commitlog/0",
+        }
+
+    return change
+
+
 def setting(key: str, value: str) -> Change:
     def change(facts: Facts) -> None:
         facts.brokers[0].settings[key] = value
@@ -279,6 +290,8 @@ SICK = [
         Case("RQ-D038", trouble(f"{kind},office", f"words of {kind}"), f"words of {kind}")
         for kind in TROUBLES
     ),
+    Case("RQ-D039", rotten(2, 1), "2 messages have rotted", severity=E),
+    Case("RQ-D039", rotten(0, 7), "7 were mended from another member: /s/commitlog/0", severity=W),
     Case("RQ-D034", standing_still, "connected from 192.168.1.3:500"),
     Case("RQ-D034", standing_still, "does not answer", standing_still),
     Case("RQ-D033", expired, "601 messages of 1 queues"),

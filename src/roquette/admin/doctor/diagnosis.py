@@ -52,6 +52,7 @@ CHECKS: Final = (
     Check("RQ-D036", _N, "messages were set aside", brokers.set_aside),
     Check("RQ-D037", _E, "a replica has what its master lacks", brokers.ahead_of_master),
     Check("RQ-D038", _E, "a member of a group cannot do its part", brokers.group_trouble),
+    Check("RQ-D039", _E, "a disk has changed messages", brokers.rotten),
 )
 """Codes never change their meaning."""
 

@@ -6,6 +6,8 @@ copy may be sound. Recovery and a replica that is filled compare, so this is for
 
 import asyncio
 import logging
+import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -18,6 +20,7 @@ from roquette.message.record_layout import BLANK_SIZE
 from roquette.message.record_view import BLANK, SOUND, RecordView
 from roquette.remoting.client import RemotingClient
 from roquette.replication.takeover import TakeOver
+from roquette.store.layout import offset_name
 from roquette.store.message_store import MessageStore
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import encode_ext
@@ -26,6 +29,7 @@ from roquette.wire.headers import ViewMessageRequestHeader
 log = logging.getLogger("roquette.broker.replication")
 
 PIECE: Final = 1 << 20  # bytes looked at in one go
+FILES: Final = 3  # are named
 PAUSE_S: Final = 2.0  # between two: some 40 GB a day, which no reader and no writer feels
 _CRC_AT: Final = 8
 _CRC_END: Final = 12
@@ -78,13 +82,18 @@ class Scrub:
         self._noise = RateLimited(log, clock)
         self._place = 0
         self._piece = PIECE
-        self._left = self._counted = 0  # not mended: in the last round, and in this one
-        self._mended = 0
+        self._left: Counter[str] = Counter()  # not mended, by file: in the last round
+        self._counted: Counter[str] = Counter()  # and in this one
+        self._mended: Counter[str] = Counter()
 
     def health(self) -> dict[str, str]:
-        """Rotten messages that nobody has the right body of, and those that were mended."""
-        left = max(self._left, self._counted)
-        return {"rottenMessages": str(left), "mendedMessages": str(self._mended)}
+        """Rotten messages that nobody has the right body of, those that were mended, and the first files of them."""
+        left = max(self._left, self._counted, key=Counter.total)
+        return {
+            "rottenMessages": str(left.total()),
+            "mendedMessages": str(self._mended.total()),
+            "rottenFiles": ", ".join(sorted(left or self._mended)[:FILES]),
+        }
 
     async def run(self, health: Health) -> None:
         """For ever."""
@@ -107,7 +116,7 @@ class Scrub:
         plan = store.plan_raw(place, max(0, end - place))
         self._place, found = await submit(lambda: look_through(plan(), place, file_end))
         if self._place == place and end < place + self._piece:  # there is no more
-            self._place, self._left, self._counted = 0, self._counted, 0
+            self._place, self._left, self._counted = 0, self._counted, Counter()
         self._piece = PIECE if self._place != place else 2 * self._piece
         for offset, size in found:
             await self._mend(store, offset, size)
@@ -115,6 +124,8 @@ class Scrub:
     async def _mend(self, store: MessageStore, place: int, size: int) -> None:
         """The log may have been closed, cut or deleted there while the others were asked."""
         own = store.read_raw(place, size) if self._store() is store else b""
+        name = offset_name(place - place % store.config.segment_size)
+        path = os.path.join(store.layout.commit_log, name)
         ext = encode_ext(ViewMessageRequestHeader(offset=place))
         record = self._table.record
         places = record.places if record else {}
@@ -127,13 +138,16 @@ class Scrub:
                 return
             if is_twin(own, reply.body, place):
                 store.restore_record(place, reply.body)
-                self._mended += 1
-                log.warning("a rotten message was mended offset=%d from=%s", place, address)
+                self._mended[path] += 1
+                log.warning(
+                    "a rotten message was mended file=%s offset=%d from=%s", path, place, address
+                )
                 return
-        self._counted += 1
+        self._counted[path] += 1
         self._noise.line(
             logging.ERROR,
             "rotten",
-            "a message has rotted, and no other member has it offset=%d",
+            "a message has rotted, and no other member has it file=%s offset=%d",
+            path,
             place,
         )

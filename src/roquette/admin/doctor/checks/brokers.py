@@ -228,6 +228,22 @@ def group_trouble(looks: Looks) -> Iterator[Sign]:
             )
 
 
+def rotten(looks: Looks) -> Iterator[Sign]:
+    """Members of groups whose disks have changed messages."""
+    for broker in looks.now.answering():
+        left, mended = (broker.number(key) or 0 for key in ("rottenMessages", "mendedMessages"))
+        if left or mended:
+            way = "start the members that are down, one may have them whole; roquette store fsck names them; then "
+            yield Sign(
+                broker.label,
+                f"{left} messages have rotted and no other member has them, {mended} were mended from another member: "
+                f"{broker.runtime.get('rottenFiles', '')}",
+                "the disk gives other bytes than were written: bodies do not match their CRC",
+                f"{way if left else ''}replace the disk: on an empty one the member copies all from the master",
+                None if left else Severity.WARNING,
+            )
+
+
 def descriptors(looks: Looks) -> Iterator[Sign]:
     """Processes that are near their limit of open files."""
     for broker in looks.now.answering():
