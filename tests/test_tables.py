@@ -138,6 +138,8 @@ BOUNDED: dict[str, str] = {
     "client/requests.py:_waiting": "callers that wait",
     "client/requests.py:_met": "topics the application named",
     "client/transactions.py:_checks": "topics the application named",
+    "client/transactions.py:open": "transactions the application has at work",
+    "client/under_way.py:_sent": "addresses of brokers",
     "client/blocking_base.py:_checks": "topics the application named",
     "client/trace.py:_waiting": "WAITING",
     "client/consume_loop.py:_matchers": "topics of its subscriptions",
