@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from roquette.broker.transactions import end_transaction
 from roquette.client.client import Client
 from roquette.client.transactions import TransactionState
 from roquette.errors import ConfigError, NotDurable, TransactionLost
@@ -267,6 +268,29 @@ def test_a_block_whose_message_was_dropped_elsewhere_raises(
 
     simulate(scenario)
     assert ("delivered, although rolled back" in caplog.text) is bool(answer)
+
+
+def test_what_an_older_broker_says_of_every_ended_message_is_no_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for words in ("_ENDED", "_COMMITTED"):
+        before = "The half message has been committed, rolled back or discarded already"
+        monkeypatch.setattr(end_transaction, words, before)
+
+    async def scenario(cluster: SimCluster) -> None:
+        mq, seen = await world(cluster)
+        other = await cluster.client(OTHER, group="shop")
+        asked = asyncio.Event()
+        for each in (mq, other):
+            each.on_check("orders", lambda message: asked.set() or True)
+        async with mq.transaction("orders", b"committed elsewhere") as tx:
+            await asked.wait()
+            await asyncio.sleep(1)
+        assert tx.state is TransactionState.LEFT_TO_CHECK
+        await asyncio.sleep(5)
+        assert seen == [b"first", b"committed elsewhere"]
+
+    simulate(scenario)
 
 
 @pytest.mark.parametrize("seed", range(12))

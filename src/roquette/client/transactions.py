@@ -211,7 +211,7 @@ def _ended_before(error: ClientError) -> TransactionState | None:
         return None
     if "has been committed already" in error.remark:
         return TransactionState.COMMITTED
-    gone = "discarded already" in error.remark or "Find prepared" in error.remark
+    gone = "been rolled back or discarded" in error.remark or "Find prepared" in error.remark
     return TransactionState.ROLLED_BACK if gone else None
 
 
