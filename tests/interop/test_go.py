@@ -248,6 +248,7 @@ def test_locks_go_with_a_consumer_that_stops(bench: Bench) -> None:
     until(lambda: bench.queues(first) == {0, 1, 2, 3})
     bench.send(20)
     assert bodies(bench.seen(first, 20)) == Counter(bench.sent)
+    until(lambda: sum(bench.committed()) == 20)  # what it has handled, it has not yet committed
     bench.stop(first)  # it gives its locks back
     second = bench.consumer("2", orderly=1)
     until(lambda: bench.queues(second, nudge=True) == {0, 1, 2, 3}, NOTICED_S)
