@@ -97,6 +97,81 @@ def test_pipelined_sends_survive_the_loss_of_their_broker() -> None:
     simulate(scenario)
 
 
+@pytest.mark.parametrize("orderly_stop", [False, True])
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_a_restart_of_two_seconds_is_no_error(brokers: int, orderly_stop: bool) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        if brokers == 2:
+            mq = await pair(cluster)
+        else:
+            await cluster.add_namesrv(NAMESRV)
+            await cluster.add_broker(A, "broker-a")
+            mq = await cluster.client(CLIENT, group="shop")
+            await mq.send("orders", b"seed")
+        queue = MessageQueue("orders", "broker-a", 0)
+        calls: list[asyncio.Future[Any]] = []
+        for _ in range(3):  # before it ends, while it is away, and just before it is back
+            calls += [
+                asyncio.ensure_future(mq.send("orders", b"x")),
+                asyncio.ensure_future(mq.send("orders", b"x", queue=queue)),
+                asyncio.ensure_future(mq.send_batch("orders", [b"x", b"y"])),
+                *[await mq.send_nowait("orders", b"x", queue=queue) for _ in range(20)],
+            ]
+            if len(calls) == 23:
+                await asyncio.sleep(0)
+                if orderly_stop:
+                    await cluster.stop(A)
+                else:
+                    cluster.kill(A)
+            await asyncio.sleep(0.95)
+        await asyncio.sleep(2 - 3 * 0.95 + 0.9)
+        await cluster.restart(A)
+        assert len(await asyncio.gather(*calls)) == 69
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("attempts", [3, 1])
+def test_a_broker_that_is_away_is_tried_again_and_again_within_the_time(attempts: int) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAMESRV)
+        await cluster.add_broker(A, "broker-a")
+        mq = await cluster.client(CLIENT, send_attempts=attempts)
+        await mq.send("orders", b"seed")
+        cluster.kill(A)
+        tried: list[float] = []
+        real = mq.session.remoting.connect
+
+        async def counted(address: str) -> Any:
+            tried.append(cluster.loop.time())
+            return await real(address)
+
+        mq.session.remoting.connect = counted  # type: ignore[method-assign]
+        began = cluster.loop.time()
+        with pytest.raises(ConnectError):
+            await mq.send("orders", b"x", timeout_ms=2_000)
+        took, sends = cluster.loop.time() - began, len(tried)
+        if attempts == 1:
+            assert took < 0.1
+        else:
+            assert 1.9 < took < 2.2
+            assert 5 < sends < 30
+
+    simulate(scenario)
+
+
+def test_a_name_server_that_comes_two_seconds_later_is_no_error() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await cluster.client("10.0.2.2", name_servers=f"{NAMESRV}:9876")
+        sending = asyncio.ensure_future(mq.send("orders", b"x"))
+        await asyncio.sleep(2)
+        await cluster.add_namesrv(NAMESRV)
+        await cluster.add_broker(A, "broker-a")
+        assert (await sending).status == "SEND_OK"
+
+    simulate(scenario)
+
+
 def test_a_chosen_queue_is_never_replaced() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await pair(cluster)

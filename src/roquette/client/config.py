@@ -23,7 +23,8 @@ class ClientConfig:
             minutes), "dns://name:port" (each address of the name is a name server).
         instance_name: part of the client id; None makes one per client.
         local_host: address to call from and to name in the client id; None finds it.
-        send_attempts: 1 + retryTimesWhenSendFailed.
+        send_attempts: 1 + retryTimesWhenSendFailed. With more than 1, brokers that cannot be reached are tried again until
+            `send_timeout_ms` is over.
         retry_another_broker_when_not_store_ok: `send` and `send_batch` try another broker when one stored a message less
             safely than it should (FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE): it may then be there twice.
         latency_fault_tolerance: sends that are waited for leave brokers alone that were slow or failed, for a while.

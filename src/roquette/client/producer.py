@@ -6,7 +6,7 @@ Apache: DefaultMQProducerImpl.sendDefaultImpl and sendKernelImpl.
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -14,11 +14,12 @@ from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.latency import LatencyTable
 from roquette.client.core.namespace import Namespace
 from roquette.client.core.queue_selector import RoundRobin, by_key
-from roquette.client.core.retry_policy import may_retry, was_not_taken
+from roquette.client.core.retry_policy import may_retry, pause_ms, was_not_taken
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.detector import Detector
 from roquette.client.interceptors import UNSEEN, Begun, Interceptors
 from roquette.client.pipeline import Pipeline
+from roquette.client.preparation import Part, Preparation
 from roquette.client.send_request import (
     SEND_OK,
     Chooser,
@@ -31,28 +32,22 @@ from roquette.client.session import Session
 from roquette.client.under_way import UnderWay
 from roquette.errors import (
     ClientError,
+    ConnectError,
     MessageIllegal,
     NotSent,
     RequestTimeout,
     RouteNotFound,
 )
 from roquette.message.batch import encode_batch
-from roquette.message.compression import compress
 from roquette.message.message import Message, MessageQueue
-from roquette.message.message_id import UniqueIds, host_bytes
 from roquette.message.names import (
     RETRY_PREFIX,
-    client_topic_error,
 )
 from roquette.message.properties import (
-    MAX_RECONSUME_TIMES,
     NAME_SEPARATOR,
     PGROUP,
     PROPERTY_SEPARATOR,
-    RECONSUME_TIME,
     TRAN_MSG,
-    UNIQ_KEY,
-    encode_properties,
 )
 from roquette.message.sysflag import TRANSACTION_PREPARED
 
@@ -60,11 +55,6 @@ log = logging.getLogger("roquette.client")
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
-_Part = tuple[list[tuple[int, bytes, bytes]], list[str]]
-"""Of a batch request: (flag, body, properties) of each message, and their ids."""
-
-NOTHING: Final[Mapping[str, str]] = {}
-BATCH_BYTES = 1 << 20  # a batch request is split at about this size
 FLUSH_S: Final = 30.0  # how long a client's end waits for sends, and any flush for one-way sends
 MISSES: Final = 2  # parts of a batch that fail one after the other; then the rest is not tried
 
@@ -104,21 +94,14 @@ class Producer:
         self._pipeline = Pipeline(
             session, self._headers, self._publish_route, self._attempts, self.under_way
         )
-        self._ids = UniqueIds(
-            host_bytes(session.local_host, 0)[:-4],
-            session.entropy.process_id,
-            session.entropy.below(1 << 31),
-        )
+        self._preparation = Preparation(session, self.namespace)
+        self.new_id = self._preparation.new_id
         session.add_producer_group(group)
 
     @property
     def max_delay_level(self) -> int:
         """The highest delay level a message may have."""
         return self._config.max_delay_level
-
-    def new_id(self) -> str:
-        """A unique id, such as messages get."""
-        return self._ids.next_id(self._session.clock.now_ms())
 
     # what users call
 
@@ -137,7 +120,7 @@ class Producer:
             RouteNotFound, BrokerError, ConnectError, RequestTimeout: after every attempt failed.
         """
         with self.under_way.lot, self._begin(message) as begun:
-            request = self._prepare(message)
+            request = self._preparation.request(message)
             choose = self._chooser(message, queue, selector)
             receipt = (await self._attempts(request, choose, timeout_ms=timeout_ms))[0]
             begun.stored(receipt)
@@ -148,7 +131,7 @@ class Producer:
         named = {TRAN_MSG: "true", PGROUP: self.group}
         message = dataclasses.replace(message, properties={**message.properties, **named})
         with self.under_way.lot, self._begin(message) as begun:
-            request = self._prepare(message, named)
+            request = self._preparation.request(message, named)
             request.sys_flag |= TRANSACTION_PREPARED
             choose = self._chooser(message, None, None)
             receipt = (await self._attempts(request, choose))[0]
@@ -168,7 +151,7 @@ class Producer:
         calls. Retries as `send` does; then order between messages is not kept.
         """
         with self._begin(message) as begun:
-            request = self._prepare(message)
+            request = self._preparation.request(message)
             choose = self._chooser(message, queue, selector)
             answer = self._pipeline.begin(request, choose)
             if answer is None:
@@ -179,7 +162,7 @@ class Producer:
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Send without an answer: whether it arrived stays unknown."""
         with self.under_way.lot, self._begin(message):
-            request = self._prepare(message)
+            request = self._preparation.request(message)
             route = await self._publish_route(request.topic)
             target = self._chooser(message, queue, None)(route.publish, None)
             address = route.master_of(target.broker_name) or self._session.master_of(target)
@@ -222,7 +205,7 @@ class Producer:
             choose = self._chooser(first, queue, None)
             outcomes: list[SendReceipt | ClientError] = []
             misses, most = 0, (1 if queue is not None else MISSES)
-            for part in self._parts(messages):
+            for part in self._preparation.parts(messages):
                 if misses >= most:
                     outcomes += [NotSent()] * len(part[1])
                     continue
@@ -251,25 +234,8 @@ class Producer:
             return UNSEEN
         return self._interceptors.begin(message, self.shown_group)
 
-    def _parts(self, messages: Sequence[Message]) -> list[_Part]:
-        """The messages as parts of about `BATCH_BYTES`, all of them checked before the first is sent."""
-        parts: list[_Part] = []
-        limit = min(BATCH_BYTES, self._config.max_message_size)
-        size = limit + 1
-        for message in messages:
-            properties, message_id = self._properties(message)
-            entry = (message.flag, self._checked_body(message), properties.encode())
-            weight = len(entry[1]) + len(entry[2]) + 32
-            if size + weight > limit:
-                parts.append(([], []))
-                size = 0
-            parts[-1][0].append(entry)
-            parts[-1][1].append(message_id)
-            size += weight
-        return parts
-
     async def _send_part(
-        self, topic: str, part: _Part, choose: Chooser, timeout_ms: int | None
+        self, topic: str, part: Part, choose: Chooser, timeout_ms: int | None
     ) -> list[SendReceipt]:
         entries, ids = part
         properties = f"WAIT{NAME_SEPARATOR}true{PROPERTY_SEPARATOR}"
@@ -279,58 +245,6 @@ class Producer:
         return await self._attempts(request, choose, timeout_ms=timeout_ms)
 
     # one send, step by step
-
-    def _prepare(self, message: Message, named: Mapping[str, str] = NOTHING) -> SendRequest:
-        body = self._checked_body(message)
-        properties, message_id = self._properties(message, named)
-        request = SendRequest(message.topic, body, properties, [message_id])
-        if self.namespace:
-            request.topic = self.namespace.wrap(message.topic)
-        request.flag = message.flag
-        if len(body) > self._config.compress_over_bytes:
-            packed = compress(body, self._config.compression, self._config.compression_level)
-            if len(packed) < len(body):
-                request.body = packed
-                request.sys_flag |= self._config.compression.sys_flag
-        if message.topic.startswith(RETRY_PREFIX):
-            request.reconsume = int(message.properties.get(RECONSUME_TIME, "0"))
-            most = message.properties.get(MAX_RECONSUME_TIMES)
-            request.max_reconsume = int(most) if most else None
-        return request
-
-    def _checked_body(self, message: Message) -> bytes:
-        body = message.body
-        if wrong := message.wrong_type():
-            raise TypeError(wrong)
-        error = client_topic_error(
-            self.namespace.wrap(message.topic) if self.namespace else message.topic
-        )
-        if error is not None:
-            raise MessageIllegal(error)
-        if not body:
-            raise MessageIllegal("the message body length is zero")
-        if not 0 <= message.delay_level <= self.max_delay_level:
-            raise MessageIllegal(
-                f"delay level {message.delay_level} is not 0 (at once) to {self.max_delay_level}"
-            )
-        if len(body) > self._config.max_message_size:
-            raise MessageIllegal(
-                f"the message body size over max value, MAX: {self._config.max_message_size}, is {len(body)}"
-            )
-        return body
-
-    def _properties(self, message: Message, named: Mapping[str, str] = NOTHING) -> tuple[str, str]:
-        properties = {**message.property_map(), **named} if named else message.property_map()
-        message_id = properties.get(UNIQ_KEY)
-        if message_id is None:
-            message_id = self.new_id()
-            properties[UNIQ_KEY] = message_id
-        for name, value in message.properties.items():
-            if NAME_SEPARATOR in name + value or PROPERTY_SEPARATOR in name + value:
-                raise MessageIllegal(
-                    f"property {name!r} holds a control character RocketMQ uses as separator"
-                )
-        return encode_properties(properties), message_id
 
     def _chooser(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None
@@ -380,8 +294,9 @@ class Producer:
         budget = timeout_ms or self._config.send_timeout_ms
         deadline = loop.time() + budget / 1000
         attempts = self._config.send_attempts
-        attempt = 0
+        attempt, failures, failed = 0, 0, set[str]()
         stored: list[SendReceipt] = []
+        last: ClientError | None = None
         while True:
             attempt += 1
             left_ms = max(1, int((deadline - loop.time()) * 1000))
@@ -391,7 +306,7 @@ class Producer:
                 if known is not None and known.publish:  # what a timeout costs is a tenth of a send
                     route = known
                 else:
-                    route = await self._route_within(request.topic, left_ms, budget)
+                    route = await self._route_within(request.topic, left_ms, budget, last)
                 queues = route.publish
                 if self._config.latency_fault_tolerance:
                     queues = self._healthy(queues)
@@ -411,8 +326,8 @@ class Producer:
                 )
                 if electing:  # for the sends that come after this one, too
                     self._session.masters.begin(request.topic)
-                if electing and was_not_taken(error):
-                    attempt -= 1  # until there is a master, or the time is over
+                if target is None or was_not_taken(error):
+                    attempt -= electing or attempts > 1  # nothing was sent: until the time is over
                 if not may_retry(error, attempt, attempts, left_ms):
                     if stored:
                         return stored
@@ -423,19 +338,35 @@ class Producer:
                     attempt,
                     error,
                 )
+                failures, last = failures + 1, error
                 if target is not None:
                     avoid = target.broker_name
-                if electing and self._session.known_route(request.topic) is route:
-                    await self._elected(request.topic, choose(queues, avoid), avoid, left_ms)
-                elif error.stale_route and not electing:
-                    await self._refresh(request.topic)
+                    failed.add(avoid)
+                if electing:
+                    if self._session.known_route(request.topic) is route:
+                        await self._elected(request.topic, choose(queues, avoid), avoid, left_ms)
+                    continue
+                if error.stale_route:
+                    await self._refresh(request.topic, left_ms)
+                if target is None or choose(queues, avoid).broker_name in failed:
+                    await self._pause(error, failures, int((deadline - loop.time()) * 1000))
 
-    async def _route_within(self, topic: str, left_ms: int, budget: int) -> TopicRoute:
+    async def _pause(self, error: ClientError, failures: int, left_ms: int) -> None:
+        """Before a broker that failed is tried again; a connection that broke, the first time, is made anew at once."""
+        broke = isinstance(error, ConnectError) and not was_not_taken(error)
+        if failures > 1 or not broke:
+            jitter = self._session.entropy.below(1000) / 1000
+            await asyncio.sleep(pause_ms(failures, left_ms, jitter) / 1000)
+
+    async def _route_within(
+        self, topic: str, left_ms: int, budget: int, before: ClientError | None
+    ) -> TopicRoute:
+        """The route, in time; else what the attempt `before` ended with is raised."""
         try:
             async with asyncio.timeout(left_ms / 1000):
                 return await self._publish_route(topic)
         except TimeoutError:
-            raise RequestTimeout(f"no route of {topic} within {budget} ms") from None
+            raise before or RequestTimeout(f"no route of {topic} within {budget} ms") from None
 
     def _wants_better(self, request: SendRequest, other: MessageQueue, avoid: str) -> bool:
         """Whether another broker is tried, since one stored the message less safely than it should. Not with half messages:
@@ -454,10 +385,11 @@ class Producer:
         if target.broker_name == avoid:
             await asyncio.wait([asked], timeout=left_ms / 1000)
 
-    async def _refresh(self, topic: str) -> None:
+    async def _refresh(self, topic: str, limit_ms: int) -> None:
         try:
-            await self._session.route(topic, fresh=True)
-        except ClientError as error:
+            async with asyncio.timeout(limit_ms / 1000):
+                await self._session.route(topic, fresh=True)
+        except (ClientError, TimeoutError) as error:
             log.debug("route refresh failed topic=%s error=%s", topic, error)
 
     def _healthy(self, queues: list[MessageQueue]) -> list[MessageQueue]:
@@ -488,7 +420,7 @@ class Producer:
                 self._latency.record(target.broker_name, now - started, now, failed=failed)
         receipts = request.receipts(reply, target, address)
         if session.known_route(request.topic) is None:
-            await self._refresh(request.topic)  # auto-created by this very send
+            await self._refresh(request.topic, left_ms)  # auto-created by this very send
         session.greet_soon(address)
         return receipts
 

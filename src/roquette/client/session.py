@@ -34,6 +34,7 @@ from roquette.errors import (
     ConfigError,
     ConnectError,
     RouteNotFound,
+    Unreachable,
 )
 from roquette.message.message import MessageQueue
 from roquette.remoting.client import RemotingClient
@@ -364,7 +365,7 @@ class Session:
             address = route.address_for_read(broker_name)
             if address is not None:
                 return address
-        raise ConnectError(f"no route names broker {broker_name}")
+        raise Unreachable(f"no route names broker {broker_name}")
 
     def broker_addresses(self) -> list[str]:
         """Addresses of all brokers of all routes in use, sorted."""

@@ -1,0 +1,119 @@
+"""A message becomes a request: checked before anything is sent, with its id, its properties as text, its body compressed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from roquette.client.core.namespace import Namespace
+from roquette.client.send_request import SendRequest
+from roquette.client.session import Session
+from roquette.errors import MessageIllegal
+from roquette.message.compression import compress
+from roquette.message.message import Message
+from roquette.message.message_id import UniqueIds, host_bytes
+from roquette.message.names import RETRY_PREFIX, client_topic_error
+from roquette.message.properties import (
+    MAX_RECONSUME_TIMES,
+    NAME_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    RECONSUME_TIME,
+    UNIQ_KEY,
+    encode_properties,
+)
+
+Part = tuple[list[tuple[int, bytes, bytes]], list[str]]
+"""Of a batch request: (flag, body, properties) of each message, and their ids."""
+
+NOTHING: Final[Mapping[str, str]] = {}
+BATCH_BYTES = 1 << 20  # a batch request is split at about this size
+
+
+class Preparation:
+    """Of one producer's messages. All of it raises MessageIllegal, or TypeError."""
+
+    def __init__(self, session: Session, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self._config = session.config
+        self._clock = session.clock
+        self._ids = UniqueIds(
+            host_bytes(session.local_host, 0)[:-4],
+            session.entropy.process_id,
+            session.entropy.below(1 << 31),
+        )
+
+    def new_id(self) -> str:
+        """A unique id, such as messages get."""
+        return self._ids.next_id(self._clock.now_ms())
+
+    def request(self, message: Message, named: Mapping[str, str] = NOTHING) -> SendRequest:
+        """A message's request.
+
+        Args:
+            named: further properties, which win.
+        """
+        body = self._checked_body(message)
+        properties, message_id = self._properties(message, named)
+        request = SendRequest(message.topic, body, properties, [message_id])
+        if self._namespace:
+            request.topic = self._namespace.wrap(message.topic)
+        request.flag = message.flag
+        if len(body) > self._config.compress_over_bytes:
+            packed = compress(body, self._config.compression, self._config.compression_level)
+            if len(packed) < len(body):
+                request.body = packed
+                request.sys_flag |= self._config.compression.sys_flag
+        if message.topic.startswith(RETRY_PREFIX):
+            request.reconsume = int(message.properties.get(RECONSUME_TIME, "0"))
+            most = message.properties.get(MAX_RECONSUME_TIMES)
+            request.max_reconsume = int(most) if most else None
+        return request
+
+    def _checked_body(self, message: Message) -> bytes:
+        body = message.body
+        if wrong := message.wrong_type():
+            raise TypeError(wrong)
+        error = client_topic_error(
+            self._namespace.wrap(message.topic) if self._namespace else message.topic
+        )
+        if error is not None:
+            raise MessageIllegal(error)
+        if not body:
+            raise MessageIllegal("the message body length is zero")
+        if not 0 <= message.delay_level <= self._config.max_delay_level:
+            raise MessageIllegal(
+                f"delay level {message.delay_level} is not 0 (at once) to {self._config.max_delay_level}"
+            )
+        if len(body) > self._config.max_message_size:
+            raise MessageIllegal(
+                f"the message body size over max value, MAX: {self._config.max_message_size}, is {len(body)}"
+            )
+        return body
+
+    def _properties(self, message: Message, named: Mapping[str, str] = NOTHING) -> tuple[str, str]:
+        properties = {**message.property_map(), **named} if named else message.property_map()
+        message_id = properties.get(UNIQ_KEY)
+        if message_id is None:
+            message_id = self.new_id()
+            properties[UNIQ_KEY] = message_id
+        for name, value in message.properties.items():
+            if NAME_SEPARATOR in name + value or PROPERTY_SEPARATOR in name + value:
+                raise MessageIllegal(
+                    f"property {name!r} holds a control character RocketMQ uses as separator"
+                )
+        return encode_properties(properties), message_id
+
+    def parts(self, messages: Sequence[Message]) -> list[Part]:
+        """The messages as parts of about `BATCH_BYTES`, all of them checked before the first is sent."""
+        parts: list[Part] = []
+        limit = min(BATCH_BYTES, self._config.max_message_size)
+        size = limit + 1
+        for message in messages:
+            properties, message_id = self._properties(message)
+            entry = (message.flag, self._checked_body(message), properties.encode())
+            weight = len(entry[1]) + len(entry[2]) + 32
+            if size + weight > limit:
+                parts.append(([], []))
+                size = 0
+            parts[-1][0].append(entry)
+            parts[-1][1].append(message_id)
+            size += weight
+        return parts
