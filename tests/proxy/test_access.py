@@ -191,7 +191,7 @@ def test_a_clients_id_is_its_accounts(door: Door) -> None:
 def test_a_producer_whose_right_went_is_shown_no_half_message(door: Door) -> None:
     """Its stream stands, and nothing more is asked of it for the topic."""
     clients = Clients(cast(Any, None), SystemClock())
-    door.calls.watch(clients)
+    door.calls.watch(Proxy([clients], SystemClock()))
     for name in ("alice", "mallory"):
         client: Any = SimpleNamespace(
             id=name, listens=True, caller=Caller(door.peer, name, door.asks)

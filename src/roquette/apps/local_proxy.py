@@ -24,16 +24,15 @@ from roquette.broker.config import name_servers
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature
 from roquette.broker.tables.topics import Topic as BrokerTopic
-from roquette.errors import ClientError, ConfigError, ConnectError, Refused
+from roquette.errors import ClientError, ConnectError, Refused
 from roquette.message.names import TBW102, is_system_topic, topic_error
 from roquette.proxy.access import CallGuard
 from roquette.proxy.answers import Answer, Asks, Then
 from roquette.proxy.backend import Topic
 from roquette.proxy.call import Caller
-from roquette.proxy.clients import Clients
 from roquette.proxy.lookups import Lookup
 from roquette.proxy.parts import make_proxy
-from roquette.proxy.serving import http2_missing
+from roquette.proxy.serving import has_http2
 from roquette.proxy.sessions import Sessions
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.client import split_address
@@ -383,15 +382,10 @@ class LocalProxy(Feature):
 
     def speaks(self, dispatcher: Dispatcher) -> Speaks | None:
         """HTTP/2, unless grpcEnable=false. Raises ConfigError: there is none, and grpcServerPort asks for it."""
-        if not self._settings.grpc_enable:
-            return None
-        missing, port = http2_missing(), self._settings.grpc_server_port
-        if missing and port:
-            raise ConfigError(
-                f"grpcServerPort={port}: {missing}. Set it to 0 to serve remoting alone"
-            )
-        if missing:
-            log.warning("v5 clients are not served: %s", missing)
+        port = self._settings.grpc_server_port
+        if not self._settings.grpc_enable or not has_http2(
+            f"grpcServerPort={port}" if port else ""
+        ):
             return None
         core = self._core
         backend = self._backend = LocalBackend(core, dispatcher, self._cluster, self._creation)
@@ -411,8 +405,8 @@ class LocalProxy(Feature):
         )
         if core.access.guard is not None:
             guard = CallGuard(core.access.guard)
-            sessions.who, proxy.gate = guard.who, guard.may
-            guard.watch(next(part for part in proxy.parts if isinstance(part, Clients)))
+            sessions.who = guard.who
+            guard.watch(proxy)
         numbers = itertools.count(FIRST_NUMBER)  # unique among the connections of both ports
         return Speaks(http2=lambda _, made, lost: sessions.open(next(numbers), made, lost))
 

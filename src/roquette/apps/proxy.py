@@ -21,10 +21,9 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import LogSettings, begin_log
 from roquette.errors import ConfigError, Refused
 from roquette.proxy.access import CallGuard
-from roquette.proxy.clients import Clients
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
 from roquette.proxy.parts import make_proxy
-from roquette.proxy.serving import http2_missing
+from roquette.proxy.serving import has_http2
 from roquette.proxy.sessions import Sessions
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.address import local_address
@@ -145,8 +144,7 @@ class ProxyServer:
     def __init__(
         self, settings: AllSettings, world: tuple[Files, Clock, Entropy], host: str | None = None
     ) -> None:
-        if missing := http2_missing():
-            raise ConfigError(f"a proxy cannot start: {missing}")
+        has_http2("a proxy")
         self.config = config = settings.config
         self.settings = settings.proxy
         files, self._clock, entropy = world
@@ -178,8 +176,7 @@ class ProxyServer:
         guard = self.access.guard
         self._calls = None if guard is None else CallGuard(guard)
         if self._calls is not None:
-            self.proxy.gate = self._calls.may
-            self._calls.watch(next(part for part in self.proxy.parts if isinstance(part, Clients)))
+            self._calls.watch(self.proxy)
 
     async def start(self) -> None:
         """Accept connections. Raises ConfigError: a port is taken, or nobody could log in."""

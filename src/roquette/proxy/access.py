@@ -14,7 +14,7 @@ from roquette.access.needs import PUB, ROUTE, SUB, Needed
 from roquette.errors import Refused
 from roquette.proxy.call import Call, Caller
 from roquette.proxy.clients import Clients
-from roquette.proxy.service import SERVICE
+from roquette.proxy.service import SERVICE, Proxy
 from roquette.proxy.statuses import RpcError
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.grpc import Metadata
@@ -157,9 +157,11 @@ class CallGuard:
         self._guard = guard
         self.clients: Clients | None = None
 
-    def watch(self, clients: Clients) -> None:
-        """Judge for these."""
-        self.clients, clients.may_publish = clients, self.publishes
+    def watch(self, proxy: Proxy) -> None:
+        """Judge the calls of a proxy, and what its clients say."""
+        proxy.gate = self.may
+        self.clients = next(part for part in proxy.parts if isinstance(part, Clients))
+        self.clients.may_publish = self.publishes
 
     def publishes(self, caller: Caller, topic: str) -> bool:
         """Whether a caller may publish to a topic now."""

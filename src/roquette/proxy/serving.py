@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 
 from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
+from roquette.errors import ConfigError
 from roquette.proxy.answers import Asks
 from roquette.proxy.call import Call, Caller, Rpc
 from roquette.proxy.service import Proxy
@@ -28,16 +29,20 @@ Who = Callable[[Caller, Metadata], None]
 """Sets `Caller.account` from what a call says of itself, or raises Refused or RpcError."""
 
 
-def http2_missing() -> str:
-    """Why there is no HTTP/2 here, for an error; "" where there is."""
+def has_http2(wanted_by: str) -> bool:
+    """Whether there is HTTP/2 here. Raises ConfigError: there is none, and `wanted_by` cannot do without; "" can."""
     try:
         import roquette.wire.http2_ngh2  # noqa: F401
     except ImportError as error:
-        return (
+        why = (
             f"gRPC needs the package ngh2, which cannot be imported ({error}): it has wheels for CPython on Linux, macOS and "
             "Windows, x86-64 and ARM64"
         )
-    return ""
+        if wanted_by:
+            raise ConfigError(f"{wanted_by}: {why}") from None
+        log.warning("v5 clients are not served: %s", why)
+        return False
+    return True
 
 
 def make_connection(limits: Http2Limits) -> Http2:
