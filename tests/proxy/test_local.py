@@ -380,7 +380,7 @@ def test_a_broker_without_http2_serves_remoting_and_says_why_not_grpc(
     assert "v5 clients are not served: gRPC needs the package ngh2" in caplog.text
 
     asked = partial(broker_features, proxy=ProxySettings(grpc_server_port=9))
-    words = "grpcServerPort=9: gRPC needs the package ngh2"
+    words = r"grpcServerPort=9 \(0 serves remoting alone\): gRPC needs the package ngh2"
     with pytest.raises(ConfigError, match=words):
         served(tmp_path / "refused", work, features=asked)
 

@@ -384,7 +384,7 @@ class LocalProxy(Feature):
         """HTTP/2, unless grpcEnable=false. Raises ConfigError: there is none, and grpcServerPort asks for it."""
         port = self._settings.grpc_server_port
         if not self._settings.grpc_enable or not has_http2(
-            f"grpcServerPort={port}" if port else ""
+            f"grpcServerPort={port} (0 serves remoting alone)" if port else ""
         ):
             return None
         core = self._core
