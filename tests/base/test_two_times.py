@@ -88,7 +88,7 @@ READERS: dict[str, tuple[str, str]] = {
     "remoting/certificates.py": ("certificates say from when to when they hold", "own_pair"),
     "client/blocking_sender.py": (STORED, "_header"),
     "client/consume_loop.py": (SHOWN, "_pull"),
-    "client/producer.py": (STORED, "new_id"),
+    "client/preparation.py": (STORED, "new_id"),
     "client/trace.py": (SHOWN, "handled on_receive on_send recalled transaction_ended"),
     "client/requests.py": ("a reply says when it was made", "_reply"),
     "client/send_calls.py": (SHOWN, "send send_nowait"),
