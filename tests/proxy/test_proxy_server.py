@@ -221,7 +221,7 @@ def test_a_proxy_without_http2_does_not_start(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "roquette.wire.http2_ngh2", None)
 
     async def scenario(cluster: SimCluster) -> None:
-        with pytest.raises(ConfigError, match="a proxy: gRPC needs the package ngh2"):
+        with pytest.raises(ConfigError, match="a proxy cannot start: gRPC needs the package ngh2"):
             await add_proxy(cluster, PROXIES[0])
 
     simulate(scenario)

@@ -144,7 +144,7 @@ class ProxyServer:
     def __init__(
         self, settings: AllSettings, world: tuple[Files, Clock, Entropy], host: str | None = None
     ) -> None:
-        has_http2("a proxy")
+        has_http2("a proxy cannot start")
         self.config = config = settings.config
         self.settings = settings.proxy
         files, self._clock, entropy = world

@@ -139,9 +139,8 @@ class ClientBase:
     async def _close(self, session: Session, limit_s: float) -> None:
         try:
             for part in self._first_closed:
-                await (
-                    part.aclose()
-                )  # or its consumer would wait for the message left without an answer
+                # or its consumer would wait for the message left without an answer
+                await part.aclose()
             for consumer in self._consumers[::-1]:
                 await consumer.left()
             for reader in self._pull_consumers:

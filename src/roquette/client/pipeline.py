@@ -159,7 +159,7 @@ class Pipeline:
     def _begin(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
         result: asyncio.Future[SendReceipt] = self._loop.create_future()
         lot = self._under_way.lot
-        lot.count += 1
+        lot.begin()
         sending = _Sending(self, request, choose, result, lot)
         route = self._session.known_route(request.topic)
         if route is None or not route.publish or request.topic in self._unrouted:

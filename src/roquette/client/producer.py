@@ -40,9 +40,7 @@ from roquette.errors import (
 )
 from roquette.message.batch import encode_batch
 from roquette.message.message import Message, MessageQueue
-from roquette.message.names import (
-    RETRY_PREFIX,
-)
+from roquette.message.names import RETRY_PREFIX
 from roquette.message.properties import (
     NAME_SEPARATOR,
     PGROUP,
@@ -326,8 +324,9 @@ class Producer:
                 )
                 if electing:  # for the sends that come after this one, too
                     self._session.masters.begin(request.topic)
-                if target is None or was_not_taken(error):
-                    attempt -= electing or attempts > 1  # nothing was sent: until the time is over
+                sent = target is not None and not was_not_taken(error)
+                if not sent and (electing or attempts > 1):
+                    attempt -= 1  # until the time is over
                 if not may_retry(error, attempt, attempts, left_ms):
                     if stored:
                         return stored

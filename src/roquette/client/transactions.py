@@ -189,15 +189,14 @@ class Transaction:
             address = self._session.master_of(receipt.queue)
             await self._session.api.call(address, call, timeout_ms=_END_MS)
         except ClientError as error:
-            ended = _ended_before(error)
-            if ended is None:
+            if not isinstance(error, BrokerError) or (ended := _ended_before(error)) is None:
                 words = "the end of a transaction did not arrive, the broker will ask for it id=%s wanted=%s error=%s"
                 log.warning(words, receipt.message_id, wanted.value, error)
                 return
-            if ended is not wanted is TransactionState.COMMITTED:
+            if wanted is TransactionState.COMMITTED and ended is not wanted:
                 self.state = TransactionState.LOST
-                remark = error.remark if isinstance(error, BrokerError) else str(error)
-                raise TransactionLost(self._message.topic, receipt.message_id, remark) from None
+                lost = TransactionLost(self._message.topic, receipt.message_id, error.remark)
+                raise lost from None
             self.state = ended
             if ended is not wanted:
                 log.error("delivered, although rolled back: a check said so id=%s", self._id)
@@ -205,9 +204,9 @@ class Transaction:
             self.state = wanted
 
 
-def _ended_before(error: ClientError) -> TransactionState | None:
+def _ended_before(error: BrokerError) -> TransactionState | None:
     """How the half message had ended, if that is why a broker refuses to end it; Apache's says so once the log forgets it."""
-    if not isinstance(error, BrokerError) or error.code != ResponseCode.SYSTEM_ERROR:
+    if error.code != ResponseCode.SYSTEM_ERROR:
         return None
     if "has been committed already" in error.remark:
         return TransactionState.COMMITTED

@@ -29,8 +29,8 @@ Who = Callable[[Caller, Metadata], None]
 """Sets `Caller.account` from what a call says of itself, or raises Refused or RpcError."""
 
 
-def has_http2(wanted_by: str) -> bool:
-    """Whether there is HTTP/2 here. Raises ConfigError: there is none, and `wanted_by` cannot do without; "" can."""
+def has_http2(refusal: str) -> bool:
+    """Whether there is HTTP/2 here. Raises ConfigError, which begins with `refusal`: there is none; with "" that is logged."""
     try:
         import roquette.wire.http2_ngh2  # noqa: F401
     except ImportError as error:
@@ -38,8 +38,8 @@ def has_http2(wanted_by: str) -> bool:
             f"gRPC needs the package ngh2, which cannot be imported ({error}): it has wheels for CPython on Linux, macOS and "
             "Windows, x86-64 and ARM64"
         )
-        if wanted_by:
-            raise ConfigError(f"{wanted_by}: {why}") from None
+        if refusal:
+            raise ConfigError(f"{refusal}: {why}") from None
         log.warning("v5 clients are not served: %s", why)
         return False
     return True

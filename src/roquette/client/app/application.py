@@ -42,8 +42,8 @@ class App:
         name_servers, config: as of `Client`.
         lifespan: `@asynccontextmanager async def lifespan(mq): ...; yield {"db": db}`; a handler gets what it names
             behind a `*`: `async def bill(order: Order, *, db: Database)`.
-        drain_s: how long handlers at work may go on, and then what they sent without waiting, when the application is told to end (SIGTERM). It ends within
-            `drain_s` + 5 s, whatever they do while the loop runs; messages of handlers that were ended come again.
+        drain_s: how long handlers at work may go on, and then what they sent without waiting, when the application is told
+            to end (SIGTERM). It ends within `drain_s` + 5 s, whatever they do while the loop runs; messages of handlers that were ended come again.
     """
 
     def __init__(
