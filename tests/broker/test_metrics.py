@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.broker.conftest import send_ext
 from tests.broker.pop_frames import pop
+from tests.broker.test_replica_gate import SYNC_MASTER
 from tests.broker.test_transactions import COMMIT, ROLLBACK, end, prepare
 from tests.exposition import Sample, read_exposition
 
@@ -15,6 +17,7 @@ from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.broker.operation.metrics.lag_times import KEPT, LagTimes
 from roquette.broker.operation.metrics.rows import AT_ONCE
 from roquette.broker.operation.stats_feature import StatsFeature
+from roquette.remoting.account import WAITING
 
 HOST = "10.0.0.1"
 ON = {"metrics_listen": f"{HOST}:5557"}
@@ -83,6 +86,26 @@ def test_boards_find_their_names_and_the_figures_are_right(run_broker: Any) -> N
             assert name.removesuffix("_sum").removesuffix("_count") in FAMILIES
 
     run_broker(scenario, broker=ON)
+
+
+def test_what_is_kept_for_peers_is_shown_with_its_bounds(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        client = await case.client()
+        case.broker.core.tables.topics.ensure("T", queues=4, perm=6, now_ms=0)
+        client.send(310, send_ext("T"), bytes(5_000))  # no replica is there
+        await asyncio.sleep(2)
+        found = await scrape()
+        assert value(found, "rocketmq_waiting_send_bytes") == WAITING + 5_000
+        assert value(found, "rocketmq_waiting_send_bytes_limit") == 256 << 20
+        assert WAITING < value(found, "rocketmq_kept_bytes") < 5_000
+        assert value(found, "rocketmq_kept_bytes_limit") == 512 << 20
+        case.broker.core.log_sync.replicated(1 << 40)
+        assert (await client.receive()).code == 0
+        found = await scrape()
+        assert not value(found, "rocketmq_waiting_send_bytes")
+        assert not value(found, "rocketmq_kept_bytes")
+
+    run_broker(scenario, broker=ON | SYNC_MASTER | {"slave_timeout": 9_000})
 
 
 def test_each_queue_is_shown_where_that_is_wanted(run_broker: Any) -> None:

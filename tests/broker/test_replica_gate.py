@@ -65,6 +65,23 @@ def test_what_may_wait_for_a_replica_that_stands_still_is_bounded(run_broker):
     )
 
 
+def test_first_sends_to_topics_count_while_they_wait(run_broker):
+    async def scenario(case):
+        client, core = await case.client(), case.broker.core
+        for number in range(6):
+            client.send(310, send_ext(f"first-{number}"), bytes(200_000))
+        while not core.log_sync.full:
+            await asyncio.sleep(0.1)
+        assert (await client.produce()).code == ResponseCode.SYSTEM_BUSY
+        core.log_sync.replicated(1 << 40)
+        assert {(await client.receive()).code for _ in range(6)} == {0}
+        assert not core.log_sync.full and not core.log_sync.in_flight
+
+    run_broker(
+        scenario, broker=SYNC_MASTER | {"max_waiting_send_bytes": 1 << 20, "slave_timeout": 9_000}
+    )
+
+
 def test_disk_and_replicas_are_both_waited_for(run_broker):
     async def scenario(case):
         client = await case.client()

@@ -164,6 +164,7 @@ def test_metrics_and_health(namesrv: Run) -> None:
         assert found["rocketmq_namesrv_brokers"] == 1
         assert found["rocketmq_namesrv_topics"] == len(case.server.core.routes.topics())
         assert found["rocketmq_namesrv_connections"] >= 1
+        assert found["rocketmq_kept_bytes_limit"] == 512 << 20
         assert await get("/healthz") == (b"200", "ok\n")
 
     namesrv(scenario, metrics_listen="10.0.0.9:5557")

@@ -177,6 +177,14 @@ GROUP_TROUBLE: Final = Family(
     _G,
     "1 while this member of a group has a trouble of that kind: identity, record, disk, office.",
 )
+KEPT: Final = Family(
+    "rocketmq_kept_bytes", _G, "Bytes kept for peers now: answers, frames, requests that wait."
+)
+KEPT_MOST: Final = Family("rocketmq_kept_bytes_limit", _G, "maxKeptBytes.")
+WAITING_SENDS: Final = Family(
+    "rocketmq_waiting_send_bytes", _G, "Bytes of sends that wait for replicas or the disk now."
+)
+WAITING_SENDS_MOST: Final = Family("rocketmq_waiting_send_bytes_limit", _G, "maxWaitingSendBytes.")
 SERIES_DROPPED: Final = Family(
     DROPPED, _G, "Series left out of a metric (metricsMaxSeries, metricsMaxSamples)."
 )

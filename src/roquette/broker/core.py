@@ -31,6 +31,7 @@ from roquette.broker.tables.offsets import OffsetTable
 from roquette.broker.tables.producers import ProducerTable
 from roquette.broker.tables.topics import TopicTable
 from roquette.broker.timers.timer_rules import rules_of
+from roquette.remoting.account import Account
 from roquette.remoting.request import RequestContext
 from roquette.remoting.security import UNPROTECTED, Protection
 from roquette.store.config import FlushDiskType
@@ -78,6 +79,9 @@ class Shell(Protocol):
 
     def strangers(self) -> tuple[int, str]:
         """How many connections spoke none of the ports' protocols since the start, and the last one's host:port."""
+
+    def kept(self) -> Account:
+        """What is kept for peers."""
 
     def lanes(self) -> list[tuple[str, int, int, int]]:
         """Name, size, capacity, age of the oldest request in ms: what the main port's lanes hold."""

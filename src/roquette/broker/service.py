@@ -22,6 +22,7 @@ from roquette.broker.listeners import Listeners
 from roquette.broker.records.stored_times import BrokerClock
 from roquette.errors import StoreError
 from roquette.message.message_id import host_bytes
+from roquette.remoting.account import Account
 from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.remoting.security import UNPROTECTED
 from roquette.store.config import FlushDiskType, StoreConfig
@@ -250,6 +251,10 @@ class Broker:
     def strangers(self) -> tuple[int, str]:
         """How many connections spoke none of the ports' protocols, and the last one's host:port."""
         return self._listeners.limits.strangers, self._listeners.limits.last_stranger
+
+    def kept(self) -> Account:
+        """What is kept for peers."""
+        return self._listeners.limits.account
 
     def lanes(self) -> list[tuple[str, int, int, int]]:
         """Name, size, capacity, age of the oldest request in ms: what the main port's lanes hold."""

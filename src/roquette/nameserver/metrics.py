@@ -8,6 +8,7 @@ from roquette.base.exposition import KIND, Exposition, labels
 from roquette.base.lifecycle import Tasks
 from roquette.base.task_metrics import LoopLag, task_families, unwell
 from roquette.nameserver.core import NameServerCore
+from roquette.remoting.account import Account
 from roquette.remoting.http1 import HttpPages
 from roquette.remoting.http_listener import HttpListener
 from roquette.remoting.http_stream import StreamedPage
@@ -19,18 +20,24 @@ class NameServerMetrics:
     """Shows what a name server knows of itself.
 
     Args:
-        connections: how many there are.
+        connections: how many there are. kept: for them.
 
     Attributes:
         pages: for its own port. listener: the port of metricsListen, when there is one.
     """
 
     def __init__(
-        self, core: NameServerCore, tasks: Tasks, connections: Callable[[], int], about: str
+        self,
+        core: NameServerCore,
+        tasks: Tasks,
+        connections: Callable[[], int],
+        about: str,
+        kept: Account,
     ) -> None:
         self._core = core
         self._tasks = tasks
         self._connections = connections
+        self._kept = kept
         self._loop_lag = LoopLag(LAG_BEAT_S)
         self.pages = HttpPages(
             about=about,
@@ -58,6 +65,8 @@ class NameServerMetrics:
             (m.BROKERS, len(routes.live)),
             (m.ROUTES, len(routes.topics())),
             (m.CONNECTIONS, self._connections()),
+            (m.KEPT, self._kept.total),
+            (m.KEPT_MOST, self._kept.most),
             (m.LOOP_LAG, self._loop_lag.longest_s()),
         ):
             yield from out.family(family, [(text, value)])

@@ -82,7 +82,17 @@ class NameServer:
         self.tasks = Tasks()
         self._requests = Tasks()
         self._server: Server | None = None
-        self.metrics = NameServerMetrics(self.core, self.tasks, lambda: len(self.peers()), ABOUT)
+        self._limits = PeerLimits(
+            config.frame_timeout_seconds,
+            config.server_channel_max_idle_time_seconds,
+            config.max_unfinished_frame_bytes,
+            config.max_unsent_bytes,
+            config.max_kept_bytes,
+        )
+        kept = self._limits.account
+        self.metrics = NameServerMetrics(
+            self.core, self.tasks, lambda: len(self.peers()), ABOUT, kept
+        )
 
     def rows(self) -> list[Row]:
         """What is served."""
@@ -124,13 +134,7 @@ class NameServer:
             clock,
             on_lost=self._connection_lost,
             idle_s=config.server_channel_max_idle_time_seconds,
-            limits=PeerLimits(
-                config.frame_timeout_seconds,
-                config.server_channel_max_idle_time_seconds,
-                config.max_unfinished_frame_bytes,
-                config.max_unsent_bytes,
-                config.max_kept_bytes,
-            ),
+            limits=self._limits,
         )
         self.core.routes.watches.wake = self._tell_soon
         self.port = await self._server.start(

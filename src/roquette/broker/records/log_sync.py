@@ -95,7 +95,7 @@ class LogSync:
         self._rest: asyncio.Future[None] | None = None  # of `finish`: a sync has ended
         self._due = False
         self._broken = False
-        self._in_flight = 0  # bytes of the requests whose replies wait
+        self.in_flight = 0  # bytes of the requests whose replies wait
         self.full = False  # those are too many: sends are refused for now
 
     def _safe_offset(self) -> int:
@@ -118,26 +118,29 @@ class LogSync:
             self._release(waiting, ResponseCode.SUCCESS)
 
     def _flies(self, more: int) -> None:
-        self._in_flight += more
-        self.full = self._in_flight > self._live.current.max_waiting_send_bytes
+        self.in_flight += more
+        self.full = self.in_flight > self._live.current.max_waiting_send_bytes
 
-    async def safe(self, end_offset: int) -> int:
-        """Wait as an answer does: SUCCESS, FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT.
+    async def safe(self, end_offset: int, size: int = 0) -> int:
+        """Wait as an answer does, to a request of `size` bytes: SUCCESS, FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT.
 
         Raises:
             asyncio.CancelledError: the broker ends.
         """
-        return await self._wait(self._answers, end_offset, self._deadline())
+        return await self._wait(self._answers, end_offset, self._deadline(), WAITING + size)
 
     async def on_disk(self, end_offset: int) -> bool:
         """Wait for the disk alone; False after the timeout. Raises CancelledError as `safe`."""
         deadline = self._clock.steady_ms() + self._live.store.sync_flush_timeout_ms
         return await self._wait(self._disk, end_offset, deadline) == ResponseCode.SUCCESS
 
-    async def _wait(self, gate: DurabilityGate[Waiting], end_offset: int, deadline: int) -> int:
+    async def _wait(
+        self, gate: DurabilityGate[Waiting], end_offset: int, deadline: int, size: int = 0
+    ) -> int:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        if not gate.wait(end_offset, Waiting(end_offset, None, None, None, future), deadline):
+        if not gate.wait(end_offset, Waiting(end_offset, None, None, None, future, size), deadline):
             return ResponseCode.SUCCESS
+        self._flies(size)
         self.kick()
         return await future
 
@@ -229,10 +232,10 @@ class LogSync:
         self._shell.fail(why)
 
     def _release(self, waiting: Waiting, code: ResponseCode) -> None:
+        self._flies(-waiting.size)
         if waiting.future is not None and not waiting.future.done():
             waiting.future.set_result(code)
         if waiting.dispatcher is not None and waiting.job is not None:
-            self._flies(-waiting.size)
             assert waiting.reply is not None
             if code == ResponseCode.SUCCESS:
                 if self._replicas.receipt and waiting.job.command.code in SENDS:

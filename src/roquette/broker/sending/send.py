@@ -177,7 +177,7 @@ class SendProcessor:
                 raise self._failed(error) from None
             outcome = self._answer(topic, queue_id, done, uniq_key, named)
         if created:
-            return Task(self._after_creation(topic, header.default_topic, outcome))
+            return Task(self._after_creation(topic, header.default_topic, outcome, len(body)))
         return outcome
 
     def _draft(
@@ -269,7 +269,9 @@ class SendProcessor:
             )
         return topic
 
-    async def _after_creation(self, topic: Topic, template: str, outcome: Outcome) -> Reply:
+    async def _after_creation(
+        self, topic: Topic, template: str, outcome: Outcome, size: int
+    ) -> Reply:
         """The first send to a topic is answered when name servers and other brokers know it, or had their time.
 
         A topic that could not be written answers as data that is not on the disk: a restart may lose it.
@@ -277,7 +279,7 @@ class SendProcessor:
         saved = await self._auto_creation.created(topic, template)
         code = 0
         if isinstance(outcome, Later):
-            code = await self._log_sync.safe(outcome.end_offset) or self._replicas.receipt
+            code = await self._log_sync.safe(outcome.end_offset, size) or self._replicas.receipt
             outcome = outcome.reply
         assert isinstance(outcome, Reply), outcome
         if code or not saved:
@@ -408,7 +410,7 @@ class SendProcessor:
         common = decode_properties(header.properties or "")
         outcome = self._append_batch(ctx, header, topic, queue_id, common, body)
         if created:
-            return Task(self._after_creation(topic, header.default_topic, outcome))
+            return Task(self._after_creation(topic, header.default_topic, outcome, len(body)))
         return outcome
 
     def _append_batch(

@@ -72,13 +72,13 @@ class SendBackProcessor:
         limit = retry_limit(group.retry_max_times, header.max_reconsume_times, ctx.command.version)
         done = self._put(ctx, header, topic, limit)
         if self._topics.data_version is not version:
-            return Task(self._after_creation(done.end_offset))
+            return Task(self._after_creation(done.end_offset, done.size))
         return Later(done.end_offset, Reply()) if self._answers_wait else Reply()
 
-    async def _after_creation(self, end_offset: int) -> Reply:
+    async def _after_creation(self, end_offset: int, size: int) -> Reply:
         """The retry or dead-letter topic is new: it must be in its file before anybody relies on it."""
         saved = await self._saved.topics_saved()
-        code = await self._log_sync.safe(end_offset) if self._answers_wait else 0
+        code = await self._log_sync.safe(end_offset, size) if self._answers_wait else 0
         return Reply(code=code if saved else ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _put(

@@ -104,6 +104,11 @@ class Scrape:
             iter([(f'{new},disk="log"', log_disk), (f'{new},disk="root"', root_disk)]),
         )
         yield m.LOOP_LAG, one(new, self._loop_lag_s)
+        kept = core.shell.kept()
+        yield m.KEPT, one(new, kept.total)
+        yield m.KEPT_MOST, one(new, kept.most)
+        yield m.WAITING_SENDS, one(new, core.log_sync.in_flight)
+        yield m.WAITING_SENDS_MOST, one(new, core.live.current.max_waiting_send_bytes)
         yield m.BACKWARD_REFUSED, one(new, tables.backward_commits.refused)
         yield m.BACKWARD_ACCEPTED, one(new, tables.backward_commits.accepted)
         yield m.DUPLICATES, one(new, tables.duplicates.duplicates)
