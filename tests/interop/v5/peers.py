@@ -5,7 +5,9 @@
     push        name endpoints group topic [tags|sql] failUntil  dump         name min timeout
     simple      name endpoints group topic [tags|sql] await      receive      name count invisible
     ack         name msgId                                       change       name msgId invisible
-    stop        name
+    stop        name                                             release      name
+
+Handlers of a push consumer with `hold=1` (Java) keep their messages until its `release`.
 
 `tls` in producer, push and simple turns it on where the client can choose. What is built stays in `~/.cache/roquette-peers`.
 """

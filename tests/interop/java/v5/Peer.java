@@ -11,6 +11,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
@@ -40,6 +41,7 @@ public final class Peer {
     private static final Map<String, Producer> PRODUCERS = new ConcurrentHashMap<>();
     private static final Map<String, PushConsumer> PUSHED = new ConcurrentHashMap<>();
     private static final Map<String, List<Object>> SEEN = new ConcurrentHashMap<>();
+    private static final Map<String, CountDownLatch> HELD = new ConcurrentHashMap<>();
     private static final Map<String, SimpleConsumer> SIMPLE = new ConcurrentHashMap<>();
     private static final Map<String, MessageView> VIEWS = new ConcurrentHashMap<>();
 
@@ -90,6 +92,9 @@ public final class Peer {
                 break;
             case "push":
                 push(a);
+                break;
+            case "release":
+                HELD.get(name).countDown();
                 break;
             case "dump":
                 dump(a, answer);
@@ -210,11 +215,18 @@ public final class Peer {
         List<Object> seen = Collections.synchronizedList(new ArrayList<>());
         SEEN.put(a.get("name"), seen);
         long failUntil = number(a, "failUntil", 0);
+        CountDownLatch released = new CountDownLatch(a.containsKey("hold") ? 1 : 0);
+        HELD.put(a.get("name"), released);
         PUSHED.put(a.get("name"), PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration(a))
                 .setConsumerGroup(a.get("group"))
                 .setSubscriptionExpressions(Collections.singletonMap(a.get("topic"), filter(a)))
                 .setMessageListener(view -> {
                     seen.add(told(view));
+                    try {
+                        released.await();
+                    } catch (InterruptedException ended) {
+                        return ConsumeResult.FAILURE;
+                    }
                     return view.getDeliveryAttempt() <= failUntil ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
                 }).build());
     }
