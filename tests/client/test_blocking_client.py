@@ -16,6 +16,7 @@ from tests.interop import peers
 
 import roquette
 from roquette import StartFrom
+from roquette.client import blocking_base
 from roquette.errors import ClientClosed, ClientError
 from roquette.message.message import ReceivedMessage
 from roquette.sync import Client, PushConsumer
@@ -316,3 +317,32 @@ def test_requests_are_answered(name_server: str) -> None:
         mq.send("asked", b"a topic")
         server.serve("asked", group="answerers", handler=lambda m: m.body.upper())
         assert mq.request("asked", b"question", timeout=20).body == b"QUESTION"
+
+
+def test_a_close_beside_another_threads_close_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    start = blocking_base.start_thread
+
+    def slowly(name: str, work: Callable[[], None]) -> threading.Thread:
+        begun.set()
+        wait_for(go_on)
+        return start(name, work)
+
+    monkeypatch.setattr(blocking_base, "start_thread", slowly)
+    mq = Client("127.0.0.1:1").start()
+    first = threading.Thread(target=mq.close)
+    first.start()
+    wait_for(begun)
+    ended: list[bool] = []
+
+    def second() -> None:
+        mq.close()
+        ended.append(not mq._thread._thread.is_alive())
+
+    other = threading.Thread(target=second)
+    other.start()
+    other.join(0.3)
+    go_on.set()
+    other.join(LIMIT_S)
+    first.join(LIMIT_S)
+    assert ended == [True], "it came back while the client was open"

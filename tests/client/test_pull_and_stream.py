@@ -53,6 +53,37 @@ def test_a_puller_reads_from_the_groups_offset_else_from_the_first_message() -> 
     simulate(scenario)
 
 
+def test_what_is_sought_or_read_while_it_commits_or_assigns_counts() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        puller = await mq.pull_consumer(group="g", batch=4, auto_commit_s=3600)
+        await puller.assign([QUEUE])
+        await puller.poll()
+        committing = asyncio.create_task(puller.commit())
+        await asyncio.sleep(0)
+        puller.seek(QUEUE, 1)
+        await committing
+        await puller.close()
+        assert await committed(mq, QUEUE) == 1
+
+        other = await mq.pull_consumer(group="g")
+        first = asyncio.create_task(other.assign([QUEUE]))
+        await asyncio.sleep(0)
+        other.seek(QUEUE, 7)
+        await first
+        assert other.position(QUEUE) == 7
+        late = asyncio.create_task(other.assign([QUEUE, MessageQueue("orders", "broker-a", 2)]))
+        await asyncio.sleep(0)
+        await other.assign([QUEUE])
+        await late
+        assert other.assigned() == [QUEUE]
+        await other.close()
+        with pytest.raises(ClientClosed):
+            other.seek(QUEUE, 1)
+
+    simulate(scenario)
+
+
 def test_a_client_that_knows_no_route_yet_may_read_and_look() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await small(cluster)

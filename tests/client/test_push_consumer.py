@@ -823,3 +823,73 @@ def test_levels_hold_also_when_the_broker_takes_nothing_back() -> None:
         assert 1 <= times[1] - times[0] < 3
 
     simulate(scenario, 1)
+
+
+def test_a_commit_does_not_take_back_what_a_pull_has_committed_meanwhile() -> None:
+    """The first queue's commit takes a while; the others' offsets are read when it is there, not when it began."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        client = await cluster.client("10.0.3.1")
+        inbox = Inbox()
+        consumer = await client.subscribe(
+            "orders", group="g", handler=inbox, start_from=StartFrom.FIRST
+        )
+        queues = sorted(queue for queue in consumer.queues if queue.topic == "orders")
+        await until(lambda: len(inbox.messages) == 1)
+        await asyncio.sleep(10)
+        held, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slowly(run: GoOn, call: Call[Any]) -> Any:
+            if not held.is_set():
+                held.set()
+                await go_on.wait()
+            return await run()
+
+        intercept(client, RequestCode.UPDATE_CONSUMER_OFFSET, slowly)
+        saving = asyncio.create_task(consumer.offsets.save(consumer.queues.values()))
+        await held.wait()
+        for n in range(40):
+            await mq.send("orders", f"{n}", queue=queues[n % 4])
+        await until(lambda: len(inbox.messages) == 41)
+        async with asyncio.timeout(60):
+            while min([await committed(client, q) or 0 for q in queues[:3]]) < 9:  # pulls say it
+                await asyncio.sleep(0.1)
+        at = [await committed(client, queue) for queue in queues[:3]]
+        go_on.set()
+        assert await saving
+        after = [await committed(client, queue) for queue in queues[:3]]
+        assert all((now or 0) >= (before or 0) for now, before in zip(after, at, strict=True))
+
+    simulate(scenario)
+
+
+def test_a_group_that_is_left_while_its_broker_is_connected_is_not_joined_again() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        client = await cluster.client("10.0.3.1")
+        consumer = await client.subscribe("orders", group="g", handler=Inbox())
+        await client.subscribe("orders", group="stays", handler=Inbox())
+        session = client.session
+        address = f"{A}:10911"
+        connect = session.remoting.connect
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slowly(to: str) -> Any:
+            asked.set()
+            await go_on.wait()
+            return await connect(to)
+
+        session.remoting.connect = slowly  # type: ignore[method-assign]
+        session.remoting.drop(address)
+        beat = asyncio.create_task(session.heartbeat())
+        await asked.wait()
+        leaving = asyncio.create_task(session.remove_consumer(consumer))
+        await asyncio.sleep(0.1)
+        go_on.set()
+        await asyncio.gather(beat, leaving)
+        assert await mq.session.api.call(address, calls.members("stays"))
+        with pytest.raises(BrokerError, match="no consumer for this group"):
+            await mq.session.api.call(address, calls.members("g"))
+
+    simulate(scenario)

@@ -5,7 +5,7 @@ import concurrent.futures
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import partial
-from threading import Thread
+from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
@@ -83,6 +83,7 @@ class BlockingBase:
         self._thread = LoopThread("roquette-client", HANDLERS)
         self._started = False
         self._ending: Thread | None = None
+        self._turn = Lock()
         self._forks = fork_count()
         self._interceptors: list[Interceptor] = []
         self._checks: dict[str, Check] = {}
@@ -119,11 +120,12 @@ class BlockingBase:
         """
         if timeout is not None:
             seconds_of(timeout)
-        if self._started:
-            self._started = False
-            if self._forks != fork_count():
-                return  # all of it is the parent's
-            self._ending = start_thread("roquette-client-end", partial(self._end, timeout))
+        with self._turn:  # who comes second, in another thread, finds whom to wait for
+            if self._started:
+                self._started = False
+                if self._forks != fork_count():
+                    return  # all of it is the parent's
+                self._ending = start_thread("roquette-client-end", partial(self._end, timeout))
         if self._ending is not None and not inside_handler():
             self._ending.join()
 

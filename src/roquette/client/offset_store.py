@@ -89,23 +89,21 @@ class MemberOffsets:
         one of them on a pull, an Apache broker may have kept one (see `two_waves`).
         """
         async with self._saving:
-            offsets = {state.queue: state.committable() for state in states}
-            if self._own is not None:
-                if not await self._own.save(offsets):
+            by_queue = {state.queue: state for state in states}
+            if self._own is not None or self._local is not None:
+                offsets = {queue: state.committable() for queue, state in by_queue.items()}
+                if self._own is not None and not await self._own.save(offsets):
                     return False
                 self._saved |= offsets
-                return True
-            if self._local is not None:
-                self._saved |= offsets
-                if offsets:
+                if self._local is not None and offsets:
                     await run_blocking(self._local.save, dict(self._saved))
                 return True
-            first, rest = two_waves(offsets)
-            answers = await asyncio.gather(*[self._commit(q, offsets[q]) for q in first])
+            first, rest = two_waves(by_queue)
+            answers = await asyncio.gather(*[self._commit(by_queue[q]) for q in first])
             self._begun |= {(q.broker_name, q.topic) for q, took in zip(first, answers) if took}
             rest = [q for q in rest if (q.broker_name, q.topic) in self._begun]
-            more = await asyncio.gather(*[self._commit(q, offsets[q]) for q in rest])
-            return all(answers) and all(more) and len(first) + len(rest) == len(offsets)
+            more = await asyncio.gather(*[self._commit(by_queue[q]) for q in rest])
+            return all(answers) and all(more) and len(first) + len(rest) == len(by_queue)
 
     async def ahead(self, states: Iterable[ProcessQueue]) -> list[ProcessQueue]:
         """Of queues that others may work on already those whose saved offsets are not beyond ours."""
@@ -126,8 +124,9 @@ class MemberOffsets:
                 found.append(state)
         return found
 
-    async def _commit(self, queue: MessageQueue, offset: int) -> bool:
-        session = self._session
+    async def _commit(self, state: ProcessQueue) -> bool:
+        """The offset is read here: a pull may have told the broker of a later one since the save began."""
+        session, queue, offset = self._session, state.queue, state.committable()
         try:
             call = calls.commit(self._group, queue, offset)
             await session.api.call(session.master_of(queue), call)

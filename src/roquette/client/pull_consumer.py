@@ -63,6 +63,7 @@ class PullConsumer:
         self._wanted = options.wanted
         self._batch = options.batch
         self._positions: dict[MessageQueue, int] = {}
+        self._wished: list[MessageQueue] = []  # by the last `assign`
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
         self._ready: asyncio.Queue[_Fetched] = asyncio.Queue()
         self._paused: dict[MessageQueue, list[_Fetched]] = {}  # with what came meanwhile
@@ -169,7 +170,7 @@ class PullConsumer:
         """Read exactly these queues, each from the group's offset, or from its first message without one."""
         if self._joining:
             raise ConfigError("a reader that has subscribed is given its queues")
-        wanted = list(queues)
+        self._wished = wanted = list(queues)
         for queue in [q for q in self._positions if q not in wanted]:
             self._forget(queue)
         for queue in wanted:
@@ -177,12 +178,17 @@ class PullConsumer:
                 offset = await self._ask(queue, partial(calls.committed_offset, self.group))
                 if offset is None:
                     offset = await self._ask(queue, calls.min_offset)
-                self.seek(queue, offset)
+                if self._wished is not wanted:
+                    return  # another `assign` came meanwhile
+                if queue not in self._positions:  # nor did a `seek`
+                    self.seek(queue, offset)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue reading a queue at an offset; what was fetched ahead is thrown away."""
         if offset < 0:
             raise OffsetOutOfRange(f"offset {offset} of {queue} is negative")
+        if self._closed:
+            raise ClientClosed("the pull consumer is closed")
         self._forget(queue)
         self._positions[queue] = offset
         self._done[queue] = offset
@@ -223,6 +229,8 @@ class PullConsumer:
 
     async def _commit(self, queue: MessageQueue, offset: int) -> None:
         await self._ask(queue, lambda known: calls.commit(self.group, known, offset))
+        if queue in self._done:
+            self._saved[queue] = offset
 
     def pause(self, *queues: MessageQueue) -> None:
         """`poll` gives nothing of these queues until `resume`; what was fetched ahead waits."""
@@ -296,20 +304,22 @@ class PullConsumer:
         Raises:
             ClientError: a broker does not take one.
         """
+        given = dict(self._positions if offsets is None else offsets)
+        self._done.update((q, offset) for q, offset in given.items() if q in self._positions)
         async with self._committing:
-            for queue, offset in list((self._positions if offsets is None else offsets).items()):
+            for queue, offset in given.items():
+                if self._options.auto_commit_s:  # a later `poll` counts as well, and may be saved
+                    offset = self._done.get(queue, offset)
                 await self._commit(queue, offset)
-                if queue in self._positions:
-                    self._saved[queue] = self._done[queue] = offset
 
     async def _commit_done(self) -> None:
         async with self._committing:
-            for queue, offset in list(self._done.items()):
-                if self._saved.get(queue) == offset:
+            for queue in list(self._done):
+                offset = self._done.get(queue)  # as it is now: the queue may be given up, or sought
+                if offset is None or self._saved.get(queue) == offset:
                     continue
                 try:
                     await self._commit(queue, offset)
-                    self._saved[queue] = offset
                 except ClientError as error:
                     words = "commit failed queue=%s error=%s"
                     self._session.noise.warning(f"commit-{queue.broker_name}", words, queue, error)

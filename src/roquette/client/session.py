@@ -454,6 +454,7 @@ class Session:
 
     async def beat(self, address: str, timeout_ms: int | None = None) -> None:
         """A heartbeat; its answer says that what was sent one way before it has come there."""
+        await self.remoting.connect(address)  # before it is written: a group may be left meanwhile
         sent = self.one_ways.count(address)
         call = calls.heartbeat(self._heartbeat_data())
         await self.api.call(address, call, timeout_ms=timeout_ms)
