@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
+from roquette.client.answers import check_function
 from roquette.client.consumer_options import (
     ConsumerOptions,
     Model,
@@ -13,7 +14,6 @@ from roquette.client.consumer_options import (
     StartPoint,
 )
 from roquette.client.core.rebalance import STRATEGIES, Strategy
-from roquette.client.handler import BatchHandler, Handler
 from roquette.client.selection import Selection, Sql, check_selection
 from roquette.errors import ConfigError
 from roquette.message.message import Message
@@ -128,8 +128,8 @@ def consumer_options(
     check_group(group)
     check_count("concurrency", concurrency)
     check_count("max_reconsume_times", max_reconsume_times, least=-1)
-    if on_revoke is not None and not callable(on_revoke):
-        raise ConfigError(f"on_revoke={on_revoke!r} cannot be called")
+    if on_revoke is not None:
+        check_function("on_revoke", on_revoke)
     if isinstance(retry_levels, str) or not isinstance(retry_levels, Sequence):
         raise ConfigError(f"retry_levels={retry_levels!r} is not a list of delay levels")
     for level in retry_levels:
@@ -140,6 +140,9 @@ def consumer_options(
         raise ConfigError(
             f"offsets={offsets!r:.80} has not both load and save (roquette.OffsetStore)"
         )
+    if offsets is not None:
+        check_function("offsets.load", offsets.load)
+        check_function("offsets.save", offsets.save)
     if not isinstance(orderly, bool):
         raise ConfigError(f"orderly={orderly!r} is neither True nor False")
     models = {kind.value.lower(): kind for kind in Model}
@@ -191,12 +194,6 @@ def as_strategy(strategy: StrategyName) -> Strategy:
             f"strategy {strategy!r} is unknown: one of {', '.join(STRATEGIES)}, or a function"
         )
     return found
-
-
-def check_handler(handler: Handler | BatchHandler) -> None:
-    """Raises ConfigError: it cannot be called."""
-    if not callable(handler):
-        raise ConfigError(f"handler={handler!r} cannot be called")
 
 
 def check_group(group: str) -> None:

@@ -15,6 +15,7 @@ from roquette.base.executor import LoopThread, start_thread
 from roquette.base.files import Files
 from roquette.base.forks import fork_count
 from roquette.client.access import AccessWords
+from roquette.client.answers import check_function, plain
 from roquette.client.arguments import Timeout, seconds_of
 from roquette.client.client import Client as AsyncClient
 from roquette.client.client_base import FORKED
@@ -33,7 +34,7 @@ T = TypeVar("T")
 P = TypeVar("P")
 
 BlockingHandler = Callable[[ReceivedMessage], bool | None]
-"""Returns None or True when done; False or an exception lets the message come again later."""
+"""Returns None or True when done; False, an exception or any other answer lets the message come again later."""
 
 BlockingBatchHandler = Callable[[list[ReceivedMessage]], int | None]
 """Returns None or True when all are done, False when none is, or how many of the first are: the others come again."""
@@ -194,8 +195,7 @@ class BlockingBase:
 
     def _beside(self, handler: Callable[[P], T]) -> Callable[[P], Awaitable[T]]:
         """A handler that runs in the pool, for the loop."""
-        if not callable(handler):
-            return handler  # the asynchronous client says what is wrong
+        check_function("handler", handler, waits=False)
 
         def run(message: P) -> Awaitable[T]:
             return self._thread.beside(_handle, handler, message)
@@ -225,25 +225,16 @@ class BlockingBase:
 
 class _StoreBeside:
     def __init__(self, thread: LoopThread, store: OffsetStore) -> None:
+        for name in ("load", "save"):
+            check_function(f"offsets.{name}", getattr(store, name, None), waits=False)
         self._thread = thread
         self._store = store
 
     def load(self, group: str, queue: MessageQueue) -> Awaitable[int | None]:
-        return self._thread.beside(_plain, self._store.load, group, queue)
+        return self._thread.beside(plain, self._store.load, group, queue)
 
     def save(self, group: str, offsets: Mapping[MessageQueue, int]) -> Awaitable[object]:
-        return self._thread.beside(_plain, self._store.save, group, offsets)
-
-
-def _plain(call: Callable[..., Any], *words: object) -> Any:
-    """What a function of the application returns; one of coroutines belongs to the asynchronous client."""
-    found = call(*words)
-    if isinstance(found, Coroutine):
-        found.close()
-        raise TypeError(
-            f"{call!r:.80} is a coroutine function: the blocking client calls plain ones"
-        )
-    return found
+        return self._thread.beside(plain, self._store.save, group, offsets)
 
 
 class Twin(Generic[P]):
@@ -266,6 +257,6 @@ class Twin(Generic[P]):
 
 def _handle(handler: Callable[[P], T], message: P) -> T:
     try:
-        return handler(message)
+        return plain(handler, message)  # type: ignore[no-any-return]
     except (SystemExit, KeyboardInterrupt) as error:  # they would end the thread for all handlers
         raise RuntimeError(f"the handler raised {error!r}") from error

@@ -305,7 +305,7 @@ class Client(BlockingBase):
 
         Args:
             topic: a topic, or topics with their tags or filters: {"orders": "new || paid", "stock": sql("left < 3")}.
-            handler: returns None or True when done; False or an exception lets the message come again.
+            handler: returns None or True when done; False, an exception or any other answer lets the message come again.
             tags: "a || b" delivers messages with one of these tags only; "*" delivers all.
             filter: `roquette.sql("price > 3")` delivers messages whose properties match only; the broker needs
                 enablePropertyFilter=true.
@@ -376,7 +376,7 @@ class Client(BlockingBase):
         """`subscribe` with a handler that takes several messages at once: a list of one queue's, in its order.
 
         Args:
-            handler: returns None or True when all are done; False, or an exception, lets all come again; a number says
+            handler: returns None or True when all are done; False, an exception or any other answer lets all come again; a number says
                 how many of the first are done, and the others come again (Apache: ackIndex, counted from 0).
             batch: the most messages of one call. A call has what one pull of the queue brought, and never waits for
                 more; one pull brings 32 at most unless `ClientConfig.pull_batch` says more.

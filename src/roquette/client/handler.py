@@ -7,13 +7,14 @@ from contextvars import ContextVar
 from typing import Final
 
 from roquette.base.stacks import waiting_at
+from roquette.client.answers import not_understood, verdict
 from roquette.client.interceptors import Handled, Interceptors
 from roquette.message.message import ReceivedMessage
 
 log = logging.getLogger("roquette.client")
 
 Handler = Callable[[ReceivedMessage], "Awaitable[bool | None] | bool | None"]
-"""Returns None or True when done; False or an exception lets the message come again later."""
+"""Returns None or True when done; False, an exception or any other answer lets the message come again later."""
 
 Messages = list[ReceivedMessage]
 """Some of one queue, in its order."""
@@ -101,7 +102,7 @@ class HandlerRunner:
                 task, began = asyncio.current_task(), asyncio.get_running_loop().time()
                 self._waiting[id(first)] = (first, task, began)
                 result = await result
-            done = _accepted(result, len(messages)) if self._many else result is not False
+            done = _accepted(result, len(messages)) if self._many else verdict(result) is not False
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -128,4 +129,4 @@ def _accepted(result: object, most: int) -> int:
         return most
     if isinstance(result, int):  # False is 0
         return min(max(result, 0), most)
-    raise TypeError(f"it returned {result!r:.80}, neither None, True, False nor how many are done")
+    raise not_understood(result, "None, True, False nor how many are done")

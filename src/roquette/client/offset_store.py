@@ -5,10 +5,11 @@ Apache: RemoteBrokerOffsetStore, LocalFileOffsetStore, RebalancePushImpl.compute
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from roquette.base.executor import run_blocking
 from roquette.client import calls
+from roquette.client.answers import outcome
 from roquette.client.consumer_options import OffsetStore, StartFrom
 from roquette.client.core.namespace import Namespace
 from roquette.client.core.offsets import LocalOffsetFile, two_waves
@@ -150,13 +151,12 @@ class _Own:
     async def load(self, queue: MessageQueue) -> int | None:
         """Where the group goes on. Raises ClientError: the store failed, or gave what is no offset."""
         try:
-            found = self._store.load(self._group, self._queue(queue))
-            stored = await found if isinstance(found, Awaitable) else found
+            stored = await outcome(self._store.load(self._group, self._queue(queue)))
         except Exception as error:
             raise ClientError(f"the offset store's load failed: {error!r}") from error
-        if stored is not None and (not isinstance(stored, int) or stored < 0):
-            raise ClientError(f"the offset store's load gave {stored!r:.80}, which is no offset")
-        return stored
+        if stored is None or (type(stored) is int and stored >= 0):
+            return stored
+        raise ClientError(f"the offset store's load gave {stored!r:.80}, which is no offset")
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> bool:
         """Keep offsets; False when the store failed."""
@@ -164,9 +164,7 @@ class _Own:
             return True
         try:
             shown = {self._queue(queue): offset for queue, offset in offsets.items()}
-            done = self._store.save(self._group, shown)
-            if isinstance(done, Awaitable):
-                await done
+            await outcome(self._store.save(self._group, shown))
         except Exception as error:  # noqa: BLE001 - the application's
             log.warning("offset store failed group=%s error=%r", self._group, error)
             return False

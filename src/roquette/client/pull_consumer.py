@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from roquette.base.lifecycle import Health
 from roquette.client import calls
+from roquette.client.answers import check_function
 from roquette.client.arguments import StrategyName, as_strategy, as_subscriptions
 from roquette.client.calls import Call, PullFilter
 from roquette.client.consumer_options import StartFrom
@@ -104,6 +105,8 @@ class PullConsumer:
             raise ClientClosed("the pull consumer is closed")
         if self._joining or self._positions:
             raise ConfigError("a reader either assigns queues itself or subscribes, once")
+        if on_change is not None:
+            check_function("on_change", on_change, waits=False)
         shares = as_strategy(strategy)
         wanted = as_subscriptions(dict.fromkeys(topics, self._wanted), "*")
         now_ms = self._session.clock.now_ms()
@@ -132,6 +135,7 @@ class PullConsumer:
 
     def watch(self, topic: str, on_change: Changed) -> None:
         """Call `on_change`, on the client's loop, with queues a topic gained and lost, seen every `poll_routes_ms`."""
+        check_function("on_change", on_change, waits=False)
         work = partial(self._watch, topic, on_change)
         self._watching.append(self._session.tasks.keep(f"watch-{topic}", work))
 

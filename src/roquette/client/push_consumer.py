@@ -11,6 +11,7 @@ from typing import Final
 
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health
+from roquette.client.answers import outcome
 from roquette.client.concurrent import ConcurrentQueues
 from roquette.client.consume_loop import PullLoop
 from roquette.client.consumer_options import ConsumerOptions, Model
@@ -225,8 +226,7 @@ class PushConsumer:
             return
         try:
             async with asyncio.timeout(REVOKE_S):
-                if (answer := tell(own)) is not None:
-                    await answer
+                await outcome(tell(own))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from roquette.client.answers import check_function
 from roquette.client.arguments import as_message, consumer_options
 from roquette.client.client_base import ClientBase
 from roquette.client.consumer_options import StartFrom
@@ -85,8 +86,7 @@ class RequestCalls(ClientBase):
         Raises:
             ConfigError: an option is wrong, or this client already has a consumer of the group.
         """
-        if not callable(handler):
-            raise ConfigError(f"handler={handler!r} cannot be called")
+        check_function("handler", handler)
         answer = ReplyHandler(self.session, self._sender.group, handler)
         options = consumer_options(
             group,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from roquette.client.answers import check_function
 from roquette.client.arguments import as_message
 from roquette.client.client_base import ClientBase
 from roquette.client.transactions import Check, Transaction, check_transactional
@@ -60,7 +61,6 @@ class TransactionCalls(ClientBase):
         """
         if (error := client_topic_error(topic)) is not None:
             raise ConfigError(error)
-        if not callable(check):
-            raise ConfigError(f"check={check!r} cannot be called")
+        check_function("check", check)
         check_transactional(Message(topic, b""), self._group)
         self._checks.add(topic, check)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from roquette.base.lifecycle import Health
+from roquette.client.answers import verdict
 from roquette.client.calls import Call, nothing
 from roquette.client.core.namespace import Namespace
 from roquette.client.producer import Producer
@@ -305,13 +306,9 @@ class Checks:
         decision: bool | None = None
         try:
             answer = check(message)
-            decision = await answer if isinstance(answer, Awaitable) else answer
-        except Exception as error:
-            log.warning("check failed, the broker asks again id=%s", message.message_id)
-            log.debug("check failed", exc_info=error)
-        if decision not in (True, False, None):
-            log.warning("a check answers True, False or None, not %.80r", decision)
-            decision = None
+            decision = verdict(await answer if isinstance(answer, Awaitable) else answer)
+        except Exception:
+            log.exception("check failed, the broker asks again id=%s", message.message_id)
         end = EndTransactionRequestHeader(
             topic=space.wrap(message.topic),
             producer_group=message.properties.get(names.PGROUP, self._group),

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from inspect import signature
 from typing import Any, Final, TypeVar, Unpack
 
+from roquette.client.answers import check_function
 from roquette.client.app.endpoint import ConsumerWords, Endpoint, Errors, Fate, Policy
 from roquette.client.app.process import LEAVE_S, run_until_told
 from roquette.client.app.values import Decode
@@ -56,6 +57,8 @@ class App:
     ) -> None:
         if isinstance(drain_s, bool) or not isinstance(drain_s, (int, float)) or drain_s < 0:
             raise ConfigError(f"drain_s={drain_s!r} is no number of seconds")
+        if lifespan is not None:
+            check_function("lifespan (without @asynccontextmanager?)", lifespan, waits=False)
         self.name_servers = name_servers
         self.drain_s = float(drain_s)
         self.unfinished = 0  # handlers that had to be ended at work, of the last run
@@ -79,7 +82,7 @@ class App:
 
         Its parameters are served by their types: `ReceivedMessage`, `Client`, and one value of the body: bytes, str,
         or of JSON dict, list, dataclass, TypedDict, msgspec.Struct, pydantic's models. It returns None or True when
-        done; False or an exception lets the message come again.
+        done; False, an exception or any other answer lets the message come again.
 
         Args:
             undecodable: what becomes of a message whose body is no such value: "dead-letter" (to `%DLQ%<group>` at

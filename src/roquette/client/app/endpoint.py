@@ -3,13 +3,14 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypedDict
 
 from roquette.base.executor import run_blocking
+from roquette.client.answers import check_function, verdict
 from roquette.client.app.values import CannotDecode, Decode, Parameters
 from roquette.client.arguments import ModelName, StrategyName
 from roquette.client.client import Client
@@ -75,6 +76,9 @@ class Endpoint:
         words: ConsumerWords,
     ) -> None:
         self.group = group
+        check_function("handler", function)
+        if policy.decode is not None:
+            check_function("decode", policy.decode, waits=False)
         self.parameters = Parameters(function, policy.decode)
         self.waits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - a callable object's own method
@@ -119,14 +123,15 @@ class Endpoint:
             return await self._fate(policy.undecodable, message, error)
         try:
             if self.waits:
-                answer = await self._call(*values)
+                answer = self._call(*values)
             else:
                 answer = await run_blocking(copy_context().run, partial(self._call, *values))
+            answer = verdict(await answer if isinstance(answer, Awaitable) else answer)
         except policy.drop_on as error:
             return await self._fate("drop", message, error)
         except policy.dead_letter_on as error:
             return await self._fate("dead-letter", message, error)
-        return answer is not False
+        return answer
 
     async def _fate(self, fate: Fate, message: ReceivedMessage, error: Exception) -> bool:
         """Whether the message is done with."""
