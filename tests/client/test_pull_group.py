@@ -8,7 +8,7 @@ import pytest
 from tests.client.test_pull_and_stream import NAMESRV, QUEUE, A, small
 from tests.client.test_push_consumer import committed
 
-from roquette import Client, ClientError, ConfigError, MessageQueue, RouteNotFound, StartFrom
+from roquette import Client, ClientError, ConfigError, MessageQueue, StartFrom
 from roquette.client import calls
 from roquette.client.pull_consumer import PullConsumer
 from roquette.testing.cluster import SimCluster, simulate
@@ -164,8 +164,8 @@ def test_a_subscription_that_fails_leaves_nothing_behind() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
         reader = await mq.pull_consumer(**FIRST)
-        with pytest.raises(RouteNotFound):
-            await reader.subscribe("nothing")
+        with pytest.raises(ConfigError):
+            await reader.subscribe("orders", on_change=3)  # type: ignore[arg-type]
         await reader.subscribe("orders")
         assert len(await drain(reader)) == 10
         again = await mq.pull_consumer(**FIRST)

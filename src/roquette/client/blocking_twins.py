@@ -44,13 +44,14 @@ class PullConsumer(Twin[pull_consumer.PullConsumer]):
     ) -> None:
         """Join the group and read our share of these topics, as it changes with members and queues.
 
+        A topic that no name server knows yet is read as soon as there is one.
+
         Args:
             strategy: as in `Client.subscribe`.
             on_change: called on the client's loop, after the change, with the queues gained and those lost; it must not wait.
 
         Raises:
             ConfigError: it is subscribed, or reads queues by `assign`; or this client has a consumer of the group.
-            RouteNotFound: no name server knows a topic.
         """
         self._call(lambda: self._twin.subscribe(*topics, strategy=strategy, on_change=on_change))
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from roquette.client import pop_requests
+from roquette.client.members import SOON_S
 from roquette.client.pop_requests import Popped
 from roquette.client.selection import Selection
 from roquette.client.session import Session
-from roquette.errors import ClientError, CorruptRecord
+from roquette.errors import ClientError, CorruptRecord, Unreachable
 from roquette.message.message import MessageQueue
 from roquette.wire.bodies import SubscriptionData
 from roquette.wire.headers import PopMessageRequestHeader
@@ -93,10 +94,12 @@ class Polls:
             session.noise.warning(
                 f"pop-{topic}-{name}", "pop failed topic=%s broker=%s error=%s", topic, name, error
             )
+            if isinstance(error, Unreachable):  # it may be starting
+                pause_s = SOON_S
             if name:
                 await session.masters.moved(route, topic, name, pause_s)
             else:
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(SOON_S)
         finally:
             del self._tasks[name]
             self.to.arrived()

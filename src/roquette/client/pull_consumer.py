@@ -93,13 +93,14 @@ class PullConsumer:
     ) -> None:
         """Join the group and read our share of these topics, as it changes with members and queues.
 
+        A topic that no name server knows yet is read as soon as there is one.
+
         Args:
             strategy: as in `Client.subscribe`.
             on_change: called on the client's loop, after the change, with the queues gained and those lost; it must not wait.
 
         Raises:
             ConfigError: it is subscribed, or reads queues by `assign`; or this client has a consumer of the group.
-            RouteNotFound: no name server knows a topic.
         """
         if self._closed:
             raise ClientClosed("the pull consumer is closed")

@@ -11,7 +11,7 @@ from typing import Protocol
 from roquette.base.lifecycle import Health
 from roquette.client.consumer_options import StartFrom
 from roquette.client.core.rebalance import Strategy
-from roquette.client.members import members_of
+from roquette.client.members import SOON_S, members_of
 from roquette.client.offset_store import MemberOffsets
 from roquette.client.operator_requests import running_info
 from roquette.client.session import Session
@@ -72,13 +72,14 @@ class PullGroup:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Join; returns when the first share of queues is known. Raises ConfigError, ClientError."""
+        """Join; returns when the first share of queues is known. Raises ConfigError."""
         await self._session.add_consumer(self)
         try:
             for topic in self.topics():
-                await self._session.route(topic, fresh=True)
+                await self._session.learn_route(topic, self.group)
             await self._session.heartbeat()
-            await self._rebalance()
+            if not await self._rebalance():
+                self._session.tasks.start("rebalance-again", self._again())
             self._task = self._session.tasks.keep(f"reader-{self.group}", self._run)
         finally:
             if self._task is None:
@@ -105,7 +106,7 @@ class PullGroup:
             health.worked()
 
     async def _again(self) -> None:
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(SOON_S)
         self.rebalance_soon()
 
     async def _rebalance(self) -> bool:
@@ -114,6 +115,8 @@ class PullGroup:
         mine: dict[str, list[MessageQueue]] = {}
         for topic in self.topics():
             route = self._session.known_route(topic)
+            if route is None:
+                route = await self._session.learn_route(topic, self.group)
             members = await members_of(self._session, self.group, topic)
             if route is None or self._session.client_id not in members:
                 known = False  # keep what we have until the next turn

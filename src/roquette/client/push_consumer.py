@@ -21,7 +21,7 @@ from roquette.client.core.rates import SAMPLE_S, ConsumeRates
 from roquette.client.handed import HandedQueues
 from roquette.client.handler import BatchHandler, Handler, HandlerRunner, Messages
 from roquette.client.interceptors import Interceptors
-from roquette.client.members import members_of
+from roquette.client.members import SOON_S, members_of
 from roquette.client.offset_store import MemberOffsets
 from roquette.client.operator_requests import running_info
 from roquette.client.orderly import OrderlyQueues
@@ -141,7 +141,7 @@ class PushConsumer:
         await self.offsets.load()
         await self.session.add_consumer(self)
         for topic in self.topics():
-            await self._learn_route(topic)
+            await self.session.learn_route(topic, self.group)
         await self.session.heartbeat()
         await self._rebalance()
         if self._closing:
@@ -245,14 +245,6 @@ class PushConsumer:
         assert root is not None, "a Client has one"
         return LocalOffsetFile(files, root, self.session.client_id, self.group)
 
-    async def _learn_route(self, topic: str) -> None:
-        try:
-            await self.session.route(topic, fresh=True)
-        except ClientError as error:
-            if not topic.startswith(RETRY_PREFIX):
-                words = "topic has no route yet group=%s topic=%s error=%s"
-                self.session.noise.warning(f"route-{topic}", words, self.group, topic, error)
-
     # what the session asks
 
     def describe(self) -> ConsumerData:
@@ -351,7 +343,7 @@ class PushConsumer:
                 if not t.startswith(RETRY_PREFIX)
             )
             try:
-                async with asyncio.timeout(1.0 if missing else period):
+                async with asyncio.timeout(SOON_S if missing else period):
                     await self._rebalance_event.wait()
             except TimeoutError:
                 pass
@@ -374,15 +366,15 @@ class PushConsumer:
         for topic in self.topics():
             route = self.session.known_route(topic)
             if route is None:
-                await self._learn_route(topic)
-                route = self.session.known_route(topic)
+                route = await self.session.learn_route(topic, self.group)
             if route is None:
                 continue
             queues = route.subscribe
             if self.options.model is Model.CLUSTERING:
                 members = await members_of(self.session, self.group, topic)
                 if self.session.client_id not in members:
-                    continue  # not known there yet: keep what we have until the next turn
+                    self._rebalance_later(SOON_S)
+                    continue  # not known there yet: keep what we have until then
                 queues = self.options.strategy(self.session.client_id, members, queues)
             shares[topic] = queues
         wanted = {queue for queues in shares.values() for queue in queues}
@@ -425,7 +417,7 @@ class PushConsumer:
             return await self.offsets.begin_at(queue)
         except ClientError as error:
             log.warning("no start offset yet group=%s queue=%s error=%s", self.group, queue, error)
-            self._rebalance_later(1.0)
+            self._rebalance_later(SOON_S)
             return None
 
     def _rebalance_later(self, pause_s: float) -> None:

@@ -37,6 +37,7 @@ from roquette.errors import (
     Unreachable,
 )
 from roquette.message.message import MessageQueue
+from roquette.message.names import RETRY_PREFIX
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.outcomes import Outcome, Silent
 from roquette.remoting.request import RequestContext, Row
@@ -211,6 +212,16 @@ class Session:
             self._fetching[topic] = pending
             self.tasks.start(f"route-{topic}", self._fetch(topic, pending))
         return await asyncio.shield(pending)
+
+    async def learn_route(self, topic: str, group: str) -> TopicRoute | None:
+        """A fresh route for a consumer, or what is known without; the log names a topic that has none yet."""
+        try:
+            return await self.route(topic, fresh=True)
+        except ClientError as error:
+            if not topic.startswith(RETRY_PREFIX):
+                words = "topic has no route yet group=%s topic=%s error=%s"
+                self.noise.warning(f"route-{topic}", words, group, topic, error)
+            return self.known_route(topic)
 
     async def _fetch(self, topic: str, result: "asyncio.Future[TopicRoute]") -> None:
         try:
