@@ -3,6 +3,7 @@
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -155,3 +156,73 @@ def test_an_odd_answer_of_a_check_or_a_store_is_told() -> None:
         assert not consumer.queues, "True is no offset"
 
     simulate(scenario)
+
+
+KEPT: ContextVar[str] = ContextVar("kept", default="nothing")
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("waits", [False, True])
+def test_each_call_has_a_clean_context(orderly: bool, waits: bool) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        seen: list[str] = []
+
+        def handler(message: ReceivedMessage) -> None:
+            seen.append(KEPT.get())
+            KEPT.set("the message before")
+
+        async def waiting(message: ReceivedMessage) -> None:
+            await asyncio.sleep(0.01)
+            handler(message)
+            await asyncio.sleep(0.01)
+            seen.append(KEPT.get())
+
+        KEPT.set("who subscribes")
+        await mq.subscribe(
+            "orders",
+            group="g",
+            handler=waiting if waits else handler,
+            orderly=orderly,
+            concurrency=1,
+            start_from=StartFrom.FIRST,
+        )
+        for n in range(4):
+            await mq.send("orders", f"{n}")
+        expected = ["who subscribes", "the message before"] if waits else ["who subscribes"]
+        await until(lambda: len(seen) >= 5 * len(expected))
+        assert sorted(seen) == sorted(expected * 5)
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({}, "it comes again, delay level 3"),
+        ({"retry_levels": [2]}, "it comes again, delay level 2"),
+        ({"max_reconsume_times": 0}, "it goes to the dead letters"),
+        ({"orderly": True}, "it is tried again in 1000 ms"),
+        ({"model": "broadcasting"}, "it is dropped"),
+    ],
+)
+def test_the_log_says_what_failed_where_and_what_happens_next(
+    words: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(message: ReceivedMessage) -> None:
+        raise ValueError("no such customer")
+
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        await mq.send("orders", b"1", key="order-7")
+        await mq.subscribe(
+            "orders", group="g", handler=handler, start_from=StartFrom.FIRST, **words
+        )
+        await asyncio.sleep(2)
+
+    simulate(scenario)
+    text = next(r for r in caplog.records if "keys=order-7" in r.getMessage())
+    assert "group=g topic=orders id=" in text.getMessage()
+    assert f"attempt=1: {told}" in text.getMessage()
+    assert text.exc_info is not None
+    assert "no such customer" in str(text.exc_info[1])

@@ -1,13 +1,14 @@
 """Where a task waits: its frames from its own function down to what it awaits."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 
-def waiting_at(task: "asyncio.Task[Any]") -> list[str]:
-    """Lines `file:line function`, outermost first; of a task that runs now, up to where it asks."""
+def waiting_at(task: Awaitable[Any]) -> list[str]:
+    """Lines `file:line function`, outermost first, of a task or a coroutine; if it runs now, up to where it asks."""
     lines: list[str] = []
-    awaited: Any = task.get_coro()
+    awaited: Any = task.get_coro() if isinstance(task, asyncio.Task) else task
     while awaited is not None:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
         if frame is None:

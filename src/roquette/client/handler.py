@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, Final
 
 from roquette.base.stacks import waiting_at
 from roquette.client.answers import not_understood, verdict
@@ -33,8 +33,11 @@ def inside_handler() -> bool:
 class HandlerRunner:
     """The handler of one consumer. `busy` counts the calls it is at work on, `cut_off` those it was ended at.
 
+    Each call has a copy of the context that the consumer was made in: what one sets, the next does not see.
+
     Args:
         many: the handler takes lists of messages.
+        next_step: what becomes of a message that the handler failed at, in words.
     """
 
     def __init__(
@@ -44,14 +47,18 @@ class HandlerRunner:
         interceptors: Interceptors,
         *,
         many: bool = False,
+        next_step: Callable[[ReceivedMessage], str] = lambda message: "",
     ) -> None:
+        self._next_step = next_step
+        self._context = copy_context()
+        self._context.run(_RUNNING.set, self)
         self._handler = handler
         self._many = many
         self._group = group
         self._interceptors = interceptors
         self.busy = 0
         self.cut_off = 0
-        self._waiting: dict[int, tuple[ReceivedMessage, asyncio.Task[object] | None, float]] = {}
+        self._waiting: dict[int, tuple[ReceivedMessage, Awaitable[object] | None, float]] = {}
 
     def stacks(self) -> str:
         """The handlers that wait for something, the oldest first: message, age, and where in the code each is."""
@@ -87,40 +94,80 @@ class HandlerRunner:
     async def run(self, messages: Messages) -> tuple[int, Exception | None]:
         """How many of the first messages the handler accepted, and what it raised."""
         self.busy += 1
-        outer = _RUNNING.set(self)
+        context = self._context.copy()
         raised: Exception | None = None
         done, first = 0, messages[0]
         told: list[tuple[int, Handled]] = []
         if self._interceptors:
             told = [
-                (place, self._interceptors.on_receive(message, self._group))
+                (place, context.run(self._interceptors.on_receive, message, self._group))
                 for place, message in enumerate(messages)
             ]
         try:
-            result: object = self._handler(messages if self._many else first)  # type: ignore[arg-type]
+            result: object = context.run(self._handler, messages if self._many else first)  # type: ignore[arg-type]
             if isinstance(result, Awaitable):
-                task, began = asyncio.current_task(), asyncio.get_running_loop().time()
-                self._waiting[id(first)] = (first, task, began)
-                result = await result
+                began = asyncio.get_running_loop().time()
+                self._waiting[id(first)] = (first, result, began)
+                result = await _Within(context, result)
             done = _accepted(result, len(messages)) if self._many else verdict(result) is not False
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 self.cut_off += 1
                 raise  # we are ended; else something the handler awaited was
-        except Exception as error:
-            log.warning(
-                "handler failed group=%s id=%s error=%r", self._group, first.message_id, error
-            )
-            log.debug("handler failed", exc_info=error)
+        except Exception as error:  # noqa: BLE001 - the application's
+            self._failed(messages, error)
             raised = error
         finally:
             self._waiting.pop(id(first), None)
             for place, tell in reversed(told):
-                tell(place < done, raised)
-            _RUNNING.reset(outer)
+                context.run(tell, place < done, raised)
             self.busy -= 1
         return done, raised
+
+    def _failed(self, messages: Messages, error: Exception) -> None:
+        first = messages[0]
+        log.warning(
+            "handler failed group=%s topic=%s id=%s keys=%s of=%d attempt=%d: %s",
+            self._group,
+            first.topic,
+            first.message_id,
+            " ".join(first.keys),
+            len(messages),
+            first.reconsume_times + 1,
+            self._next_step(first),
+            exc_info=error,
+        )
+
+
+class _Within:
+    """Awaits in a context, on the task of who waits: a task for each message would cost more than the rest of the call."""
+
+    __slots__ = ("_context", "_steps")
+
+    def __init__(self, context: Context, awaited: Awaitable[object]) -> None:
+        self._context = context
+        self._steps = awaited if isinstance(awaited, Coroutine) else _steps(awaited)
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        run = self._context.run
+        steps = self._steps
+        step: Callable[..., Any] = steps.send
+        value: Any = None
+        while True:
+            try:
+                waits_for = run(step, value)
+            except StopIteration as end:
+                return end.value
+            try:
+                step, value = steps.send, (yield waits_for)
+            except (Exception, asyncio.CancelledError, GeneratorExit) as error:  # noqa: BLE001 - into the handler
+                step, value = steps.throw, error
+
+
+async def _steps(awaited: Awaitable[object]) -> object:
+    """A future, or something else that is no coroutine, as one."""
+    return await awaited
 
 
 def _accepted(result: object, most: int) -> int:

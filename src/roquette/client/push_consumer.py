@@ -27,7 +27,7 @@ from roquette.client.operator_requests import running_info
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
 from roquette.client.queue_locks import GIVE_UP_S, REVOKE_S, Membership, QueueLocks
-from roquette.client.retries import DEAD, hand_back
+from roquette.client.retries import DEAD, hand_back, next_step
 from roquette.client.selection import subscription
 from roquette.client.session import Session
 from roquette.errors import ClientClosed, ClientError
@@ -75,6 +75,7 @@ class PushConsumer:
             session.namespace.shown(group),
             interceptors,
             many=options.batch > 0,
+            next_step=partial(next_step, options, session.config.orderly_suspend_ms),
         )
         self._subscriptions = {
             topic: subscription(topic, wanted, session.clock.now_ms())

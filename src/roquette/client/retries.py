@@ -8,6 +8,7 @@ from typing import Self
 
 from roquette.base.lifecycle import Health
 from roquette.client import calls
+from roquette.client.consumer_options import ConsumerOptions, Model
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.producer import Producer
 from roquette.client.session import Session
@@ -64,6 +65,20 @@ async def hand_back(
             "send back failed, sending to the retry topic id=%s error=%s", message.message_id, error
         )
     return await resend(producer, group, message, message.reconsume_times + 1, most, delay_level)
+
+
+def next_step(options: ConsumerOptions, pause_ms: int, message: ReceivedMessage) -> str:
+    """What becomes of a message that the handler failed at, for the log."""
+    failures, most = message.reconsume_times, options.max_reconsume_times
+    if options.model is Model.BROADCASTING:
+        return "it is dropped, broadcasting has no retries"
+    if options.orderly:
+        return f"it is tried again in {pause_ms} ms, what follows in its queue waits"
+    if failures >= (most if most >= 0 else DEFAULT_MAX_RECONSUME):
+        return "it goes to the dead letters"
+    levels = options.retry_levels
+    level = levels[min(failures, len(levels) - 1)] if levels else 3 + failures
+    return f"it comes again, delay level {level}"
 
 
 class Returns:

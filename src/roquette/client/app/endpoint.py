@@ -136,7 +136,7 @@ class Endpoint:
     async def _fate(self, fate: Fate, message: ReceivedMessage, error: Exception) -> bool:
         """Whether the message is done with."""
         words = "message not handled fate=%s group=%s id=%s error=%r"
-        log.warning(words, fate, self.group, message.message_id, error)
+        log.warning(words, fate, self.group, message.message_id, error, exc_info=error)
         if fate == "dead-letter":
             assert self._joined is not None
             return await (await asyncio.shield(self._joined)).dead_letter(message)
