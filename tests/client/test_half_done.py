@@ -669,3 +669,72 @@ def test_a_queue_whose_offset_comes_while_its_member_leaves_is_not_taken_up() ->
         assert all(state.dropped for state in consumer.queues.values())
 
     simulate(main)
+
+
+@pytest.mark.parametrize("how", ["subscribe", "first anext", "reader"])
+def test_joining_that_is_cancelled_ends_at_once_though_the_broker_is_silent(how: str) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        client = await cluster.client("10.0.3.1")
+        await client.session.route("orders")
+        await client.session.remoting.connect(f"{A}:10911")
+        stream = client.consume("orders", group="g", start_from=StartFrom.FIRST)
+        reader = await client.pull_consumer(group="g")
+        joins: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "subscribe": lambda: client.subscribe("orders", group="g", handler=Inbox()),
+            "first anext": stream.__anext__,
+            "reader": lambda: reader.subscribe("orders"),
+        }
+        cluster.partition("10.0.3.1", A)
+        joining = asyncio.create_task(joins[how]())
+        await asyncio.sleep(0.5)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        joining.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await joining
+        assert loop.time() - began < 0.2
+        cluster.heal()
+        await asyncio.sleep(20)
+        inbox = Inbox()
+        await client.subscribe("orders", group="g", handler=inbox, start_from=StartFrom.FIRST)
+        await mq.send("orders", b"1")
+        await until(lambda: sorted(inbox.bodies()) == [b"0", b"1"])
+
+    simulate(scenario)
+
+
+def test_what_is_closed_leaves_the_clients_lists() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        for _ in range(3):
+            consumer = await mq.subscribe("orders", group="g", handler=Inbox())
+            await consumer.close()
+            stream = mq.consume("orders", group="g", start_from=StartFrom.FIRST)
+            await anext(stream)
+            await stream.aclose()
+            reader = await mq.pull_consumer(group="g")
+            await reader.subscribe("orders")
+            await reader.close()
+        assert (mq._consumers, mq._pull_consumers, mq._first_closed) == ([], [], [])
+
+    simulate(scenario)
+
+
+def test_two_that_wait_for_the_first_message_join_once() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        await mq.send("orders", b"1")
+        stream = mq.consume("orders", group="g", start_from=StartFrom.FIRST)
+        got: list[bytes] = []
+
+        async def take() -> None:
+            got.append((await anext(stream)).body)
+
+        waiting = [asyncio.create_task(take()) for _ in range(2)]
+        await until(lambda: len(got) == 1)
+        stream.ack()
+        await asyncio.gather(*waiting)
+        assert sorted(got) == [b"0", b"1"]
+
+    simulate(scenario)

@@ -6,8 +6,9 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import Final, Protocol, Self, Unpack
+from typing import Any, Final, Protocol, Self, Unpack
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
@@ -138,12 +139,12 @@ class ClientBase:
 
     async def _close(self, session: Session, limit_s: float) -> None:
         try:
-            for part in self._first_closed:
+            for part in list(self._first_closed):
                 # or its consumer would wait for the message left without an answer
                 await part.aclose()
             for consumer in self._consumers[::-1]:
                 await consumer.left()
-            for reader in self._pull_consumers:
+            for reader in list(self._pull_consumers):
                 await reader.close()
             assert self._producer is not None
             self.unsaid = await self._producer.flush(limit_s)
@@ -194,12 +195,16 @@ class ClientBase:
             self.session, self._sender, self._files, handler, options, self._interceptors
         )
         self._consumers.append(consumer)  # a close that comes while it joins must find it
-        try:
-            await consumer.start()
-        finally:
-            if not consumer.started:
-                self._consumers.remove(consumer)
+        consumer.gone = partial(self._forget, consumer)
+        await consumer.start()
         return consumer
+
+    def _forget(self, part: object) -> None:
+        """It is closed already when the client is."""
+        lists: tuple[list[Any], ...] = (self._consumers, self._pull_consumers, self._first_closed)
+        for parts in lists:
+            if part in parts:
+                parts.remove(part)
 
     def intercept(self, interceptor: Interceptor) -> None:
         """Call it around each message that is sent and each that is handled from now on."""

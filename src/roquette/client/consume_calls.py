@@ -1,6 +1,7 @@
 """How an application gets messages by its client: handlers, streams, readers."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from roquette.client.answers import check_function
 from roquette.client.arguments import (
@@ -172,6 +173,7 @@ class ConsumeCalls(ClientBase):
 
         stream = MessageStream(join)
         self._first_closed.append(stream)
+        stream.gone = partial(self._forget, stream)
         return stream
 
     async def pull_consumer(
@@ -214,4 +216,5 @@ class ConsumeCalls(ClientBase):
         )
         consumer = PullConsumer(self.session, group, options)
         self._pull_consumers.append(consumer)
+        consumer.gone = partial(self._forget, consumer)
         return consumer

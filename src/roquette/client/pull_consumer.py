@@ -58,6 +58,7 @@ class PullConsumer:
     def __init__(self, session: Session, group: str, options: ReadOptions) -> None:
         self.group = session.namespace.wrap(group)
         self.unreadable = 0
+        self.gone: Callable[[], object] = bool  # called when it is closed
         self._session = session
         self._namespace = session.namespace
         self._options = options
@@ -408,3 +409,5 @@ class PullConsumer:
             await self._commit_done()
         if self._member is not None:
             await self._member.close()
+        self.gone()
+        self.gone()

@@ -11,7 +11,7 @@ from typing import Protocol
 from roquette.base.lifecycle import Health
 from roquette.client.consumer_options import StartFrom
 from roquette.client.core.rebalance import Strategy
-from roquette.client.members import SOON_S, members_of
+from roquette.client.members import CANCEL_S, SOON_S, members_of
 from roquette.client.offset_store import MemberOffsets
 from roquette.client.operator_requests import running_info
 from roquette.client.session import Session
@@ -83,7 +83,8 @@ class PullGroup:
             self._task = self._session.tasks.keep(f"reader-{self.group}", self._run)
         finally:
             if self._task is None:
-                await asyncio.shield(self._session.remove_consumer(self))
+                leaving = self._session.tasks.start("leave", self._session.remove_consumer(self))
+                await asyncio.wait((leaving,), timeout=CANCEL_S)
 
     async def close(self) -> None:
         """Leave."""

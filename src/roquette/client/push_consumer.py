@@ -6,6 +6,7 @@ Broadcasting: every queue, offsets in a local file. Apache: DefaultMQPushConsume
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -21,7 +22,7 @@ from roquette.client.core.rates import SAMPLE_S, ConsumeRates
 from roquette.client.handed import HandedQueues
 from roquette.client.handler import BatchHandler, Handler, HandlerRunner, Messages
 from roquette.client.interceptors import Interceptors
-from roquette.client.members import SOON_S, members_of
+from roquette.client.members import CANCEL_S, SOON_S, members_of
 from roquette.client.offset_store import MemberOffsets
 from roquette.client.operator_requests import running_info
 from roquette.client.orderly import OrderlyQueues
@@ -120,6 +121,7 @@ class PushConsumer:
         self._again: asyncio.Task[None] | None = None
         self._settled_at = 0.0
         self.started = False  # whether it has joined its group
+        self.gone: Callable[[], object] = bool  # called when it has left
         self._closing = False
         self._leaving: asyncio.Task[None] | None = None
         self._unreadable = 0
@@ -130,13 +132,13 @@ class PushConsumer:
     async def start(self) -> None:
         """Join the group and begin; returns when the first share of queues is known.
 
-        Cancelled, or with an error, it leaves the group again before it ends.
+        Cancelled, or with an error, it leaves the group again, and ends within `CANCEL_S` although that may take longer.
         """
         try:
             await self._join()
         finally:
             if not self.started:
-                await self.left()
+                await asyncio.wait((self._begin_leaving(CLOSE_S),), timeout=CANCEL_S)
 
     async def _join(self) -> None:
         await self.offsets.load()
@@ -191,6 +193,7 @@ class PushConsumer:
             for queue in self.queues.values():
                 self._work.drop(queue)  # at once: what handlers still do does not count as failed
             self._leaving = self.session.tasks.start(f"leave-{self.group}", self._leave(limit_s))
+            self._leaving.add_done_callback(lambda _: self.gone())
         return self._leaving
 
     async def _leave(self, limit_s: float) -> None:

@@ -1,5 +1,6 @@
 """Messages as an asynchronous iterator, over a push consumer that hands out one message at a time."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Self
 
@@ -20,6 +21,8 @@ class MessageStream:
         self._consumer: PushConsumer | None = None
         self._handed: HandedQueues | None = None
         self._closed = False
+        self._turn = asyncio.Lock()
+        self.gone: Callable[[], object] = bool  # called when it is closed
 
     def __aiter__(self) -> Self:
         return self
@@ -34,6 +37,12 @@ class MessageStream:
         raise StopAsyncIteration
 
     async def _begin(self) -> None:
+        """Join the group, unless another task has done it meanwhile."""
+        async with self._turn:
+            if self._handed is None and not self._closed:
+                await self._begin_once()
+
+    async def _begin_once(self) -> None:
         try:
             self._consumer = await self._join()
         except ClientClosed:
@@ -59,6 +68,7 @@ class MessageStream:
         self._closed = True
         if self._consumer is not None:
             await self._consumer.close()
+        self.gone()
 
     async def __aenter__(self) -> Self:
         return self
