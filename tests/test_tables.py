@@ -125,7 +125,7 @@ BOUNDED: dict[str, str] = {
     "client/core/process_queue.py:_unfinished": "prefetch",
     "client/core/rates.py:_topics": "topics of its subscriptions",
     "client/core/rates.py:minute hour": "seven samples",
-    "client/concurrent.py:_at_work _leaving _giving_up": "queues of its subscriptions",
+    "client/concurrent.py:_waiting _at_work _leaving _giving_up": "queues of its subscriptions",
     "client/orderly.py:_waiting _tasks _leaving": "queues of its subscriptions",
     "client/offset_store.py:_saved _begun": "queues of its subscriptions",
     "client/pull_consumer.py:_positions _tasks _taken _generation _paused _done _saved": "queues of its subscriptions",

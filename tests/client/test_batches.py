@@ -1,6 +1,7 @@
 """Handlers that take several messages at once, in virtual time."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.client.test_push_consumer import committed, small, until
@@ -142,3 +143,48 @@ def test_wrong_batches_are_refused() -> None:
                 await mq.subscribe_batches("orders", group="g", handler=Calls(), batch=wrong)  # type: ignore[arg-type]
 
     simulate(scenario, seed=5)
+
+
+def test_a_call_takes_what_several_pulls_brought_up_to_its_batch() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster, default_topic_queue_nums=1)
+        await mq.send_batch("orders", [b"%d" % number for number in range(1, 301)])
+        go_on, got = asyncio.Event(), list[int]()
+
+        async def handler(messages: list[ReceivedMessage]) -> None:
+            got.append(len(messages))
+            if len(got) == 1:
+                await go_on.wait()
+
+        await mq.subscribe_batches(
+            "orders",
+            group="g",
+            handler=handler,
+            batch=200,
+            start_from=StartFrom.FIRST,
+            concurrency=1,
+        )
+        await until(lambda: len(got) == 1)
+        await asyncio.sleep(5)
+        go_on.set()
+        await until(lambda: sum(got) == 301)
+        assert got[1] == 200
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"orderly": True, "retry_levels": [3]},
+        {"model": "broadcasting", "retry_levels": [3]},
+        {"model": "broadcasting", "max_reconsume_times": 3},
+    ],
+)
+def test_words_without_effect_are_refused(words: dict[str, Any]) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        with pytest.raises(ConfigError, match="retr"):
+            await mq.subscribe("orders", group="g", handler=lambda m: None, **words)
+
+    simulate(scenario)

@@ -148,10 +148,17 @@ def consumer_options(
     models = {kind.value.lower(): kind for kind in Model}
     if str(model).lower() not in models:
         raise ConfigError(f"model={model!r} is neither clustering nor broadcasting")
+    kind = models[model.lower()]
+    if retry_levels and orderly:
+        raise ConfigError("retry_levels are not for orderly consumers, which try again at once")
+    if kind is Model.BROADCASTING and (retry_levels or (max_reconsume_times >= 0 and not orderly)):
+        raise ConfigError(
+            "broadcasting has no retries: neither retry_levels nor max_reconsume_times have an effect"
+        )
     return ConsumerOptions(
         group=group,
         subscriptions=subscriptions,
-        model=models[model.lower()],
+        model=kind,
         start_from=start_point(start_from),
         concurrency=concurrency,
         orderly=orderly,

@@ -6,6 +6,7 @@ work on it have ended, `Membership.handlers_s` at most, and its offset is commit
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -35,7 +36,8 @@ class ConcurrentQueues:
         self._concurrency = concurrency
         self._batch = batch
         self._returns = member.returns()
-        self._work: asyncio.Queue[tuple[ProcessQueue, Messages]] = asyncio.Queue()
+        self._work: asyncio.Queue[ProcessQueue] = asyncio.Queue()  # once for each batch at most
+        self._waiting: dict[ProcessQueue, deque[ReceivedMessage]] = {}
         self._at_work: dict[int, tuple[ProcessQueue, Messages, int]] = {}  # by worker
         self._leaving: dict[ProcessQueue, list[ReceivedMessage]] = {}  # with what failed since
         self._giving_up: dict[asyncio.Task[None], None] = {}
@@ -56,8 +58,21 @@ class ConcurrentQueues:
 
     def submit(self, state: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Queue pulled messages for the handlers; bounded by the pull loop's thresholds."""
-        for first in range(0, len(messages), self._batch):
-            self._work.put_nowait((state, messages[first : first + self._batch]))
+        self._waiting.setdefault(state, deque()).extend(messages)
+        for _ in range(0, len(messages), self._batch):
+            self._work.put_nowait(state)
+
+    def _next(self, state: ProcessQueue) -> Messages:
+        """What a worker handles now: messages of several pulls go together; none: others have taken them."""
+        if state.dropped:
+            self._waiting.pop(state, None)
+        waiting = self._waiting.get(state, ())
+        found = (
+            [waiting.popleft() for _ in range(min(self._batch, len(waiting)))] if waiting else []
+        )
+        if not waiting:
+            self._waiting.pop(state, None)
+        return found
 
     def bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         """Send a message to the dead letters."""
@@ -113,6 +128,7 @@ class ConcurrentQueues:
         """Wait until all that was dropped is at rest, `limit_s` seconds at most."""
         while not self._work.empty():
             self._work.get_nowait()  # not handled: the queue's next owner pulls them again
+        self._waiting.clear()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit_s
         if self._giving_up:
@@ -147,8 +163,8 @@ class ConcurrentQueues:
                 self._failed(left[0], message)
         while True:
             health.worked()
-            state, messages = await self._work.get()
-            if state.dropped:
+            state = await self._work.get()
+            if not (messages := self._next(state)):
                 continue
             self._at_work[index] = (state, messages, self._member.session.clock.steady_ms())
             done = await self._member.handle(state, messages)

@@ -115,8 +115,8 @@ class ConsumeCalls(ClientBase):
         Args:
             handler: returns None or True when all are done; False, an exception or any other answer lets all come again; a number says
                 how many of the first are done, and the others come again (Apache: ackIndex, counted from 0).
-            batch: the most messages of one call. A call has what one pull of the queue brought, and never waits for
-                more; one pull brings 32 at most unless `ClientConfig.pull_batch` says more.
+            batch: the most messages of one call. A call has what waits of one queue, and never waits for more: while
+                handlers are quicker than messages come, what one pull brought (of Apache's brokers 32 at most).
             concurrency: how many calls run at the same time.
 
         All other options are those of `subscribe`. Orderly, those that are not done are tried again before what follows.

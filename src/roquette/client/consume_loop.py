@@ -68,6 +68,7 @@ class PullLoop:
         self._subscriptions = subscriptions
         self._matchers = {topic: matcher(wanted) for topic, wanted in subscriptions.items()}
         self._orderly = options.orderly
+        self._batch = options.batch
         self._commits = options.model is Model.CLUSTERING and options.offsets is None
         self._receiver = receiver
         self._rates = rates
@@ -162,7 +163,7 @@ class PullLoop:
             self._group,
             queue,
             state.next_offset,
-            config.pull_batch,
+            max(config.pull_batch, self._batch),
             PullFilter(wanted.sub_string, wanted.expression_type),
             sub_version=wanted.sub_version,
             hold_ms=config.pull_hold_ms,

@@ -44,8 +44,8 @@ class HandedQueues(ConcurrentQueues):
             self._turn_ends = loop.time() + TURN_S
         while not self._closed:
             while self._current is None and not self._work.empty():
-                state, (message,) = self._work.get_nowait()
-                if not state.dropped:
+                state = self._work.get_nowait()
+                for message in self._next(state):  # one, or none any more
                     self._begin(state, message)
                     return message
             self._some.clear()
