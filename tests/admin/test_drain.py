@@ -2,11 +2,14 @@
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 
 from roquette import StartFrom
+from roquette.admin.cluster import masters_of
 from roquette.admin.drain import Pace, drain, hide, in_short, left_on, noted, restore
+from roquette.admin.left import look_at
 from roquette.admin.topics import create_topic
 from roquette.client import calls
 from roquette.client.client import Client
@@ -155,6 +158,33 @@ def test_what_is_left_is_told_and_waited_for() -> None:
         left = await drain(run, servers, "broker-a", pace)
         assert in_short(left) == "left: 2 unread of g" == told[-1]
         assert (await drain(run, servers, "broker-a", pace, ignored=["g"])).rows == []
+
+    simulate(scenario)
+
+
+def test_a_recall_that_takes_nothing_away_hides_no_message() -> None:
+    """Of two that wait one is recalled twice, which Apache's counts take for two."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAMES)
+        await cluster.add_broker(A, "broker-a", recall_message_enable=True)
+        tool = await cluster.client(TOOL, group="TOOLS")
+        run = tool.session.run
+        await run(create_topic(tool.session.name_servers, "orders", queues=1))
+        await asyncio.sleep(1)
+        await tool.send("orders", b"comes", deliver_at=timedelta(minutes=1))
+        gone = await tool.send("orders", b"recalled", deliver_at=timedelta(minutes=1))
+        assert in_short(await run(left_on("broker-a"))) == "left: 2 timed"
+        await asyncio.sleep(5)
+        for _ in range(2):
+            await tool.recall(gone)
+        await asyncio.sleep(5)
+        ((_, address),) = await run(masters_of())
+        assert (await run(look_at(address, ["orders"]))).by_topic == {"orders": 2}  # as yet
+        assert in_short(await run(left_on("broker-a"))) == "left: 2 timed"
+        await asyncio.sleep(60)
+        found = await run(look_at(address, ["orders"]))
+        assert (found.timed, found.ends["orders"][0].max_offset) == (0, 1)
 
     simulate(scenario)
 

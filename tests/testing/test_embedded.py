@@ -86,13 +86,93 @@ def test_retries_come_at_once_and_dead_letters_are_found(broker: EmbeddedBroker)
         mq.subscribe("orders", group="g", handler=fail, start_from=FIRST, max_reconsume_times=2)
         for count in (1, 2, 3):
             wait_for(lambda count=count: len(tries) == count)
-            wait_for(lambda: broker.unconsumed("orders", "g") == 0)
+            delayed = min(count, 2)  # the third failure makes it a dead letter
+            wait_for(lambda n=delayed: len(broker.messages("SCHEDULE_TOPIC_XXXX")) == n)
+            wait_for(lambda n=count: broker.unconsumed("orders", "g") == int(n < 3))
             broker.clock.advance(minutes=5)
         (letter,) = broker.assert_dead_lettered("g", body=b"bad", timeout=20)
         assert letter.origin_topic == "orders"
         assert tries == [0, 1, 2]
         with pytest.raises(AssertionError, match="has 0 such dead letters, 1 are wanted"):
             broker.assert_dead_lettered("g", body="other", timeout=0.01)
+
+
+def test_what_is_on_its_way_is_not_delivered(broker: EmbeddedBroker) -> None:
+    healed = threading.Event()
+
+    def handle(message: ReceivedMessage) -> bool:
+        return healed.is_set()
+
+    with broker.sync_client() as mq:
+        mq.send("orders", b"fails")
+        mq.send("orders", b"level", delay_level=17)
+        mq.send("orders", b"timed", deliver_at=timedelta(hours=1))
+        mq.send("others", b"of no interest", delay_level=17)
+        mq.subscribe("orders", group="g", handler=handle, start_from=FIRST)
+        wait_for(lambda: len(broker.messages("SCHEDULE_TOPIC_XXXX")) == 3)
+        wait_for(lambda: broker.unconsumed("orders", "g") == 3)
+        with pytest.raises(
+            AssertionError, match="group g has not acknowledged 3 messages of orders"
+        ):
+            broker.assert_delivered("orders", group="g", timeout=0.3)
+        healed.set()
+        broker.clock.advance(hours=2)
+        broker.assert_delivered("orders", group="g", timeout=20)
+
+
+def test_what_is_of_another_topic_or_recalled_is_not_on_its_way() -> None:
+    """A group's retries of all its topics lie in one."""
+
+    def handle(message: ReceivedMessage) -> bool:
+        return message.topic == "orders"
+
+    with EmbeddedBroker(recall_message_enable=True) as broker, broker.sync_client() as mq:
+        mq.send("orders", b"1")
+        mq.send("others", b"fails")
+        gone = [mq.send("orders", b"recalled", deliver_at=timedelta(hours=1)) for _ in range(2)]
+        mq.subscribe({"orders": "*", "others": "*"}, group="g", handler=handle, start_from=FIRST)
+        wait_for(lambda: len(broker.messages("SCHEDULE_TOPIC_XXXX")) == 1)
+        wait_for(lambda: broker.unconsumed("others", "g") == 1)
+        wait_for(lambda: broker.unconsumed("orders", "g") == 2)
+        for _ in range(2):
+            mq.recall(gone[0])
+        wait_for(lambda: broker.unconsumed("orders", "g") == 1)
+        mq.recall(gone[1])
+        broker.assert_delivered("orders", group="g", timeout=20)
+        with pytest.raises(AssertionError, match="has not acknowledged 1 messages of others"):
+            broker.assert_delivered("others", group="g", timeout=0.05)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_what_is_popped_and_not_acknowledged_is_not_delivered(
+    broker: EmbeddedBroker, orderly: bool
+) -> None:
+    with broker.sync_client() as mq:
+        for body in (b"1", b"2", b"3"):
+            mq.send("orders", body, shard_key="k")
+        with mq.pop("orders", group="g", start_from=FIRST, orderly=orderly, invisible=600) as jobs:
+            for _, job in zip(range(2), jobs, strict=False):
+                job.ack()
+            wait_for(lambda: broker.unconsumed("orders", "g") == 1)
+            with pytest.raises(AssertionError, match="has not acknowledged 1 messages"):
+                broker.assert_delivered("orders", group="g", timeout=0.3)
+            for job in jobs:
+                job.ack()
+                break
+            broker.assert_delivered("orders", group="g", timeout=20)
+
+
+def test_names_that_nobody_knows_are_not_delivered(broker: EmbeddedBroker) -> None:
+    with broker.sync_client() as mq:
+        mq.send("orders", b"1")
+        mq.subscribe("orders", group="billing", handler=lambda m: None, start_from=FIRST)
+        broker.assert_delivered("orders", group="billing", timeout=20)
+    with pytest.raises(AssertionError, match="there is no topic order: orders"):
+        broker.assert_delivered("order", group="billing", timeout=0.05)
+    with pytest.raises(LookupError, match="there is no topic order"):
+        broker.unconsumed("order", "billing")
+    with pytest.raises(AssertionError, match="has not acknowledged 1 messages"):
+        broker.assert_delivered("orders", group="biling", timeout=0.05)
 
 
 def test_a_stopped_broker_comes_back_with_its_messages(broker: EmbeddedBroker) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from roquette.admin.cluster import cluster_info, system_names
 from roquette.client import calls
-from roquette.client.change_calls import delay_progress
+from roquette.client.change_calls import delay_progress, timer_metrics
 from roquette.client.inspection_calls import topic_configs
 from roquette.client.operations import Answer, Operation, ask, ask_all
 from roquette.errors import BrokerError
@@ -40,7 +40,7 @@ class LeftRow(msgspec.Struct, frozen=True):
     Attributes:
         kind: unread (of a group), delayed, timed, open (half messages) or popped (not yet acknowledged).
         group: who is to get them; "" if that is not known yet.
-        count: messages; of open and popped ones at most as many.
+        count: messages; of timed, open and popped ones at most as many.
     """
 
     kind: str
@@ -72,15 +72,18 @@ class Holdings(msgspec.Struct, frozen=True):
         pairs: (group, topic) of the groups that read.
         broadcasting: groups that keep their offsets at their members.
         own: topics named like clusters and brokers.
+        timed: in the timer. by_topic: of them, by topic. entering: on the way into it, of any topic.
     """
 
     ends: Ends
     places: Places
     pairs: set[tuple[str, str]]
     delays: dict[int, int]
-    timed: int
     broadcasting: list[str]
     own: set[str]
+    timed: int = 0
+    by_topic: dict[str, int] = {}
+    entering: int = 0
 
 
 def look_at(address: str, topics: Iterable[str] | None = None) -> Operation[Holdings]:
@@ -94,6 +97,7 @@ def look_at(address: str, topics: Iterable[str] | None = None) -> Operation[Hold
     connections = yield from ask_all((address, calls.group_connections(group)) for group in named)
     delays = (yield from ask(address, delay_progress())).offset_table
     table = yield from ask(address, calls.runtime_info())
+    by_topic = yield from _by_topic(address)
     if topics is None:
         topics = yield from ask(address, topic_configs())
     wanted = sorted({*topics, SCHEDULE_TOPIC, TRANS_HALF_TOPIC})
@@ -101,9 +105,18 @@ def look_at(address: str, topics: Iterable[str] | None = None) -> Operation[Hold
     ends = {topic: _ends(answer) for topic, answer in zip(wanted, answers, strict=True)}
     pairs, broadcasting = _readers(dict(zip(named, connections, strict=True)), places)
     own = system_names((yield from cluster_info()))
-    return Holdings(
-        ends, places, pairs, delays, int(table.get("timerCongestNum", "0")), broadcasting, own
-    )
+    # The wheel counts a recall as a message less, also when it takes none away.
+    timed = max(int(table.get("timerCongestNum", "0")), sum(by_topic.values()))
+    entering = int(table.get("timerOffsetBehind", "0"))
+    return Holdings(ends, places, pairs, delays, broadcasting, own, timed, by_topic, entering)
+
+
+def _by_topic(address: str) -> Operation[dict[str, int]]:
+    try:
+        found = yield from ask(address, timer_metrics())
+    except BrokerError:  # it has no timers
+        return {}
+    return {topic: count for topic, count in found.items() if count > 0}
 
 
 def _ends(answer: Answer[list[tuple[MessageQueue, TopicOffset]]]) -> dict[int, TopicOffset]:
@@ -165,8 +178,8 @@ def _of_the_system(found: Holdings) -> list[LeftRow]:
         for queue, at in sorted(found.ends[SCHEDULE_TOPIC].items())
         if (count := at.max_offset - max(at.min_offset, found.delays.get(queue + 1, 0))) > 0
     ]
-    if found.timed > 0:
-        rows.append(LeftRow("timed", "", "", -1, found.timed))
+    if (count := found.timed + found.entering) > 0:
+        rows.append(LeftRow("timed", "", "", -1, count))
     rows += _behind(found, "open", TRANS_HALF_TOPIC, TRANS_GROUP)
     for topic in sorted(found.ends):
         if topic.startswith(REVIVE_LOG_PREFIX):

@@ -15,7 +15,7 @@ from roquette.admin.drain import Pace, Run
 from roquette.admin.left import TRANS_GROUP, Holdings, look_at
 from roquette.client import calls, change_calls, inspection_calls
 from roquette.client.operations import Operation, ask, ask_all
-from roquette.errors import BrokerError, ClientError, ConfigError
+from roquette.errors import ClientError, ConfigError
 from roquette.message.message import MessageQueue
 from roquette.message.names import SCHEDULE_TOPIC, TOOLS_CONSUMER_GROUP, TRANS_HALF_TOPIC
 from roquette.message.properties import REAL_QID, REAL_TOPIC, decode_properties
@@ -170,16 +170,7 @@ def _coming(place: Place, first: int, found: Holdings) -> Operation[int]:
             count += yield from _count(
                 place.address, source, (start, at.max_offset), (topic, first)
             )
-    if found.timed:
-        count += (yield from _timed(place.address)).get(topic, 0)
-    return count
-
-
-def _timed(address: str) -> Operation[dict[str, int]]:
-    try:
-        return (yield from ask(address, change_calls.timer_metrics()))
-    except BrokerError:  # it has no timers
-        return {}
+    return count + found.by_topic.get(topic, 0) + found.entering
 
 
 def _count(

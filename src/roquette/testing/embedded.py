@@ -11,6 +11,7 @@ Any RocketMQ client can use it, in this process or another: `broker.name_servers
 
 import asyncio
 import concurrent.futures
+import difflib
 import shutil
 import tempfile
 import threading
@@ -36,6 +37,7 @@ from roquette.store.config import StoreConfig
 from roquette.testing.embedded_faults import EmbeddedFaults
 from roquette.testing.faulty_port import FaultyPort
 from roquette.testing.memory_pipe import CLIENTS, NETWORK, SERVERS
+from roquette.testing.on_its_way import still_to_come
 from roquette.testing.seeds import stored
 
 T = TypeVar("T")
@@ -373,27 +375,34 @@ class EmbeddedBroker:
         return self.run(lambda: stored(self.broker, topic))
 
     def unconsumed(self, topic: str, group: str) -> int:
-        """How many messages of a topic the group has not acknowledged yet, its retries among them."""
-        return self.run(lambda: self._left(topic, group))
+        """How many messages of a topic the group has not acknowledged yet: unread ones, those that failed and come again,
+        that are delivered later, and that are popped.
 
-    def _left(self, topic: str, group: str) -> int:
-        return self._lag(topic, group) + self._lag(f"%RETRY%{group}", group)
+        Raises:
+            LookupError: there is no such topic.
+        """
 
-    def _lag(self, topic: str, group: str) -> int:
-        store, offsets = self.broker.store, self.broker.tables.offsets
-        return sum(
-            store.max_offset(topic, queue_id)
-            - max(offsets.query(group, topic, queue_id), store.min_offset(topic, queue_id))
-            for queue_id in store.queues_of(topic)
-        )
+        def count() -> int:
+            if self.broker.tables.topics.find(topic) is None:
+                raise LookupError(self._no_topic(topic))
+            return still_to_come(self.broker, topic, group)
+
+        return self.run(count)
+
+    def _no_topic(self, topic: str) -> str:
+        known = sorted(each.name for each in self.broker.tables.topics.all())
+        near = difflib.get_close_matches(topic, known, 3)
+        return f"there is no topic {topic}" + (f": {' or '.join(near)}?" if near else "")
 
     def assert_delivered(self, topic: str, *, group: str, timeout: float = 5.0) -> None:
-        """Wait until a group has acknowledged every message of a topic, retries included.
+        """Wait until a group has acknowledged every message of a topic, those that come again, are delivered later or are
+        popped among them.
 
         It blocks: where handlers run on the caller's own event loop, `await assert_delivered_async(...)`.
 
         Raises:
-            AssertionError: it has not within `timeout` seconds; the words say how many are left.
+            AssertionError: it has not within `timeout` seconds, or there is no such topic or group; the words say how many
+                are left.
         """
         self._wait(lambda: self._undelivered(topic, group), timeout)
 
@@ -402,8 +411,11 @@ class EmbeddedBroker:
         await self._wait_async(lambda: self._undelivered(topic, group), timeout)
 
     def _undelivered(self, topic: str, group: str) -> str:
-        left = self._left(topic, group)
-        return f"group {group} has not acknowledged {left} messages of {topic}" if left else ""
+        if self.broker.tables.topics.find(topic) is None:
+            return self._no_topic(topic)
+        if left := still_to_come(self.broker, topic, group):
+            return f"group {group} has not acknowledged {left} messages of {topic}"
+        return "" if self.broker.tables.groups.known(group) else f"there is no group {group}"
 
     def assert_dead_lettered(
         self, group: str, *, body: bytes | str | None = None, count: int = 1, timeout: float = 5.0

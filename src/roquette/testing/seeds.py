@@ -15,7 +15,7 @@ the same each time only if it takes its time and its chance from the world, not 
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from roquette.broker.service import Broker
@@ -113,12 +113,18 @@ class World:
         return stored(broker, topic)
 
 
-def stored(broker: Broker, topic: str) -> list[ReceivedMessage]:
-    """All messages of a topic that a broker has, by queue and offset; none when there is no such topic."""
+def stored(
+    broker: Broker, topic: str, begins: Mapping[int, int] | None = None
+) -> list[ReceivedMessage]:
+    """All messages of a topic that a broker has, by queue and offset; none when there is no such topic.
+
+    `begins`: of a queue only those from an offset on.
+    """
     store = broker.store
     found: list[ReceivedMessage] = []
     for queue_id in sorted(store.queues_of(topic)):
         offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        offset = max(offset, (begins or {}).get(queue_id, offset))
         while offset < end:
             part = store.read_queue(ReadRequest(topic, queue_id, offset, 64, 4 << 20))
             for run in part.runs:

@@ -37,7 +37,7 @@ MEMBER = ConsumerConnection(
 def facts(place: int | None, *copies: ReceivedMessage, **changes: Any) -> Facts:
     """One broker, and a group `g` that is at `place` in the queue."""
     places = {} if place is None else {("g", "orders"): {3: place}}
-    holdings = Holdings({}, places, {("g", "orders")}, {}, 0, [], set())
+    holdings = Holdings({}, places, {("g", "orders")}, {}, [], set())
     broker = BrokerFacts(holdings, TOPIC, {"g": MEMBER}, {}, (1_000,), 1)
     broker = dataclasses.replace(broker, **changes)
     return Facts("ID", "orders", 10_000, [COPY, *copies], {"broker-a": broker})

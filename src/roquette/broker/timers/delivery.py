@@ -249,7 +249,8 @@ class Timers:
         ):
             return False
         self.enqueued += 1
-        self.metrics.add(topic, -1 if recall else 1, now_ms)
+        if not recall:  # it may take nothing away, or be the second
+            self.metrics.add(topic, 1, now_ms)
         return True
 
     def _collect_recalls(
@@ -297,7 +298,8 @@ class Timers:
             topic = property_value(record.properties, properties.REAL_TOPIC)
             uniq_key = property_value(record.properties, UNIQ_KEY)
             if f"{topic}+{uniq_key}" in self._recalled:
-                return  # the recall has been counted off already
+                self.metrics.add(topic or "", -1, now_ms)
+                return
         self._put(record, write_ms, now_ms)
         self.dequeued += 1
 
@@ -334,7 +336,8 @@ class Timers:
         named[properties.TIMER_ENQUEUE_MS] = str(write_ms)
         named[properties.TIMER_DEQUEUE_MS] = str(now_ms)
         self._append(names.TIMER_TOPIC, 0, fitting(named), record, now_ms)
-        self.metrics.add(named.get(properties.REAL_TOPIC, ""), -1, now_ms)
+        if properties.TIMER_DEL_UNIQKEY not in named:
+            self.metrics.add(named.get(properties.REAL_TOPIC, ""), -1, now_ms)
 
     def _append(
         self, topic: str, queue_id: int, full: str, record: StoredRecord, now_ms: int
