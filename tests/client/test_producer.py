@@ -18,6 +18,7 @@ from roquette.errors import (
     ConnectError,
     MessageIllegal,
     NotDurable,
+    NotSent,
     RequestTimeout,
     RouteNotFound,
 )
@@ -400,6 +401,71 @@ def test_batches_give_every_message_its_receipt() -> None:
             assert stored.queue_offset == receipt.queue_offset
             assert stored.offset_message_id == receipt.offset_message_id
         assert await mq.send_batch("orders", []) == []
+
+    simulate(scenario)
+
+
+def keyed(number: int) -> Message:
+    """The number's message: of six keys, or of none."""
+    key = f"k{number % 7}" if number % 7 else None
+    return Message("orders", b"%d" % number, sharding_key=key)
+
+
+@pytest.mark.parametrize("route", ["known", "comes later"])
+def test_a_batch_is_split_by_the_queues_of_its_keys(route: str) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await pair(cluster)
+        homes = {
+            key: (await mq.send("orders", b"x", shard_key=key)).queue
+            for key in (f"k{n}" for n in range(1, 7))
+        }
+        sends: list[str] = []
+        real = mq.session.remoting.invoke
+
+        async def counted(address: str, code: int, *rest: Any, **settings: Any) -> Command:
+            sends.extend(["batch"] * (code == RequestCode.SEND_BATCH_MESSAGE))
+            return await real(address, code, *rest, **settings)
+
+        mq.session.remoting.invoke = counted  # type: ignore[method-assign]
+        if route == "comes later":
+            mq._sender._queues_now = lambda *rest: asyncio.sleep(0, ())  # type: ignore[method-assign]
+        messages = [keyed(number) for number in range(40)]
+        receipts = await mq.send_batch("orders", messages)
+        assert len(sends) == len(set(homes.values())) + 1 > 3, "one request for each queue"
+        found = {m.message_id: m for m in await read(mq, "orders")}
+        for receipt, message in zip(receipts, messages, strict=True):
+            stored = found[receipt.message_id]
+            assert (stored.body, stored.queue) == (message.body, receipt.queue)
+            assert stored.queue_offset == receipt.queue_offset
+            assert receipt.queue == homes.get(message.sharding_key or "", receipt.queue)
+        (queue, *_) = await mq.queues("orders")
+        assert {r.queue for r in await mq.send_batch("orders", messages, queue=queue)} == {queue}
+
+    simulate(scenario)
+
+
+def test_what_one_queue_refuses_of_a_batch_the_others_have_and_no_key_gets_out_of_order() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await pair(cluster)
+        real = mq.session.remoting.invoke
+        refused: list[str] = []
+
+        async def some(address: str, code: int, *rest: Any, **settings: Any) -> Command:
+            if code == RequestCode.SEND_BATCH_MESSAGE and not refused:
+                refused.append(address)
+                raise BrokerError(13, "no")
+            return await real(address, code, *rest, **settings)
+
+        mq.session.remoting.invoke = some  # type: ignore[method-assign]
+        homes = {n: (await mq.send("orders", b"x", shard_key=f"k{n}")).queue for n in (1, 2, 3)}
+        size = b"x" * 600_000  # two make two parts
+        messages = [Message("orders", size, sharding_key=f"k{n}") for n in (1, 2, 1, 2)]
+        assert homes[1] != homes[2]
+        with pytest.raises(BrokerError) as failed:
+            await mq.send_batch("orders", messages)
+        kinds = [type(each) for each in failed.value.outcomes]
+        assert kinds == [BrokerError, SendReceipt, NotSent, SendReceipt]
+        assert [each.queue for each in failed.value.receipts] == [homes[2]] * 2  # type: ignore[attr-defined]
 
     simulate(scenario)
 

@@ -20,8 +20,8 @@ from roquette.message.properties import (
     encode_properties,
 )
 
-Part = tuple[list[tuple[int, bytes, bytes]], list[str]]
-"""Of a batch request: (flag, body, properties) of each message, and their ids."""
+Entry = tuple[int, bytes, bytes]
+"""Flag, body and properties of a message in a batch."""
 
 NOTHING: Final[Mapping[str, str]] = {}
 BATCH_BYTES = 1 << 20  # a batch request is split at about this size
@@ -101,19 +101,26 @@ class Preparation:
                 )
         return encode_properties(properties), message_id
 
-    def parts(self, messages: Sequence[Message]) -> list[Part]:
-        """The messages as parts of about `BATCH_BYTES`, all of them checked before the first is sent."""
-        parts: list[Part] = []
-        limit = min(BATCH_BYTES, self._config.max_message_size)
-        size = limit + 1
+    def entries(self, messages: Sequence[Message]) -> tuple[list[Entry], list[str]]:
+        """The messages as batches hold them, and their ids: all of them checked before the first is sent."""
+        found: list[Entry] = []
+        ids: list[str] = []
         for message in messages:
             properties, message_id = self._properties(message)
-            entry = (message.flag, self._checked_body(message), properties.encode())
-            weight = len(entry[1]) + len(entry[2]) + 32
+            found.append((message.flag, self._checked_body(message), properties.encode()))
+            ids.append(message_id)
+        return found, ids
+
+    def cut(self, entries: Sequence[Entry], places: Sequence[int]) -> list[list[int]]:
+        """The entries at these places as parts of about `BATCH_BYTES`: the places of each."""
+        parts: list[list[int]] = []
+        limit = min(BATCH_BYTES, self._config.max_message_size)
+        size = limit + 1
+        for place in places:
+            weight = len(entries[place][1]) + len(entries[place][2]) + 32
             if size + weight > limit:
-                parts.append(([], []))
+                parts.append([])
                 size = 0
-            parts[-1][0].append(entry)
-            parts[-1][1].append(message_id)
+            parts[-1].append(place)
             size += weight
         return parts

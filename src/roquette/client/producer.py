@@ -6,6 +6,7 @@ Apache: DefaultMQProducerImpl.sendDefaultImpl and sendKernelImpl.
 import asyncio
 import dataclasses
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
@@ -13,13 +14,13 @@ from typing import Final
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.latency import LatencyTable
 from roquette.client.core.namespace import Namespace
-from roquette.client.core.queue_selector import RoundRobin, by_key
+from roquette.client.core.queue_selector import KeysPart, RoundRobin, by_key, by_keys, shares
 from roquette.client.core.retry_policy import may_retry, pause_ms, was_not_taken
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.detector import Detector
 from roquette.client.interceptors import UNSEEN, Begun, Interceptors
 from roquette.client.pipeline import Pipeline
-from roquette.client.preparation import Part, Preparation
+from roquette.client.preparation import Preparation
 from roquette.client.send_request import (
     SEND_OK,
     Chooser,
@@ -177,8 +178,9 @@ class Producer:
     ) -> list[SendReceipt]:
         """Send many messages of one topic in as few requests as their size allows; a receipt for each.
 
-        After a part that fails the next ones are tried all the same, until `MISSES` of them failed one after the other; to
-        a given queue none is, which keeps the order.
+        Messages with shard keys go to their keys' queues, each queue's together. After a part that fails the next ones are
+        tried all the same, until `MISSES` of them failed one after the other; but none of the same keys, and to a given queue
+        none at all, which keeps the order.
 
         Raises:
             MessageIllegal: topics differ, or a message has a delay or goes to a retry topic.
@@ -200,19 +202,7 @@ class Producer:
                 raise MessageIllegal("a batch takes neither delayed messages nor a retry topic")
         with self.under_way.lot, ExitStack() as stack:
             begun = [stack.enter_context(self._begin(m)) for m in messages if self._interceptors]
-            choose = self._chooser(first, queue, None)
-            outcomes: list[SendReceipt | ClientError] = []
-            misses, most = 0, (1 if queue is not None else MISSES)
-            for part in self._preparation.parts(messages):
-                if misses >= most:
-                    outcomes += [NotSent()] * len(part[1])
-                    continue
-                try:
-                    outcomes += await self._send_part(first.topic, part, choose, timeout_ms)
-                    misses = 0
-                except ClientError as error:
-                    outcomes += [error] * len(part[1])
-                    misses += 1
+            outcomes = await self._send_parts(messages, queue, timeout_ms)
             for each, outcome in zip(begun, outcomes):
                 if isinstance(outcome, SendReceipt):
                     each.stored(outcome)
@@ -232,15 +222,58 @@ class Producer:
             return UNSEEN
         return self._interceptors.begin(message, self.shown_group)
 
-    async def _send_part(
-        self, topic: str, part: Part, choose: Chooser, timeout_ms: int | None
-    ) -> list[SendReceipt]:
-        entries, ids = part
+    async def _send_parts(
+        self, messages: Sequence[Message], queue: MessageQueue | None, timeout_ms: int | None
+    ) -> list[SendReceipt | ClientError]:
+        """Send a batch, by queues and sizes; what became of each message."""
+        first, most = messages[0], MISSES if queue is None else 1
+        keys = [message.sharding_key or "" if queue is None else "" for message in messages]
+        entries, ids = self._preparation.entries(messages)
+        outcomes: list[SendReceipt | ClientError] = [NotSent()] * len(messages)
+        queues = await self._queues_now(first.topic, timeout_ms) if len({*keys}) > 1 else ()
+        found = shares(queues, keys, range(len(keys))) if queues else [list(range(len(keys)))]
+        parts = deque(part for share in found for part in self._preparation.cut(entries, share))
+        misses, failed = 0, set[str]()
+        while parts and misses < most:
+            part = parts.popleft()
+            named = {keys[place] for place in part}
+            if not failed.isdisjoint(named):
+                continue
+            choose = _sharing(named) if named != {""} else self._chooser(first, queue, None)
+            try:
+                body = encode_batch([entries[place] for place in part])
+                request = self._batch_request(first.topic, body, [ids[place] for place in part])
+                answers: Sequence[SendReceipt | ClientError]
+                answers = await self._attempts(request, choose, timeout_ms=timeout_ms)
+            except KeysPart as moved:  # the route, or which brokers are healthy, has changed
+                parts.extendleft(reversed(shares(moved.queues, keys, part)))
+                continue
+            except ClientError as error:
+                misses += 1
+                failed |= named - {""}
+                answers = [error] * len(part)
+            else:
+                misses = 0
+            for place, outcome in zip(part, answers, strict=True):
+                outcomes[place] = outcome
+        return outcomes
+
+    async def _queues_now(self, topic: str, timeout_ms: int | None) -> Sequence[MessageQueue]:
+        """Where a topic's messages go; none: that is not known, and the attempts will say why."""
+        budget = timeout_ms or self._config.send_timeout_ms
+        try:
+            return (
+                await self._route_within(self.namespace.wrap(topic), budget, budget, None)
+            ).publish
+        except ClientError:
+            return ()
+
+    def _batch_request(self, topic: str, body: bytes, ids: list[str]) -> SendRequest:
         properties = f"WAIT{NAME_SEPARATOR}true{PROPERTY_SEPARATOR}"
-        request = SendRequest(self.namespace.wrap(topic), encode_batch(entries), properties, ids)
+        request = SendRequest(self.namespace.wrap(topic), body, properties, ids)
         request.shown = topic
         request.batch = True
-        return await self._attempts(request, choose, timeout_ms=timeout_ms)
+        return request
 
     # one send, step by step
 
@@ -422,6 +455,10 @@ class Producer:
             await self._refresh(request.topic, left_ms)  # auto-created by this very send
         session.greet_soon(address)
         return receipts
+
+
+def _sharing(keys: set[str]) -> Chooser:
+    return lambda queues, avoid: by_keys(queues, keys)
 
 
 __all__ = ["Producer", "Selector", "SendReceipt"]

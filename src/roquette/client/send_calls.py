@@ -113,12 +113,12 @@ class SendCalls(ClientBase):
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendReceipt]:
-        """Send many messages in few requests; a receipt for each.
+        """Send many messages in few requests, those with shard keys to their keys' queues; a receipt for each, in order.
 
         Raises:
             MessageIllegal: a message goes to another topic, or breaks a rule; nothing was sent.
             ClientError: a part was not stored. `outcomes` of the error has a receipt or an error for each message, in order:
-                parts after it were tried, or, when two had failed or `queue` is given, not sent (NotSent).
+                parts after it were tried, or, when two had failed, with the same keys, or to a given queue, not sent (NotSent).
         """
         if isinstance(messages, (str, bytes, bytearray)):
             raise TypeError(f"a batch is a list of messages, not {type(messages).__name__}")

@@ -56,7 +56,8 @@ def all_stored(outcomes: Sequence[SendReceipt | ClientError]) -> list[SendReceip
     receipts = [each for each in outcomes if isinstance(each, SendReceipt)]
     if len(receipts) == len(outcomes):
         return receipts
-    error = next(each for each in outcomes if isinstance(each, ClientError))
+    errors = [each for each in outcomes if isinstance(each, ClientError)]
+    error = next(each for each in errors if not isinstance(each, NotSent))
     error.receipts, error.outcomes = tuple(receipts), tuple(outcomes)
     unsent = sum(isinstance(each, NotSent) for each in outcomes)
     failed = len(outcomes) - len(receipts) - unsent

@@ -1,6 +1,6 @@
 """Which queue the next message goes to. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from roquette.base.javatypes import java_hash
 from roquette.message.message import MessageQueue
@@ -28,3 +28,30 @@ class RoundRobin:
 def by_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
     """Messages of one key share a queue (SelectMessageQueueByHash)."""
     return queues[abs(java_hash(key)) % len(queues)]
+
+
+class KeysPart(Exception):
+    """Keys that were to share a queue do not share one of `queues`; nothing was sent to them."""
+
+    def __init__(self, queues: Sequence[MessageQueue]) -> None:
+        super().__init__(queues)
+        self.queues = queues
+
+
+def shares(
+    queues: Sequence[MessageQueue], keys: Sequence[str], places: Iterable[int]
+) -> list[list[int]]:
+    """The places of keys, those of each queue together and in order; those without a key, "", are a share of their own."""
+    found: dict[MessageQueue | None, list[int]] = {}
+    for place in places:
+        key = keys[place]
+        found.setdefault(by_key(queues, key) if key else None, []).append(place)
+    return list(found.values())
+
+
+def by_keys(queues: Sequence[MessageQueue], keys: Iterable[str]) -> MessageQueue:
+    """The one queue of all these keys; raises KeysPart."""
+    named = list(keys)
+    if len(shares(queues, named, range(len(named)))) > 1:
+        raise KeysPart(queues)
+    return by_key(queues, named[0])
