@@ -50,7 +50,7 @@ def test_messages_are_found_by_key_id_and_place() -> None:
             await mq.find("nothing", "x")
         with pytest.raises(ConfigError, match="most="):
             await mq.find("orders", "x", most=0)
-        with pytest.raises(ValueError):
+        with pytest.raises(ConfigError, match="is not an offset message id"):
             await mq.message_at("what")
 
     simulate(scenario)

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import time
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from roquette.errors import (
     NotSent,
 )
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
+from roquette.message.properties import SYSTEM
 from roquette.message.sysflag import COMPRESSED
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode
@@ -570,15 +573,22 @@ def test_settings_without_waits_and_room_work_all_the_same() -> None:
     simulate(main)
 
 
+TAKEN = SYSTEM - {"UNIQ_KEY", "_SYS_MSG_PRIORITY_", "__LITE_TOPIC"}
+NAIVE = datetime(2026, 1, 1)
+NO_MOMENTS: list[Any] = [NAIVE, -5, 5, int(time.time()), datetime(1969, 1, 1, tzinfo=UTC)]
+
+
 def test_words_of_wrong_types_are_refused_in_words() -> None:
     """One value after the other of each call: an error of ours or TypeError that names it, and nothing is done."""
     message: dict[str, list[Any]] = {
         "topic": [None, 5, b"orders", "", "a b"],
         "body": [None, 5, [b"x"], ""],
-        "key": [5, [5], b"k"],
-        "tag": [5, b"t", True],
-        "properties": [["a"], {"a": 1}, {1: "a"}, {"a": b"1"}, 7],
-        "shard_key": [5, b"k"],
+        "key": [5, [5], b"k", "", " ", "a b", "a\tb", ["a", ""], ["a b", "c"]],
+        "tag": [5, b"t", True, "", "*", "a || b", "a||b", " a", "a "],
+        "properties": [["a"], {"a": 1}, {1: "a"}, {"a": b"1"}, 7, {"a": ""}, {"": "a"}]
+        + [{name: "1"} for name in sorted(TAKEN)],
+        "shard_key": [5, b"k", ""],
+        "deliver_at": [5, NAIVE, timedelta(days=-40_000), datetime(1969, 1, 1, tzinfo=UTC)],
         "delay_level": ["3", 2.5, True, -1, 19],
         "queue": [MessageQueue("other", "broker-a", 0)],
         "timeout_ms": [0, -1, "5"],
@@ -589,7 +599,7 @@ def test_words_of_wrong_types_are_refused_in_words() -> None:
         "handler": [None, 5],
         "tags": [None, 5],
         "concurrency": [0, -1, 1.5, "5", True, None],
-        "start_from": [None, -5, True, "middle", "timestamp:5"],
+        "start_from": [None, True, "middle", "timestamp:5", *NO_MOMENTS],
         "model": [None, 5, "both"],
         "orderly": ["no", 1, None],
         "max_reconsume_times": [-2, "a", 1.5, None],
@@ -599,6 +609,7 @@ def test_words_of_wrong_types_are_refused_in_words() -> None:
         "group": [None, "", 5],
         "tags": [None, 5],
         "batch": [0, -1, "5"],
+        "start_from": [None, "middle", *NO_MOMENTS],
     }
     refusals = (TypeError, ConfigError, MessageIllegal)
 
@@ -618,6 +629,34 @@ def test_words_of_wrong_types_are_refused_in_words() -> None:
             for value in values:
                 with pytest.raises(ConfigError):
                     await mq.pull_consumer(**{"group": "g", name: value})
+        fields = [
+            {"keys": "abc"},
+            {"keys": ("a b",)},
+            {"tags": "a || b"},
+            {"properties": {"DELAY": "3"}},
+            {"properties": {"a": ""}},
+            {"sharding_key": ""},
+            {"deliver_at_ms": int(time.time())},
+            {"deliver_at_ms": -1},
+        ]
+        for field in fields:
+            wrong = Message("orders", b"x", **field)  # type: ignore[arg-type]
+            for sends in (mq.send, mq.send_nowait, mq.send_oneway, mq.request):
+                with pytest.raises(refusals, match=r"\w+ \w+"):
+                    await sends(wrong)  # type: ignore[operator]
+            with pytest.raises(refusals, match=r"\w+ \w+"):
+                await mq.send_batch("orders", [wrong])
+        (queue, *_) = await mq.queues("orders")
+        reader = await mq.pull_consumer(group="reader")
+        for when in NO_MOMENTS:
+            with pytest.raises(ConfigError, match="when="):
+                await mq.offset_by_time(queue, when)
+            with pytest.raises(ConfigError, match="when="):
+                await reader.seek_to_time(queue, when)
+            with pytest.raises(ConfigError, match="since="):
+                await mq.find("orders", "k", since=when)
+            with pytest.raises(ConfigError, match="until="):
+                await mq.find("orders", "k", until=when)
         for part in ("abc", b"abc", [5], [Message("orders", "text")]):  # type: ignore[arg-type]
             with pytest.raises(TypeError):
                 await mq.send_batch("orders", part)  # type: ignore[arg-type]

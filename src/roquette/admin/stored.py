@@ -11,7 +11,7 @@ import msgspec
 
 from roquette.base.javatypes import whole_number
 from roquette.client.client import Client
-from roquette.errors import ClientError, ConfigError, RouteNotFound
+from roquette.errors import ClientError, ConfigError, MessageIllegal, RouteNotFound
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette.message.names import dlq_topic
 from roquette.message.properties import SYSTEM
@@ -78,7 +78,7 @@ async def get(client: Client, where: str, topic: str | None) -> ReceivedMessage:
             return found[0]
     try:
         return await client.message_at(where)
-    except ValueError:
+    except ConfigError:
         hint = "" if topic else "; an id that its sender made (UNIQ_KEY) needs --topic"
         raise ConfigError(f"no message {where} is found{hint}") from None
 
@@ -151,6 +151,6 @@ async def resend(client: Client, message: ReceivedMessage, topic: str) -> Resent
     )
     try:
         receipt = await client.send(again)
-    except ClientError as error:
+    except (ClientError, MessageIllegal) as error:  # a tag, say, that other clients let through
         return ResentRow(message.message_id, topic, error=" ".join(str(error).split()))
     return ResentRow(message.message_id, topic, receipt.message_id)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 
 from roquette.client.answers import check_function
 from roquette.client.consumer_options import (
@@ -15,8 +15,9 @@ from roquette.client.consumer_options import (
 )
 from roquette.client.core.rebalance import STRATEGIES, Strategy
 from roquette.client.selection import Selection, Sql, check_selection
-from roquette.errors import ConfigError
-from roquette.message.message import Message
+from roquette.errors import ConfigError, MessageIllegal
+from roquette.message import properties as names
+from roquette.message.message import Message, is_seconds
 from roquette.message.names import client_group_error, client_topic_error
 
 Timeout = float | timedelta | None
@@ -25,6 +26,20 @@ Timeout = float | timedelta | None
 ModelName = Literal["clustering", "broadcasting"]
 StrategyName = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"] | Strategy
 """A name of Apache's, or a function such as `roquette.by_machine_room` and its kin make: the same in every member."""
+
+_TAKEN: Final = names.SYSTEM - {names.UNIQ_KEY, names.PRIORITY, names.LITE_TOPIC}
+"""Properties that are RocketMQ's; a message may be given its id, and what there is no other word for."""
+
+_WORDS: Final = {
+    names.KEYS: "say key=",
+    names.TAGS: "say tag=",
+    names.DELAY: "say delay_level=",
+    names.SHARDING_KEY: "say shard_key=",
+    names.WAIT: "say Message(..., wait_store_ok=)",
+    names.TIMER_DELIVER_MS: "say deliver_at=",
+    names.TIMER_DELAY_SEC: "say deliver_at=timedelta(...)",
+    names.TIMER_DELAY_MS: "say deliver_at=timedelta(...)",
+}
 
 
 def as_message(
@@ -41,23 +56,40 @@ def as_message(
 
     Raises:
         TypeError: a value has a wrong type, or words stand beside a Message that has its own.
+        MessageIllegal: a property is empty, or RocketMQ's own.
     """
     if isinstance(topic, Message):
         if body or key or tag or properties or shard_key or delay_level or deliver_at_ms:
             raise TypeError("a Message has its own body, key, tag, properties, shard key and delay")
+        _check_properties(topic.properties)
         return topic
     if not isinstance(body, (bytes, bytearray, memoryview, str)):
         raise TypeError(f"the body must be bytes or str, not {type(body).__name__}")
+    named = dict(_mapping(properties)) if properties else {}
+    _check_properties(named)
     return Message(
         topic,
         body.encode() if isinstance(body, str) else bytes(body),
         tags=tag,
-        keys=() if not key else (key,) if isinstance(key, str) else _texts("key", key),
-        properties=dict(_mapping(properties)) if properties else {},
+        keys=() if key is None else (key,) if isinstance(key, str) else _texts("key", key),
+        properties=named,
         delay_level=delay_level,
         sharding_key=shard_key,
         deliver_at_ms=deliver_at_ms,
     )
+
+
+def _check_properties(properties: Mapping[str, str]) -> None:
+    for name, value in properties.items():
+        if name == "" or value == "":
+            raise MessageIllegal(
+                f"property {name!r}={value!r:.80} is empty, and brokers drop such: leave it out, or give it a value"
+            )
+        if name in _TAKEN:
+            word = _WORDS.get(
+                name, "name it otherwise; of a received message give on only your own"
+            )
+            raise MessageIllegal(f"property {name!r} is RocketMQ's own: {word}")
 
 
 def deliver_at_ms(when: datetime | timedelta | None, now_ms: int) -> int:
@@ -68,27 +100,48 @@ def deliver_at_ms(when: datetime | timedelta | None, now_ms: int) -> int:
     """
     if when is None:
         return 0
-    if isinstance(when, timedelta):
-        at_ms = now_ms + when // timedelta(milliseconds=1)
-    elif not isinstance(when, datetime):
+    if not isinstance(when, (datetime, timedelta)):
         raise TypeError(f"deliver_at={when!r:.80} is neither a datetime nor a timedelta")
-    elif when.tzinfo is None:
-        raise ConfigError(
-            f"deliver_at={when.isoformat()} has no time zone: say datetime.now(timezone.utc) + ..., or a timedelta"
-        )
-    else:
-        at_ms = int(when.timestamp() * 1000)
+    if isinstance(when, datetime):
+        return since_1970_ms("deliver_at", when)
+    at_ms = now_ms + when // timedelta(milliseconds=1)
     if at_ms <= 0:
         raise ConfigError(f"deliver_at={when} is before 1970")
     return at_ms
 
 
+def since_1970_ms(what: str, when: datetime | int) -> int:
+    """A moment in milliseconds since 1970.
+
+    Raises:
+        ConfigError: a datetime has no zone, a number is of seconds, or it is neither, or before 1970.
+    """
+    if isinstance(when, datetime):
+        if when.tzinfo is None:
+            raise ConfigError(
+                f"{what}={when.isoformat()} has no time zone: say datetime.now(timezone.utc), "
+                "or .astimezone() of one that is local"
+            )
+        found_ms = int(when.timestamp() * 1000)
+    elif isinstance(when, bool) or not isinstance(when, int):
+        raise ConfigError(
+            f"{what}={when!r:.80} is neither a datetime nor whole milliseconds since 1970"
+        )
+    elif is_seconds(when):
+        raise ConfigError(
+            f"{what}={when} is before 1973 as milliseconds since 1970: if it is seconds, multiply by 1000"
+        )
+    else:
+        found_ms = when
+    if found_ms < 0:
+        raise ConfigError(f"{what}={when} is before 1970")
+    return found_ms
+
+
 def start_point(value: StartPoint) -> StartFrom | int:
     """A StartFrom, or a time as milliseconds since 1970; raises ConfigError."""
-    if isinstance(value, datetime):
-        return int(value.timestamp() * 1000)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
+    if isinstance(value, datetime | int) and not isinstance(value, bool):
+        return since_1970_ms("start_from", value)
     try:
         return StartFrom(str(value))
     except ValueError:

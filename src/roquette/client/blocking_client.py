@@ -565,7 +565,7 @@ class Client(BlockingBase):
         Raises:
             RouteNotFound: no name server knows the topic.
             BrokerError, ConnectError, RequestTimeout: no message was found, and a broker did not answer.
-            ConfigError: `most` is out of range.
+            ConfigError: `most` is out of range, a time has no zone.
         """
         return self._call(
             lambda: self._client.find(topic, key, most=most, since=since, until=until)
@@ -576,6 +576,6 @@ class Client(BlockingBase):
 
         Raises:
             BrokerError: there is none any more. ConnectError, RequestTimeout: the broker does not answer.
-            ValueError: it is no such id.
+            ConfigError: it is no such id.
         """
         return self._call(lambda: self._client.message_at(offset_message_id))

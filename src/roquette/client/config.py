@@ -67,7 +67,7 @@ class ClientConfig:
     compress_over_bytes: int = option(4_096)
     compression: Compression = Compression.ZLIB
     compression_level: int = option(5)
-    max_message_size: int = option(4 * 1024 * 1024, least=1)
+    max_message_size: int = option(4 * 1024 * 1024, least=1, most=16_000_000)  # of a frame's 16 MiB
     create_topic_key: str = "TBW102"
     default_topic_queues: int = option(4, least=1)
     retry_another_broker_when_not_store_ok: bool = False

@@ -51,7 +51,8 @@ class OffsetStore(Protocol):
     def save(self, group: str, offsets: Mapping[MessageQueue, int]) -> "Awaitable[object] | object":
         """Keep these: all messages before each are done. Called as a broker would be, also when queues are given up.
 
-        A store whose handlers keep the offset with their result does nothing here.
+        A store whose handlers keep the offset with their result does nothing here, and its consumer is orderly: otherwise
+        handlers end in any order, and the last offset kept says nothing of those before it.
         """
         ...
 

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from datetime import datetime
 
 from roquette.client import calls
-from roquette.client.arguments import check_count
+from roquette.client.arguments import check_count, since_1970_ms
 from roquette.client.calls import Call
 from roquette.client.client_base import ClientBase
 from roquette.client.find_requests import FOREVER_MS, query, view
 from roquette.client.operations import ask_all
+from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.message.message_id import decode_offset_message_id, host_text
 
@@ -32,7 +33,7 @@ class LookCalls(ClientBase):
 
     async def offset_by_time(self, queue: MessageQueue, when: datetime | int) -> int:
         """The offset of the first message stored at or after a time (milliseconds when a number)."""
-        timestamp = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
+        timestamp = since_1970_ms("when", when)
         return await self._ask_master(queue, lambda known: calls.offset_by_time(known, timestamp))
 
     async def find(
@@ -54,11 +55,11 @@ class LookCalls(ClientBase):
         Raises:
             RouteNotFound: no name server knows the topic.
             BrokerError, ConnectError, RequestTimeout: no message was found, and a broker did not answer.
-            ConfigError: `most` is out of range.
+            ConfigError: `most` is out of range, a time has no zone.
         """
         check_count("most", most)
-        begin_ms = 0 if since is None else int(since.timestamp() * 1000)
-        end_ms = FOREVER_MS if until is None else int(until.timestamp() * 1000)
+        begin_ms = 0 if since is None else since_1970_ms("since", since)
+        end_ms = FOREVER_MS if until is None else since_1970_ms("until", until)
         space = self.session.namespace
         topic = space.wrap(topic)
         route = await self.session.route(topic)
@@ -79,9 +80,12 @@ class LookCalls(ClientBase):
 
         Raises:
             BrokerError: there is none any more. ConnectError, RequestTimeout: the broker does not answer.
-            ValueError: it is no such id.
+            ConfigError: it is no such id.
         """
-        host, offset = decode_offset_message_id(offset_message_id)
+        try:
+            host, offset = decode_offset_message_id(offset_message_id)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         found = await self.session.api.call(host_text(host), view("", "", offset))
         return self.session.namespace.show(found)
 

@@ -60,7 +60,7 @@ class PopCalls(ClientBase):
             raise ConfigError(f"batch={batch} is not 1 to {MOST_A_POP}")
         if not isinstance(invisible, int | float) or not 0.001 <= invisible <= LONGEST_S:
             raise ConfigError(f"invisible={invisible!r} is not 0.001 to {LONGEST_S:.0f} seconds")
-        begin = start_point(start_from)
+        begin = start_point(start_from) if isinstance(start_from, str) else None
         if not isinstance(begin, StartFrom):
             raise ConfigError("start_from of pop is StartFrom.FIRST or StartFrom.LAST")
         check_count("max_reconsume_times", max_reconsume_times, least=-1)

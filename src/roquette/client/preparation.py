@@ -19,6 +19,7 @@ from roquette.message.properties import (
     UNIQ_KEY,
     encode_properties,
 )
+from roquette.message.record_layout import MAX_PROPERTIES
 
 Entry = tuple[int, bytes, bytes]
 """Flag, body and properties of a message in a batch."""
@@ -71,6 +72,8 @@ class Preparation:
         body = message.body
         if wrong := message.wrong_type():
             raise TypeError(wrong)
+        if wrong := message.wrong_word():
+            raise MessageIllegal(wrong)
         error = client_topic_error(
             self._namespace.wrap(message.topic) if self._namespace else message.topic
         )
@@ -99,7 +102,12 @@ class Preparation:
                 raise MessageIllegal(
                     f"property {name!r} holds a control character RocketMQ uses as separator"
                 )
-        return encode_properties(properties), message_id
+        text = encode_properties(properties)
+        if len(text) > MAX_PROPERTIES // 4 and (size := len(text.encode())) > MAX_PROPERTIES:
+            raise MessageIllegal(
+                f"the message's properties, keys and tag have {size} bytes, brokers take {MAX_PROPERTIES}: put them into the body"
+            )
+        return text, message_id
 
     def entries(self, messages: Sequence[Message]) -> tuple[list[Entry], list[str]]:
         """The messages as batches hold them, and their ids: all of them checked before the first is sent."""

@@ -11,13 +11,18 @@ from typing import TypeVar
 from roquette.base.lifecycle import Health
 from roquette.client import calls
 from roquette.client.answers import check_function
-from roquette.client.arguments import StrategyName, as_strategy, as_subscriptions
+from roquette.client.arguments import (
+    StrategyName,
+    as_strategy,
+    as_subscriptions,
+    since_1970_ms,
+)
 from roquette.client.calls import Call, PullFilter
 from roquette.client.consumer_options import StartFrom
 from roquette.client.pull_group import Changed, PullGroup
 from roquette.client.selection import Matcher, Selection, matcher, subscription
 from roquette.client.session import Session
-from roquette.errors import ClientClosed, ClientError, ConfigError, CorruptRecord, OffsetOutOfRange
+from roquette.errors import ClientClosed, ClientError, ConfigError, CorruptRecord
 from roquette.message.message import MessageQueue, ReceivedMessage, received
 from roquette.message.record import decode_records
 from roquette.wire.bodies import SubscriptionData
@@ -192,7 +197,7 @@ class PullConsumer:
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue reading a queue at an offset; what was fetched ahead is thrown away."""
         if offset < 0:
-            raise OffsetOutOfRange(f"offset {offset} of {queue} is negative")
+            raise ConfigError(f"offset {offset} of {queue} is negative")
         if self._closed:
             raise ClientClosed("the pull consumer is closed")
         self._forget(queue)
@@ -220,7 +225,7 @@ class PullConsumer:
 
     async def offset_for_time(self, queue: MessageQueue, when: datetime | int) -> int:
         """The offset of the first message stored at or after a time; the end of the queue when there is none."""
-        at_ms = int(when.timestamp() * 1000) if isinstance(when, datetime) else when
+        at_ms = since_1970_ms("when", when)
         return await self._ask(queue, lambda known: calls.offset_by_time(known, at_ms))
 
     async def committed(self, queue: MessageQueue) -> int | None:

@@ -15,7 +15,14 @@ from roquette.message.sysflag import COMPRESSED
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT: Final = (str, type(None))
+_SEVERAL: Final = (tuple, list)
+_SECONDS: Final = 100_000_000_000  # up to the year 5138; milliseconds up to 1973
 MAX_BODY_SIZE: Final = 64 * 1024 * 1024  # of a decompressed body; producers' own limit is 4 MiB
+
+
+def is_seconds(moment_ms: int) -> bool:
+    """Whether what should be milliseconds since 1970 can only be seconds; 0 is the beginning."""
+    return 0 < moment_ms < _SECONDS
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False, rename="camel"):
@@ -78,6 +85,7 @@ class Message:
             and type(self.flag) is int
             and type(self.delay_level) is int
             and type(self.deliver_at_ms) is int
+            and type(self.keys) in _SEVERAL
         ) and (wrong := self._wrong_field()):
             return wrong
         for key in self.keys:
@@ -97,9 +105,33 @@ class Message:
             ("flag", self.flag, (int,)),
             ("delay_level", self.delay_level, (int,)),
             ("deliver_at_ms", self.deliver_at_ms, (int,)),
+            ("keys", self.keys, _SEVERAL),
         ):
             if isinstance(value, bool) or not isinstance(value, kinds):
-                return f"{name}={value!r:.80} has a wrong type: {type(value).__name__}"
+                wrong = f"{name}={value!r:.80} has a wrong type: {type(value).__name__}"
+                return wrong + (", say (key,)" if name == "keys" else "")
+        return ""
+
+    def wrong_word(self) -> str:
+        """The first value that would be read as another, or as none, in words; empty when there is none."""
+        tag = self.tags
+        if tag is not None and (tag != tag.strip() or tag in ("", "*") or "||" in tag):
+            why = "consumers could not name it: they read '||' as 'or', '*' as all, and pass over blanks at the ends"
+            return f"tag {tag!r:.80} is not one tag, and {why}; None is no tag"
+        for key in self.keys:
+            if key.split() != [key]:
+                why = (
+                    "empty, and would vanish"
+                    if not key.strip()
+                    else "of several words: each would be a key"
+                )
+                return f"key {key!r:.80} is {why}; give several as a tuple, blanks as another character"
+        if self.sharding_key == "":
+            return (
+                "shard key '' is empty, and would choose no queue: leave it out, or give it a value"
+            )
+        if self.deliver_at_ms < 0 or is_seconds(self.deliver_at_ms):
+            return f"deliver_at_ms={self.deliver_at_ms} is before 1973: it is in milliseconds since 1970, not in seconds"
         return ""
 
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from roquette import sync
 from roquette.message.message import Message, ReceivedMessage
+from roquette.message.properties import SYSTEM, UNIQ_KEY
 from roquette.testing.faulty_port import Action, Fault, FaultyPort, Side, codes_of
 
 
@@ -129,6 +130,17 @@ class EmbeddedFaults:
 
     def duplicate(self, message: ReceivedMessage) -> None:
         """Store a message again in its queue, under its own id: as a sender does whose answer was lost."""
-        again = Message(message.topic, message.body, properties=dict(message.properties))
+        again = Message(
+            message.topic,
+            message.body,
+            tags=message.tags,
+            keys=message.keys,
+            properties={
+                name: text
+                for name, text in message.properties.items()
+                if name not in SYSTEM or name == UNIQ_KEY
+            },
+            sharding_key=message.sharding_key,
+        )
         with self._broker.sync_client() as mq:
             mq.send(again, queue=message.queue)
