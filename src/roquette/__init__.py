@@ -36,11 +36,13 @@ if TYPE_CHECKING:
         MessageIllegal,
         NotDurable,
         NotSent,
+        RemoteProtocolError,
         RequestTimeout,
         RoquetteError,
         RouteNotFound,
         TooManyRequests,
         TransactionLost,
+        Unreachable,
     )
     from roquette.message.message import Message, MessageQueue, ReceivedMessage
 
@@ -71,6 +73,7 @@ __all__ = [
     "OffsetStore",
     "OpenTelemetry",
     "ReceivedMessage",
+    "RemoteProtocolError",
     "RequestTimeout",
     "RoquetteError",
     "RouteNotFound",
@@ -82,6 +85,7 @@ __all__ = [
     "Transaction",
     "TransactionLost",
     "TransactionState",
+    "Unreachable",
     "__version__",
     "by_config",
     "by_machine_room",

@@ -10,9 +10,10 @@ RoquetteError
 +- Refused(code, remark)         server side only: becomes the response
 |  +- RefusedForNow              the store takes nothing at present: the same may be taken later
 +- ClientError
-   +- ConnectError (Unreachable)  RequestTimeout  TooManyRequests  ClientClosed
+   +- ConnectError (Unreachable)  RequestTimeout  TooManyRequests  ClientClosed  NotSent
    +- RemoteProtocolError        the peer broke the protocol                (close the connection)
-   +- RouteNotFound(topic)  TransactionLost(topic, message_id, remark)
+   +- RouteNotFound(topic)  TransactionLost(topic, message_id, remark)  NotDurable(status)
+   +- JobExpired(message_id)  JobSettled
    +- BrokerError(code, remark, retriable, stale_route)
 """
 
@@ -20,7 +21,17 @@ from collections.abc import Sequence
 
 
 class RoquetteError(Exception):
-    """Root of everything Roquette raises on purpose."""
+    """Root of everything Roquette raises on purpose. Each can be pickled and copied, and has its fields then."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Its text and fields, since they are not what `__init__` takes."""
+        return _again, (type(self), self.args), self.__dict__ or None
+
+
+def _again(kind: type[RoquetteError], args: tuple[object, ...]) -> RoquetteError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class LocalProtocolError(RoquetteError):

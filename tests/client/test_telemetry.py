@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from roquette import App, Client, ConfigError, Message, OpenTelemetry, ReceivedMessage
+from roquette import (
+    App,
+    Client,
+    ConfigError,
+    Message,
+    OpenTelemetry,
+    ReceivedMessage,
+    StartFrom,
+)
 from roquette.errors import MessageIllegal
 from roquette.testing.cluster import SimCluster, simulate
 
@@ -131,6 +139,35 @@ def test_a_popped_job_has_a_span_that_ends_in_any_task(caplog: pytest.LogCapture
 
     scene(case)
     assert "detach" not in caplog.text
+
+
+def test_a_batch_handler_runs_in_a_span_with_a_link_to_each_sender() -> None:
+    async def case(mq: Client, seen: Seen) -> None:
+        inside: list[Any] = []
+
+        def handle(messages: list[ReceivedMessage]) -> int:
+            inside.append((len(messages), trace.get_current_span().get_span_context().span_id))
+            assert baggage.get_all() == {}
+            return len(messages) - 1 if len(inside) == 1 else len(messages)
+
+        (queue, *_) = await mq.queues("orders")
+        await mq.send_batch("orders", [b"1", b"2", b"3"], queue=queue)
+        await mq.subscribe_batches(
+            "orders", group="g", handler=handle, start_from=StartFrom.FIRST, orderly=True
+        )
+        while sum(count for count, _ in inside) < 5:
+            await _pause()
+        await _pause()
+        calls = [span for span in seen.spans("process orders") if span.parent is None]
+        calls = [span for span in calls if "messaging.batch.message_count" in span.attributes]
+        assert [span.context.span_id for span in calls] == [own for _, own in inside]
+        whole = max(calls, key=lambda span: len(span.links))
+        senders = [span.context.span_id for span in seen.spans("send orders")]
+        assert sorted(link.context.span_id for link in whole.links) == sorted(senders)
+        assert "error.type" in calls[0].attributes, "not all of its messages were accepted"
+        assert trace.get_current_span() is trace.INVALID_SPAN
+
+    scene(case)
 
 
 def test_metrics_count_and_time_sends_and_handlers() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from roquette.client.core.retry_policy import broker_error
-from roquette.errors import RemoteProtocolError, RouteNotFound
+from roquette.errors import CorruptRecord, RemoteProtocolError, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.names import TBW102
 from roquette.message.sysflag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -100,7 +100,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, gc=False):
             raise broker_error(answer.code, answer.remark, address)
         try:
             return self.read(answer)
-        except RemoteProtocolError as error:
+        except (RemoteProtocolError, CorruptRecord) as error:
             raise RemoteProtocolError(f"{address}: {error}") from None
 
 

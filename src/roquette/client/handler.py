@@ -103,6 +103,9 @@ class HandlerRunner:
                 (place, context.run(self._interceptors.on_receive, message, self._group))
                 for place, message in enumerate(messages)
             ]
+            if self._many:
+                tell = context.run(self._interceptors.on_batch, messages, self._group)
+                told.append((len(messages) - 1, tell))
         try:
             result: object = context.run(self._handler, messages if self._many else first)  # type: ignore[arg-type]
             if isinstance(result, Awaitable):

@@ -5,7 +5,7 @@ Apache: SendMessageHook, ConsumeMessageHook. Interceptors run on the client's lo
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
 
@@ -112,14 +112,21 @@ class Interceptors:
 
     def on_receive(self, message: ReceivedMessage, group: str) -> Handled:
         """Begin to handle a message; call what is returned at its end."""
-        ends = [_guarded(each.on_receive, message, group) for each in self._listed]
+        return _at_end([_guarded(each.on_receive, message, group) for each in self._listed])
 
-        def ended(accepted: bool, error: BaseException | None) -> None:
-            for end in reversed(ends):
-                if end is not None:
-                    _guarded(end, accepted, error)
+    def on_batch(self, messages: Sequence[ReceivedMessage], group: str) -> Handled:
+        """Begin a call with several messages, after each of them: for those that have an `on_batch`."""
+        calls = [getattr(each, "on_batch", None) for each in self._listed]
+        return _at_end([_guarded(call, messages, group) for call in calls if call is not None])
 
-        return ended
+
+def _at_end(ends: Sequence[Handled | None]) -> Handled:
+    def ended(accepted: bool, error: BaseException | None) -> None:
+        for end in reversed(ends):
+            if end is not None:
+                _guarded(end, accepted, error)
+
+    return ended
 
 
 def _guarded(call: Callable[[A, B], T], first: A, second: B) -> T | None:

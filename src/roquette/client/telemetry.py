@@ -4,6 +4,7 @@ Names are those of OpenTelemetry's semantic conventions for messaging, with thei
 """
 
 import asyncio
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -23,7 +24,8 @@ class OpenTelemetry:
         mq.intercept(roquette.OpenTelemetry())
 
     Senders put W3C's traceparent, tracestate and baggage (or what the global propagator writes) into the message's
-    properties; the span around a handler is their child, and current in the handler. Loops over messages (`consume`,
+    properties; the span around a handler is their child, and current in the handler. What is current in a batch handler is a
+    span of the call, with a link to each message's sender. Loops over messages (`consume`,
     `pop`) have such a span, too, but it is not current in the loop: `context_of(message)` is the sender's context.
 
     Args:
@@ -116,6 +118,28 @@ class OpenTelemetry:
             self._end(span, labels, error, accepted=accepted)
             self._consumed.add(1, labels)
             self._handled.record(loop.time() - began_s, labels)
+
+        return handled
+
+    def on_batch(self, messages: Sequence[ReceivedMessage], group: str) -> Handled:
+        """See Interceptors: a span of the whole call, current in the handler, with a link to each message's sender."""
+        labels = {**_labels("process", messages[0].topic), "messaging.consumer.group.name": group}
+        senders = [
+            self._trace.get_current_span(self.context_of(message)).get_span_context()
+            for message in messages
+        ]
+        span = self._tracer.start_span(
+            f"process {messages[0].topic}",
+            context=self._context.Context(),
+            kind=self._trace.SpanKind.CONSUMER,
+            attributes={**labels, "messaging.batch.message_count": len(messages)},
+            links=[self._trace.Link(sender) for sender in senders if sender.is_valid],
+        )
+        token = self._context.attach(self._trace.set_span_in_context(span, self._context.Context()))
+
+        def handled(accepted: bool, error: BaseException | None) -> None:
+            self._context.detach(token)
+            self._end(span, labels, error, accepted=accepted)
 
         return handled
 
