@@ -484,6 +484,8 @@ class World:
                 self._tell(f"{self.party} keeps a silent broker's registration alive")
             self.cluster.heal()
         for key in sorted(before.keys() | after.keys()):
+            if key[0] == "rules" and ("user", *key[1:]) not in after:
+                continue  # rules go with their user, whose going is judged by itself
             if before.get(key) != after.get(key) and not may_change(self.party, key):
                 self._tell(f"{self.party} changed {key}: {before.get(key)!r:.200} -> {after.get(key)!r:.200}")  # fmt: skip
         await self._harvest()
