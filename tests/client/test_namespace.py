@@ -16,7 +16,7 @@ from roquette.client.interceptors import Handled, Sent
 from roquette.errors import ConfigError, RouteNotFound
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
-from roquette.wire.signature import Credentials, Signer, ext_fields, signs
+from roquette.wire.signature import Credentials, Signer, ext_fields, signed_content, signs
 
 NAMESRV, BROKER = "10.0.0.1", "10.0.1.1"
 
@@ -248,4 +248,4 @@ def test_the_second_kind_is_said_with_each_request_and_signed() -> None:
     assert ext_fields(Signer(None, "red").sign(b"", b"")) == {"ns": "red", "nsd": "true"}
     fields = ext_fields(Signer(Credentials("me", "secret"), "red").sign(b'{"a":"1"}', b"body"))
     assert fields["nsd"] == "true"
-    assert signs(fields.pop("Signature"), b"secret", fields, b"body")
+    assert signs(fields.pop("Signature"), b"secret", signed_content(fields, b"body"))

@@ -16,7 +16,7 @@ from roquette.errors import ConfigError
 from roquette.remoting.request import Peer, RequestContext
 from roquette.remoting.security import Protection
 from roquette.wire.proof import MARK, Proofs, Prover
-from roquette.wire.signature import ACCESS_KEY, ext_fields, signed_content
+from roquette.wire.signature import ACCESS_KEY, ext_fields
 
 log = logging.getLogger("roquette.access")
 
@@ -67,13 +67,14 @@ class Access:
             protection, guard=check, calls=self.settings.sign(protection.calls, self._prover)
         )
 
-    def _replayed(self, job: RequestContext, secret: bytes, fields: dict[str, str]) -> str:
+    def _replayed(
+        self, job: RequestContext, secret: bytes, fields: dict[str, str], content: bytes
+    ) -> str:
         """`guard.Replays`: a request of a server of ours serves once, here, for what it was signed for."""
-        body = job.command.body
-        if MARK.encode() not in signed_content(fields, body):
+        if MARK.encode() not in content:
             return ""
-        now_ms, local = self._clock.now_ms(), job.peer.local
-        return self.proofs.fault(secret, job.command.code, fields, body, now_ms, local)
+        command, now_ms, local = job.command, self._clock.now_ms(), job.peer.local
+        return self.proofs.fault(secret, command.code, fields, command.body, now_ms, local)
 
     def account_of(self, job: RequestContext) -> str:
         """Who has signed a request that was let in; "" where nobody is asked."""

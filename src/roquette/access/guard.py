@@ -19,7 +19,7 @@ from roquette.errors import Refused, RemoteProtocolError
 from roquette.remoting.request import Peer, RequestContext
 from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import BadHeader
-from roquette.wire.signature import ACCESS_KEY, SIGNATURE, ext_fields, signs
+from roquette.wire.signature import ACCESS_KEY, SIGNATURE, ext_fields, signed_content, signs
 
 NO_PERMISSION: Final = int(ResponseCode.NO_PERMISSION)
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
@@ -95,9 +95,9 @@ class Scope:
     unjudged: frozenset[int] = frozenset()
 
 
-Replays = Callable[[RequestContext, bytes, dict[str, str]], str]
-"""Takes a request that a super user, as servers are, has signed, the secret and all its fields; says why it is not meant for
-here, or "". """
+Replays = Callable[[RequestContext, bytes, dict[str, str], bytes], str]
+"""Takes a request that a super user, as servers are, has signed, the secret, all its fields and what is signed; says why it is
+not meant for here, or "". """
 
 
 class Guard:
@@ -109,7 +109,7 @@ class Guard:
         judge: Judge,
         scope: Scope,
         audit: Audit,
-        replays: Replays = lambda job, secret, fields: "",
+        replays: Replays = lambda *_: "",
     ) -> None:
         self._accounts = accounts
         self._replays = replays
@@ -193,10 +193,11 @@ class Guard:
         given = fields.get(SIGNATURE, "")
         if command.version <= V4_9_3:
             fields.pop(UNIQUE_KEY_QUERY, None)
-        if not signs(given, account.secret, fields, command.body):
+        content = signed_content(fields, command.body)
+        if not signs(given, account.secret, content):
             self._audit.unproven(name, code, ip, "the signature is wrong")
             raise _unproven()
-        if account.is_super and (why := self._replays(job, account.secret, fields)):
+        if account.is_super and (why := self._replays(job, account.secret, fields, content)):
             self._audit.refused(name, code, None, ip, why)
             raise _unproven()
         return account

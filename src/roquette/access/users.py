@@ -31,7 +31,7 @@ from roquette.remoting.request import RequestContext
 from roquette.wire.bodies.access import AclInfo, UserInfo
 from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_body, fastjson_pretty
-from roquette.wire.signature import ACCESS_KEY, SIGNATURE, ext_fields, signs
+from roquette.wire.signature import ACCESS_KEY, SIGNATURE, ext_fields, signed_content, signs
 
 log = logging.getLogger("roquette.access")
 
@@ -124,7 +124,8 @@ class Users:
         if account is None or not account.enabled:
             return None
         given = fields.get(SIGNATURE, "")
-        return account if signs(given, account.secret, fields, command.body) else None
+        content = signed_content(fields, command.body)
+        return account if signs(given, account.secret, content) else None
 
     # Files
 

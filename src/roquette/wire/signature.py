@@ -59,7 +59,7 @@ def signature(secret: bytes, fields: dict[str, str], body: bytes) -> bytes:
 
     `SIGNATURE` itself is left out.
     """
-    return b2a_base64(hmac.digest(secret, signed_content(fields, body), "sha1"), newline=False)
+    return _mark(secret, signed_content(fields, body))
 
 
 def signed_content(fields: dict[str, str], body: bytes) -> bytes:
@@ -69,9 +69,13 @@ def signed_content(fields: dict[str, str], body: bytes) -> bytes:
     return content + body if body else content
 
 
-def signs(given: str, secret: bytes, fields: dict[str, str], body: bytes) -> bool:
-    """Whether `given` is the signature; the time it takes says nothing of where it differs."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), signature(secret, fields, body))
+def signs(given: str, secret: bytes, content: bytes) -> bool:
+    """Whether `given` is the signature over `signed_content`; the time it takes says nothing of where it differs."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), _mark(secret, content))
+
+
+def _mark(secret: bytes, content: bytes) -> bytes:
+    return b2a_base64(hmac.digest(secret, content, "sha1"), newline=False)
 
 
 class Signer:
