@@ -607,6 +607,32 @@ def test_answers_without_end_for_a_shut_window_cut_the_peer() -> None:
     go(work, limits=Http2Limits(queued=1 << 20, queued_most=4 << 20))
 
 
+def test_two_reasons_to_end_are_one_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Before: each of them cut the connection and wrote a line."""
+
+    class Over(H2Connection):
+        @property
+        def over(self) -> bool:
+            return self.queued() > 4 << 20 or super().over
+
+        def ended_by(self) -> str:
+            return "it has ended"
+
+    async def work(case: Case) -> None:
+        case.sessions.connect = Over
+        for _ in range(2):
+            client = await case.client(window=0)
+            for _ in range(30):
+                client.ask("SendMessage", send("big200000"))
+            await asyncio.sleep(20)
+            assert client.lost
+
+    go(work, limits=Http2Limits(queued=1 << 20, queued_most=4 << 20))
+    said = [record.getMessage() for record in caplog.records if "closed peer" in record.message]
+    assert len(said) == 2
+    assert all(line.endswith("error=it does not take its answers") for line in said), said
+
+
 def test_unfinished_messages_are_bounded_together() -> None:
     async def work(case: Case) -> None:
         client = await case.client()

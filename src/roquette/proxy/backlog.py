@@ -3,7 +3,7 @@
 from typing import Final
 
 from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.request import Peer
+from roquette.remoting.request import ANSWERS, Peer
 from roquette.remoting.unfinished import SLOWEST
 from roquette.wire.http2 import Http2Limits
 
@@ -15,11 +15,11 @@ class Backlog:
     """Of one connection.
 
     Attributes:
-        full: the transport takes no more. stalled: the peer leaves too much unread, so that its further requests wait.
+        stalled: the peer leaves too much unread, so that its further requests wait.
     """
 
     __slots__ = (
-        "_answers", "_counted", "_dispatcher", "_limits", "_looked_s", "_moved", "_peer", "_said", "full", "stalled",
+        "_answers", "_counted", "_dispatcher", "_limits", "_looked_s", "_moved", "_peer", "_said", "stalled",
     )  # fmt: skip
 
     def __init__(self, dispatcher: Dispatcher, peer: Peer, limits: Http2Limits) -> None:
@@ -31,7 +31,6 @@ class Backlog:
         self._moved: int = 0  # bytes of answers it had taken then
         self._said: int = 0  # bytes of answers' bodies so far
         self._answers: int = 0  # that may wait
-        self.full: bool = False
         self.stalled: bool = False
 
     def says(self, size: int) -> None:
@@ -68,8 +67,8 @@ class Backlog:
         return queued > limits.queued_most
 
     def resume(self) -> None:
-        """One of the two reasons is gone for which requests wait: they go on if it was the only one."""
-        if not (self.stalled or self.full):
+        """One of the two reasons is gone for which requests wait, `stalled` and a full transport: they go on if it was the only one."""
+        if not (self.stalled or self._peer.unread & ANSWERS):
             self._dispatcher.resume(self._peer)
 
     def is_late(self, queued: int, now_s: float) -> bool:

@@ -188,14 +188,12 @@ class GrpcSession(asyncio.Protocol):
     def pause_writing(self) -> None:
         peer = self._peer
         if not peer.transport.is_closing():
-            self._backlog.full = True
             peer.stop_reading(ANSWERS)
             self._dispatcher.pause(peer)
 
     def resume_writing(self) -> None:
         peer = self._peer
         if not peer.transport.is_closing():
-            self._backlog.full = False
             peer.read_on(ANSWERS)
             self._backlog.resume()
 
@@ -223,10 +221,10 @@ class GrpcSession(asyncio.Protocol):
             return []
         http = self._http
         data = http.data_to_send()
-        if self._backlog.measure(len(self.calls), self._held, http.queued()):
-            self._dispatcher.loop.call_soon(self._cut, "it does not take its answers")
-        if http.over and not self._ended:
-            self._ended, why = True, http.ended_by()
+        stuck = self._backlog.measure(len(self.calls), self._held, http.queued())
+        if stuck or http.over:
+            self._ended = True  # here, so that one end follows, whatever else comes before it
+            why = "it does not take its answers" if stuck else http.ended_by()
             self._dispatcher.loop.call_soon(*((self._cut, why) if why else (self.hang_up,)))
         return [data] if data else []
 
