@@ -18,6 +18,7 @@ import msgspec
 
 from roquette.access.model import Action
 from roquette.base.lifecycle import Tasks
+from roquette.base.logs import RateLimited
 from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.cluster.feature import ClusterFeature
 from roquette.broker.config import name_servers
@@ -116,7 +117,7 @@ class LocalBackend:
             self._look, self._tasks, lambda: core.clock.steady_ms() / 1000
         )
         self._ports: Lookup[bool] = Lookup(
-            partial(speaks_http2, core.protection.calls, core.clock),
+            partial(speaks_http2, core.protection.calls, RateLimited(log, core.clock)),
             self._tasks,
             lambda: core.clock.steady_ms() / 1000,
         )

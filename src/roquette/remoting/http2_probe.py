@@ -1,10 +1,8 @@
 """Whether the port of another server speaks HTTP/2: ours do, the brokers' of Apache close such a connection without a word."""
 
 import asyncio
-import logging
 from typing import Final, cast
 
-from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
 from roquette.errors import Unreachable
 from roquette.remoting.client import split_address
@@ -14,8 +12,6 @@ from roquette.remoting.tls import connect
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and empty SETTINGS
 PROBE_S: Final = 1.0
-
-log = logging.getLogger("roquette.remoting")
 
 
 class _Probe(asyncio.Protocol):
@@ -39,12 +35,11 @@ class _Probe(asyncio.Protocol):
             self.said.set_result(False)
 
 
-async def speaks_http2(security: Security, clock: Clock, address: str) -> bool:
+async def speaks_http2(security: Security, noise: RateLimited, address: str) -> bool:
     """Ask the port at an address. Raises ConnectError: nobody answers there."""
     probe = _Probe(asyncio.get_running_loop().create_future())
     try:
         async with asyncio.timeout(PROBE_S):
-            noise = RateLimited(log, clock)
             await connect(lambda: probe, split_address(address), security.tls, noise)
             return await probe.said
     except (OSError, TimeoutError) as error:
