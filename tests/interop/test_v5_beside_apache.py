@@ -1,6 +1,7 @@
 """Apache's Go v5 client at our broker (LOCAL), beside Apache's broker in one cluster: it is never sent to a port of remoting."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from tests.golden.grpc_steps import Bench, endpoints, resource
@@ -23,16 +24,18 @@ pytestmark = [pytest.mark.interop, pytest.mark.long]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Door, Door]]:
     """Our broker and Apache's at one name server."""
     folder = tmp_path_factory.mktemp("v5-beside")
-    namesrv = start_namesrv("roquette", folder / "namesrv")
-    tls = {"tls.config.file": str(property_file(demands="none", name="v5"))}
-    settings = {**QUICK, **tls, "tls.server.mode": "permissive"}
-    ours = start_roquette_broker(
-        folder / "ours", namesrv.address, name="broker-r", settings=settings
-    )
-    theirs = start_apache_broker(folder / "theirs", namesrv.address, settings=SETTINGS)
-    yield Door(ours, ours.address), Door(theirs, theirs.address)
-    for server in (ours, theirs, namesrv):
-        server.discard()
+    with ExitStack() as servers:  # those that run are ended when the next one does not start
+        namesrv = start_namesrv("roquette", folder / "namesrv")
+        servers.callback(namesrv.discard)
+        tls = {"tls.config.file": str(property_file(demands="none", name="v5"))}
+        settings = {**QUICK, **tls, "tls.server.mode": "permissive"}
+        ours = start_roquette_broker(
+            folder / "ours", namesrv.address, name="broker-r", settings=settings
+        )
+        servers.callback(ours.discard)
+        theirs = start_apache_broker(folder / "theirs", namesrv.address, settings=SETTINGS)
+        servers.callback(theirs.discard)
+        yield Door(ours, ours.address), Door(theirs, theirs.address)
 
 
 def brokers_of(door: Door, topic: str) -> tuple[str, set[str], set[int]]:
