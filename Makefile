@@ -126,10 +126,10 @@ long-mutants: install
 	@$(BIN)/python tools/mutate.py run
 
 demo: setup-spark ## the main job: 336,776 real flights through two brokers, three consumers and Spark
-	@$(BIN)/python -m examples.demo
+	@$(BIN)/python -m examples.demo$(if $(OUTPUT), --output "$(OUTPUT)")
 
 pipelines: setup-spark ## the same flights through all six pipelines, totals checked against the CSV
-	@$(BIN)/python -m examples.pipelines_demo
+	@$(BIN)/python -m examples.pipelines_demo$(if $(OUTPUT), --output "$(OUTPUT)")
 
 bench: setup ## measure beside Apache's broker, write bench-output/ and docs/benchmarks.md's table
 	@$(BIN)/python -m benchmarks

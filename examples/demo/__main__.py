@@ -1,5 +1,6 @@
 """The story, step by step. Everything is checked against the CSV; a difference ends it loudly."""
 
+import argparse
 import asyncio
 import itertools
 import shutil
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from examples.demo.analyse import Analysis
+from examples.demo.disk import check_disk, output_option
 from examples.demo.flights import Totals, airline_names, read_flights, totals_of
 from examples.demo.journey import CONSUMERS, GROUP, VICTIM, Journey
 from examples.demo.report import Story, write_report
@@ -68,12 +70,11 @@ def measured(times: dict[str, float], name: str) -> Iterator[None]:
     times[name] = time.monotonic() - start
 
 
-def new_run_directory() -> Path:
-    """The next free demo-output/run-NNN; message stores of earlier runs are removed, the rest is kept."""
-    base = Path("demo-output")
-    base.mkdir(exist_ok=True)
+def new_run_directory(base: Path) -> Path:
+    """The next free run-NNN; message stores of earlier runs are removed, the rest is kept. Raises DemoError: the disk is too full."""
     for old in base.glob("run-*/store-*"):
         shutil.rmtree(old, ignore_errors=True)
+    check_disk(base, "make demo OUTPUT=DIR")
     for number in itertools.count(1):
         run = base / f"run-{number:03}"
         if not run.exists():
@@ -211,7 +212,9 @@ def main() -> None:
     """All steps, in order."""
     times: dict[str, float] = {}
     begin = time.monotonic()
-    run = new_run_directory()
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
+    output_option(parser)
+    run = new_run_directory(parser.parse_args().output)
     say(
         "[bold]Roquette: real data through RocketMQ's protocol, end to end.[/]\n"
         f"Version {__version__}, {form()}. Everything this run writes goes to [bold]{run}/[/]. "

@@ -1,6 +1,6 @@
 """The demo's data set through all six pipelines, each with one command; totals are checked against the CSV.
 
-    python -m examples.pipelines_demo [--flights N]
+    python -m examples.pipelines_demo [--flights N] [--output DIR]
 
 A name server and a broker of our own, 336,776 messages of flights, then `roquette pipeline ...` as people would type
 it. A difference ends it with status 1. Everything goes to demo-output/pipelines-NNN.
@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from examples.demo.disk import output_option
 from examples.demo.flights import Totals, read_flights, totals_of
 from examples.demo.servers import ROQUETTE, DemoError, Processes, stop_on_signals
 from examples.pipelines_demo import steps
@@ -64,15 +65,19 @@ def main() -> int:
     parser.add_argument(
         "--flights", type=int, default=None, help=f"only the first N, at least {LEAST:,}"
     )
-    wanted = parser.parse_args().flights
+    output_option(parser)
+    given = parser.parse_args()
+    wanted: int | None = given.flights
     if wanted is not None and wanted < LEAST:
         parser.error(f"--flights must be at least {LEAST:,}")
     begin = time.monotonic()
-    directory = free_directory()
-    flights = list(itertools.islice(read_flights(), wanted))
-    totals: Totals = totals_of(flights)
-    print(f"{totals.flights:,} flights, {totals.distance:,} miles; everything goes to {directory}")
     try:
+        directory = free_directory(given.output)
+        flights = list(itertools.islice(read_flights(), wanted))
+        totals: Totals = totals_of(flights)
+        print(
+            f"{totals.flights:,} flights, {totals.distance:,} miles; everything goes to {directory}"
+        )
         with Processes(directory / "logs") as processes:
             run = Run(directory, start_cluster(processes, directory), flights)
             run_all(run)

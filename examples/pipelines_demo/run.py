@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from examples.demo.disk import check_disk
 from examples.demo.flights import Flight
 from examples.demo.servers import ROQUETTE, DemoError
 
@@ -82,10 +83,11 @@ def check_report(path: Path) -> None:
         raise DemoError(f"{path} is not there, not whole, or loads something from elsewhere")
 
 
-def free_directory() -> Path:
-    """The next free demo-output/pipelines-NNN."""
+def free_directory(base: Path) -> Path:
+    """The next free pipelines-NNN. Raises DemoError: the disk is too full."""
+    check_disk(base, "make pipelines OUTPUT=DIR")
     for number in itertools.count(1):
-        path = Path("demo-output") / f"pipelines-{number:03}"
+        path = base / f"pipelines-{number:03}"
         if not path.exists():
             path.mkdir(parents=True)
             return path

