@@ -154,7 +154,9 @@ def may_change(who: str, key: tuple[str, ...]) -> bool:
         changing = ("Sub", "Update", "Delete")
         return touches(who, topic, *changing) and holds(who, "Group", group, *changing)
     if kind == "clients":
-        return holds(who, "Group", names[0], "Sub")
+        return rules_cluster or holds(
+            who, "Group", names[0], "Sub"
+        )  # a rule less, and it is refused
     if kind == "user":
         return rules_cluster and names[-1] not in SUPERS
     if kind == "rules":
