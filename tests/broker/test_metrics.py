@@ -295,6 +295,30 @@ def test_the_age_of_a_lag_comes_from_ends_seen_before() -> None:
     assert len(times) == 0
 
 
+@pytest.mark.parametrize("order", ["false", "true"])
+def test_what_pop_groups_hold_is_in_flight(run_broker: Any, order: str) -> None:
+    """Before: 0 of them, and no lag, since a pop moves the group's offset at once."""
+
+    async def scenario(case: Any) -> None:
+        client = await use(case, "Popped")
+        fields = {"consumerGroup": "held", "topic": "Popped", "queueId": 0, "order": order}
+        more = {"invisibleTime": 600_000, "maxMsgNums": 3}
+        first, *_ = await pop(case, client, **fields, **more)
+
+        async def figures() -> list[float]:
+            await asyncio.sleep(2)
+            found = await scrape()
+            group = {"topic": "Popped", "consumer_group": "held"}
+            names = ("lag", "inflight", "ready")
+            return [value(found, f"rocketmq_consumer_{name}_messages", **group) for name in names]
+
+        assert await figures() == [5, 3, 2]
+        assert (await client.call(200_051, first.ack_ext("held"))).code == 0
+        assert await figures() == [4, 2, 2]
+
+    run_broker(scenario, broker=ON)
+
+
 def test_transactions_timers_and_pops_under_apaches_names(run_broker: Any) -> None:
     async def scenario(case: Any) -> None:
         client = await use(case)

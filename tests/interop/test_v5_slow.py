@@ -61,7 +61,7 @@ def handed_out(door: Door, group: str) -> bool:
     """Whether a group has been given all there is."""
     with urlopen(f"http://{door.grpc}/metrics") as page:
         samples = read_exposition(page.read().decode())
-    name, labels = "rocketmq_consumer_lag_messages", {"consumer_group": group, "topic": TOPIC}
+    name, labels = "rocketmq_consumer_ready_messages", {"consumer_group": group, "topic": TOPIC}
     return [s.value for s in samples if s.name == name and labels.items() <= s.labels.items()] == [
         0
     ]

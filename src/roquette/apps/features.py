@@ -79,7 +79,7 @@ def broker_features(
         pops,
         assignment,
         transactions,
-        *_of_both(core, saved, deletions, pulls),
+        *_of_both(core, saved, deletions, pulls, pops),
         TableFeed(core, saved, assignment, pops.pop),
         replication or MasterReplication(core, ClassicQuorum(core)),
         LocalProxy(core, proxy or ProxySettings(), cluster, auto_creation),
@@ -122,7 +122,7 @@ def replica_features(
         StoreMaintenance(core),
         pulls,
         assignment,
-        *_of_both(core, saved, deletions, pulls),
+        *_of_both(core, saved, deletions, pulls, pops),
         MetadataCopy(core, followed, cluster.outbound, assignment, saved),
         SlaveReplication(core, followed, TicketSource(core, cluster.outbound, master)),
         cluster,
@@ -130,7 +130,11 @@ def replica_features(
 
 
 def _of_both(
-    core: BrokerCore, saved: TablePersistence, deletions: Deletions, pulls: PullFeature
+    core: BrokerCore,
+    saved: TablePersistence,
+    deletions: Deletions,
+    pulls: PullFeature,
+    pops: PopFeature,
 ) -> list[Feature]:
     """What a master serves and a replica serves, or refuses by its promises."""
     stats = StatsFeature(core, deletions)
@@ -150,7 +154,7 @@ def _of_both(
         ColdReadFeature(core),
         AdminProcessor(core),
         AccessFeature(core),
-        MetricsFeature(core, stats.items, deletions),
+        MetricsFeature(core, stats.items, deletions, pops.pop.held),
     ]
 
 

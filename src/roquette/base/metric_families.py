@@ -67,16 +67,20 @@ BYTES_OUT: Final = Family("rocketmq_throughput_out_total", _C, "Bytes got since 
 PRODUCERS: Final = Family("rocketmq_producer_connections", _G, "Registrations of producers.")
 CONSUMERS: Final = Family("rocketmq_consumer_connections", _G, "Connections of a group's members.")
 LAG: Final = Family(
-    "rocketmq_consumer_lag_messages", _G, "Messages behind a group's committed offsets."
+    "rocketmq_consumer_lag_messages",
+    _G,
+    "Messages that a group has not done: behind its offsets, or popped.",
 )
 LAG_LATENCY: Final = Family(
     "rocketmq_consumer_lag_latency", _G, f"How old what a group takes is: {_ESTIMATE}."
 )
 INFLIGHT: Final = Family(
-    "rocketmq_consumer_inflight_messages", _G, "Messages pulled and not committed."
+    "rocketmq_consumer_inflight_messages",
+    _G,
+    "Messages that members have: pulled and not committed, or popped.",
 )
 READY: Final = Family(
-    "rocketmq_consumer_ready_messages", _G, "Messages that no pull has asked for."
+    "rocketmq_consumer_ready_messages", _G, "Messages that no pull or pop has asked for."
 )
 STORAGE_SIZE: Final = Family("rocketmq_storage_size", _G, "Bytes of the commit log.")
 FLUSH_BEHIND: Final = Family(

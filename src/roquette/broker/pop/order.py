@@ -4,7 +4,7 @@ Apache: ConsumerOrderInfoManager (in 5.5 QueueLevelConsumerManager) and its lock
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from roquette.base.bounds import Bound, unbounded
 from roquette.broker.pop.receipt import offset_count_info, queue_count_info
@@ -182,6 +182,12 @@ class OrderTable:
             if info is not None and (_free_at(info) or 0) <= wall_ms:
                 found[(topic, group, queue_id)] = None
         return list(found)
+
+    def held(self) -> Iterator[tuple[str, int]]:
+        """`topic@group` of each queue with an orderly pop, and how many of its messages are not acknowledged."""
+        for key, queues in list(self._table.items()):
+            for info in list(queues.values()):
+                yield key, len(_unacknowledged(info))
 
     def start(self, now_ms: int, steady_ms: int) -> None:
         """What former lives left counts by the clock as it is set now."""

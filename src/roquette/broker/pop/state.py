@@ -1,6 +1,6 @@
 """What POP keeps of a broker, behind one door: the waiting requests, the orderly pops, the revive log."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from roquette.broker.core import BrokerCore
 from roquette.broker.pop.checkpoint import OrderEntry
@@ -91,6 +91,14 @@ class PopState:
             return 0
         entry = OrderEntry(topic=topic, group=group, queue_id=queue_id, info=info)
         return self.log.append_order(entry, now_ms)
+
+    def held(self) -> Iterator[tuple[str, int, bool]]:
+        """`topic@group`, how many messages are out and not acknowledged, and whether its offset has passed them: a piece
+        for each check-point in memory and each queue with an orderly pop."""
+        for point in self.reviver.in_flight():
+            yield f"{point.topic}@{point.group}", len(point.unacknowledged()), True
+        for key, count in self.orders.held():
+            yield key, count, False
 
     def drain(self) -> list[PollHold]:
         """Every waiting request: the broker stops."""

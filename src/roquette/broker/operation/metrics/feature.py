@@ -12,7 +12,7 @@ from roquette.broker.feature import Beat, Feature
 from roquette.broker.listeners import ABOUT
 from roquette.broker.operation.item_stats import ItemStats
 from roquette.broker.operation.metrics.lag_times import LagTimes
-from roquette.broker.operation.metrics.rows import Rows
+from roquette.broker.operation.metrics.rows import Popped, Rows
 from roquette.broker.operation.metrics.scrape import Scrape
 from roquette.broker.records.steps import paced
 from roquette.broker.tables.deletions import Deletions
@@ -31,10 +31,13 @@ class MetricsFeature(Feature):
         listener: the port of metricsListen, when there is one.
     """
 
-    def __init__(self, core: BrokerCore, items: ItemStats, deletions: Deletions) -> None:
+    def __init__(
+        self, core: BrokerCore, items: ItemStats, deletions: Deletions, popped: Popped
+    ) -> None:
         self._core = core
         self._items = items
         self._is_system = deletions.is_system
+        self._popped = popped
         self._times = LagTimes()
         self._loop_lag = LoopLag(LAG_BEAT_S)
         self._not_ready = "it starts"
@@ -102,7 +105,7 @@ class MetricsFeature(Feature):
     def _scrape(self) -> Iterator[bytes]:
         core = self._core
         most = core.live.current.metrics_max_series
-        rows = Rows(core, self._is_system, self._times, most)
+        rows = Rows(core, self._is_system, self._times, most, self._popped)
         return Scrape(core, self._items, rows, self._loop_lag.longest_s()).pieces()
 
     def forget_topic(self, topic: str) -> None:

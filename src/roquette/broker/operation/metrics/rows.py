@@ -12,6 +12,9 @@ from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX
 AT_ONCE: Final = 500  # queues of one slice
 
 
+Popped = Callable[[], Iterator[tuple[str, int, bool]]]
+
+
 class TopicRow(NamedTuple):
     """A topic. `text` is its name as a label has it; `ends` where its queues end, `end` all of them added up."""
 
@@ -26,6 +29,7 @@ class GroupRow(NamedTuple):
     """A group of a topic: offsets and lags of all queues added up.
 
     Attributes:
+        inflight: messages that members have, pulled or popped. passed: those of them that are behind the offset, popped.
         latency_ms: None: nothing is known.
         queues: queue id, committed offset, lag; empty unless asked for.
     """
@@ -39,6 +43,7 @@ class GroupRow(NamedTuple):
     committed: int
     lag: int
     inflight: int
+    passed: int
     latency_ms: int | None
     queues: list[tuple[int, int, int]]
 
@@ -48,15 +53,25 @@ class Rows:
 
     Args:
         most: topics, and pairs of topic and group, that get a row; `dropped` counts the others.
+        popped: what POP has handed out, see `PopState.held`.
     """
 
     def __init__(
-        self, core: BrokerCore, is_system: Callable[[str], bool], times: LagTimes, most: int
+        self,
+        core: BrokerCore,
+        is_system: Callable[[str], bool],
+        times: LagTimes,
+        most: int,
+        popped: Popped,
     ) -> None:
         self._core = core
         self._is_system = is_system
         self._times = times
         self._most = most
+        self._popped = popped
+        self._out: dict[
+            str, tuple[int, int]
+        ] = {}  # topic@group -> popped messages, and those behind the offset
         self._each = core.live.current.metrics_per_queue
         self.topics: list[TopicRow] = []
         self.groups: list[GroupRow] = []
@@ -68,6 +83,7 @@ class Rows:
     def collect(self) -> Iterator[None]:
         """Each step is a slice."""
         yield from self._collect_topics()
+        yield from self._collect_popped()
         yield from self._collect_groups()
 
     def _collect_topics(self) -> Iterator[None]:
@@ -89,6 +105,13 @@ class Rows:
             system = "true" if self._is_system(name) else "false"
             self.topics.append(TopicRow(topic, escaped(name), system, end, ends))
             self._ends[name] = end
+
+    def _collect_popped(self) -> Iterator[None]:
+        for number, (key, count, passed) in enumerate(self._popped(), 1):
+            known, behind = self._out.get(key, (0, 0))
+            self._out[key] = known + count, behind + (count if passed else 0)
+            if number % AT_ONCE == 0:
+                yield
 
     def _collect_groups(self) -> Iterator[None]:
         keys = self._core.tables.offsets.keys()
@@ -118,6 +141,7 @@ class Rows:
             if self._looked >= AT_ONCE:
                 self._looked = 0
                 yield
+        popped, passed = self._out.get(f"{name}@{group}", (0, 0))
         end = self._ends.get(name, committed + lag)
         now_ms = self._core.clock.steady_ms()
         return GroupRow(
@@ -129,7 +153,8 @@ class Rows:
             system="true" if self._is_system(name) else "false",
             committed=committed,
             lag=lag,
-            inflight=inflight,
+            inflight=inflight + popped,
+            passed=passed,
             latency_ms=self._times.behind_ms(name, end - lag, end, now_ms),
             queues=queues,
         )
