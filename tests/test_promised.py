@@ -1,4 +1,4 @@
-"""What the how-to pages of groups promise: docs/reliability.md names a test for each, and each of these is there."""
+"""What pages promise: the tables of docs/reliability.md and docs/security.md name tests for it, and each of these is there."""
 
 import re
 from pathlib import Path
@@ -6,13 +6,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/reliability.md").read_text()
-TABLE = PAGE.partition("| promise | test |\n|---|---|\n")[2].partition("\n\n")[0]
-NAMED = sorted({*re.findall(r"`(tests/[\w/]+\.py)::(\w*)`", TABLE)})
+HEAD = "| promise | test |\n|---|---|\n"
+TABLES = {
+    name: (ROOT / f"docs/{name}.md").read_text().partition(HEAD)[2].partition("\n\n")[0]
+    for name in ("reliability", "security")
+}
+NAMED = sorted({*re.findall(r"`(tests/[\w/]+\.py)::(\w*)`", "".join(TABLES.values()))})
 
 
-def test_each_promise_has_a_test() -> None:
-    rows = TABLE.splitlines()
+@pytest.mark.parametrize("page", TABLES)
+def test_each_promise_has_a_test(page: str) -> None:
+    rows = TABLES[page].splitlines()
     assert len(rows) > 20
     assert all(re.search(r"\| `tests/[\w/]+\.py::\w*`", row) for row in rows)
 

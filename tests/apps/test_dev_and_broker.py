@@ -154,6 +154,29 @@ def test_every_port_of_dev_speaks_everything():
     assert f"no further port {ports[0]}" in errors
 
 
+def listening(pid):
+    """The addresses at which a process listens, as the system knows them."""
+    names = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+    own = {name[8:-1] for name in names if name.startswith("socket:[")}
+    found = []
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{table}") as lines:
+            fields = [line.split() for line in lines][1:]
+        found += [one[1].partition(":")[0] for one in fields if one[3] == "0A" and one[9] in own]
+    return found
+
+
+def test_all_that_dev_listens_at_is_this_machine():
+    with process("dev", "--namesrv-port", "0", "--broker-port", "0") as child:
+        assert child.stdout.readline().startswith("ready ")
+        found = listening(child.pid)
+        child.send_signal(signal.SIGTERM)
+        child.wait(60)
+
+    assert len(found) >= 4  # name server, broker, its second port, the one for replicas
+    assert set(found) == {"0100007F"}
+
+
 def test_dev_without_a_store_leaves_nothing(tmp_path):
     with process("dev", "--namesrv-port", "0", "--broker-port", "0", TMPDIR=str(tmp_path)) as child:
         assert child.stdout.readline().startswith("ready ")
