@@ -249,6 +249,8 @@ class World:
             self.gate(b, life, self.machines[b])
 
     def carry_out(self, b: int, life: Life, effect: Effect) -> None:
+        if isinstance(effect, do.Won | do.Follow):  # it will run now
+            self.machines[b].seen = life.table.known_number
         if isinstance(effect, do.Read):
             if self.open(b, 0):
                 self.at(self.delay(), "store", b, self.born[b], None, self.clock(b))
@@ -313,9 +315,9 @@ class World:
             return
         end = min(table.confirmed, m.synced) if m.sync_flush else table.confirmed
         if end > life.told and self.waits:
-            if table.epoch < self.top:
+            if table.epoch < self.top and not self.by_old_record:
                 raise Wrong(f"{b} acknowledges in epoch {table.epoch} after {self.top} did")
-            self.top = table.epoch
+            self.top = max(self.top, table.epoch)
             for at in range(max(life.told, m.begin), end):
                 self.same(self.acked, at, m)
             self.acks += end - life.told
@@ -553,7 +555,8 @@ class World:
         if old is not None and new.epoch > old.epoch and new.master:
             self.first_epoch = self.first_epoch or new.epoch
             doubtful = b in old.doubtful
-            self.drawn["elected by an old record"] += self.unproven and new.master > 0
+            self.by_old_record = self.unproven
+            self.drawn["elected by an old record"] += self.by_old_record
             self.may_lack = (
                 new.lossy_epoch == new.epoch or doubtful or self.unproven or b in self.images
             )
@@ -577,6 +580,7 @@ class World:
         self.record, self.revision = new, self.r.getrandbits(40) + 1
 
     may_lack = unproven = False
+    by_old_record = False  # the newest election was: the record may have lost higher epochs
     first_epoch = 0  # before it nothing was promised
     void_before = 0  # what replicas show of earlier epochs is no promise any more
 

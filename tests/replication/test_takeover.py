@@ -628,6 +628,19 @@ def test_a_store_of_another_group_touches_nothing() -> None:
     assert "of the group another" in foreign.trouble
 
 
+def test_an_empty_store_of_another_group_comes_into_a_group_and_begins_none() -> None:
+    """Its group's record was lost, and a late write of a first life began another one: those with messages are not here."""
+    record = GroupRecord(number=1, group="late")
+    store, empty = Store(), store_of(2, "", group="another")
+    store.record, store.revision = record, 1
+    assert not stand(store, empty, 20_000, 0)
+    assert store.record == record and "of the group another" in empty.trouble
+    store = Store()
+    stopped(store)
+    stand(store, empty := store_of(2, "", group="another"), 20_000, 0)
+    assert store.record.stores[2] == empty._own.entry
+
+
 def test_a_second_life_of_an_id_ends_the_first() -> None:
     store = Store()
     one = master(store, end=80)

@@ -9,7 +9,7 @@ SEEDS = 100
 FOUND = {
     "ack_local": 36,
     "grow_unasked": 381,
-    "lease_from_answer": 75,
+    "lease_from_answer": 22,
     "ignore_lease": 1,
     "cut_at_shorter": 5,
     "grow_behind": 65,
@@ -37,8 +37,10 @@ def test_no_seed_breaks_a_promise() -> None:
     assert elections > 1.5 * SEEDS
 
 
-# A record from before the first election gave one epoch to two masters, whose logs were taken for the same.
-@pytest.mark.parametrize("seed", [107_363, 108_116])
+# Records that were lost or set back. From before the first election (107363, 108116): one epoch of two masters, whose logs
+# were taken for the same; 164327: who had followed a master did not know it. 228761: those who know better are down, so
+# the epoch falls until they come. 236361: a late write begins a lost record, and one of the group before began that group.
+@pytest.mark.parametrize("seed", [107_363, 108_116, 164_327, 228_761, 236_361])
 def test_a_seed_that_broke_one_breaks_none_now(seed) -> None:
     World(seed).run()
 

@@ -43,8 +43,9 @@ class OwnStore:
 
     def foreign(self, record: GroupRecord) -> str:
         """Why this is no store of that record's group; empty: it may be."""
-        if self.empty or not record.group or self.group in ("", record.group):
-            return ""
+        begun = record.epoch > 0 or bool(record.members)
+        if (self.empty and begun) or not record.group or self.group in ("", record.group):
+            return ""  # an empty one may come into a group, but not begin another
         return (
             f"the store is of the group {self.group[:8]}, the record of the group {record.group[:8]}, which began anew or is "
             "another installation's: set controllerAddr back, or move the store away and start empty"
