@@ -1,8 +1,9 @@
-"""Write src/roquette/client/blocking_client.py and blocking_twins.py: the calls of the asynchronous client, with their signatures, without await.
+"""Write src/roquette/client/blocking_client.py and blocking_twins.py, and admin/blocking_admin.py: the calls of the asynchronous client
+and of `roquette.Admin`, with their signatures, without await.
 
     PYTHONPATH=src python tools/make_sync.py
 
-Run it after changing a public method of `roquette.client.client.Client`, `PushConsumer`, `PullConsumer` or `Transaction`;
+Run it after changing a public method of `roquette.client.client.Client`, `PushConsumer`, `PullConsumer`, `Transaction` or `Admin`;
 tests/client/test_make_sync.py fails until it was. A method is copied by its kind: a coroutine function is called and waited
 for, a plain one runs on the client's loop. What needs more than that stands in `SPECIAL`.
 """
@@ -15,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 CLIENT = ROOT / "src" / "roquette" / "client"
+ADMIN = ROOT / "src" / "roquette" / "admin"
 
 CALLS = (
     ("send_calls", "SendCalls"),
@@ -126,6 +128,37 @@ class Client(BlockingBase):
     Arguments are those of the asynchronous client. A forked child must make a client of its own.
     """
 '''
+ADMIN_HEAD = '''"""`roquette.Admin` without `await`. Written by tools/make_sync.py: change admin/async_admin.py instead."""
+
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Any, TypeVar
+
+from roquette.admin import async_admin
+from roquette.admin.clients import MemberRow
+from roquette.admin.groups import GroupRow, LagRow
+from roquette.admin.seek import SeekRow
+from roquette.admin.topics import TopicDescription
+from roquette.client.blocking_client import Client
+from roquette.client.consumer_options import StartFrom
+
+T = TypeVar("T")
+
+
+class Admin:
+    """`roquette.Admin` of a blocking client, without `await`."""
+
+    def __init__(self, client: Client) -> None:
+        self._owner = client
+
+    def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return self._owner._call(work)
+
+    @property
+    def _twin(self) -> async_admin.Admin:
+        return async_admin.Admin(self._owner._client)
+
+'''
 MORE = {
     "Job": '''
     @property
@@ -160,9 +193,9 @@ ENTERS = """
 """
 
 
-def class_of(module: str, name: str) -> ast.ClassDef:
+def class_of(module: str, name: str, folder: Path = CLIENT) -> ast.ClassDef:
     """The class as it is written."""
-    tree = ast.parse((CLIENT / f"{module}.py").read_text("utf-8"))
+    tree = ast.parse((folder / f"{module}.py").read_text("utf-8"))
     return next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
 
 
@@ -224,7 +257,14 @@ def texts() -> dict[Path, str]:
     calls = HEAD + TWIN_NAMES + CLIENT_HEAD + "\n"
     for module, name in CALLS:
         calls += "".join(method(m, "self._client") for m in public(class_of(module, name)))
-    return {CLIENT / "blocking_twins.py": tidy(twins), CLIENT / "blocking_client.py": tidy(calls)}
+    admin = ADMIN_HEAD
+    for node in public(class_of("async_admin", "Admin", ADMIN)):
+        admin += method(node, "self._twin")
+    return {
+        CLIENT / "blocking_twins.py": tidy(twins),
+        CLIENT / "blocking_client.py": tidy(calls),
+        ADMIN / "blocking_admin.py": tidy(admin),
+    }
 
 
 def tidy(found: str) -> str:

@@ -13,6 +13,7 @@ from roquette.base import form as _form
 
 if TYPE_CHECKING:
     from roquette import sync
+    from roquette.admin.async_admin import Admin
     from roquette.client.access import Credentials, TlsOptions
     from roquette.client.app.application import App
     from roquette.client.client import Client
@@ -51,6 +52,7 @@ __version__ = "0.1.0"
 _form.choose()
 
 __all__ = [
+    "Admin",
     "App",
     "BrokerError",
     "Client",
@@ -95,6 +97,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Admin": "admin.async_admin",
     "OpenTelemetry": "client.telemetry",
     "App": "client.app.application",
     "Client": "client.client",

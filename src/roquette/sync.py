@@ -3,6 +3,9 @@
 Handlers of `subscribe` run in a pool of threads, as many at a time as their `concurrency` says.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from roquette.client.blocking_client import Client
 from roquette.client.blocking_twins import (
     Job,
@@ -12,4 +15,13 @@ from roquette.client.blocking_twins import (
     Transaction,
 )
 
-__all__ = ["Client", "Job", "Jobs", "PullConsumer", "PushConsumer", "Transaction"]
+if TYPE_CHECKING:
+    from roquette.admin.blocking_admin import Admin
+
+__all__ = ["Admin", "Client", "Job", "Jobs", "PullConsumer", "PushConsumer", "Transaction"]
+
+
+def __getattr__(name: str) -> object:
+    if name != "Admin":  # which clients do without
+        raise AttributeError(f"module 'roquette.sync' has no attribute {name!r}")
+    return import_module("roquette.admin.blocking_admin").Admin

@@ -15,6 +15,7 @@ SHOWN = "people and tools are shown it"
 PROMISED = "timer messages are promised for a wall time"
 READERS: dict[str, tuple[str, str]] = {
     "cli/explain.py": ("how long a delayed message still waits", "explain_command"),
+    "admin/async_admin.py": ("a place is a time of the application's, `@-1h`", "_place"),
     "admin/doctor/examination.py": (
         "the wall clocks of brokers are compared with ours, and so is what they stored",
         "_delays _running_state examine",

@@ -15,7 +15,6 @@ from roquette.client.blocking_connection import BlockingConnections
 from roquette.client.operations import Operation, ask, ask_all
 from roquette.errors import (
     BrokerError,
-    ClientError,
     ConnectError,
     RouteNotFound,
 )
@@ -197,9 +196,7 @@ class ClusterInspector:
 
 
 def _created_everywhere(name_servers: Sequence[str], topic: str, queues: int) -> Operation[None]:
-    change = yield from create_topic(name_servers, topic, queues=queues)
-    for broker, reason in change.failed.items():
-        raise ClientError(f"broker {broker} did not create topic {topic}: {reason}")
+    (yield from create_topic(name_servers, topic, queues=queues)).require_all()
 
 
 def wanted_topics(

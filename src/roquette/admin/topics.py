@@ -9,7 +9,7 @@ from roquette.base.javatypes import whole_number
 from roquette.client import calls
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.operations import ANY_NAME_SERVER, Operation, ask, ask_all
-from roquette.errors import ConfigError, RouteNotFound
+from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -61,6 +61,12 @@ class TopicChange(msgspec.Struct, frozen=True):
     done: list[str]
     failed: dict[str, str] = {}
     untold: dict[str, str] = {}
+
+    def require_all(self) -> None:
+        """Raise ClientError when a broker did not do it, or a name server was not told."""
+        if missing := self.failed | self.untold:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+            raise ClientError(f"not done on {reasons}")
 
 
 def list_topics(*, system: bool = False) -> Operation[list[str]]:

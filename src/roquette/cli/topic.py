@@ -8,7 +8,7 @@ import typer
 from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm, listing_verb
 from roquette.cli.output import say
 from roquette.cli.resize import resize_command
-from roquette.errors import ClientError, ConfigError
+from roquette.errors import ConfigError
 
 if TYPE_CHECKING:
     from roquette.admin.topics import TopicChange
@@ -37,8 +37,7 @@ def _require_all(change: "TopicChange") -> None:
     for address, reason in change.untold.items():
         say(f"name server {address} was not told: {reason}")
     if change.failed:
-        reasons = "; ".join(f"{broker}: {reason}" for broker, reason in change.failed.items())
-        raise ClientError(f"not done on {reasons}")
+        change.require_all()
 
 
 @app.command("list")
