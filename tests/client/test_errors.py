@@ -1,12 +1,16 @@
 """Errors as applications meet them: all of them can be sent to another process, and are names of `roquette`."""
 
 import ast
+import asyncio
+import contextlib
 import copy
 import inspect
 import pickle
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.client.test_push_consumer import small
 
@@ -30,7 +34,6 @@ KINDS = sorted(
 )
 CLIENT = Path(inspect.getfile(Producer)).parent
 INSIDE = {"NotStored"}  # Spark's sender's; `Refused` is of servers, also of those within a client
-MISUSE = (ConfigError, MessageIllegal, TypeError)
 
 
 def example(kind: type[RoquetteError]) -> RoquetteError:
@@ -94,12 +97,13 @@ def test_what_the_client_raises_is_exported() -> None:
             assert getattr(roquette, kind.__name__) is kind
 
 
-@pytest.mark.parametrize("code", [None, *sorted(RequestCode)], ids=str)
-def test_what_a_call_raises_is_a_client_error_whatever_the_answer_is(code: int | None) -> None:
-    """Answers that say "done" with bytes that mean nothing, to one kind of request after the other."""
+def calls_with(code: int | None) -> set[int]:
+    """Make each kind of call while answers to the requests `code` say "done" with bytes that mean nothing; what was asked."""
+    asks: set[int] = set()
 
     async def main(cluster: SimCluster) -> None:
-        mq = await small(cluster)
+        await small(cluster)
+        mq = await cluster.client("10.0.3.1", group="own")
         (queue, *_) = await mq.queues("orders")
         receipt = await mq.send("orders", b"x", key="k")
         reader = await mq.pull_consumer(group="reader")
@@ -107,15 +111,22 @@ def test_what_a_call_raises_is_a_client_error_whatever_the_answer_is(code: int |
 
         async def odd(address: str, asked: int, *rest: Any, **settings: Any) -> Command:
             answer = await real(address, asked, *rest, **settings)
+            asks.add(asked)
             if asked == code:
-                answer.body, answer.ext = b"\x00\x00\x00\x08junk", b'{"junk":{}}'
+                answer.body, answer.ext = b"\x00\x00\x00\x08junk", msgspec.Raw(b'{"junk":{}}')
             return answer
 
-        mq.session.remoting.invoke = odd  # type: ignore[method-assign]
-        for call in (
+        async def transaction() -> None:
+            async with mq.transaction("orders", b"x"):
+                pass
+
+        mq.session.remoting.invoke = odd  # type: ignore[method-assign,assignment]
+        calls: list[Callable[[], Awaitable[object]]] = [
             lambda: mq.send("orders", b"x"),
             lambda: mq.send_batch("orders", [b"x", b"y"]),
             lambda: mq.send("new", b"x"),
+            lambda: mq.request("orders", b"x", timeout=0.5),
+            transaction,
             lambda: mq.find("orders", "k"),
             lambda: mq.message_at(receipt.offset_message_id),
             lambda: mq.queues("orders"),
@@ -124,13 +135,22 @@ def test_what_a_call_raises_is_a_client_error_whatever_the_answer_is(code: int |
             lambda: mq.offset_by_time(queue, 0),
             lambda: reader.committed(queue),
             lambda: reader.seek_to_end(queue),
-        ):
-            try:
-                await call()
-            except ClientError:
-                assert code is not None
+            lambda: mq.subscribe("orders", group="g", handler=print),
+        ]
+        for call in calls:
+            with contextlib.suppress(ClientError):
+                async with asyncio.timeout(60):
+                    await call()
 
     simulate(main)
+    return asks
+
+
+def test_what_a_call_raises_is_a_client_error_whatever_the_answer_is() -> None:
+    asked = calls_with(None)
+    assert asked >= {RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID} and len(asked) > 9
+    for code in sorted(asked):
+        calls_with(code)
 
 
 def test_one_mistake_is_one_type() -> None:
