@@ -310,11 +310,16 @@ def _java_server(
         (folder / "conf" / "logback_broker.xml").write_text(_LOGBACK)
     command = [
         *("java", *SMALL_JVM, f"-Xmx{heap}", "-XX:MaxDirectMemorySize=512m", *OPENED),
-        *(f"-D{key}={value}" for key, value in (closed.tls_settings() if closed else {}).items()),
+        *(f"-D{key}={value}" for key, value in _tls(closed).items()),
         *(f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"),
         *("-cp", class_path(SERVERS[version]), main, *arguments),
     ]
     return Process(command, folder, {"ROCKETMQ_HOME": str(folder), "NAMESRV_ADDR": ""})
+
+
+def _tls(closed: Way | None) -> dict[str, str]:
+    """No TLS without keys of ours: an Apache server that may be asked for it computes keys of its own at each start, 3 to 10 CPU s."""
+    return (closed.tls_settings() if closed else {}) or {"tls.server.mode": "disabled"}
 
 
 def _properties(folder: Path, settings: Mapping[str, str]) -> str:
