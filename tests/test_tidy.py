@@ -293,9 +293,8 @@ def test_log_lines_are_templates_whose_values_are_arguments() -> None:
     found, calls = [], 0
     for path in sorted(SRC.rglob("*.py")):
         name = str(path.relative_to(SRC))
-        tree = ast.parse(path.read_text())
-        assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-        for call in log_calls(tree):
+        assigned = [node for node in nodes(path) if isinstance(node, ast.Assign)]
+        for call in log_calls(parsed(path)):
             calls += 1
             owner = call.func.value  # type: ignore[attr-defined]
             direct = getattr(owner, "id", "") == "log"
@@ -319,8 +318,8 @@ def test_no_log_line_speaks_of_an_empty_set() -> None:
     """A joined list in a log line stands under an `if` that asks whether there is anything to tell of."""
     found = []
     for path in sorted(SRC.rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        tree = parsed(path)
+        parents = {child: node for node in nodes(path) for child in ast.iter_child_nodes(node)}
         for call in log_calls(tree):
             joined = {
                 part.args[0].id
