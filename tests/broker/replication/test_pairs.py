@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.admin.doctor.scripted import healthy
+from tests.simulation.apache_peers import apache_slave
 
 from roquette.admin.doctor.diagnosis import diagnose
 from roquette.apps.features import broker_features, replica_features
@@ -467,6 +468,37 @@ def test_a_master_that_has_grown_past_its_replica_overwrites_nothing_of_it(
         assert shown["followsConnected"] == "false"
         if restart != MASTER:
             assert FIRST in ours.feature(MasterReplication).health()["replicaAhead"]
+
+    run(scenario)
+
+
+def test_a_master_that_has_grown_past_apaches_replica_before_it_came_back_feeds_it_nothing() -> (
+    None
+):
+    """It comes after 5 s, and compares nothing: what it reports can be of no byte that was sent since the power cut."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await master(cluster)
+        first = await cluster.add_broker(
+            FIRST, "broker-a", broker_id=1, broker_role="SLAVE", store=STORE, features=apache_slave
+        )
+        await asyncio.sleep(12)
+        await send(cluster, 1)
+        await asyncio.sleep(5)
+        await send(cluster, 50)
+        await in_step(cluster.hosts[MASTER].service, first)
+        cluster.kill(MASTER, power_loss=True)
+        ours = await cluster.restart(MASTER)
+        log, end = log_of(first), ours.store.max_physical_offset
+        lacks = len(log) - end
+        assert lacks > 1_000
+        while ours.store.max_physical_offset <= len(log):
+            await send(cluster, 1)
+        await asyncio.sleep(15)
+        assert ours.feature(MasterReplication).health()["replicaAhead"] == (
+            f"{FIRST} was {lacks} bytes ahead of this log, from offset {end} on"
+        )
+        assert log_of(first) == log
 
     run(scenario)
 

@@ -10,7 +10,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.broker.access.ha_ticket import HaTickets
 from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature, Lane
+from roquette.broker.feature import Beat, Feature, Lane, Start
 from roquette.broker.replication.feed import AT_ONCE, Feed
 from roquette.broker.replication.quorum import Quorum
 from roquette.errors import ConfigError
@@ -48,7 +48,10 @@ class MasterReplication(Feature):
         self.end = core.store.max_physical_offset
         self._core = core
         self._feeds: dict[int, Feed] = {}  # by connection
-        self._ahead: dict[str, tuple[int, int]] = {}  # by host: its end, and ours when it said so
+        self._ahead: dict[
+            str, tuple[int, int]
+        ] = {}  # by host: its end, and where ours may be another
+        self._ours = 1 << 62  # a log that was not closed in order: as far as it was found, or sent
         self._noise = RateLimited(log, core.clock)
         self._confirmed = -1
         # Else nobody asks what is confirmed while there is no replica.
@@ -68,6 +71,11 @@ class MasterReplication(Feature):
     def beats(self) -> Iterable[Beat]:
         """What each replica gets in a second, for `status`."""
         return [Beat("replication-rates", 1.0, self._measure)]
+
+    def load(self, start: Start) -> None:
+        """What a power cut has taken from the log, a replica may have."""
+        if start.abnormal:
+            self._ours = self.store.max_physical_offset
 
     async def start(self, tasks: Tasks) -> None:
         """Open the door. Raises ConfigError: the port is taken, and replies wait for replicas."""
@@ -150,12 +158,15 @@ class MasterReplication(Feature):
     def is_ahead(self, remote: str, end: int) -> bool:
         """Whether a replica of the classic protocol, which begins with this report, has what this log lacks.
 
-        It keeps its end while it is refused, so it is known by it when this log has grown past that.
+        It keeps its end while it is refused, so it is known by it when this log has grown past that; and when it has grown
+        before it came, by what nobody can have got of this log since it was opened (Apache's compares no record).
         """
         host = remote.rpartition(":")[0]
         known = self._ahead.get(host)
-        if end > self.end and (known is None or known[0] != end):
-            known = self._ahead[host] = (end, self.end)
+        self._ours = max([self._ours, *(feed.sent for feed in self._feeds.values())])
+        ours = min(self.end, self._ours)
+        if end > ours and (known is None or known[0] != end):
+            known = self._ahead[host] = (end, ours)
             if len(self._ahead) > MOST_AHEAD:
                 del self._ahead[next(iter(self._ahead))]
         if known is not None and end <= known[1]:
@@ -170,6 +181,7 @@ class MasterReplication(Feature):
         """A connection has ended."""
         if self._feeds.pop(feed.connection.number, None) is not None:
             assert feed.who is not None
+            self._ours = max(self._ours, feed.sent)
             log.info("a replica has gone replica=%s has=%d", feed.who, feed.acked)
             self.quorum.lost(feed.who, feed.connection.number)
             self.moved()
