@@ -12,6 +12,7 @@ from roquette.testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 COUNT = 30
+BODY_AT = 88  # of a record with two IPv4 hosts
 
 
 def log_of(cluster: SimCluster, ip: str) -> bytes:
@@ -70,6 +71,46 @@ def test_a_rotten_message_is_mended_from_another_member(role, piece, monkeypatch
         await until(lambda: health(cluster, ip, "mendedMessages") == 2, 300)
         assert set(logs(cluster)) == {sound}
         assert health(cluster, ip, "rottenMessages") == 0
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    ("at", "mended"),
+    [(3, True), (5, True), (35, True), (87, True), (15, False), (63, False)],
+    ids=["size", "magic", "place", "length of the body", "queue", "time"],
+)
+def test_of_a_header_what_a_sound_record_proves_is_mended(at, mended):
+    """The body of a record of two IPv4 hosts begins 88 bytes behind its first one: of a queue or a time nobody knows."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster, store={"segment_size": 2048})
+        await until(lambda: len(set(logs(cluster))) == 1)
+        sound, ip = logs(cluster)[0], MEMBERS[1]
+        spoil(cluster, ip, sound.index(b"1000003") - BODY_AT + at)
+        if mended:
+            await until(lambda: health(cluster, ip, "mendedMessages") == 1, 300)
+            assert set(logs(cluster)) == {sound}
+        else:
+            await asyncio.sleep(60)
+            assert len(set(logs(cluster))) == 2 and not health(cluster, ip, "mendedMessages")
+
+    simulate(scenario)
+
+
+def test_a_header_is_not_mended_from_a_record_that_differs_elsewhere_and_is_told():
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        await until(lambda: len(set(logs(cluster))) == 1)
+        sound, ip = logs(cluster)[0], MEMBERS[1]
+        body = sound.index(b"1000003")
+        spoil(cluster, ip, body - BODY_AT + 35)
+        for other in (MEMBERS[0], MEMBERS[2]):
+            spoil(cluster, other, sound.index(b"KEYS", body))
+        await until(lambda: health(cluster, ip, "rottenMessages") == 1)
+        assert f"/store/commitlog/{0:020}" in cluster.hosts[ip].service.health(0)["rottenFiles"]
+        await asyncio.sleep(10)
+        assert health(cluster, ip, "mendedMessages") == 0
 
     simulate(scenario)
 

@@ -1,4 +1,7 @@
-"""A member looks through its log, slowly and for ever, for bodies that do not match their CRC, and gets them from another.
+"""A member looks through its log, slowly and for ever, for what has rotted in it, and gets it from another.
+
+That is a body that does not match its CRC, and a record whose parts do not add up or that names another place. Nothing
+tells of a wrong queue, time, host, flag or property: a member that differs there may as well be the rotten one.
 
 No read of the broker compares bodies with their CRC: a client that does gets nothing of a rotten one, and another server's
 copy may be sound. Recovery and a replica that is filled compare, so this is for what has rotted since.
@@ -16,7 +19,7 @@ from roquette.base.executor import submit
 from roquette.base.lifecycle import Health
 from roquette.base.logs import RateLimited
 from roquette.errors import ClientError, StoreError
-from roquette.message.record_layout import BLANK_SIZE
+from roquette.message.record_layout import BLANK_SIZE, PHYSICAL_AT, PLACE_END
 from roquette.message.record_view import BLANK, SOUND, RecordView
 from roquette.remoting.client import RemotingClient
 from roquette.replication.takeover import TakeOver
@@ -31,12 +34,13 @@ log = logging.getLogger("roquette.broker.replication")
 PIECE: Final = 1 << 20  # bytes looked at in one go
 FILES: Final = 3  # are named
 PAUSE_S: Final = 2.0  # between two: some 40 GB a day, which no reader and no writer feels
+UNKNOWN: Final = 0  # size of a record whose header has rotted
 _CRC_AT: Final = 8
 _CRC_END: Final = 12
 
 
 def look_through(data: bytes, start: int, file_end: int) -> tuple[int, list[tuple[int, int]]]:
-    """Where to go on behind a piece of the log, and the place and size of each record in it whose body has rotted."""
+    """Where to go on behind a piece of the log, and the place and size of each record in it that has rotted."""
     view, at = RecordView(), 0
     found: list[tuple[int, int]] = []
     while len(data) - at >= BLANK_SIZE:
@@ -47,9 +51,7 @@ def look_through(data: bytes, start: int, file_end: int) -> tuple[int, list[tupl
             fault = view.examine(data, at, start + at, False)
         if fault != SOUND:
             if fault != BLANK:
-                log.error(
-                    "the log is not readable from %d on: see `roquette store fsck`", start + at
-                )
+                found.append((start + at, UNKNOWN))
             return file_end, found
         if view.check_body() != SOUND:
             found.append((start + at, view.size))
@@ -64,6 +66,28 @@ def is_twin(own: bytes, other: bytes, place: int) -> bool:
         return False
     rest = ((0, _CRC_AT), (_CRC_END, view.body_at), (view.body_at + view.body_size, len(own)))
     return all(own[a:b] == other[a:b] for a, b in rest)
+
+
+def has_its_frame(own: bytes, other: bytes, place: int) -> bool:
+    """Is the other one sound, and ours the same but for its size, magic number, place and the lengths of its parts?
+
+    Those a sound record proves, and nothing else of the header: so what else differs may be wrong in either.
+    """
+    view = RecordView()
+    sound = view.examine(other, 0, place, True) == SOUND and view.size == len(other) == len(own)
+    if not sound or own == other:
+        return False
+    frame = (
+        (0, _CRC_AT),
+        (PHYSICAL_AT, PLACE_END),
+        (view.body_at - 4, view.body_at),
+        (view.body_at + view.body_size, view.topic_at),
+        (view.properties_at - 2, view.properties_at),
+    )
+    mended = bytearray(own)
+    for begin, end in frame:
+        mended[begin:end] = other[begin:end]
+    return bytes(mended) == other
 
 
 class Scrub:
@@ -119,9 +143,10 @@ class Scrub:
             self._place, self._left, self._counted = 0, self._counted, Counter()
         self._piece = PIECE if self._place != place else 2 * self._piece
         for offset, size in found:
-            await self._mend(store, offset, size)
+            if await self._mend(store, offset, size) and size == UNKNOWN:
+                self._place = offset  # what follows it can be read now
 
-    async def _mend(self, store: MessageStore, place: int, size: int) -> None:
+    async def _mend(self, store: MessageStore, place: int, size: int) -> bool:
         """The log may have been closed, cut or deleted there while the others were asked."""
         own = store.read_raw(place, size) if self._store() is store else b""
         name = offset_name(place - place % store.config.segment_size)
@@ -135,14 +160,18 @@ class Scrub:
             except ClientError:
                 continue
             if self._store() is not store or store.read_raw(place, size) != own:
-                return
-            if is_twin(own, reply.body, place):
+                return False
+            if size == UNKNOWN:
+                right = has_its_frame(store.read_raw(place, len(reply.body)), reply.body, place)
+            else:
+                right = is_twin(own, reply.body, place)
+            if right:
                 store.restore_record(place, reply.body)
                 self._mended[path] += 1
                 log.warning(
                     "a rotten message was mended file=%s offset=%d from=%s", path, place, address
                 )
-                return
+                return True
         self._counted[path] += 1
         self._noise.line(
             logging.ERROR,
@@ -151,3 +180,4 @@ class Scrub:
             path,
             place,
         )
+        return False
