@@ -15,5 +15,6 @@ ENTRIES: dict[str, int] = {}
 # Modules that import each other.
 CIRCLES: list[str] = []
 
-# Lines of source: what stood with the client, and what operation (5,000 lines), the tables (3,000) members that are their stores (400 of 1,200), and proofs of rights (1,500) add.
-LINES = {"all": 119_000, "product": 93_900}
+# Lines of source: what stood with the client, and what operation (5,000 lines), the tables (3,000) members that are their stores (400 of 1,200), proofs of rights (1,500),
+# and the client as it will be at 1.0 (936) add.
+LINES = {"all": 119_936, "product": 94_836}

@@ -86,7 +86,7 @@ BOUNDED: dict[str, str] = {
     "broker/cluster/registration.py:_servers pending": "configured name servers; topics there are",
     "broker/files/config_files.py:_unknown": "the files",
     "broker/operation/metrics/lag_times.py:_ends": "TOPICS",
-    "broker/operation/metrics/rows.py:_ends": "metricsMaxSeries",
+    "broker/operation/metrics/rows.py:_ends _out": "metricsMaxSeries; queues of groups that pop",
     "broker/timers/delay_levels.py:_offsets _wake_ms": "the delay levels",
     "broker/transactions/half_state.py:_pages": "the half queue from its oldest open message on",
     "broker/transactions/half_state.py:_copies": "MAX_COPIES",

@@ -178,7 +178,9 @@ class SmallWorld:
     async def _send_somehow(self, message: Message) -> SendReceipt:
         if message.body.startswith((b"plain", b"retry")):
             return await (await self.mq.send_nowait(message))
-        if message.body.startswith(b"timer"):  # a delay by the broker's clock, as Java's clients send
+        if message.body.startswith(
+            b"timer"
+        ):  # a delay by the broker's clock, as Java's clients send
             return await self.mq._sender.send(message)
         return await self.mq.send(message)
 
