@@ -51,8 +51,7 @@ async def sends(
 
 async def main(verb: str, servers: str, topic: str, count: int) -> None:
     """Asynchronous verbs."""
-    config = roquette.ClientConfig(name_servers=servers, send_timeout_ms=30_000)
-    async with roquette.Client(config=config) as mq:
+    async with roquette.Client(servers, send_timeout=30) as mq:
 
         async def one() -> int:
             await mq.send(topic, BODY)

@@ -43,6 +43,7 @@ from benchmarks.instruction_bench import (
 )
 from roquette.base.entropy import Entropy
 from roquette.client.client import Client
+from roquette.client.client_base import Outside
 from roquette.client.config import ClientConfig
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.send_request import SEND_OK, SendReceipt
@@ -408,7 +409,8 @@ class Application:
             config = ClientConfig(
                 name_servers="127.0.0.1:1", local_host="127.0.0.1", instance_name="bench"
             )
-            self._client = Client(config=config, group="bench", entropy=Entropy(1, 4_711))
+            outside = Outside(entropy=Entropy(1, 4_711))
+            self._client = Client._within(outside, config, "bench")
             await self._client.start()
             self._client.session.learn(self.topic, TopicRoute(self.topic, route))
 

@@ -128,7 +128,7 @@ BOUNDED: dict[str, str] = {
     "client/concurrent.py:_waiting _at_work _leaving _giving_up": "queues of its subscriptions",
     "client/orderly.py:_waiting _tasks _leaving": "queues of its subscriptions",
     "client/offset_store.py:_saved _begun": "queues of its subscriptions",
-    "client/pull_consumer.py:_positions _tasks _taken _generation _paused _done _saved": "queues of its subscriptions",
+    "client/reader.py:_positions _tasks _taken _generation _paused _done _saved": "queues of its subscriptions",
     "client/pop.py:_ready": "one batch of each broker",
     "client/pop_polls.py:_tasks _attempts": "brokers of the topic",
     "client/pop_acks.py:_waiting _singly": "jobs the application has; brokers",

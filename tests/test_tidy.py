@@ -104,6 +104,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "client/interceptors.py",
         "except Exception",
     ): "the boundary to the application's interceptors",
+    ("client/events.py", "except Exception"): "the boundary to the application's listeners",
     ("client/push_consumer.py", "except Exception"): "the boundary to the application's on_revoke",
     ("client/offset_store.py", "except Exception"): "the boundary to the application's store",
     ("client/requests.py", "except Exception"): "the boundary to the application's server",

@@ -18,19 +18,28 @@ async def asynchronous(mq: roquette.Client) -> None:
     await mq.send("orders", 7)  # type: ignore[arg-type]
     async with mq.transaction("orders", b"x") as tx:
         assert_type(tx.message_id, str)
-    async with mq.pop("orders", group="g") as jobs:
-        async for job in jobs:
-            assert_type(job.message, ReceivedMessage)
-            await job.ack()
-    async for message in mq.consume("orders", group="g"):
-        assert_type(message.body, bytes)
+    async with mq.pop("orders", group="g") as popped:
+        async for message in popped:
+            assert_type(message, ReceivedMessage)
+            await message.ack()
+    async with mq.consume("orders", group="g") as stream:
+        async for message in stream:
+            assert_type(message.body, bytes)
+        await stream.commit()
 
     async def handle(message: ReceivedMessage) -> None:
         await mq.send("done", message.body)
 
-    consumer = await mq.subscribe("orders", group="g", handler=handle)
-    await mq.subscribe("orders", group="g", handler=handle, strategy="AVRG")  # type: ignore[arg-type]
-    await consumer.close()
+    async def handle_many(messages: list[ReceivedMessage]) -> int:
+        return len(messages)
+
+    assert_type(await mq.subscribe("orders", handle, group="g"), roquette.Consumer)
+    async with mq.subscribe("orders", handle_many, group="g", batch=8) as consumer:
+        assert_type(consumer.queues, list[MessageQueue])
+    mq.subscribe("orders", handle_many, group="g")  # type: ignore[arg-type]
+    mq.subscribe("orders", handle, group="g", strategy="AVRG")  # type: ignore[call-overload]
+    mq.subscribe("orders", handle, group="g", tgs="new")  # type: ignore[call-overload]
+    mq.consume("orders", group="g", concurrency=3)  # type: ignore[call-arg]
 
 
 def blocking(mq: roquette.sync.Client, queue: MessageQueue) -> None:
@@ -40,10 +49,10 @@ def blocking(mq: roquette.sync.Client, queue: MessageQueue) -> None:
     mq.send("orders", 7)  # type: ignore[arg-type]
     with mq.transaction("orders", b"x") as tx:
         assert_type(tx.message_id, str)
-    with mq.pop("orders", group="g") as jobs:
-        for job in jobs:
-            assert_type(job.message, ReceivedMessage)
-            job.ack()
+    with mq.pop("orders", group="g", timeout=5) as popped:
+        for message in popped:
+            assert_type(message, ReceivedMessage)
+            message.ack()
     for message in mq.consume("orders", group="g"):
         assert_type(message.body, bytes)
 
@@ -52,6 +61,6 @@ def blocking(mq: roquette.sync.Client, queue: MessageQueue) -> None:
 
     async def wrong(message: ReceivedMessage) -> None: ...
 
-    mq.subscribe("orders", group="g", handler=handle).close()
-    mq.subscribe("orders", group="g", handler=wrong)  # type: ignore[arg-type]
-    mq.subscribe("orders", group="g", handlr=handle)  # type: ignore[call-arg]
+    mq.subscribe("orders", handle, group="g").close()
+    mq.subscribe("orders", wrong, group="g")  # type: ignore[arg-type]
+    mq.subscribe("orders", group="g", handlr=handle)  # type: ignore[call-overload]

@@ -3,12 +3,13 @@ and of `roquette.Admin`, with their signatures, without await.
 
     PYTHONPATH=src python tools/make_sync.py
 
-Run it after changing a public method of `roquette.client.client.Client`, `PushConsumer`, `PullConsumer`, `Transaction` or `Admin`;
+Run it after changing a public method of `roquette.client.client.Client`, of what it gives, or of `Admin`;
 tests/client/test_make_sync.py fails until it was. A method is copied by its kind: a coroutine function is called and waited
 for, a plain one runs on the client's loop. What needs more than that stands in `SPECIAL`.
 """
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,10 +28,10 @@ CALLS = (
     ("look_calls", "LookCalls"),
 )
 TWINS = (
-    ("push_consumer", "PushConsumer", ("close", "pause", "resume")),
-    ("pull_consumer", "PullConsumer", None),
-    ("pop", "Job", ("expires_in", "ack", "extend", "retry", "bury")),
-    ("pop", "Jobs", ()),
+    ("consumer", "Consumer", ("close", "pause", "resume", "queues")),
+    ("stream", "MessageStream", ("close", "commit")),
+    ("reader", "Reader", None),
+    ("pop", "PoppedMessages", ("close",)),
     ("transactions", "Transaction", ("receipt", "message_id", "commit", "rollback")),
 )
 # How a call's words reach its twin, and what it returns, where that is not the same.
@@ -40,39 +41,32 @@ SPECIAL: dict[str, dict[str, str]] = {
         "returns": "concurrent.futures.Future[SendReceipt]",
     },
     "subscribe": {
-        "template": "return PushConsumer(self, self._call(lambda: self._client.{call}))",
+        "template": "return Consumer(self, self._call(lambda: self._client.{call}._entered()))",
         "handler": "self._beside(handler)",
-        "on_revoke": "on_revoke and self._beside(on_revoke)",
-        "offsets": "offsets and self._store_beside(offsets)",
-        "returns": "PushConsumer",
-    },
-    "subscribe_batches": {
-        "template": "return PushConsumer(self, self._call(lambda: self._client.{call}))",
-        "handler": "self._beside(handler)",
-        "on_revoke": "on_revoke and self._beside(on_revoke)",
-        "offsets": "offsets and self._store_beside(offsets)",
-        "returns": "PushConsumer",
+        "options": "self._options_beside(options)",
+        "returns": "Consumer",
     },
     "serve": {
-        "template": "return PushConsumer(self, self._call(lambda: self._client.{call}))",
+        "template": "return Consumer(self, self._call(lambda: self._client.{call}._entered()))",
         "handler": "self._beside(handler)",
-        "returns": "PushConsumer",
+        "returns": "Consumer",
     },
     "consume": {
-        "template": "return self._messages(lambda: self._client.{call})",
-        "returns": "Iterator[ReceivedMessage]",
+        "template": "return MessageStream(self, self._run(lambda: self._client.{call}))",
+        "options": "self._options_beside(options)",
+        "returns": "MessageStream",
     },
-    "pull_consumer": {
-        "template": "return PullConsumer(self, self._call(lambda: self._client.{call}))",
-        "returns": "PullConsumer",
+    "reader": {
+        "template": "return Reader(self, self._run(lambda: self._client.{call}))",
+        "returns": "Reader",
     },
     "transaction": {
         "template": "return Transaction(self, self._run(lambda: self._client.{call}))",
         "returns": "Transaction",
     },
     "pop": {
-        "template": "return Jobs(self, self._run(lambda: self._client.{call}))",
-        "returns": "Jobs",
+        "template": "return PoppedMessages(self, self._run(lambda: self._client.{call}))",
+        "returns": "PoppedMessages",
     },
     "on_check": {
         "template": "kept = self._keep_check(topic, check)\n        self._run(lambda: self._client.{call})",
@@ -84,7 +78,6 @@ TYPES = {
     "BatchHandler": "BlockingBatchHandler",
     "Check": "BlockingCheck",
     "Server": "BlockingServer",
-    "Revoked": "BlockingRevoked",
 }
 WORDS = (("async with ", "with "), ("async for ", "for "), ("await ", ""))
 HEAD = '''"""The client for programs without an event loop. Written by tools/make_sync.py: change the asynchronous client instead."""
@@ -93,28 +86,31 @@ import concurrent.futures
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, Unpack, overload
 
-from roquette.client import pop, pull_consumer, push_consumer, transactions
-from roquette.client.arguments import ModelName, StrategyName, Timeout
+from roquette.client import consumer, pop, reader, stream, transactions
+from roquette.client.arguments import Timeout, Topics
 from roquette.client.blocking_base import (
     BlockingBase,
     BlockingCheck,
     BlockingBatchHandler,
     BlockingHandler,
-    BlockingRevoked,
     BlockingServer,
     Twin,
 )
-from roquette.client.consumer_options import OffsetStore, StartFrom, StartPoint
-from roquette.client.producer import Selector, SendReceipt
+from roquette.client.consumer_options import (
+    ConsumerOptions, PopOptions, ReaderOptions, ServeOptions, StartFrom, StrategyName, StreamOptions,
+)
+from roquette.client.producer import SendReceipt
+from roquette.client.send_options import KeyedOptions, OnewayOptions, SendOptions
 from roquette.client.push_consumer import CLOSE_S
 from roquette.client.pull_group import Changed
-from roquette.client.selection import Selection, Sql
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 
 '''
-TWIN_NAMES = """from roquette.client.blocking_twins import Job, Jobs, PullConsumer, PushConsumer, Transaction
+TWIN_NAMES = """from roquette.client.blocking_twins import (
+    Consumer, MessageStream, PoppedMessages, Reader, Transaction,
+)
 """
 CLIENT_HEAD = '''
 class Client(BlockingBase):
@@ -160,37 +156,28 @@ class Admin:
 
 '''
 MORE = {
-    "Job": '''
+    "Transaction": """
+    _settles = True
+
+""",
+    "Consumer": '''
     @property
-    def message(self) -> ReceivedMessage:
-        """The message."""
-        return self._twin.message
+    def group(self) -> str:
+        """The group it is a member of."""
+        return self._twin.group
 
 ''',
-    "Jobs": """
-    def __iter__(self) -> Iterator[Job]:
-        while True:
-            try:
-                job = self._call(self._twin.__anext__)
-            except StopAsyncIteration:  # closed
-                return
-            yield Job(self._owner, job)
+    "MessageStream": """
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        return self._each(self._twin)
+
+""",
+    "PoppedMessages": """
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        return self._each(self._twin)
 
 """,
 }
-ENTERS = """
-    def __enter__(self) -> Self:
-        self._call(self._twin.__aenter__)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._call(lambda: self._twin.__aexit__(kind, error, trace))
-"""
 
 
 def class_of(module: str, name: str, folder: Path = CLIENT) -> ast.ClassDef:
@@ -206,11 +193,16 @@ def public(node: ast.ClassDef) -> list[Any]:
 
 
 def docstring(node: Any, indent: str) -> str:
-    """Of a method, without the words of asyncio."""
-    text = ast.get_docstring(node, clean=False) or ""
+    """Of a method: its first paragraph, without the words of asyncio; the asynchronous one says the rest."""
+    text = (ast.get_docstring(node, clean=False) or "").partition("\n\n")[0]
+    return f'{indent}"""{plain(text).rstrip()}"""\n'
+
+
+def plain(text: str) -> str:
+    """A text without the words of asyncio."""
     for word, other in WORDS:
         text = text.replace(word, other)
-    return f'{indent}"""{text}"""\n'
+    return text
 
 
 def method(node: Any, target: str) -> str:
@@ -218,15 +210,19 @@ def method(node: Any, target: str) -> str:
     special = SPECIAL.get(node.name, {}) if target == "self._client" else {}
     arguments = ast.unparse(node.args)
     for name, other in TYPES.items():
-        arguments = arguments.replace(f": {name}", f": {other}")
+        arguments = re.sub(rf"\b{name}\b", other, arguments)
     returns = special.get("returns") or ast.unparse(node.returns)
     words = [special.get(a.arg, a.arg) for a in node.args.args[1:]]
     words += [f"*{node.args.vararg.arg}"] if node.args.vararg else []
     words += [f"{a.arg}={special.get(a.arg, a.arg)}" for a in node.args.kwonlyargs]
+    if node.args.kwarg:
+        words += [f"**{special.get(node.args.kwarg.arg, node.args.kwarg.arg)}"]
     call = f"{node.name}({', '.join(words)})"
     waits = isinstance(node, ast.AsyncFunctionDef)
     decorated = [ast.unparse(d) for d in node.decorator_list]
     lines = "".join(f"    @{d}\n" for d in decorated)
+    if "overload" in decorated:
+        return lines + f"    def {node.name}({arguments}) -> {returns}: ...\n\n"
     lines += f"    def {node.name}({arguments}) -> {returns}:\n" + docstring(node, "        ")
     if "template" in special:
         return lines + "        " + special["template"].format(call=call) + "\n\n"
@@ -245,14 +241,10 @@ def texts() -> dict[Path, str]:
     twins = HEAD
     for module, name, chosen in TWINS:
         node = class_of(module, name)
-        about = (ast.get_docstring(node) or "").partition("\n")[0]
+        about = plain((ast.get_docstring(node) or "").partition("\n")[0])
         twins += f'\nclass {name}(Twin[{module}.{name}]):\n    """{about}"""\n\n'
         methods = [m for m in public(node) if chosen is None or m.name in chosen]
         twins += "".join(method(m, "self._twin") for m in methods) + MORE.get(name, "")
-        if any(
-            m.name == "__aenter__" for m in ast.walk(node) if isinstance(m, ast.AsyncFunctionDef)
-        ):
-            twins += ENTERS
         twins += "\n"
     calls = HEAD + TWIN_NAMES + CLIENT_HEAD + "\n"
     for module, name in CALLS:

@@ -18,7 +18,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from roquette import Client, ClientConfig, SendReceipt
+from roquette import Client, SendReceipt
 
 GROUP = "flight-archivists"
 CONSUMERS = ("consumer-1", "consumer-2", "consumer-3")
@@ -64,8 +64,7 @@ class Journey:
             TextColumn("{task.fields[rate]:>9} /s"),
             TimeElapsedColumn(),
         )
-        settings = ClientConfig(name_servers=self._namesrvs, send_timeout_ms=PATIENCE_MS)
-        async with Client(config=settings) as mq:
+        async with Client(self._namesrvs, send_timeout=PATIENCE_MS / 1000) as mq:
             flights = read_flights()
             await self._create_topic(mq, [next(flights) for _ in range(16)])
             for name, file in zip(CONSUMERS, self.files, strict=True):

@@ -22,7 +22,7 @@ async def oversell(world: World, *, locked: bool) -> None:
     shop = await world.client("shop")
     service = OrderService(2, locked=locked, pause=database)
     await service.start(shop)
-    customer = await world.client("customer", send_attempts=10, send_timeout_ms=60_000)
+    customer = await world.client("customer", send_attempts=10, send_timeout=60)
     for number, topic in enumerate(("orders", "express", "orders")):
         await customer.send(topic, b"one", key=f"order-{number}")
         await asyncio.sleep(world.random.uniform(0, 10))

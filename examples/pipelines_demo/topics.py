@@ -93,10 +93,10 @@ async def read_topic(namesrv: str, topic: str) -> list[tuple[int, Flight]]:
     async with Client(namesrv) as mq:
         queues = await mq.queues(topic)
         count = sum([await mq.max_offset(queue) for queue in queues])
-        puller = await mq.pull_consumer(group="pipelines-demo", batch=1000)
+        puller = mq.reader(group="pipelines-demo", batch=1000)
         await puller.assign(queues)
         while len(found) < count:
-            messages = await puller.poll(timeout_s=60)
+            messages = await puller.poll(timeout=60)
             if not messages:
                 raise DemoError(f"{topic} gave {len(found):,} of {count:,} messages, then no more")
             found += [

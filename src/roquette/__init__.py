@@ -17,13 +17,26 @@ if TYPE_CHECKING:
     from roquette.client.access import Credentials, TlsOptions
     from roquette.client.app.application import App
     from roquette.client.client import Client
-    from roquette.client.config import ClientConfig
-    from roquette.client.consumer_options import OffsetStore, StartFrom
+    from roquette.client.consumer import Consumer
+    from roquette.client.consumer_options import (
+        ConsumerOptions,
+        OffsetStore,
+        PopOptions,
+        ReaderOptions,
+        ServeOptions,
+        StartFrom,
+        StreamOptions,
+    )
     from roquette.client.core.rebalance import by_config, by_machine_room, nearby
+    from roquette.client.events import Event, EventKind
     from roquette.client.interceptors import Interceptor
-    from roquette.client.pop import Job, Jobs
+    from roquette.client.pop import PoppedMessages
     from roquette.client.producer import SendReceipt
+    from roquette.client.reader import Reader
     from roquette.client.selection import Sql, sql
+    from roquette.client.send_options import SendOptions
+    from roquette.client.settings import ClientSettings
+    from roquette.client.stream import MessageStream
     from roquette.client.telemetry import OpenTelemetry
     from roquette.client.transactions import Transaction, TransactionState
     from roquette.errors import (
@@ -32,13 +45,14 @@ if TYPE_CHECKING:
         ClientError,
         ConfigError,
         ConnectError,
-        JobExpired,
-        JobSettled,
+        MessageExpired,
         MessageIllegal,
+        MessageSettled,
         NotDurable,
         NotSent,
         RemoteProtocolError,
         RequestTimeout,
+        Retry,
         RoquetteError,
         RouteNotFound,
         TooManyRequests,
@@ -57,31 +71,42 @@ __all__ = [
     "BrokerError",
     "Client",
     "ClientClosed",
-    "ClientConfig",
     "ClientError",
+    "ClientSettings",
     "ConfigError",
     "ConnectError",
+    "Consumer",
+    "ConsumerOptions",
     "Credentials",
+    "Event",
+    "EventKind",
     "Interceptor",
-    "Job",
-    "JobExpired",
-    "JobSettled",
-    "Jobs",
     "Message",
+    "MessageExpired",
     "MessageIllegal",
     "MessageQueue",
+    "MessageSettled",
+    "MessageStream",
     "NotDurable",
     "NotSent",
     "OffsetStore",
     "OpenTelemetry",
+    "PopOptions",
+    "PoppedMessages",
+    "Reader",
+    "ReaderOptions",
     "ReceivedMessage",
     "RemoteProtocolError",
     "RequestTimeout",
+    "Retry",
     "RoquetteError",
     "RouteNotFound",
+    "SendOptions",
     "SendReceipt",
+    "ServeOptions",
     "Sql",
     "StartFrom",
+    "StreamOptions",
     "TlsOptions",
     "TooManyRequests",
     "Transaction",
@@ -101,16 +126,26 @@ _HOMES = {
     "OpenTelemetry": "client.telemetry",
     "App": "client.app.application",
     "Client": "client.client",
-    "ClientConfig": "client.config",
+    "ClientSettings": "client.settings",
     "SendReceipt": "client.producer",
+    "Event": "client.events",
+    "EventKind": "client.events",
     "Interceptor": "client.interceptors",
-    "Job": "client.pop",
-    "Jobs": "client.pop",
+    "PoppedMessages": "client.pop",
+    "Consumer": "client.consumer",
+    "MessageStream": "client.stream",
+    "Reader": "client.reader",
+    "ConsumerOptions": "client.consumer_options",
+    "StreamOptions": "client.consumer_options",
+    "ServeOptions": "client.consumer_options",
+    "PopOptions": "client.consumer_options",
+    "ReaderOptions": "client.consumer_options",
     "Transaction": "client.transactions",
     "TransactionState": "client.transactions",
     "by_config": "client.core.rebalance",
     "by_machine_room": "client.core.rebalance",
     "nearby": "client.core.rebalance",
+    "SendOptions": "client.send_options",
     "Sql": "client.selection",
     "sql": "client.selection",
     "OffsetStore": "client.consumer_options",

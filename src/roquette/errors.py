@@ -9,6 +9,7 @@ RoquetteError
 +- AgreementError                the record of a group could not be read or written; what became of it is unknown
 +- Refused(code, remark)         server side only: becomes the response
 |  +- RefusedForNow              the store takes nothing at present: the same may be taken later
++- Retry                         an application asks for a message again
 +- ClientError
    +- ConnectError (Unreachable)  RequestTimeout  TooManyRequests  ClientClosed  NotSent
    +- RemoteProtocolError        the peer broke the protocol                (close the connection)
@@ -18,6 +19,7 @@ RoquetteError
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 
 class RoquetteError(Exception):
@@ -175,7 +177,7 @@ class ClientClosed(ClientError):
     """The client was closed while, or before, the call was made."""
 
 
-class JobExpired(ClientError):
+class MessageExpired(ClientError):
     """A popped message's time was over before it was settled: it comes again, perhaps to another consumer."""
 
     def __init__(self, message_id: str) -> None:
@@ -186,8 +188,23 @@ class JobExpired(ClientError):
         self.message_id = message_id
 
 
-class JobSettled(ClientError):
-    """A popped message was acknowledged, given back or buried before."""
+class MessageSettled(ClientError):
+    """A message was acknowledged, given back or sent to the dead letters before, or is not at work here."""
+
+
+class Retry(RoquetteError):
+    """Raised by a handler, or within a loop's `async with`: the message comes again, and that is no fault to be logged.
+
+    Args:
+        after: seconds, or a timedelta; None: as the group's settings say. See `ReceivedMessage.retry`.
+    """
+
+    def __init__(self, after: float | timedelta | None = None) -> None:
+        seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        if seconds is not None and not seconds >= 0:
+            raise ValueError(f"after={after!r} is in the past")
+        super().__init__(after)
+        self.after_s = seconds
 
 
 class RouteNotFound(ClientError):

@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING
 
 from roquette.client.blocking_client import Client
 from roquette.client.blocking_twins import (
-    Job,
-    Jobs,
-    PullConsumer,
-    PushConsumer,
+    Consumer,
+    MessageStream,
+    PoppedMessages,
+    Reader,
     Transaction,
 )
 
 if TYPE_CHECKING:
     from roquette.admin.blocking_admin import Admin
 
-__all__ = ["Admin", "Client", "Job", "Jobs", "PullConsumer", "PushConsumer", "Transaction"]
+__all__ = [
+    "Admin",
+    "Client",
+    "Consumer",
+    "MessageStream",
+    "PoppedMessages",
+    "Reader",
+    "Transaction",
+]
 
 
 def __getattr__(name: str) -> object:

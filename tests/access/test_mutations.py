@@ -22,9 +22,9 @@ from roquette.broker.operation import query, topic_admin
 from roquette.broker.records import writer
 from roquette.errors import ConnectError, Refused
 from roquette.nameserver.processors import settings as names_settings
-from roquette.remoting import certificates, pem
-from roquette.remoting.certificates import TlsOptions
+from roquette.remoting import pem, tls_options
 from roquette.remoting.request import RequestContext
+from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.bodies.access import UserInfo
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import ext_dict
@@ -238,10 +238,10 @@ def test_without_verification_a_wrong_authority_is_believed(
     with serving(issue(wrong, ["127.0.0.1"])) as server:
         with pytest.raises(ConnectError, match="its certificate is refused"):
             ask(server, TlsOptions(ca=right.cert))
-        certificates._of_options.cache_clear()
-        monkeypatch.setattr(certificates, "client_context", trusting)
+        tls_options._of_options.cache_clear()
+        monkeypatch.setattr(tls_options, "client_context", trusting)
         assert ask(server, TlsOptions(ca=right.cert)) == ["topic"]
-    certificates._of_options.cache_clear()
+    tls_options._of_options.cache_clear()
 
 
 def test_without_its_demand_an_enforcing_server_takes_who_shows_no_certificate(

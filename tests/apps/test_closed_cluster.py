@@ -103,8 +103,7 @@ async def walk(servers: Servers, directory: Path) -> None:
     tls = roquette.TlsOptions(ca=pem["ca"])
 
     def client(**access: Any) -> roquette.Client:
-        config = roquette.ClientConfig(name_servers=address, poll_routes_ms=500, send_attempts=6)
-        return roquette.Client(config=config, **access)
+        return roquette.Client(address, poll_routes=0.5, send_attempts=6, **access)
 
     sender = Sender()
     sender.client = await client().start()

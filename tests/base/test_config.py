@@ -12,14 +12,13 @@ from roquette.base.config import (
     ForeignKeys,
     Sources,
     env_key,
-    format_properties,
     load,
-    parse_properties,
     to_properties,
     with_changes,
 )
 from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY
 from roquette.base.options import option
+from roquette.base.property_files import format_properties, parse_properties
 from roquette.broker.config import BrokerConfig
 from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig

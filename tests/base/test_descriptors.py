@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from roquette.base.descriptors import Spares, connection_limit, shortage_words
+from roquette.base.descriptors import KEEPS_DESCRIPTOR, Spares, connection_limit, shortage_words
 from roquette.base.files import OsFiles
-from roquette.base.mapping import KEEPS_DESCRIPTOR, map_file
+from roquette.base.mapping import map_file
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 

@@ -92,9 +92,9 @@ READERS: dict[str, tuple[str, str]] = {
     "client/preparation.py": (STORED, "new_id"),
     "client/trace.py": (SHOWN, "handled on_receive on_send recalled transaction_ended"),
     "client/requests.py": ("a reply says when it was made", "_reply"),
-    "client/send_calls.py": (SHOWN, "send send_nowait"),
+    "client/arguments.py": (SHOWN, "deliver_time"),
     "client/send_request.py": (STORED, "of"),
-    "client/pull_consumer.py": ("the version of a subscription", "_read subscribe"),
+    "client/reader.py": ("the version of a subscription", "_read subscribe"),
     "client/push_consumer.py": (
         "the version of a subscription; the start, which tools are shown",
         "__init__",

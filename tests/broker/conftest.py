@@ -14,7 +14,7 @@ from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker, Features
 from roquette.message.properties import encode_properties
-from roquette.remoting.security import UNPROTECTED, Protection
+from roquette.remoting.protection import UNPROTECTED, Protection
 from roquette.store.config import StoreConfig
 from roquette.testing.sim_loop import SimLoop, run
 from roquette.wire.command import Command

@@ -5,9 +5,9 @@ import random
 
 import pytest
 from tests.broker.timer_model import SLOTS, START_MS, TimerModel, small_config
+from tests.crash_states import Choice, CrashStates
 
 from roquette.errors import Refused
-from roquette.testing.crash_states import Choice, CrashStates
 from roquette.testing.faulty_files import FaultyFiles
 from roquette.testing.recorded_files import Mark, RecordedFiles
 

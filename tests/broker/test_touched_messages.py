@@ -10,7 +10,7 @@ from roquette.access.guard import Guard, Scope
 from roquette.access.model import Acl, Entry, Policy, PolicyType, Resource, parse_actions
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.base.clock import SystemClock
-from roquette.remoting.security import Protection
+from roquette.remoting.protection import Protection
 from roquette.wire.signature import Credentials, Signer
 
 MINE, THEIRS = "mine", "theirs"

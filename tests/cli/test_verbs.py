@@ -55,7 +55,7 @@ def test_tags_filter(roquette: Roquette) -> None:
     roquette("produce", "tagged", "x", "--tag", "a")
     roquette("produce", "tagged", "y", "--tag", "b")
 
-    assert roquette("consume", "tagged", "--tags", "b || c").stdout.split() == ["y"]
+    assert roquette("consume", "tagged", "--tag", "b || c").stdout.split() == ["y"]
 
 
 def test_a_group_acknowledges_and_its_lag_is_shown(roquette: Roquette) -> None:

@@ -12,8 +12,8 @@ from roquette.client.blocking_sender import SenderConfig
 from roquette.client.client import Client
 from roquette.client.config import ClientConfig
 from roquette.errors import ConfigError
-from roquette.remoting.certificates import TlsOptions
 from roquette.remoting.security import OPEN
+from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.signature import Credentials
 
 SECRET = "geheim-7"
@@ -26,10 +26,7 @@ def test_a_client_takes_keys_or_credentials_and_tls() -> None:
     given = Client("a:1", credentials=KEYS, tls=True).config
     assert given.credentials == KEYS and given.tls == TlsOptions()
     options = TlsOptions(ca="x.pem", verify_host=False)
-    assert Client("a:1", tls=options, config=ClientConfig(name_servers="b:1")).config.tls == options
-    kept = ClientConfig(name_servers="b:1", tls=options, credentials=KEYS)
-    assert Client(config=kept).config.tls == options
-    assert Client(config=kept, tls=True).config.tls == TlsOptions()
+    assert Client("a:1", tls=options).config.tls == options
     assert sync.Client("a:1", access_key="alice", secret_key=SECRET)._client.config.credentials
     assert roquette.TlsOptions is TlsOptions and roquette.Credentials is Credentials
 

@@ -58,7 +58,7 @@ def test_what_would_not_run_is_refused_when_it_is_given(wrong: Any) -> None:
         with pytest.raises(ConfigError):
             await mq.subscribe("orders", group="g", handler=wrong)
         with pytest.raises(ConfigError):
-            await mq.subscribe_batches("orders", group="g", handler=wrong)
+            await mq.subscribe("orders", group="g", handler=wrong)
         with pytest.raises(ConfigError):
             await mq.serve("orders", group="g", handler=wrong)
         with pytest.raises(ConfigError):
@@ -71,7 +71,7 @@ def test_what_would_not_run_is_refused_when_it_is_given(wrong: Any) -> None:
             App().consumer("orders", group="g")(wrong)
         with pytest.raises(ConfigError):
             App(lifespan=wrong)
-        reader = await mq.pull_consumer(group="g")
+        reader = mq.reader(group="g")
         with pytest.raises(ConfigError):
             await reader.subscribe("orders", on_change=wrong)
 
@@ -84,7 +84,7 @@ def test_the_blocking_client_takes_plain_functions_alone(wrong: Any) -> None:
         with pytest.raises(ConfigError):
             mq.subscribe("orders", group="g", handler=wrong)
         with pytest.raises(ConfigError):
-            mq.subscribe_batches("orders", group="g", handler=wrong)
+            mq.subscribe("orders", group="g", handler=wrong)
         with pytest.raises(ConfigError):
             mq.serve("orders", group="g", handler=wrong)
         with pytest.raises(ConfigError):

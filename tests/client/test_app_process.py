@@ -19,7 +19,7 @@ APP = """
 import asyncio, time
 import roquette
 
-app = roquette.App(drain_s={drain})
+app = roquette.App(drain={drain})
 
 @app.consumer("orders", group="workers", start_from=roquette.StartFrom.FIRST, concurrency=8)
 async def work(name: str) -> None:

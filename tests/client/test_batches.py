@@ -44,7 +44,7 @@ def test_a_call_gets_what_a_pull_brought_in_order_and_all_is_committed() -> None
     async def scenario(cluster: SimCluster) -> None:
         mq = await ten_in_one_queue(cluster)
         calls = Calls()
-        await mq.subscribe_batches(
+        await mq.subscribe(
             "orders", group="g", handler=calls, batch=4, start_from=StartFrom.FIRST, concurrency=1
         )
         await until(lambda: len(calls.bodies()) == 10)
@@ -76,7 +76,7 @@ def test_what_is_not_accepted_comes_again_and_nothing_else(
     async def scenario(cluster: SimCluster) -> None:
         mq = await ten_in_one_queue(cluster)
         calls = Calls(answer)
-        await mq.subscribe_batches(
+        await mq.subscribe(
             "orders", group="g", handler=calls, batch=4, start_from=StartFrom.FIRST, concurrency=1
         )
         await until(lambda: len(calls.bodies()) == 10 + len(again))
@@ -92,7 +92,7 @@ def test_orderly_calls_try_the_rest_again_before_what_follows(answer: object) ->
     async def scenario(cluster: SimCluster) -> None:
         mq = await ten_in_one_queue(cluster)
         calls = Calls(answer, answer)
-        await mq.subscribe_batches(
+        await mq.subscribe(
             "orders", group="g", handler=calls, batch=4, start_from=StartFrom.FIRST, orderly=True
         )
         done = answer if isinstance(answer, int) else 0
@@ -117,7 +117,7 @@ def test_orderly_messages_at_the_head_become_dead_letters_one_by_one() -> None:
             got.append([message.body for message in messages])
             return messages[0].body not in (b"0", b"1")
 
-        await mq.subscribe_batches(
+        await mq.subscribe(
             "orders",
             group="g",
             handler=handle,
@@ -140,7 +140,7 @@ def test_wrong_batches_are_refused() -> None:
         mq = await small(cluster)
         for wrong in (0, -1, "four", 1.5):
             with pytest.raises(ConfigError, match="batch"):
-                await mq.subscribe_batches("orders", group="g", handler=Calls(), batch=wrong)  # type: ignore[arg-type]
+                await mq.subscribe("orders", group="g", handler=Calls(), batch=wrong)  # type: ignore[arg-type]
 
     simulate(scenario, seed=5)
 
@@ -156,7 +156,7 @@ def test_a_call_takes_what_several_pulls_brought_up_to_its_batch() -> None:
             if len(got) == 1:
                 await go_on.wait()
 
-        await mq.subscribe_batches(
+        await mq.subscribe(
             "orders",
             group="g",
             handler=handler,

@@ -19,7 +19,7 @@ from roquette import StartFrom
 from roquette.client import blocking_base
 from roquette.errors import ClientClosed, ClientError
 from roquette.message.message import ReceivedMessage
-from roquette.sync import Client, PushConsumer
+from roquette.sync import Client, Consumer
 
 LIMIT_S = 60  # machines are slow when everything runs at once
 
@@ -44,7 +44,7 @@ def wait_for(event: threading.Event) -> None:
 @pytest.mark.parametrize("what", ["leave", "close", "close in a thread", "send"])
 def test_a_handler_may_use_its_own_client(name_server: str, what: str) -> None:
     handled, topic, group = threading.Event(), f"own-{len(what)}", f"g-{len(what)}"
-    leave: list[PushConsumer] = []
+    leave: list[Consumer] = []
     bodies: list[bytes] = []
 
     def handler(message: ReceivedMessage) -> None:
@@ -128,7 +128,7 @@ def test_a_client_that_is_not_open_says_so(name_server: str, started: bool) -> N
         lambda: mq.send_oneway("closed", b"x"),
         lambda: mq.queues("closed"),
         lambda: mq.subscribe("closed", group="g", handler=lambda _: None),
-        lambda: next(mq.consume("closed", group="g")),
+        lambda: next(iter(mq.consume("closed", group="g"))),
     ]
     for call in calls:
         with pytest.raises(ClientClosed, match="closed"):
@@ -202,12 +202,12 @@ def test_sends_are_pipelined_and_readers_pause(name_server: str) -> None:
         receipts = [answer.result(LIMIT_S) for answer in answers]
         assert all(receipt.status == "SEND_OK" for receipt in receipts)
         queue = receipts[0].queue
-        reader = mq.pull_consumer(group="piped")
+        reader = mq.reader(group="piped")
         reader.assign([queue])
         reader.pause(queue)
-        assert reader.poll(0.2) == []
+        assert reader.poll(timeout=0.2) == []
         reader.resume(queue)
-        assert reader.poll(LIMIT_S)
+        assert reader.poll(timeout=LIMIT_S)
         assert mq.offset_by_time(queue, 0) == 0
         assert reader.position(queue) > 0
         reader.close()
@@ -298,7 +298,7 @@ def test_jobs_are_popped(name_server: str) -> None:
             for job in jobs:
                 assert job.expires_in > 0
                 job.extend(90)
-                done.append(job.message.body)
+                done.append(job.body)
                 job.ack()
                 if len(done) == 2:
                     break

@@ -15,9 +15,9 @@ from tests.certificates import Authority, Pair, issue, make_ca
 from roquette.client.blocking_connection import BlockingConnection
 from roquette.client.calls import Call, topic_names
 from roquette.errors import ConnectError, RemoteProtocolError, RequestTimeout
-from roquette.remoting.certificates import TlsOptions
 from roquette.remoting.pem import PemFiles, server_context
 from roquette.remoting.security import Security
+from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.bodies import TopicList
 from roquette.wire.connection import Connection
 from roquette.wire.json_body import encode_body

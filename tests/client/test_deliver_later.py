@@ -80,7 +80,9 @@ def test_a_time_that_means_nothing_is_refused(when: datetime, words: str) -> Non
         with pytest.raises(TypeError, match="has its own"):
             await mq.send(Message("orders", b"x"), deliver_at=timedelta(1))
         with pytest.raises(MessageIllegal, match="a batch takes neither"):
-            await mq.send_batch("orders", [Message("orders", b"x", deliver_at_ms=1)])
+            await mq.send_batch(
+                "orders", [Message("orders", b"x", deliver_at=datetime(2030, 1, 1, tzinfo=UTC))]
+            )
 
     simulate(scenario)
 

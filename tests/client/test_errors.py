@@ -106,7 +106,7 @@ def calls_with(code: int | None) -> set[int]:
         mq = await cluster.client("10.0.3.1", group="own")
         (queue, *_) = await mq.queues("orders")
         receipt = await mq.send("orders", b"x", key="k")
-        reader = await mq.pull_consumer(group="reader")
+        reader = mq.reader(group="reader")
         real = mq.session.remoting.invoke
 
         async def odd(address: str, asked: int, *rest: Any, **settings: Any) -> Command:
@@ -159,7 +159,7 @@ def test_one_mistake_is_one_type() -> None:
     async def main(cluster: SimCluster) -> None:
         mq = await small(cluster)
         (queue, *_) = await mq.queues("orders")
-        reader = await mq.pull_consumer(group="reader")
+        reader = mq.reader(group="reader")
         with pytest.raises(ConfigError):
             reader.seek(queue, -1)
         with pytest.raises(ConfigError):

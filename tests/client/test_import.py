@@ -24,6 +24,18 @@ import roquette
 print(time.process_time() - began)
 assert "asyncio" not in sys.modules and "msgspec" not in sys.modules
 """
+COUNTED = """
+import sys
+before = set(sys.modules)
+import roquette
+roquette.Client("127.0.0.1:9876")
+print(*sorted(set(sys.modules) - before))
+"""
+LATER = (  # what is loaded when it is used
+    "difflib", "lz4", "zstandard", "yaml", "roquette.admin", "roquette.base.config", "roquette.client.app",
+    "roquette.client.pop", "roquette.client.pull_consumer", "roquette.client.telemetry", "roquette.filter.sql_compile",
+    "roquette.remoting.certificates", "roquette.remoting.door", "roquette.remoting.server",
+)  # fmt: skip
 
 
 def run(code: str) -> str:
@@ -44,3 +56,13 @@ def test_an_import_leaves_the_process_as_it_was() -> None:
 
 def test_an_import_takes_at_most_80_ms() -> None:
     assert min(float(run(QUICK)) for _ in range(3)) <= 0.08
+
+
+def test_a_client_loads_what_every_client_needs() -> None:
+    """How long that takes: `python -m benchmarks.imports`."""
+    found = run(COUNTED).split()
+    assert not set(LATER) & set(found)
+    ours = [name for name in found if name.split(".")[0] == "roquette"]
+    assert len(ours) <= 158, (
+        f"{len(ours)} modules of ours: load what few clients need when it is used"
+    )

@@ -31,12 +31,12 @@ async def by_loop(mq: Client, got: list[bytes]) -> None:
 
 async def by_pop(mq: Client, got: list[bytes]) -> None:
     async for job in mq.pop("orders", **FIRST):
-        got.append(job.message.body)
+        got.append(job.body)
         await job.ack()
 
 
 async def by_reader(mq: Client, got: list[bytes]) -> None:
-    reader = await mq.pull_consumer(**FIRST)
+    reader = mq.reader(**FIRST)
     await reader.subscribe("orders")
     while True:
         got += [message.body for message in await reader.poll()]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 
 from roquette.client.client import Client
-from roquette.client.config import ClientConfig
 from roquette.client.name_servers import MOST
 from roquette.errors import ConfigError, ConnectError
 from roquette.testing.cluster import SimCluster, simulate
@@ -144,6 +143,6 @@ def test_each_address_of_a_dns_name_is_a_name_server() -> None:
 def test_what_is_no_place_of_name_servers_is_refused(wrong: str) -> None:
     async def scenario(cluster: SimCluster) -> None:
         with pytest.raises(ConfigError, match="host:port"):
-            await Client(config=ClientConfig(name_servers=wrong, local_host=MINE)).start()
+            await Client(wrong, local_host=MINE).start()
 
     simulate(scenario)

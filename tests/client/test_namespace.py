@@ -163,10 +163,10 @@ def test_failed_messages_return_under_the_applications_names_and_end_among_its_d
 def test_readers_pops_requests_and_delays_work_in_a_namespace() -> None:
     async def scenario(cluster: SimCluster) -> None:
         red, blue = await world(cluster)
-        reader = await red.pull_consumer(group="readers", start_from=StartFrom.FIRST)
+        reader = red.reader(group="readers", start_from=StartFrom.FIRST)
         gained: list[MessageQueue] = []
         await reader.subscribe("orders", on_change=lambda new, lost: gained.extend(new))
-        (message,) = await reader.poll(20)
+        (message,) = await reader.poll(timeout=20)
         assert (message.body, message.topic, message.queue.topic) == (b"red 0", "orders", "orders")
         assert sorted(gained) == sorted(reader.assigned()) == await red.queues("orders")
         await reader.seek_to_end(message.queue)
@@ -180,7 +180,7 @@ def test_readers_pops_requests_and_delays_work_in_a_namespace() -> None:
 
         async with red.pop("orders", group="poppers", start_from=StartFrom.FIRST) as jobs:
             async for job in jobs:
-                assert (job.message.body, job.message.topic) == (b"red 0", "orders")
+                assert (job.body, job.topic) == (b"red 0", "orders")
                 await job.ack()
                 break
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from tests.client.test_push_consumer import A, Inbox, small, until
 
-from roquette import StartFrom
+from roquette import Client, StartFrom
+from roquette.client.consumer import Consumer
 from roquette.client.push_consumer import PushConsumer
 from roquette.message.message import ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
@@ -21,11 +22,12 @@ from roquette.wire.header_codec import encode_dict
 from roquette.wire.json_body import decode_body
 
 
-async def ask(consumer: PushConsumer, code: RequestCode, **fields: Any) -> Command:
+async def ask(who: Consumer | Client, code: RequestCode, **fields: Any) -> Command:
     """An operator's request to the broker."""
     ext = encode_dict({key: str(value) for key, value in fields.items()})
-    address = next(a for a in consumer.session.broker_addresses() if a.startswith(A))
-    return await consumer.session.remoting.invoke(address, code, ext, b"", timeout_ms=30_000)
+    session = who.session if isinstance(who, Client) else who._joined().session
+    address = next(a for a in session.broker_addresses() if a.startswith(A))
+    return await session.remoting.invoke(address, code, ext, b"", timeout_ms=30_000)
 
 
 def test_the_broker_is_told_where_a_consumer_is() -> None:
@@ -52,7 +54,7 @@ def test_a_reset_through_the_client_brings_everything_again() -> None:
         for n in range(1, 8):
             await mq.send("orders", f"{n}")
         await until(lambda: len(inbox.messages) == 8)
-        await kept.persist()
+        await kept._joined().persist()
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         reply = await ask(kept, code, topic="orders", group="g", timestamp=0, isForce="true")
         assert reply.code == 0, reply.remark
@@ -81,7 +83,7 @@ def test_an_orderly_consumer_ends_its_message_before_it_goes_back() -> None:
             "orders", group="g", handler=handler, start_from=StartFrom.FIRST, orderly=True
         )
         await until(lambda: at_work == 1)
-        await kept.persist()
+        await kept._joined().persist()
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         await ask(kept, code, topic="orders", group="g", timestamp=0, isForce="true")
         await until(lambda: len(seen) == 2)
@@ -117,7 +119,11 @@ def test_one_message_is_consumed_directly() -> None:
 
         kept = await mq.subscribe("orders", group="g", handler=handler, start_from=StartFrom.FIRST)
         await until(lambda: len(taken) == 1)
-        fields = {"consumerGroup": "g", "clientId": kept.session.client_id, "topic": "orders"}
+        fields = {
+            "consumerGroup": "g",
+            "clientId": kept._joined().session.client_id,
+            "topic": "orders",
+        }
         fields["msgId"] = taken[0].offset_message_id
         results = []
         for wanted in (None, False, ValueError("no")):
@@ -144,12 +150,11 @@ def test_one_message_is_consumed_directly_by_who_iterates() -> None:
         fields = {"consumerGroup": "g", "clientId": mq.session.client_id, "topic": "orders"}
         fields["msgId"] = first.offset_message_id
         results = []
-        for decide in (stream.ack, stream.retry, stream.aclose):
+        for decide in ("ack", "retry", "close"):
             asked = asyncio.create_task(ask(mq, RequestCode.CONSUME_MESSAGE_DIRECTLY, **fields))
             again = await anext(stream)
             assert (again.body, again is first) == (b"0", False)
-            if (ending := decide()) is not None:
-                await ending
+            await getattr(stream if decide == "close" else again, decide)()
             found = decode_body(ConsumeMessageDirectlyResult, (await asked).body)
             results.append(found.consume_result)
 
@@ -192,7 +197,7 @@ def test_a_handler_that_hangs_lets_its_message_come_to_another() -> None:
             if len(taken) == 1:
                 await asyncio.sleep(10_000)
 
-        client = await cluster.client("10.0.3.1", consume_timeout_ms=120_000)
+        client = await cluster.client("10.0.3.1", consume_timeout=120)
         await client.subscribe("orders", group="g", handler=handler, start_from=StartFrom.FIRST)
         await mq.send("orders", b"1")
         waited = await until(lambda: len(taken) == 3, 400)
@@ -233,7 +238,7 @@ def test_operators_see_where_each_handler_waits() -> None:
         assert decode_body(ConsumerRunningInfo, without.body).jstack is None
         hangs.set()
         await asyncio.sleep(1)
-        assert kept._handler.stacks() == ""
+        assert kept._joined()._handler.stacks() == ""
 
     simulate(scenario, 1)
 

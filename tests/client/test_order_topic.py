@@ -26,7 +26,7 @@ def test_a_dead_brokers_keys_fail_in_an_order_topic_and_move_in_others(ordered: 
         assert server is not None
         await cluster.add_broker(A, "broker-a")
         await cluster.add_broker(B, "broker-b")
-        mq = await cluster.client(CLIENT, send_timeout_ms=1_000)
+        mq = await cluster.client(CLIENT, send_timeout=1)
         for address in (A, B):
             create = calls.create_topic("orders", queues=4, order=ordered)
             await mq.session.api.call(f"{address}:10911", create)

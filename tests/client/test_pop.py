@@ -9,9 +9,8 @@ import pytest
 from roquette import (
     ClientError,
     ConfigError,
-    Job,
-    JobExpired,
-    JobSettled,
+    MessageExpired,
+    MessageSettled,
     StartFrom,
     sql,
 )
@@ -40,8 +39,8 @@ async def started(cluster: SimCluster, count: int = 10, **settings: Any) -> Clie
     return mq
 
 
-async def taken(jobs: Any, count: int, within_s: float = 120.0) -> list[Job]:
-    found: list[Job] = []
+async def taken(jobs: Any, count: int, within_s: float = 120.0) -> list[ReceivedMessage]:
+    found: list[ReceivedMessage] = []
     async with asyncio.timeout(within_s):
         while len(found) < count:
             found.append(await anext(jobs))
@@ -54,8 +53,8 @@ async def nothing_comes(jobs: Any, for_s: float) -> None:
             await anext(jobs)
 
 
-def bodies(jobs: list[Job]) -> list[bytes]:
-    return sorted(job.message.body for job in jobs)
+def bodies(jobs: list[ReceivedMessage]) -> list[bytes]:
+    return sorted(job.body for job in jobs)
 
 
 ALL = [f"{n}".encode() for n in range(10)]
@@ -73,10 +72,10 @@ def test_what_is_acknowledged_never_comes_again_and_the_rest_does() -> None:
             assert [job.settled for job in first] == [False] * 4 + [True] * 6
             again = await taken(jobs, 4)
             assert bodies(again) == bodies(kept)
-            assert {job.message.reconsume_times for job in again} == {1}
-            assert {job.message.topic for job in again} == {"orders"}
+            assert {job.reconsume_times for job in again} == {1}
+            assert {job.topic for job in again} == {"orders"}
             for job in kept:
-                with pytest.raises(JobExpired, match="is over"):
+                with pytest.raises(MessageExpired, match="is over"):
                     await job.ack()
             await asyncio.gather(*[job.ack() for job in again])
             await nothing_comes(jobs, 60)
@@ -91,10 +90,10 @@ def test_settling_twice() -> None:
             one, two = await taken(jobs, 2)
             await one.ack()
             await one.ack()
-            with pytest.raises(JobSettled):
+            with pytest.raises(MessageSettled):
                 await one.retry()
             await two.retry(after=5)
-            with pytest.raises(JobSettled):
+            with pytest.raises(MessageSettled):
                 await two.ack()
 
     simulate(scenario)
@@ -111,7 +110,7 @@ def test_retry_comes_after_its_time_and_extend_delays() -> None:
             await two.extend(40)
             assert two.expires_in == pytest.approx(40, abs=1)
             (again,) = await taken(jobs, 1)
-            assert again.message.body == one.message.body
+            assert again.body == one.body
             assert 2.5 < loop.time() - began < 12
             await again.ack()
             await nothing_comes(jobs, 20)
@@ -126,10 +125,10 @@ def test_renewed_jobs_stay_and_dropped_ones_come_again() -> None:
         mq = await started(cluster, 2)
         async with mq.pop("orders", **BOTH, invisible=10.0, renew=True) as jobs:
             held, dropped = await taken(jobs, 2)
-            lost = dropped.message.body
+            lost = dropped.body
             del dropped
             (again,) = await taken(jobs, 1)
-            assert again.message.body == lost
+            assert again.body == lost
             await again.ack()
             await nothing_comes(jobs, 60)
             await held.ack()
@@ -142,12 +141,12 @@ def test_dead_letters_after_as_many_failures_and_by_wish() -> None:
         mq = await started(cluster, 2)
         async with mq.pop("orders", **BOTH, invisible=10.0, max_reconsume_times=1) as jobs:
             one, two = await taken(jobs, 2)
-            await one.bury()
+            await one.dead_letter()
             await two.retry()
             (again,) = await taken(jobs, 1)
             await again.retry()
             await nothing_comes(jobs, 60)
-        dead = await mq.pull_consumer(group="look")
+        dead = mq.reader(group="look")
         await mq.session.route(dlq_topic("g"))
         dead.seek(MessageQueue(dlq_topic("g"), "broker-a", 0), 0)
         found = await dead.poll() + await dead.poll()
@@ -157,9 +156,7 @@ def test_dead_letters_after_as_many_failures_and_by_wish() -> None:
     simulate(scenario)
 
 
-@pytest.mark.parametrize(
-    "chosen", [{"tags": "even"}, {"filter": sql("n in ('0','2','4','6','8')")}]
-)
+@pytest.mark.parametrize("chosen", [{"tag": "even"}, {"filter": sql("n in ('0','2','4','6','8')")}])
 def test_what_is_not_wanted_is_not_seen(chosen: dict[str, Any]) -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await started(cluster, enable_property_filter=True)
@@ -186,7 +183,7 @@ def test_in_order_a_queue_waits_for_what_it_gave() -> None:
             seen = []
             while len(seen) < 5:
                 (job,) = await taken(jobs, 1)
-                seen.append(job.message.body)
+                seen.append(job.body)
                 await job.ack()
             assert seen == [b"1", b"2", b"3", b"4", b"5"]
 
@@ -202,8 +199,8 @@ def test_what_was_not_handed_out_goes_back_at_once() -> None:
             await anext(jobs)
         async with mq.pop("orders", **BOTH) as jobs:
             found = await taken(jobs, 9, within_s=40)
-            assert first.message.body not in bodies(found)
-            assert {job.message.reconsume_times for job in found} == {0}
+            assert first.body not in bodies(found)
+            assert {job.reconsume_times for job in found} == {0}
             await first.ack()  # jobs live as long as their time and their client
 
     simulate(scenario)
@@ -232,13 +229,13 @@ def test_interceptors_hear_of_begin_and_end() -> None:
             await one.ack()
             await two.retry(after=100)
             await asyncio.sleep(10)
-            with pytest.raises(JobExpired):
+            with pytest.raises(MessageExpired):
                 await three.ack()
         assert told.seen == [
-            (one.message.body, True, "NoneType"),
-            (two.message.body, False, "NoneType"),
-            (three.message.body, False, "JobExpired"),
-            (four.message.body, False, "NoneType"),
+            (one.body, True, "NoneType"),
+            (two.body, False, "NoneType"),
+            (three.body, False, "MessageExpired"),
+            (four.body, False, "NoneType"),
         ]
 
     simulate(scenario)
@@ -309,7 +306,7 @@ class Cruel:
                     case 1:
                         await job.extend(rng.uniform(2, 6))
                     case _:
-                        self.handled[job.message.body] += 1
+                        self.handled[job.body] += 1
                         await job.ack()
             except ClientError:
                 pass
@@ -350,7 +347,7 @@ def test_receipts_read_and_written() -> None:
         ({"batch": 0}, "batch=0"),
         ({"invisible": 0}, "invisible=0"),
         ({"group": "a b"}, "group"),
-        ({"tags": "a > 3"}, "roquette.sql"),
+        ({"tag": "a > 3"}, "roquette.sql"),
         ({"start_from": 5}, "StartFrom"),
     ],
 )

@@ -48,13 +48,13 @@ async def pair(cluster: SimCluster, topic: str = "orders") -> Client:
 
 
 async def read(mq: Client, topic: str) -> list[ReceivedMessage]:
-    puller = await mq.pull_consumer(group="reader")
+    puller = mq.reader(group="reader")
     found: list[ReceivedMessage] = []
     ends = {queue: await mq.max_offset(queue) for queue in await mq.queues(topic)}
     for queue in ends:
         puller.seek(queue, 0)
     while any(puller.position(queue) < end for queue, end in ends.items()):
-        found += await puller.poll(5)
+        found += await puller.poll(timeout=5)
     await puller.close()
     return found
 
@@ -85,14 +85,14 @@ def test_pipelined_sends_survive_the_loss_of_their_broker() -> None:
         assert sum(found.values()) >= len(kept)
 
     async def read_from(mq: Client, broker: str) -> list[ReceivedMessage]:
-        puller = await mq.pull_consumer(group="reader")
+        puller = mq.reader(group="reader")
         queues = [q for q in await mq.queues("orders") if q.broker_name == broker]
         found: list[ReceivedMessage] = []
         ends = {queue: await mq.max_offset(queue) for queue in queues}
         for queue in queues:
             puller.seek(queue, 0)
         while any(puller.position(queue) < end for queue, end in ends.items()):
-            found += await puller.poll(5)
+            found += await puller.poll(timeout=5)
         return found
 
     simulate(scenario)
@@ -150,7 +150,7 @@ def test_a_broker_that_is_away_is_tried_again_and_again_within_the_time(attempts
         mq.session.remoting.connect = counted  # type: ignore[method-assign]
         began = cluster.loop.time()
         with pytest.raises(ConnectError):
-            await mq.send("orders", b"x", timeout_ms=2_000)
+            await mq.send("orders", b"x", timeout=2.0)
         took, sends = cluster.loop.time() - began, len(tried)
         if attempts == 1:
             assert took < 0.1
@@ -191,7 +191,7 @@ def test_the_time_limit_covers_all_attempts() -> None:
         cluster.isolate(B)
         started = cluster.loop.time()
         with pytest.raises((RequestTimeout, ConnectError)):
-            await mq.send("orders", b"x", timeout_ms=700)
+            await mq.send("orders", b"x", timeout=0.7)
         assert 0.6 < cluster.loop.time() - started < 1.2
 
     simulate(scenario)
@@ -390,13 +390,13 @@ def test_batches_give_every_message_its_receipt() -> None:
         await cluster.add_namesrv(NAMESRV)
         await cluster.add_broker(A, "broker-a")
         mq = await cluster.client(CLIENT)
-        messages = [Message("orders", f"{n}".encode(), tags=f"t{n % 3}") for n in range(30)]
+        messages = [Message("orders", f"{n}".encode(), tag=f"t{n % 3}") for n in range(30)]
         receipts = await mq.send_batch("orders", messages)
         found = {m.message_id: m for m in await read(mq, "orders")}
         assert len(found) == 30
         for receipt, message in zip(receipts, messages, strict=True):
             stored = found[receipt.message_id]
-            assert (stored.body, stored.tags) == (message.body, message.tags)
+            assert (stored.body, stored.tag) == (message.body, message.tag)
             assert stored.queue_offset == receipt.queue_offset
             assert stored.offset_message_id == receipt.offset_message_id
         assert await mq.send_batch("orders", []) == []
@@ -407,7 +407,7 @@ def test_batches_give_every_message_its_receipt() -> None:
 def keyed(number: int) -> Message:
     """The number's message: of six keys, or of none."""
     key = f"k{number % 7}" if number % 7 else None
-    return Message("orders", b"%d" % number, sharding_key=key)
+    return Message("orders", b"%d" % number, shard_key=key)
 
 
 @pytest.mark.parametrize("route", ["known", "comes later"])
@@ -436,7 +436,7 @@ def test_a_batch_is_split_by_the_queues_of_its_keys(route: str) -> None:
             stored = found[receipt.message_id]
             assert (stored.body, stored.queue) == (message.body, receipt.queue)
             assert stored.queue_offset == receipt.queue_offset
-            assert receipt.queue == homes.get(message.sharding_key or "", receipt.queue)
+            assert receipt.queue == homes.get(message.shard_key or "", receipt.queue)
         (queue, *_) = await mq.queues("orders")
         assert {r.queue for r in await mq.send_batch("orders", messages, queue=queue)} == {queue}
 
@@ -458,7 +458,7 @@ def test_what_one_queue_refuses_of_a_batch_the_others_have_and_no_key_gets_out_o
         mq.session.remoting.invoke = some  # type: ignore[method-assign]
         homes = {n: (await mq.send("orders", b"x", shard_key=f"k{n}")).queue for n in (1, 2, 3)}
         size = b"x" * 600_000  # two make two parts
-        messages = [Message("orders", size, sharding_key=f"k{n}") for n in (1, 2, 1, 2)]
+        messages = [Message("orders", size, shard_key=f"k{n}") for n in (1, 2, 1, 2)]
         assert homes[1] != homes[2]
         with pytest.raises(BrokerError) as failed:
             await mq.send_batch("orders", messages)

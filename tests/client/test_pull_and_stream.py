@@ -14,7 +14,7 @@ from roquette.client.client import Client
 from roquette.client.consumer_options import StartFrom, StartPoint
 from roquette.client.handed import TURN_S
 from roquette.errors import ClientClosed, ConfigError
-from roquette.message.message import Message, MessageQueue
+from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette.testing import EmbeddedBroker
 from roquette.testing.cluster import SimCluster, simulate
 
@@ -39,13 +39,13 @@ async def small(cluster: SimCluster, count: int = 10) -> Client:
 def test_a_puller_reads_from_the_groups_offset_else_from_the_first_message() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.pull_consumer(group="g", batch=4)
+        puller = mq.reader(group="g", batch=4)
         await puller.assign([QUEUE])
         found = await puller.poll() + await puller.poll()
         assert [m.body for m in found] == [f"{n}".encode() for n in range(8)]
         await puller.commit()
         await asyncio.sleep(1)
-        again = await mq.pull_consumer(group="g")
+        again = mq.reader(group="g")
         await again.assign([QUEUE])
         assert again.position(QUEUE) == 8
         assert [m.body for m in await again.poll()] == [b"8", b"9"]
@@ -56,7 +56,7 @@ def test_a_puller_reads_from_the_groups_offset_else_from_the_first_message() -> 
 def test_what_is_sought_or_read_while_it_commits_or_assigns_counts() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.pull_consumer(group="g", batch=4, auto_commit_s=3600)
+        puller = mq.reader(group="g", batch=4, auto_commit=3600)
         await puller.assign([QUEUE])
         await puller.poll()
         committing = asyncio.create_task(puller.commit())
@@ -66,7 +66,7 @@ def test_what_is_sought_or_read_while_it_commits_or_assigns_counts() -> None:
         await puller.close()
         assert await committed(mq, QUEUE) == 1
 
-        other = await mq.pull_consumer(group="g")
+        other = mq.reader(group="g")
         first = asyncio.create_task(other.assign([QUEUE]))
         await asyncio.sleep(0)
         other.seek(QUEUE, 7)
@@ -90,11 +90,11 @@ def test_a_client_that_knows_no_route_yet_may_read_and_look() -> None:
         fresh = await cluster.client("10.0.2.2")
         assert await fresh.max_offset(QUEUE) == 10
         fresh = await cluster.client("10.0.2.3")
-        puller = await fresh.pull_consumer(group="g")
+        puller = fresh.reader(group="g")
         await puller.assign([QUEUE])
         assert len(await puller.poll()) == 10
         fresh = await cluster.client("10.0.2.4")
-        puller = await fresh.pull_consumer(group="g")
+        puller = fresh.reader(group="g")
         puller.seek(QUEUE, 7)
         assert len(await puller.poll()) == 3
 
@@ -104,7 +104,7 @@ def test_a_client_that_knows_no_route_yet_may_read_and_look() -> None:
 def test_seek_throws_away_what_was_fetched_ahead() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.pull_consumer(group="g", batch=2)
+        puller = mq.reader(group="g", batch=2)
         puller.seek(QUEUE, 0)
         assert [m.body for m in await puller.poll()] == [b"0", b"1"]
         await asyncio.sleep(1)
@@ -121,7 +121,7 @@ def test_seek_throws_away_what_was_fetched_ahead() -> None:
 def test_a_puller_filters_by_tag_and_skips_the_rest() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.pull_consumer(group="g", tags="odd")
+        puller = mq.reader(group="g", tag="odd")
         puller.seek(QUEUE, 0)
         assert [m.body for m in await puller.poll()] == [b"1", b"3", b"5", b"7", b"9"]
         assert puller.position(QUEUE) == 10
@@ -132,9 +132,9 @@ def test_a_puller_filters_by_tag_and_skips_the_rest() -> None:
 def test_an_offset_outside_the_queue_is_corrected() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.pull_consumer(group="g")
+        puller = mq.reader(group="g")
         puller.seek(QUEUE, 500)
-        waiting = asyncio.ensure_future(puller.poll(20))
+        waiting = asyncio.ensure_future(puller.poll(timeout=20))
         await asyncio.sleep(1)
         await mq.send("orders", b"new", queue=QUEUE)
         assert [m.body for m in await waiting] == [b"new"]
@@ -145,9 +145,9 @@ def test_an_offset_outside_the_queue_is_corrected() -> None:
 def test_poll_waits_no_longer_than_asked_and_ends_with_the_puller() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.pull_consumer(group="g")
+        puller = mq.reader(group="g")
         started = cluster.loop.time()
-        assert await puller.poll(2.0) == []
+        assert await puller.poll(timeout=2.0) == []
         assert cluster.loop.time() - started == pytest.approx(2.0)
         await puller.close()
         with pytest.raises(ClientClosed):
@@ -159,11 +159,11 @@ def test_poll_waits_no_longer_than_asked_and_ends_with_the_puller() -> None:
 def test_unassigned_queues_are_read_no_more() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        puller = await mq.pull_consumer(group="g")
+        puller = mq.reader(group="g")
         await puller.assign([QUEUE, MessageQueue("orders", "broker-a", 0)])
         assert len(puller.assigned()) == 2
         await puller.assign([MessageQueue("orders", "broker-a", 0)])
-        assert await puller.poll(3) == []
+        assert await puller.poll(timeout=3) == []
 
     simulate(scenario)
 
@@ -216,9 +216,9 @@ def test_a_message_may_be_sent_back_or_acknowledged_by_hand() -> None:
             async for message in stream:
                 got.append((message.body, message.reconsume_times))
                 if message.body == b"5" and message.reconsume_times == 0:
-                    stream.retry()
+                    message.retry()
                 if message.reconsume_times:
-                    stream.ack()
+                    message.ack()
                     break
         assert got[-1] == (b"5", 1)
         assert len(got) == 11
@@ -232,21 +232,21 @@ def test_of_those_that_wait_for_a_message_each_gets_one_when_the_one_before_is_d
         worker = await cluster.client("10.0.3.1")
         stream = worker.consume("orders", group="g", start_from=StartFrom.FIRST)
         await anext(stream)
-        got = []
+        got: list[ReceivedMessage] = []
 
         async def ask() -> None:
-            got.append((await anext(stream)).body)
+            got.append(await anext(stream))
 
         askers = [asyncio.create_task(ask()) for _ in range(2)]
         await asyncio.sleep(1)
         for n in (1, 2):
             await mq.send("orders", f"{n}", queue=QUEUE)
         await asyncio.sleep(5)
-        assert got == [b"1"]
+        assert [message.body for message in got] == [b"1"]
         assert await committed(mq, QUEUE) == 1
-        stream.ack()
+        got[0].ack()
         await asyncio.gather(*askers)
-        assert got == [b"1", b"2"]
+        assert [message.body for message in got] == [b"1", b"2"]
 
     simulate(scenario)
 
@@ -254,11 +254,11 @@ def test_of_those_that_wait_for_a_message_each_gets_one_when_the_one_before_is_d
 def test_a_message_kept_for_too_long_goes_back_and_its_acknowledgement_counts_no_more() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await small(cluster, 2)
-        worker = await cluster.client("10.0.3.1", consume_timeout_ms=120_000)
+        worker = await cluster.client("10.0.3.1", consume_timeout=120)
         stream = worker.consume("orders", group="g", start_from=StartFrom.FIRST)
         kept = await anext(stream)
         await asyncio.sleep(200)
-        stream.ack()
+        kept.ack()
         rest = [await anext(stream), await anext(stream)]
         assert [(m.body, m.reconsume_times) for m in rest] == [(b"1", 0), (kept.body, 1)]
 
@@ -325,7 +325,7 @@ def test_who_waits_for_the_next_message_is_told_when_the_stream_closes(
 
         waiting = asyncio.create_task(iterate())
         await asyncio.sleep(0.001 if joining else 5)
-        await (stream.aclose() if whom == "stream" else client.close())
+        await (stream.close() if whom == "stream" else client.close())
         async with asyncio.timeout(20):
             assert await waiting == 0
             assert await anext(stream, None) is None
@@ -334,18 +334,28 @@ def test_who_waits_for_the_next_message_is_told_when_the_stream_closes(
 
 
 def test_send_arguments_become_a_message() -> None:
-    message = as_message("t", "größe", "k", "tag", {"a": "b"}, "shard", 3)
+    message = as_message(
+        "t",
+        "größe",
+        {
+            "key": "k",
+            "tag": "tag",
+            "properties": {"a": "b"},
+            "shard_key": "shard",
+            "delay_level": 3,
+        },
+    )
 
     assert message == Message(
         "t",
         "größe".encode(),
-        tags="tag",
+        tag="tag",
         keys=("k",),
         properties={"a": "b"},
         delay_level=3,
-        sharding_key="shard",
+        shard_key="shard",
     )
-    assert as_message("t", bytearray(b"x"), ["a", "b"]).keys == ("a", "b")
+    assert as_message("t", bytearray(b"x"), {"key": ["a", "b"]}).keys == ("a", "b")
     assert as_message(message) is message
 
 

@@ -10,15 +10,15 @@ from tests.client.test_push_consumer import committed
 
 from roquette import Client, ClientError, ConfigError, MessageQueue, StartFrom
 from roquette.client import calls
-from roquette.client.pull_consumer import PullConsumer
+from roquette.client.reader import Reader
 from roquette.testing.cluster import SimCluster, simulate
 
 FIRST = {"group": "g", "start_from": StartFrom.FIRST}
 
 
-async def drain(reader: PullConsumer, quiet_s: float = 3.0) -> list[bytes]:
+async def drain(reader: Reader, quiet_s: float = 3.0) -> list[bytes]:
     found: list[bytes] = []
-    while messages := await reader.poll(quiet_s):
+    while messages := await reader.poll(timeout=quiet_s):
         found += [message.body for message in messages]
     return found
 
@@ -29,7 +29,7 @@ def test_members_share_the_queues_and_are_told() -> None:
         for n in range(40):
             await mq.send("orders", f"{n}")
         told: list[tuple[int, int]] = []
-        one = await mq.pull_consumer(**FIRST, auto_commit_s=1.0)
+        one = mq.reader(**FIRST, auto_commit=1.0)
         await one.subscribe(
             "orders", on_change=lambda more, less: told.append((len(more), len(less)))
         )
@@ -39,7 +39,7 @@ def test_members_share_the_queues_and_are_told() -> None:
         assert sorted(map(int, seen)) == list(range(40))
 
         other = await cluster.client("10.0.2.2")
-        two = await other.pull_consumer(**FIRST, auto_commit_s=1.0)
+        two = other.reader(**FIRST, auto_commit=1.0)
         await two.subscribe("orders")
         await asyncio.sleep(5)
         assert told == [(4, 0), (0, 2)]
@@ -62,7 +62,7 @@ def test_members_share_the_queues_and_are_told() -> None:
 def test_only_what_a_later_poll_followed_is_committed_by_itself() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        reader = await mq.pull_consumer(**FIRST, batch=4, auto_commit_s=0.5)
+        reader = mq.reader(**FIRST, batch=4, auto_commit=0.5)
         await reader.subscribe("orders")
         first = await reader.poll()
         assert [m.body for m in first] == [b"0", b"1", b"2", b"3"]
@@ -73,7 +73,7 @@ def test_only_what_a_later_poll_followed_is_committed_by_itself() -> None:
         assert await reader.committed(QUEUE) == 4
         await reader.close()
         assert await committed(mq, QUEUE) == 4
-        reader = await mq.pull_consumer(**FIRST, batch=4)
+        reader = mq.reader(**FIRST, batch=4)
         await reader.subscribe("orders")
         assert [m.body for m in await reader.poll()] == [b"4", b"5", b"6", b"7"]
         await reader.commit({QUEUE: 6})
@@ -87,7 +87,7 @@ def test_only_what_a_later_poll_followed_is_committed_by_itself() -> None:
 def test_automatic_commits_never_go_back_behind_a_commit_of_the_application() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        reader = await mq.pull_consumer(**FIRST, batch=4, auto_commit_s=0.5)
+        reader = mq.reader(**FIRST, batch=4, auto_commit=0.5)
         await reader.subscribe("orders")
         await reader.poll()
         await reader.commit()
@@ -107,12 +107,12 @@ def test_what_is_fetched_ahead_is_limited_over_all_queues(limit: dict[str, int])
             queue = MessageQueue("orders", "broker-a", n)
             for _ in range(10):
                 await mq.send("orders", f"{n}", queue=queue)
-        reader = await mq.pull_consumer(**FIRST, batch=5, **limit)
+        reader = mq.reader(**FIRST, batch=5, **limit)
         await reader.subscribe("orders")
         await asyncio.sleep(5)
         assert reader._ahead == 10  # two had asked before any had come
         reader.pause(*reader.assigned())
-        assert await reader.poll(1.0) == []
+        assert await reader.poll(timeout=1.0) == []
         assert reader._ahead == 0
         reader.resume(*reader.assigned())
         assert len(await drain(reader)) == 40
@@ -128,7 +128,7 @@ def test_offsets_for_a_time_and_seeks_while_subscribed() -> None:
         middle = mq.session.clock.now_ms()
         await asyncio.sleep(10)
         await mq.send("orders", b"late", queue=QUEUE)
-        reader = await mq.pull_consumer(**FIRST)
+        reader = mq.reader(**FIRST)
         await reader.subscribe("orders")
         assert await reader.offset_for_time(QUEUE, middle) == 3
         when = datetime.fromtimestamp(middle / 1000, UTC)
@@ -148,7 +148,7 @@ def test_a_topic_that_grows_is_told() -> None:
         mq = await small(cluster)
         await mq.session.route("orders")
         told: list[Any] = []
-        reader = await mq.pull_consumer(group="g")
+        reader = mq.reader(group="g")
         reader.watch("orders", lambda more, less: told.append((more, less)))
         await asyncio.sleep(1)
         address = mq.session.master_of(QUEUE)
@@ -163,12 +163,12 @@ def test_a_topic_that_grows_is_told() -> None:
 def test_a_subscription_that_fails_leaves_nothing_behind() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)
-        reader = await mq.pull_consumer(**FIRST)
+        reader = mq.reader(**FIRST)
         with pytest.raises(ConfigError):
             await reader.subscribe("orders", on_change=3)  # type: ignore[arg-type]
         await reader.subscribe("orders")
         assert len(await drain(reader)) == 10
-        again = await mq.pull_consumer(**FIRST)
+        again = mq.reader(**FIRST)
         with pytest.raises(ConfigError, match="already has a consumer"):
             await again.subscribe("orders")
 
@@ -184,7 +184,7 @@ def test_no_message_is_lost_while_members_and_the_broker_come_and_go(seed: int) 
         rng = cluster.loop.random
         mq: Client = await cluster.client(ip)
         while True:
-            reader = await mq.pull_consumer(**FIRST, batch=4, auto_commit_s=0.5)
+            reader = mq.reader(**FIRST, batch=4, auto_commit=0.5)
             try:
                 async with asyncio.timeout(rng.uniform(2, 10)):
                     await reader.subscribe("orders")
@@ -224,10 +224,10 @@ def test_wrong_options() -> None:
         await cluster.add_namesrv(NAMESRV)
         mq = await cluster.client("10.0.2.1")
         with pytest.raises(ConfigError, match="max_bytes=0"):
-            await mq.pull_consumer(group="g", max_bytes=0)
-        with pytest.raises(ConfigError, match="auto_commit_s=-1"):
-            await mq.pull_consumer(group="g", auto_commit_s=-1)
-        reader = await mq.pull_consumer(group="g")
+            mq.reader(group="g", max_bytes=0)
+        with pytest.raises(ConfigError, match="auto_commit=-1"):
+            mq.reader(group="g", auto_commit=-1)
+        reader = mq.reader(group="g")
         with pytest.raises(ConfigError, match="no topic"):
             await reader.subscribe()
         with pytest.raises(ConfigError, match="strategy 'X'"):

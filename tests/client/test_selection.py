@@ -20,14 +20,14 @@ NAMESRV, BROKER, CLIENT = "10.0.0.1", "10.0.1.1", "10.0.2.1"
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("t", "price > 3"), r"pass filter=roquette.sql\('price > 3'\)"),
-        (("t", "a=b"), "is an expression"),
-        (("t", "x is not null"), "is an expression"),
-        (("t", "a", sql("a > 3")), "exclude each other"),
-        (("t", "*", "a > 3"), "not made by roquette.sql"),
-        (({"t": "a"}, "b"), "have their tags or filters in it"),
-        (({"t": 3}, "*"), "are no str"),
-        (("t", "ab||" * 5_000), "has 20000 characters, 16384 are allowed"),
+        (("t", {"tag": "price > 3"}), r"pass filter=roquette.sql\('price > 3'\)"),
+        (("t", {"tag": "a=b"}), "is an expression"),
+        (("t", {"tag": "x is not null"}), "is an expression"),
+        (("t", {"tag": "a", "filter": sql("a > 3")}), "exclude each other"),
+        (("t", {"filter": "a > 3"}), "not made by roquette.sql"),
+        (({"t": "a"}, {"tag": "b"}), "have their tags or filters in it"),
+        (({"t": 3}, {}), "are no str"),
+        (("t", {"tag": "ab||" * 5_000}), "has 20000 characters, 16384 are allowed"),
     ],
 )
 def test_a_wrong_selection_says_what_is_wrong(arguments: Any, words: str) -> None:
@@ -37,7 +37,7 @@ def test_a_wrong_selection_says_what_is_wrong(arguments: Any, words: str) -> Non
 
 @pytest.mark.parametrize("tags", ["*", "", "a || b", "order-and-more", "Ünï cödé"])
 def test_tags_that_are_tags_pass(tags: str) -> None:
-    assert as_subscriptions("t", tags) == {"t": tags}
+    assert as_subscriptions("t", {"tag": tags}) == {"t": tags}
 
 
 def test_what_is_no_expression_is_refused_where_it_is_written() -> None:
@@ -69,11 +69,11 @@ def test_only_matching_messages_come_to_every_kind_of_consumer() -> None:
         await mq.send("stock", b"none")
         wanted = sql("left >= 3 AND TAGS = 't1'")
 
-        reader = await mq.pull_consumer(group="reader", filter=wanted)
+        reader = mq.reader(group="reader", filter=wanted)
         for queue in await mq.queues("stock"):
             reader.seek(queue, 0)
         read: list[bytes] = []
-        while messages := await reader.poll(1.0):
+        while messages := await reader.poll(timeout=1.0):
             read += [message.body for message in messages]
         assert sorted(read) == [b"3", b"5", b"7", b"9"]
 
@@ -107,7 +107,7 @@ def test_what_a_broker_lets_pass_is_tested_again() -> None:
             "stock", group="g", handler=handle, filter=sql("left > 3"), start_from=0
         )
         broad = subscription("stock", "*", cluster.clock.now_ms() + 1)
-        consumer._pulls._subscriptions["stock"] = broad  # type: ignore[index]
+        consumer._joined()._pulls._subscriptions["stock"] = broad  # type: ignore[index]
         await mq.send("stock", b"lower", properties={"left": "0"})
         await mq.send("stock", b"higher", properties={"left": "10"})
         await asyncio.sleep(5)
@@ -122,7 +122,7 @@ def test_a_message_says_when_it_came_and_a_dead_letter_where_it_comes_from() -> 
         await cluster.add_namesrv(NAMESRV)
         await cluster.add_broker(BROKER, "broker-a")
         mq = await cluster.client(CLIENT)
-        receipt = await mq.send(Message("orders", b"bad", sharding_key="k"))
+        receipt = await mq.send(Message("orders", b"bad", shard_key="k"))
         group = "g"
         failed: list[ReceivedMessage] = []
 
@@ -135,7 +135,7 @@ def test_a_message_says_when_it_came_and_a_dead_letter_where_it_comes_from() -> 
         )
         await asyncio.sleep(60)
         first, again = failed
-        assert first.sharding_key == "k"
+        assert first.shard_key == "k"
         assert first.origin_topic == again.origin_topic == "orders"
         assert (
             abs(first.stored_at - datetime.fromtimestamp(1_700_000_000, UTC)).total_seconds() < 60
@@ -162,28 +162,28 @@ def test_a_reader_pauses_and_seeks() -> None:
         mq = await cluster.client(CLIENT)
         receipts = [await mq.send("orders", f"{number}") for number in range(8)]
         one, other = sorted({receipt.queue for receipt in receipts})[:2]
-        reader = await mq.pull_consumer(group="reader")
+        reader = mq.reader(group="reader")
         assert await reader.committed(one) is None
         await reader.assign([one, other])
         reader.pause(one)
         got = []
-        while messages := await reader.poll(1.0):
+        while messages := await reader.poll(timeout=1.0):
             got += messages
         assert {message.queue for message in got} == {other}
         reader.resume(one)
-        assert {message.queue for message in await reader.poll(1.0)} == {one}
+        assert {message.queue for message in await reader.poll(timeout=1.0)} == {one}
         await reader.commit()
         assert await reader.committed(one) == await mq.max_offset(one)
 
         await reader.seek_to_begin(one)
-        assert (await reader.poll(1.0))[0].queue_offset == 0
+        assert (await reader.poll(timeout=1.0))[0].queue_offset == 0
         await reader.seek_to_end(one)
-        assert await reader.poll(1.0) == []
+        assert await reader.poll(timeout=1.0) == []
         await reader.seek_to_time(one, datetime.fromtimestamp(0, UTC))
         reader.pause(one)
-        assert await reader.poll(1.0) == []
+        assert await reader.poll(timeout=1.0) == []
         await reader.seek_to_begin(one)  # what was fetched before is thrown away
         reader.resume(one)
-        assert len(await reader.poll(1.0)) == await mq.max_offset(one)
+        assert len(await reader.poll(timeout=1.0)) == await mq.max_offset(one)
 
     simulate(scenario)

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from roquette import Client, ClientConfig, StartFrom
+from roquette import Client, StartFrom
 from roquette.client import calls
 from roquette.client.name_servers import parse_name_servers
 from roquette.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout, RouteNotFound
@@ -251,8 +251,7 @@ def test_the_environment_tells_the_name_servers(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.7:9876;10.0.0.8:9876")
     assert Client().config.name_servers == "10.0.0.7:9876;10.0.0.8:9876"
     assert Client("10.0.0.1:9876").config.name_servers == "10.0.0.1:9876"
-    config = ClientConfig(name_servers="10.0.0.2:9876")
-    assert Client(config=config).config.name_servers == "10.0.0.2:9876"
+    assert Client("10.0.0.2:9876").config.name_servers == "10.0.0.2:9876"
     monkeypatch.delenv("NAMESRV_ADDR")
     with pytest.raises(ConfigError, match="set NAMESRV_ADDR"):
         asyncio.run(Client().start())

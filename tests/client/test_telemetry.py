@@ -75,7 +75,7 @@ def test_a_handler_runs_in_a_span_below_that_of_the_send() -> None:
         inside: list[Any] = []
         app = App()
 
-        @app.consumer("orders", group="g", tags="t")
+        @app.consumer("orders", group="g", tag="t")
         def handle(message: ReceivedMessage) -> bool:
             inside.append(trace.get_current_span().get_span_context())
             inside.append(baggage.get_baggage("who"))
@@ -130,7 +130,7 @@ def test_a_popped_job_has_a_span_that_ends_in_any_task(caplog: pytest.LogCapture
             async for job in jobs:
                 assert trace.get_current_span() is trace.INVALID_SPAN
                 await job.ack()
-                if job.message.body == b"x":
+                if job.body == b"x":
                     break
         await _pause()
         (sent,) = seen.spans("send orders")
@@ -152,8 +152,8 @@ def test_a_batch_handler_runs_in_a_span_with_a_link_to_each_sender() -> None:
 
         (queue, *_) = await mq.queues("orders")
         await mq.send_batch("orders", [b"1", b"2", b"3"], queue=queue)
-        await mq.subscribe_batches(
-            "orders", group="g", handler=handle, start_from=StartFrom.FIRST, orderly=True
+        await mq.subscribe(
+            "orders", handle, group="g", batch=32, start_from=StartFrom.FIRST, orderly=True
         )
         while sum(count for count, _ in inside) < 5:
             await _pause()

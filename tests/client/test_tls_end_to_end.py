@@ -19,8 +19,10 @@ from roquette.errors import ClientError, ConnectError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting import pem
-from roquette.remoting.certificates import TlsOptions, TlsSettings, server_tls
-from roquette.remoting.security import Protection, Security
+from roquette.remoting.certificates import TlsSettings, server_tls
+from roquette.remoting.protection import Protection
+from roquette.remoting.security import Security
+from roquette.remoting.tls_options import TlsOptions
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from roquette import BrokerError, Client, ClientConfig, ConfigError, Message, ReceivedMessage
+from roquette import BrokerError, Client, ConfigError, Message, ReceivedMessage
 from roquette.client.trace import WAITING, MessageTrace, batches, encoded
 from roquette.testing.cluster import SimCluster, simulate
 
@@ -28,13 +28,13 @@ def scene(topic: str | None, case: Callable[[Client, SimCluster], Awaitable[None
 async def told(cluster: SimCluster, topic: str) -> tuple[list[list[str]], list[ReceivedMessage]]:
     """The records in a topic, as fields, and the messages they came in."""
     reader_of = await cluster.client("10.0.2.9")
-    reader = await reader_of.pull_consumer(group="reader")
+    reader = reader_of.reader(group="reader")
     messages: list[ReceivedMessage] = []
     for queue in await reader_of.queues(topic):
         end = await reader_of.max_offset(queue)
         reader.seek(queue, 0)
         while reader.position(queue) < end:
-            messages += await reader.poll(1.0)
+            messages += await reader.poll(timeout=1.0)
     lines = "".join(m.body.decode() for m in messages).split("\x02")
     return [line.split("\x01") for line in lines if line], messages
 
@@ -177,7 +177,7 @@ def test_a_trace_that_nobody_begins_tells_nothing_and_a_wrong_topic_is_told() ->
     trace = MessageTrace()
     assert trace.on_send(Message("orders", b"1"), "g") is None
     with pytest.raises(ConfigError, match="trace_topic='a b'"):
-        ClientConfig(name_servers="a:1", trace=True, trace_topic="a b")
+        Client("a:1", trace=True, trace_topic="a b")
     with pytest.raises(ConfigError, match="without effect"):
-        ClientConfig(name_servers="a:1", trace_topic="a")
+        Client("a:1", trace_topic="a")
     assert not Client("a:1")._interceptors

@@ -163,7 +163,8 @@ import uvloop
 from roquette.apps.running import tell_shortage
 from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
-from roquette.base.logs import LogSettings, RateLimited, configure
+from roquette.base.logs import RateLimited
+from roquette.base.log_settings import LogSettings, configure
 from roquette.apps import running
 from roquette.remoting.dispatcher import Dispatcher, LaneLimits
 from roquette.remoting.request import Row

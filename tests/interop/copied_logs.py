@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.interop import peers
 from tests.interop.peers import Server
 
-from roquette import Client, ClientConfig, Message
+from roquette import Client, Message
 
 SOON_S = 90.0
 BATCH = 400  # messages of 1 KiB in one request
@@ -57,9 +57,8 @@ def fill(namesrv: str, megabytes: int, wait: bool = False) -> list[str]:
     """Send so much in messages of 1 KiB; returns the statuses of the answers, each once."""
 
     async def work() -> set[str]:
-        config = ClientConfig(name_servers=namesrv, send_timeout_ms=15_000)
         found = set()
-        async with Client(config=config) as mq:
+        async with Client(namesrv, send_timeout=15) as mq:
             await mq.send(Message("copied", b"first", wait_store_ok=wait))
             for number in range(megabytes * 1024 // BATCH):
                 bodies = [b"%08d.%03d" % (number, k) + b"x" * 1012 for k in range(BATCH)]
@@ -74,8 +73,7 @@ def send(namesrv: str, count: int) -> list[str]:
     """Send single messages that wait; returns the statuses."""
 
     async def work() -> list[str]:
-        config = ClientConfig(name_servers=namesrv, send_timeout_ms=15_000)
-        async with Client(config=config) as mq:
+        async with Client(namesrv, send_timeout=15) as mq:
             return [(await mq.send("copied", b"%d" % k)).status for k in range(count)]
 
     return asyncio.run(work())

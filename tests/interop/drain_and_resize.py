@@ -23,7 +23,6 @@ from roquette.admin.drain import Pace, drain, in_short, restore
 from roquette.admin.resize import ProofRow, resize
 from roquette.admin.topics import create_topic
 from roquette.client.client import Client
-from roquette.client.config import ClientConfig
 
 TOPIC, GROUP = "orders", "readers"
 PATIENCE_S = 90
@@ -45,7 +44,7 @@ class Yard:
         self.java("producer", name="safe-p", group="senders", poll=poll_ms, **common)
 
     def _client(self) -> Client:
-        return Client(config=ClientConfig(name_servers=self.namesrv), group="TOOLS")
+        return Client(self.namesrv, group="TOOLS")
 
     async def _create(self) -> None:
         async with self._client() as client:

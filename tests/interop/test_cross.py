@@ -18,9 +18,9 @@ import pytest
 from tests.interop.driver import Driver
 from tests.interop.peers import Server, call, require_java, start_broker, start_namesrv
 
-from roquette import Client, ClientConfig, ReceivedMessage, StartFrom
+from roquette import Client, ReceivedMessage, StartFrom
 from roquette.broker.cluster.auto_creation import WHOLE_S
-from roquette.client.push_consumer import PushConsumer
+from roquette.client.consumer import Consumer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -209,7 +209,7 @@ def test_java_sends_and_we_consume(mixed: Mixed, java: Driver, namesrv: str) -> 
         for i, result in enumerate(sent["results"]):
             message = by_id[result["msgId"]]
             assert message.body == f"m-{i}".encode()
-            assert (message.tags, message.keys) == ("xy"[i % 2], (f"key-{i}",))
+            assert (message.tag, message.keys) == ("xy"[i % 2], (f"key-{i}",))
             assert message.queue.broker_name == result["brokerName"]
             assert message.queue.queue_id == result["queueId"]
             assert message.queue_offset == result["queueOffset"]
@@ -279,12 +279,9 @@ class Group:
 
     def client(self) -> Client:
         """A client of ours that rebalances as often as the notices come, and every two seconds."""
-        config = ClientConfig(
-            name_servers=at(self.mixed, "roquette"), rebalance_ms=2_000, lock_interval_ms=2_000
-        )
-        return Client(config=config)
+        return Client(at(self.mixed, "roquette"), rebalance=2, lock_interval=2)
 
-    async def join(self, mq: Client) -> PushConsumer:
+    async def join(self, mq: Client) -> Consumer:
         """A member of ours."""
 
         def handler(message: ReceivedMessage) -> None:
@@ -316,12 +313,12 @@ class Group:
             for m in dumped["messages"]
         ]
 
-    def ours(self, consumer: PushConsumer) -> set[str]:
+    def ours(self, consumer: Consumer) -> set[str]:
         """Queues of a member of ours."""
         mine = (queue for queue in consumer.queues if queue.topic == self.topic)
         return {f"{queue.broker_name}@{queue.queue_id}" for queue in mine}
 
-    async def settled(self, consumer: PushConsumer | None, *words: str) -> list[set[str]]:
+    async def settled(self, consumer: Consumer | None, *words: str) -> list[set[str]]:
         """Wait until the members share the queues exactly; the shares, ours first if there is one."""
         end = time.monotonic() + SOON_S
         while True:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.interop import peers
 
-from roquette import Client, ClientConfig, StartFrom
+from roquette import Client, StartFrom
 from roquette.admin.doctor.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
 from roquette.admin.doctor.facts import Facts
@@ -85,9 +85,11 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dic
 
 @contextlib.asynccontextmanager
 async def clients(namesrv: str, folder: Path, count: int) -> AsyncIterator[list[Client]]:
-    config = ClientConfig(name_servers=namesrv, offset_root=str(folder), rebalance_ms=2_000)
     async with contextlib.AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(Client(config=config)) for _ in range(count)]
+        yield [
+            await stack.enter_async_context(Client(namesrv, offset_root=str(folder), rebalance=2))
+            for _ in range(count)
+        ]
 
 
 def test_apaches_brokers(servers: tuple[str, dict[str, str]], tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ async def sick(ward: Ward, one: Client, other: Client) -> None:
     api = ward.mq.session.api
     await api.call(ward.brokers["broker-b"], calls.commit("elsewhere", queue, 777))
     for client, tag in ((one, "a"), (other, "b")):
-        await client.subscribe("orders", group="torn", handler=ward.got.append, tags=tag)
+        await client.subscribe("orders", group="torn", handler=ward.got.append, tag=tag)
     await one.subscribe(
         "orders",
         group="failing",

@@ -13,7 +13,7 @@ from tests.interop.conftest import SETTINGS, Cluster, flavours
 from tests.interop.driver import Driver, JavaError
 from tests.interop.peers import start_broker, start_namesrv
 
-from roquette import Client, Jobs
+from roquette import Client, PoppedMessages
 from roquette.broker.pop import receipt
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
@@ -254,9 +254,9 @@ def test_a_push_consumer_and_ours_pop_of_one_group(bench: Bench) -> None:
                     await asyncio.sleep(0.1)
             reading.cancel()
 
-    async def read(jobs: Jobs) -> None:
+    async def read(jobs: PoppedMessages) -> None:
         async for job in jobs:
-            seen[job.message.body.decode()] += 1
+            seen[job.body.decode()] += 1
             await job.ack()
 
     asyncio.run(ours())

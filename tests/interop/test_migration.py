@@ -14,7 +14,7 @@ from tests.interop import peers
 from tests.interop.copied_logs import compare, fill, log_range, until, wait_equal
 from tests.interop.peers import Server
 
-from roquette import Client, ClientConfig, StartFrom
+from roquette import Client, StartFrom
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -28,13 +28,13 @@ def contents(namesrv: str) -> tuple[int, str]:
 
     async def work() -> tuple[int, str]:
         digest, count = hashlib.sha256(), 0
-        async with Client(config=ClientConfig(name_servers=namesrv)) as mq:
+        async with Client(namesrv) as mq:
             for queue in sorted(await mq.queues("copied")):
                 first, end = await mq.min_offset(queue), await mq.max_offset(queue)
-                puller = await mq.pull_consumer(group="auditor")
+                puller = mq.reader(group="auditor")
                 puller.seek(queue, first)
                 while first < end:
-                    batch = await puller.poll(10)
+                    batch = await puller.poll(timeout=10)
                     assert batch, f"{queue} at {first} of {end}"
                     for message in batch:
                         digest.update(message.body)
@@ -57,7 +57,7 @@ def consume(namesrv: str, count: int) -> int:
             if got >= count:
                 enough.set()
 
-        async with Client(config=ClientConfig(name_servers=namesrv)) as mq:
+        async with Client(namesrv) as mq:
             await mq.subscribe("copied", group="movers", handler=take, start_from=StartFrom.FIRST)
             async with asyncio.timeout(60):
                 await enough.wait()

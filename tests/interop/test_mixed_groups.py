@@ -11,8 +11,8 @@ from tests.interop.clients import GoClient, NodeClient
 from tests.interop.conftest import Cluster
 from tests.interop.driver import Driver, LineClient
 
-from roquette import Client, ClientConfig, ReceivedMessage, StartFrom
-from roquette.client.push_consumer import PushConsumer
+from roquette import Client, ReceivedMessage, StartFrom
+from roquette.client.consumer import Consumer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -29,7 +29,7 @@ class Group:
         self.group = f"G_{name}"
         self.name = name
         self.members: dict[str, LineClient] = {}
-        self.ours: PushConsumer | None = None
+        self.ours: Consumer | None = None
         self.got: list[tuple[int, str]] = []  # ours: queue, body
 
     async def join(self, word: str, client: LineClient) -> None:
@@ -110,8 +110,7 @@ def test_members_of_every_kind_share_the_queues(
 
     async def case() -> None:
         group = Group(cluster, name)
-        config = ClientConfig(name_servers=cluster.namesrv.address, rebalance_ms=2_000)
-        async with Client(config=config) as mq:
+        async with Client(cluster.namesrv.address, rebalance=2) as mq:
             await group.join("java5", drivers("5.5.0"))
             await group.join("go", go)
             await group.exchanged("two", send)

@@ -19,12 +19,10 @@ import roquette.sync
 from roquette import (
     BrokerError,
     Client,
-    ClientConfig,
-    Job,
-    Jobs,
     Message,
     MessageIllegal,
     MessageQueue,
+    PoppedMessages,
     ReceivedMessage,
     RouteNotFound,
     StartFrom,
@@ -52,17 +50,16 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def client(self, **settings: Any) -> AsyncIterator[Client]:
-        config = ClientConfig(
+        async with Client(
             **{
                 "name_servers": self.namesrv,
                 "offset_root": str(self.folder / "offsets"),
-                "rebalance_ms": 2_000,
-                "call_timeout_ms": 10_000,
-                "send_timeout_ms": 10_000,
+                "rebalance": 2,
+                "call_timeout": 10,
+                "send_timeout": 10,
             }
             | settings
-        )
-        async with Client(config=config) as mq:
+        ) as mq:
             yield mq
 
 
@@ -113,14 +110,14 @@ async def read_all(mq: Client, topic: str, count: int) -> list[ReceivedMessage]:
     """Every message of a topic, once there are `count`, by pulling each queue from its first to its last offset."""
     queues = await routed(mq, topic)
     await reaches(mq, queues, count)
-    puller = await mq.pull_consumer(group=name("reader"))
+    puller = mq.reader(group=name("reader"))
     ends = {queue: await mq.max_offset(queue) for queue in queues}
     for queue in queues:
         await puller.assign([*puller.assigned(), queue])
         puller.seek(queue, await mq.min_offset(queue))
     found: list[ReceivedMessage] = []
     while any(puller.position(queue) < end for queue, end in ends.items()):
-        found += await puller.poll(10.0)
+        found += await puller.poll(timeout=10.0)
     await puller.close()
     return found
 
@@ -187,7 +184,7 @@ def test_send_in_every_way_and_read_it_back(cluster: Cluster) -> None:
                 )
         first = by_id[sent[0].message_id]
         assert first.body.decode() == "größe"
-        assert (first.keys, first.tags) == (("k1", "k2"), "new")
+        assert (first.keys, first.tag) == (("k1", "k2"), "new")
         assert first.properties["origin"] == "hier"
         bodies = Counter(message.body for message in found)
         assert bodies[b"z" * 50_000] == 1
@@ -290,7 +287,7 @@ def test_members_that_come_and_go_repeat_no_finished_message(cluster: Cluster) -
             finished[message.body] += 1
 
         async def member(stack: contextlib.AsyncExitStack) -> None:
-            mq = await stack.enter_async_context(cluster.client(rebalance_ms=20_000))
+            mq = await stack.enter_async_context(cluster.client(rebalance=20))
             await mq.subscribe(topic, group=group, handler=handler, start_from=StartFrom.FIRST)
 
         async def send(mq: Client) -> None:
@@ -361,14 +358,14 @@ def test_tags_are_exact_even_when_their_hashes_collide(cluster: Cluster) -> None
                 topic,
                 group=name("group"),
                 handler=got.append,
-                tags="Aa || c",
+                tag="Aa || c",
                 start_from=StartFrom.FIRST,
             )
             for tag in ["Aa", "BB", "c", "d", None, "Aa"]:  # "Aa" and "BB" have one hash in Java
                 await mq.send(topic, f"{tag}", tag=tag)
             await until(lambda: len(got) >= 3)
             await asyncio.sleep(0.5)
-        assert Counter(m.tags for m in got) == {"Aa": 2, "c": 1}
+        assert Counter(m.tag for m in got) == {"Aa": 2, "c": 1}
 
     run(case())
 
@@ -439,7 +436,7 @@ def test_a_failing_message_returns_and_ends_among_the_dead_letters(cluster: Clus
         assert seen[b"twice"] == [0, 1]
         assert seen[b"poison"] == [0, 1, 2]
         assert topics == {topic}
-        assert [(m.body, m.keys, m.tags) for m in dead] == [(b"poison", ("poison",), "t")]
+        assert [(m.body, m.keys, m.tag) for m in dead] == [(b"poison", ("poison",), "t")]
         assert dead[0].properties["RETRY_TOPIC"] == topic
 
     run(case())
@@ -459,8 +456,8 @@ def test_orderly_handlers_see_each_queue_in_order_through_failures(cluster: Clus
             return True
 
         async with (
-            cluster.client(orderly_suspend_ms=50, lock_interval_ms=1_000) as mq,
-            cluster.client(orderly_suspend_ms=50, lock_interval_ms=1_000) as other,
+            cluster.client(orderly_suspend=0.05, lock_interval=1) as mq,
+            cluster.client(orderly_suspend=0.05, lock_interval=1) as other,
         ):
             await create(mq, topic)
             options = {"group": group, "orderly": True, "start_from": StartFrom.FIRST}
@@ -521,14 +518,14 @@ def test_pulling_with_seek_commit_and_offsets_by_time(cluster: Cluster) -> None:
             assert await mq.min_offset(queue) == 0
             await reaches(mq, [queue], base + 10)
 
-            puller = await mq.pull_consumer(group=group, batch=4)
+            puller = mq.reader(group=group, batch=4)
             await puller.assign([queue])
             puller.seek(queue, base + 6)
             found: list[ReceivedMessage] = []
             while len(found) < 4:
-                found += await puller.poll(10.0)
+                found += await puller.poll(timeout=10.0)
             assert [m.body for m in found] == [b"6", b"7", b"8", b"9"]
-            assert await puller.poll(0.2) == []
+            assert await puller.poll(timeout=0.2) == []
             await puller.commit()
             # Of messages that were stored in one millisecond 4.9 names any, later ones the first.
             stored_ms = found[0].store_timestamp_ms
@@ -541,9 +538,9 @@ def test_pulling_with_seek_commit_and_offsets_by_time(cluster: Cluster) -> None:
             assert await mq.offset_by_time(queue, 2**41) == end
 
             await mq.send(topic, b"held", queue=queue)  # wakes the held pull
-            assert [m.body for m in await puller.poll(60.0)] == [b"held"]
+            assert [m.body for m in await puller.poll(timeout=60.0)] == [b"held"]
             await puller.close()
-            again = await mq.pull_consumer(group=group)
+            again = mq.reader(group=group)
             end = asyncio.get_running_loop().time() + SOON_S
             while True:  # the commit is one way
                 await again.assign([])
@@ -552,7 +549,7 @@ def test_pulling_with_seek_commit_and_offsets_by_time(cluster: Cluster) -> None:
                     break
                 assert asyncio.get_running_loop().time() < end
                 await asyncio.sleep(0.05)
-            assert [m.body for m in await again.poll(60.0)] == [b"held"]
+            assert [m.body for m in await again.poll(timeout=60.0)] == [b"held"]
 
     run(case())
 
@@ -646,7 +643,7 @@ def test_the_blocking_twin(cluster: Cluster) -> None:
 def test_another_name_server_is_used_when_one_is_gone(cluster: Cluster, tmp_path: Path) -> None:
     async def case(addresses: str) -> None:
         topic = name("failover")
-        async with cluster.client(name_servers=addresses, connect_timeout_ms=1_000) as mq:
+        async with cluster.client(name_servers=addresses, connect_timeout=1) as mq:
             await mq.send(topic, b"1")
             assert len(await routed(mq, topic)) == 4
 
@@ -660,7 +657,7 @@ def test_java_tools_would_see_our_client(cluster: Cluster) -> None:
         topic, group = name("seen"), name("group")
         async with cluster.client() as mq:
             await create(mq, topic)
-            await mq.subscribe(topic, group=group, handler=lambda m: None, tags="a || b")
+            await mq.subscribe(topic, group=group, handler=lambda m: None, tag="a || b")
             broker = mq.session.broker_addresses()[0]
             asked = {"consumerGroup": group}
             header, body = await asyncio.to_thread(peers.call, broker, 203, asked) or ({}, b"")
@@ -684,7 +681,7 @@ POP = {
 }
 
 
-async def jobs_of(jobs: Jobs, count: int) -> list[Job]:
+async def jobs_of(jobs: PoppedMessages, count: int) -> list[ReceivedMessage]:
     found = []
     async with asyncio.timeout(SOON_S):
         while len(found) < count:
@@ -705,24 +702,22 @@ def test_pop_acknowledge_extend_and_give_back(cluster: Cluster) -> None:
                 await mq.send(topic, body)
             async with mq.pop(topic, **POP, batch=8) as jobs:
                 found = await jobs_of(jobs, 13)
-                assert {job.message.body for job in found} == sent
+                assert {job.body for job in found} == sent
                 await asyncio.gather(*[job.ack() for job in found[:9]])  # in batches
                 await found[9].ack()
                 await found[10].retry(after=1)
                 await found[11].extend(2)
-                await found[12].bury()
+                await found[12].dead_letter()
                 again = await jobs_of(jobs, 2)
-                assert {job.message.body for job in again} == {
-                    job.message.body for job in found[10:12]
-                }
-                assert {job.message.topic for job in again} == {topic}
-                assert {job.message.reconsume_times for job in again} == {1}
+                assert {job.body for job in again} == {job.body for job in found[10:12]}
+                assert {job.topic for job in again} == {topic}
+                assert {job.reconsume_times for job in again} == {1}
                 await asyncio.gather(*[job.ack() for job in again])
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(5):
                         await anext(jobs)
             dead = await read_all(mq, dlq_topic("G_pop"), 1)
-            assert [m.body for m in dead] == [found[12].message.body]
+            assert [m.body for m in dead] == [found[12].body]
 
     run(case())
 
@@ -743,7 +738,7 @@ def test_pop_in_order_and_by_an_expression(cluster: Cluster) -> None:
                 seen = []
                 while len(seen) < 6:
                     for job in await jobs_of(jobs, 1):
-                        seen.append(job.message.body)
+                        seen.append(job.body)
                         await job.ack()
                 assert seen == [f"{n}".encode() for n in range(6)]
 
@@ -753,7 +748,6 @@ def test_pop_in_order_and_by_an_expression(cluster: Cluster) -> None:
 def test_transactions_end_as_the_block_does_or_as_the_check_says(cluster: Cluster) -> None:
     async def case() -> None:
         topic, group = name("deal"), name("shop")
-        config = ClientConfig(name_servers=cluster.namesrv, send_timeout_ms=10_000)
         asked: list[bytes] = []
         seen: list[bytes] = []
 
@@ -762,7 +756,10 @@ def test_transactions_end_as_the_block_does_or_as_the_check_says(cluster: Cluste
             assert message.topic == topic
             return message.body == b"doubt, good"
 
-        async with cluster.client() as reader, Client(config=config, group=group) as mq:
+        async with (
+            cluster.client() as reader,
+            Client(cluster.namesrv, send_timeout=10, group=group) as mq,
+        ):
             await create(reader, topic)
             mq.on_check(topic, check)
             async with mq.transaction(topic, b"good", key="k") as tx:
@@ -863,7 +860,7 @@ def test_readers_share_a_group_and_commit_by_themselves(cluster: Cluster) -> Non
             queues = await create(mq, topic)
             for n in range(40):
                 await mq.send(topic, f"{n}")
-            one, two = await mq.pull_consumer(**words), await other.pull_consumer(**words)
+            one, two = mq.reader(**words), other.reader(**words)
             await one.subscribe(topic)
             await two.subscribe(topic)
             await until(
@@ -874,7 +871,7 @@ def test_readers_share_a_group_and_commit_by_themselves(cluster: Cluster) -> Non
             async with asyncio.timeout(SOON_S):
                 while len(seen) < 41:
                     for reader in (one, two):
-                        seen.update(message.body for message in await reader.poll(0.5))
+                        seen.update(message.body for message in await reader.poll(timeout=0.5))
             for reader in (one, two):
                 await reader.commit()
             await two.close()
@@ -884,5 +881,5 @@ def test_readers_share_a_group_and_commit_by_themselves(cluster: Cluster) -> Non
             later: Counter[bytes] = Counter()
             async with asyncio.timeout(SOON_S):
                 while len(later) < 20:
-                    later.update(message.body for message in await one.poll(0.5))
+                    later.update(message.body for message in await one.poll(timeout=0.5))
             assert later == {f"{n}".encode(): 1 for n in range(40, 60)}

@@ -10,7 +10,6 @@ from tests.interop.driver import Driver
 from tests.interop.test_java_transactions import answered, producing, replying, servers
 
 from roquette.client.client import Client
-from roquette.client.config import ClientConfig
 from roquette.client.consumer_options import StartFrom
 from roquette.message.message import ReceivedMessage
 
@@ -27,8 +26,7 @@ async def come(probe: Callable[[], bool]) -> None:
 
 
 def client(servers: Cluster, group: str = "G_ours") -> Client:
-    config = ClientConfig(name_servers=servers.namesrv.address, send_timeout_ms=10_000)
-    return Client(config=config, group=group)
+    return Client(servers.namesrv.address, send_timeout=10, group=group)
 
 
 def test_java_answers_us(java: Driver, servers: Cluster, name: str) -> None:
@@ -159,11 +157,8 @@ def test_we_and_java_share_a_namespace(java: Driver, servers: Cluster, name: str
     topic, inside = f"T_{name}", "MQ_INST_1"
 
     async def case() -> None:
-        config = ClientConfig(
-            name_servers=servers.namesrv.address, send_timeout_ms=10_000, namespace=inside
-        )
         who = {"namesrv": servers.namesrv.address, "namespace": inside}
-        async with Client(config=config) as mq:
+        async with Client(servers.namesrv.address, send_timeout=10, namespace=inside) as mq:
             await mq.send(topic, b"ours")
             await asyncio.to_thread(java, "maker", name=name, **who)
             await asyncio.to_thread(

@@ -19,7 +19,7 @@ from tests.interop.conftest import QUICK_LEVELS, flavours
 from tests.interop.driver import Driver, JavaError
 from tests.interop.peers import Server, call, start_broker, start_namesrv
 
-from roquette import Client, ClientConfig
+from roquette import Client
 from roquette.errors import ClientError
 from roquette.message.compression import Compression
 
@@ -424,14 +424,14 @@ def stored(pair: Pair, topic: str) -> list[Any]:
                 queues = await mq.queues(topic)
             except ClientError:  # no route yet
                 return []
-            puller = await mq.pull_consumer(group="auditor")
+            puller = mq.reader(group="auditor")
             count = 0
             for queue in queues:
                 first, end = await mq.min_offset(queue), await mq.max_offset(queue)
                 puller.seek(queue, first)
                 count += end - first
             while len(found) < count:
-                found += await puller.poll(5)
+                found += await puller.poll(timeout=5)
             await puller.close()
         return found
 
@@ -494,7 +494,7 @@ def test_failed_messages_come_again_with_their_ids_and_end_as_dead_letters(
     ), "the level the consumer asked for, 1 s here; others are minutes"
     (dead,) = until(lambda: stored(pair, f"%DLQ%{work.group}"))
     assert (dead.body, dead.message_id, dead.reconsume_times) == (b"bad-0", sent["msgId"], 3)
-    assert (dead.keys, dead.tags) == (("k-0",), "t")
+    assert (dead.keys, dead.tag) == (("k-0",), "t")
     assert dead.properties["RETRY_TOPIC"] == work.topic
     assert dead.properties["ORIGIN_MESSAGE_ID"] == sent["offsetMsgId"]
     (queue,) = {dead.queue}
@@ -569,12 +569,11 @@ def test_java_reads_what_we_compress_and_we_read_what_java_compresses(
 
     async def ours() -> None:
         for kind in Compression:
-            config = ClientConfig(name_servers=pair.namesrv.address, compression=kind)
-            async with Client(config=config) as mq:
+            async with Client(pair.namesrv.address, compression=kind) as mq:
                 await mq.send(work.topic, body, tag=f"ours-{kind.name}")
 
     asyncio.run(ours())
-    found = {message.tags: message for message in stored(pair, work.topic)}
+    found = {message.tag: message for message in stored(pair, work.topic)}
     wanted = {f"{who}-{kind.name}" for who in ("java", "ours") for kind in Compression}
     assert set(found) == wanted
     assert all(message.body == body for message in found.values())

@@ -15,9 +15,9 @@ from tests.interop.conftest import Cluster
 from tests.interop.driver import Driver, LineClient
 from tests.interop.peers import Server, call, start_namesrv, start_roquette_broker
 
-from roquette import Client, ClientConfig, MessageQueue, StartFrom
+from roquette import Client, MessageQueue, StartFrom
+from roquette.client.consumer import Consumer
 from roquette.client.core.rebalance import STRATEGIES, Strategy, by_config, by_machine_room, nearby
-from roquette.client.push_consumer import PushConsumer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -77,7 +77,7 @@ class Group:
         self.group = f"G_{case}"
         self.cluster = cluster
         self.clients = {word: clients[word] for word in CASES[case][3]}
-        self.ours: PushConsumer | None = None
+        self.ours: Consumer | None = None
 
     async def join(self, mq: Client) -> None:
         strategy, told, share, _ = CASES[self.case]
@@ -150,11 +150,8 @@ def test_members_of_all_kinds_compute_the_same_split(
         assert held == whole, "every queue belongs to exactly one member"
 
     async def main() -> None:
-        config = ClientConfig(
-            name_servers=rooms.namesrv.address, rebalance_ms=500, instance_name="ours-west"
-        )
         groups = [Group(case, rooms, clients) for case in CASES]
-        async with Client(config=config) as mq:
+        async with Client(rooms.namesrv.address, rebalance=0.5, instance_name="ours-west") as mq:
             for group in groups:
                 await group.join(mq)
             for group in groups:

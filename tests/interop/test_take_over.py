@@ -20,7 +20,7 @@ from tests.interop.take_over import (
     stop_master,
 )
 
-from roquette import Client, ClientConfig
+from roquette import Client
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -100,8 +100,7 @@ def test_a_leader_of_etcd_that_dies_moves_no_office(tmp_path: Path) -> None:
 
 
 async def _kill_leaders(made: Group, cluster: Etcd, kills: int) -> None:
-    config = ClientConfig(name_servers=made.namesrv.address, send_timeout_ms=10_000)
-    async with Client(config=config) as mq:
+    async with Client(made.namesrv.address, send_timeout=10) as mq:
         async with asyncio.timeout(HEALTHY_S):
             while not (before := await look(mq, made)).healthy:
                 await asyncio.sleep(0.2)

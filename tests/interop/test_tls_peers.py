@@ -16,7 +16,7 @@ from tests.interop.ways import ALICE, authority, shown
 import roquette.sync
 from roquette import BrokerError, Client, ConnectError, StartFrom
 from roquette.errors import RoquetteError
-from roquette.remoting.certificates import TlsOptions
+from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.signature import Credentials
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180), pytest.mark.also("closed")]

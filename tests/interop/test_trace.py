@@ -10,7 +10,7 @@ from tests.interop.conftest import SETTINGS
 from tests.interop.driver import Driver
 from tests.interop.peers import start_broker, start_namesrv
 
-from roquette import Client, ClientConfig, ReceivedMessage, SendReceipt, StartFrom
+from roquette import Client, ReceivedMessage, SendReceipt, StartFrom
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -48,12 +48,12 @@ def test_mqadmin_shows_what_our_client_sent_and_handled(
     half: list[str] = []
 
     async def run() -> SendReceipt:
-        config = ClientConfig(
-            name_servers=name_server,
+        async with Client(
+            name_server,
             trace=True,
             trace_topic=topic if topic == "our_trace" else None,
-        )
-        async with Client(config=config, group="tracer") as mq:
+            group="tracer",
+        ) as mq:
             got = asyncio.Event()
 
             async def handle(message: ReceivedMessage) -> None:

@@ -28,11 +28,11 @@ def test_the_properties_of_a_message() -> None:
     message = Message(
         "t",
         b"x",
-        tags="a",
+        tag="a",
         keys=("k1", "k2"),
         properties={"own": "1"},
         delay_level=3,
-        sharding_key="s",
+        shard_key="s",
         wait_store_ok=False,
     )
 
@@ -63,7 +63,7 @@ def test_a_received_message_is_decompressed() -> None:
     )
     found = received(decode_record(data, 0, True), "broker-a")
 
-    assert (found.body, found.tags, found.keys, found.message_id) == (
+    assert (found.body, found.tag, found.keys, found.message_id) == (
         b"text" * 100,
         "a",
         ("k1", "k2"),
@@ -78,7 +78,7 @@ def test_without_a_unique_key_the_offset_id_is_the_id() -> None:
     found = received(decode_record(stored(b"x", 0, b""), 0, True), "b")
 
     assert found.message_id == found.offset_message_id == "7F00000100002A9F0000000000001000"
-    assert (found.tags, found.keys, found.properties) == (None, (), {})
+    assert (found.tag, found.keys, found.properties) == (None, (), {})
 
 
 def test_a_body_beyond_the_bound_is_corrupt() -> None:

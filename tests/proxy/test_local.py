@@ -30,7 +30,7 @@ from roquette.proxy.service import SERVICE
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.certificates import TlsSettings, server_tls
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.security import Protection
+from roquette.remoting.protection import Protection
 from roquette.store.config import StoreConfig
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.wire.bodies import TopicConfig

@@ -101,14 +101,12 @@ class World:
         """All messages of a topic, by queue and offset."""
         await asyncio.sleep(seconds)
         found: list[ReceivedMessage] = []
-        consumer = await self.reader.pull_consumer(
-            group=f"g{self.cluster.loop.time()}".replace(".", "_")
-        )
+        consumer = self.reader.reader(group=f"g{self.cluster.loop.time()}".replace(".", "_"))
         queues = await self.reader.queues(topic)
         await consumer.assign(queues)
         for queue in queues:
             consumer.seek(queue, 0)
-        while some := await consumer.poll(0.5):
+        while some := await consumer.poll(timeout=0.5):
             found += some
         await consumer.close()
         return sorted(found, key=lambda one: (one.queue.queue_id, one.queue_offset))
@@ -154,7 +152,7 @@ def test_messages_of_each_kind() -> None:
         assert entry.offset == 1
         got = await world.read("plain")
         assert [one.queue.queue_id for one in got] == [i // 2 for i in range(16)]  # in turns
-        assert (got[0].tags, got[0].keys) == ("t", ("k1", "k2"))
+        assert (got[0].tag, got[0].keys) == ("t", ("k1", "k2"))
         assert got[0].born_host.startswith(f"{PRODUCER}:")
         assert entry.message_id in {one.message_id for one in got}
 

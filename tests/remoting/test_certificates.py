@@ -18,8 +18,9 @@ from roquette.base.foreign_keys import BROKER, NAMESRV
 from roquette.base.options import options_of
 from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.errors import ConfigError
-from roquette.remoting.certificates import TlsOptions, TlsSettings, client_tls, own_pair, server_tls
+from roquette.remoting.certificates import TlsSettings, client_tls, own_pair, server_tls
 from roquette.remoting.tls import TlsMode
+from roquette.remoting.tls_options import TlsOptions
 from roquette.store.config import StoreConfig
 
 CLOCK = SystemClock()

@@ -71,7 +71,7 @@ from roquette.errors import RemoteProtocolError
 from roquette.message.record import decode_records
 from roquette.proxy.clients import Clients
 from roquette.proxy.settings import ClusterSettings, ProxySettings
-from roquette.remoting.security import UNPROTECTED
+from roquette.remoting.protection import UNPROTECTED
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.command import Command

@@ -129,12 +129,12 @@ class Chaos:
 
 async def read_queue(client: Client, queue: MessageQueue) -> list[ReceivedMessage]:
     """Every message of a queue, from its first to its last."""
-    puller = await client.pull_consumer(group="auditor")
+    puller = client.reader(group="auditor")
     first, end = await client.min_offset(queue), await client.max_offset(queue)
     puller.seek(queue, first)
     found: list[ReceivedMessage] = []
     while first + len(found) < end:
-        batch = await puller.poll(10)
+        batch = await puller.poll(timeout=10)
         assert batch, f"{queue} ends at {first + len(found)} of {end}"
         found += batch
     await puller.close()

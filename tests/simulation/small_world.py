@@ -39,12 +39,12 @@ BROKER_SETTINGS: dict[str, Any] = {
 }
 STORE: dict[str, Any] = {"delay_levels": "1s 1s 1s 1s 2s 2s", "segment_size": 1 << 18}
 CLIENT: dict[str, Any] = {
-    "heartbeat_ms": 5_000,
-    "poll_routes_ms": 7_000,
-    "rebalance_ms": 4_000,
-    "persist_offsets_ms": 1_500,
-    "pull_hold_ms": 3_000,
-    "send_timeout_ms": 1_000,
+    "heartbeat": 5,
+    "poll_routes": 7,
+    "rebalance": 4,
+    "persist_offsets": 1.5,
+    "pull_hold": 3,
+    "send_timeout": 1,
 }
 Wound = tuple[tuple[str, str], int]
 NOT_WOUNDED = (

@@ -40,7 +40,7 @@ def test_a_message_at_work_goes_back_after_its_time_and_not_before(jump_ms: int)
     async def scenario(cluster: SimCluster) -> None:
         await cluster.add_namesrv(NAME_SERVER)
         await cluster.add_broker(BROKER, "broker-a")
-        mq = await cluster.client(CLIENT, consume_timeout_ms=120_000)
+        mq = await cluster.client(CLIENT, consume_timeout=120)
         taken: list[float] = []
 
         async def slow(message: ReceivedMessage) -> None:

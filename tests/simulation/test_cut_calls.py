@@ -14,6 +14,7 @@ from tests.simulation.test_name_servers import create_topic
 
 from roquette import StartFrom
 from roquette.client.client import Client
+from roquette.client.consumer import Consumer
 from roquette.client.push_consumer import PushConsumer
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import ReceivedMessage
@@ -28,7 +29,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "ordered": {"orderly": True},
     "all": {"model": "broadcasting"},
 }
-CLIENT: dict[str, Any] = {"pull_hold_ms": 500, "orderly_suspend_ms": 50, "rebalance_ms": 5_000}
+CLIENT: dict[str, Any] = {"pull_hold": 0.5, "orderly_suspend": 0.05, "rebalance": 5}
 SEEDS = int(os.environ.get("ROQUETTE_SEEDS", "400"))
 CHAOS_SEEDS = int(os.environ.get("ROQUETTE_CHAOS_SEEDS", "20000"))
 FIRST = int(os.environ.get("ROQUETTE_CHAOS_FIRST", "100000"))
@@ -56,7 +57,7 @@ class World:
         for topic in (TOPIC, ASKED):
             await create_topic(cluster, topic, BROKER, queues=4)
         self.stays = await cluster.client(STAYS, **CLIENT)
-        self.members: dict[str, PushConsumer] = {}
+        self.members: dict[str, Consumer] = {}
         for group, options in GROUPS.items():
             self.members[group] = await self.stays.subscribe(
                 TOPIC,
@@ -79,7 +80,7 @@ class World:
         self.random = rng
         before = self._tasks()
         client = await self.cluster.client(COMES, group="comers", **CLIENT)
-        self.consumers: list[PushConsumer] = []
+        self.consumers: list[Consumer] = []
         calls = [getattr(self, name) for name in dir(self) if name.startswith("call_")]
         calls += [self.call_subscribe, self.call_anext]
         for _ in range(rng.randrange(2, 6)):
@@ -141,7 +142,7 @@ class World:
 
     async def call_persist(self, client: Client) -> None:
         if self.consumers:
-            await self.random.choice(self.consumers).persist()
+            await self.random.choice(self.consumers)._joined().persist()
 
     async def call_anext(self, client: Client) -> None:
         stream = client.consume(TOPIC, group="shared", start_from=StartFrom.FIRST)
@@ -150,11 +151,11 @@ class World:
                 async with asyncio.timeout(1):
                     message = await anext(stream)
                 if self.random.random() < 0.5:
-                    stream.ack()
+                    message.ack()
                     self.handled["shared"].add(message.body)
         finally:
             if self.random.random() < 0.5:
-                await stream.aclose()
+                await stream.close()
 
     async def call_send(self, client: Client) -> None:
         body = b"%d" % self.random.getrandbits(60)
@@ -180,17 +181,17 @@ class World:
             await client.min_offset(queue)
 
     async def call_pull(self, client: Client) -> None:
-        puller = await client.pull_consumer(group="reader")
+        puller = client.reader(group="reader")
         await puller.assign(await client.queues(TOPIC))
-        await puller.poll(0.2)
+        await puller.poll(timeout=0.2)
         await puller.commit()
         if self.random.random() < 0.5:
             await puller.close()
 
     async def call_read(self, client: Client) -> None:
-        reader = await client.pull_consumer(group="readers")
+        reader = client.reader(group="readers")
         await reader.subscribe(TOPIC)
-        await reader.poll(0.5)
+        await reader.poll(timeout=0.5)
         await reader.commit()
         if self.random.random() < 0.5:
             await reader.close()

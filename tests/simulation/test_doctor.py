@@ -73,7 +73,7 @@ async def traffic(ward: Ward, minutes: int) -> None:
 
     for ip in CONSUMERS:
         await ward.consumer(ip)
-    await ward.consumer("10.0.4.3", group="tags", tags="a || b")
+    await ward.consumer("10.0.4.3", group="tags", tag="a || b")
     await ward.consumer("10.0.4.4", group="orderly", orderly=True)
     await ward.consumer("10.0.4.5", group="everybody", model="broadcasting")
     await ward.consumer("10.0.4.6", fails_once, group="retries")
@@ -200,7 +200,7 @@ def test_two_clients_with_one_id() -> None:
 def test_members_that_subscribe_differently() -> None:
     async def scenario(ward: Ward) -> None:
         for ip, tags in zip(CONSUMERS, ("a", "b"), strict=True):
-            await ward.consumer(ip, tags=tags)
+            await ward.consumer(ip, tag=tags)
         await asyncio.sleep(60)
         assert "orders: a" in (await one(ward, "RQ-D009")).evidence
 
@@ -258,7 +258,7 @@ def test_dead_letters() -> None:
 
 def test_a_filter_that_nothing_passes() -> None:
     async def scenario(ward: Ward) -> None:
-        await ward.consumer(CONSUMERS[0], tags="a")
+        await ward.consumer(CONSUMERS[0], tag="a")
         await ward.send(400, tag="b")
         await asyncio.sleep(20)
         finding = await one(ward, "RQ-D014")

@@ -9,7 +9,7 @@ import pytest
 
 from roquette import StartFrom
 from roquette.client.client import Client
-from roquette.client.push_consumer import PushConsumer
+from roquette.client.consumer import Consumer
 from roquette.message.message import ReceivedMessage
 from roquette.remoting.client import RemotingClient
 from roquette.testing.cluster import SimCluster, simulate
@@ -153,7 +153,7 @@ def test_a_broker_that_is_cut_off_leaves_after_120_s_and_is_back_soon_after_the_
     simulate(scenario)
 
 
-async def consumer(cluster: SimCluster, ip: str, namesrv: str) -> tuple[Client, PushConsumer]:
+async def consumer(cluster: SimCluster, ip: str, namesrv: str) -> tuple[Client, Consumer]:
     mq = await cluster.client(ip, name_servers=f"{namesrv}:9876", instance_name="1")
 
     async def handle(message: ReceivedMessage) -> None: ...
@@ -161,7 +161,7 @@ async def consumer(cluster: SimCluster, ip: str, namesrv: str) -> tuple[Client, 
     return mq, await mq.subscribe("orders", group="g", handler=handle)
 
 
-def owned(member: PushConsumer) -> list[str]:
+def owned(member: Consumer) -> list[str]:
     return sorted(f"{q.broker_name[-1]}{q.queue_id}" for q in member.queues if q.topic == "orders")
 
 

@@ -101,7 +101,7 @@ def test_a_send_goes_on_at_the_new_master_at_once(how: str, more: dict[str, Any]
     async def scenario(cluster: SimCluster) -> None:
         await cluster.add_namesrv(NS)
         _, b = await group(cluster)
-        mq = await cluster.client(CLIENT, send_timeout_ms=10_000)
+        mq = await cluster.client(CLIENT, send_timeout=10)
         sends = Sends(cluster, mq, **more)
         task = asyncio.ensure_future(cluster.run_on(CLIENT, sends.run()))
         await asyncio.sleep(1)
@@ -123,7 +123,7 @@ def test_it_goes_on_when_a_name_server_is_silent_and_another_knows(pipelined: bo
         _, b = await group(cluster)
         for seed_try in range(2):  # whichever of the two this client asks first
             ip = f"10.0.2.{seed_try + 1}"
-            mq = await cluster.client(ip, send_timeout_ms=10_000)
+            mq = await cluster.client(ip, send_timeout=10)
             await mq.send("T", b"0")
             mq.session._current = seed_try
         cluster.isolate(NS)
@@ -192,7 +192,7 @@ def test_consumers_go_on_at_the_new_master_at_once(how: str, orderly: bool) -> N
         await cluster.add_namesrv(NS)
         _, b = await group(cluster, queues=1)
         got: list[tuple[float, str]] = []
-        mq = await cluster.client(CLIENT, send_timeout_ms=10_000)
+        mq = await cluster.client(CLIENT, send_timeout=10)
         reader = await cluster.client("10.0.2.2")
 
         async def handle(message: ReceivedMessage) -> None:
@@ -224,7 +224,7 @@ def test_readers_go_on_at_a_replica_while_nobody_is_master() -> None:
         await cluster.add_namesrv(NS)
         _, b = await group(cluster, queues=1)
         mq = await cluster.client(CLIENT)
-        reader = await (await cluster.client("10.0.2.2")).pull_consumer(group="g")
+        reader = await (await cluster.client("10.0.2.2")).reader(group="g")
         queue = MessageQueue("T", "broker-a", 0)
         await mq.send("T", b"1")
         await copy(cluster, b"1")
@@ -234,6 +234,6 @@ def test_readers_go_on_at_a_replica_while_nobody_is_master() -> None:
         with contextlib.suppress(TimeoutError):
             await elect(cluster, b)
         await mq.send("T", b"2")
-        assert [m.body for m in await reader.poll(2)] == [b"2"]
+        assert [m.body for m in await reader.poll(timeout=2)] == [b"2"]
 
     simulate(scenario, 1)

@@ -112,7 +112,7 @@ class Order:
     async def _join(self) -> None:
         ip = f"10.0.3.{self.next_member}"
         self.next_member += 1
-        mq = self.members[ip] = await self.cluster.client(ip, orderly_suspend_ms=100)
+        mq = self.members[ip] = await self.cluster.client(ip, orderly_suspend=0.1)
 
         async def handle(message: ReceivedMessage) -> bool:
             return await self._take(ip, message)

@@ -24,7 +24,7 @@ def produce(namesrv: str, topic: str, numbers: range) -> dict[Position, int]:
 
 
 def message(topic: str, number: int) -> Message:
-    return Message(topic, body_of(number).encode(), tags="ABC"[number % 3], keys=(f"key-{number}",))
+    return Message(topic, body_of(number).encode(), tag="ABC"[number % 3], keys=(f"key-{number}",))
 
 
 def body_of(number: int) -> str:

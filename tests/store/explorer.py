@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from tests.crash_states import Choice, CrashStates, DiskState
 from tests.store.crash_check import Check
 from tests.store.crash_workload import ROOT, Owed, Workload
 
 from roquette.store.message_store import MessageStore
-from roquette.testing.crash_states import Choice, CrashStates, DiskState
 from roquette.testing.faulty_files import FaultyFiles
 from roquette.testing.recorded_files import Mark, RecordedFiles
 

@@ -7,12 +7,12 @@ import random
 from functools import cache
 
 import pytest
+from tests.crash_states import Choice, CrashStates, DiskState
 from tests.store.crash_check import Check
 from tests.store.crash_workload import HOST, ROOT, Owed, Workload
 
 from roquette.errors import StoreError
 from roquette.store.message_store import MessageStore
-from roquette.testing.crash_states import Choice, CrashStates, DiskState
 from roquette.testing.faulty_files import FaultyFiles
 from roquette.testing.recorded_files import Mark, RecordedFiles
 

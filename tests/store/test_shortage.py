@@ -4,13 +4,13 @@ import errno
 import random
 
 import pytest
+from tests.crash_states import Choice, CrashStates
 from tests.store.crash_check import Check
 from tests.store.crash_workload import ROOT, Owed
 from tests.store.test_failing_calls import Failing
 
 from roquette.base.descriptors import SHORTAGE
 from roquette.errors import StoreError, StoreFull
-from roquette.testing.crash_states import Choice, CrashStates
 from roquette.testing.faulty_files import FaultyFiles
 from roquette.testing.recorded_files import Mark, RecordedFiles
 

@@ -35,7 +35,7 @@ def test_messages_are_sent_seen_and_consumed(broker: EmbeddedBroker) -> None:
     with broker.sync_client() as mq:
         receipt = mq.send("orders", b"one", key="k", tag="t")
         (message,) = broker.messages("orders")
-        assert (message.body, message.keys, message.tags) == (b"one", ("k",), "t")
+        assert (message.body, message.keys, message.tag) == (b"one", ("k",), "t")
         assert message.message_id == receipt.message_id
         assert broker.messages("nothing") == []
         assert broker.unconsumed("orders", "g") == 1
@@ -176,7 +176,7 @@ def test_names_that_nobody_knows_are_not_delivered(broker: EmbeddedBroker) -> No
 
 
 def test_a_stopped_broker_comes_back_with_its_messages(broker: EmbeddedBroker) -> None:
-    with broker.sync_client(send_attempts=1, send_timeout_ms=500) as mq:
+    with broker.sync_client(send_attempts=1, send_timeout=0.5) as mq:
         mq.send("orders", b"before")
         broker.faults.stop()
         with pytest.raises(ClientError):
@@ -247,7 +247,7 @@ def test_it_lives_on_a_network_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     seen: list[bytes] = []
     with (
         EmbeddedBroker(network="memory") as broker,
-        broker.sync_client(send_timeout_ms=500) as mq,
+        broker.sync_client(send_timeout=0.5) as mq,
     ):
         monkeypatch.setattr("asyncio.base_events.BaseEventLoop.create_connection", refuse)
         monkeypatch.setattr("asyncio.base_events.BaseEventLoop.create_server", refuse)

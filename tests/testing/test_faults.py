@@ -34,7 +34,7 @@ def bodies(broker: EmbeddedBroker) -> list[bytes]:
 
 
 def test_a_send_whose_answer_is_lost_fails_and_is_stored(broker: EmbeddedBroker) -> None:
-    with broker.sync_client(send_timeout_ms=1_000) as mq:
+    with broker.sync_client(send_timeout=1) as mq:
         mq.send("orders", b"0")
         lost = broker.faults.drop("answers", of="send")
         with pytest.raises(RequestTimeout):
@@ -45,7 +45,7 @@ def test_a_send_whose_answer_is_lost_fails_and_is_stored(broker: EmbeddedBroker)
 
 
 def test_what_is_lost_for_good_is_said_in_time(broker: EmbeddedBroker) -> None:
-    with broker.sync_client(send_timeout_ms=300, send_attempts=1) as mq:
+    with broker.sync_client(send_timeout=0.3, send_attempts=1) as mq:
         mq.send("orders", b"0")
         broker.faults.drop("requests", of=int(RequestCode.SEND_MESSAGE_V2), count=100)
         with pytest.raises(RequestTimeout):
@@ -65,7 +65,7 @@ def test_a_repeated_request_is_served_twice_and_answered_once(broker: EmbeddedBr
 
 
 def test_a_delayed_answer_comes_when_its_time_has_come(broker: EmbeddedBroker) -> None:
-    with broker.sync_client(send_attempts=1, send_timeout_ms=20_000) as mq:
+    with broker.sync_client(send_attempts=1, send_timeout=20) as mq:
         mq.send("orders", b"0")
         late = broker.faults.delay("answers", 3600, of="send")
         sent: list[object] = []
@@ -102,13 +102,13 @@ def test_requests_change_places(broker: EmbeddedBroker) -> None:
 def test_nothing_passes_a_partition_and_all_that_waited_comes_after_it(
     broker: EmbeddedBroker, side: str
 ) -> None:
-    with broker.sync_client(send_attempts=1, send_timeout_ms=300) as mq:
+    with broker.sync_client(send_attempts=1, send_timeout=0.3) as mq:
         mq.send("orders", b"0")
         broker.faults.partition(requests=side != "answers", answers=side != "requests")
         with pytest.raises(RequestTimeout):
             mq.send("orders", b"1")
         assert bodies(broker) == ([b"0", b"1"] if side == "answers" else [b"0"])
-        with broker.sync_client(send_attempts=1, send_timeout_ms=300) as other:
+        with broker.sync_client(send_attempts=1, send_timeout=0.3) as other:
             with pytest.raises(ClientError):
                 other.send("orders", b"2")
             broker.faults.heal()
@@ -143,7 +143,7 @@ def test_a_killed_broker_keeps_what_it_had_acknowledged(broker: EmbeddedBroker) 
     seen: set[bytes] = set()
 
     def send() -> None:
-        with broker.sync_client(send_attempts=1, send_timeout_ms=500) as mq:
+        with broker.sync_client(send_attempts=1, send_timeout=0.5) as mq:
             number = 0
             while not ended.is_set():
                 number += 1

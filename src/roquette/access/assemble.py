@@ -13,8 +13,8 @@ from roquette.base.clock import Clock
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.errors import ConfigError
+from roquette.remoting.protection import Protection
 from roquette.remoting.request import Peer, RequestContext
-from roquette.remoting.security import Protection
 from roquette.wire.proof import MARK, Proofs, Prover
 from roquette.wire.signature import ACCESS_KEY, ext_fields
 

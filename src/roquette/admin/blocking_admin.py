@@ -37,15 +37,7 @@ class Admin:
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Create a topic, or change one, on every master (of a cluster), or on one; their names, when clients can use it.
-
-        Args:
-            queues: on each broker. order: keys stay with a broker that is down.
-
-        Raises:
-            ConfigError: the name is not allowed, or there is no such cluster or broker.
-            ClientError: a broker did not do it, others may have. RouteNotFound: no name server heard of it in 15 s.
-        """
+        """Create a topic, or change one, on every master (of a cluster), or on one; their names, when clients can use it."""
         return self._call(
             lambda: self._twin.create_topic(
                 topic, queues=queues, order=order, cluster=cluster, broker=broker
@@ -53,11 +45,7 @@ class Admin:
         )
 
     def delete_topic(self, topic: str) -> list[str]:
-        """Delete a topic with its messages and every group's place in it; the names of the brokers that had it.
-
-        Raises:
-            RouteNotFound: there is none. ClientError: a broker or a name server did not do it, others have.
-        """
+        """Delete a topic with its messages and every group's place in it; the names of the brokers that had it."""
         return self._call(lambda: self._twin.delete_topic(topic))
 
     def list_topics(self, *, system: bool = False) -> list[str]:
@@ -77,11 +65,7 @@ class Admin:
         return self._call(lambda: self._twin.members(group))
 
     def lag(self, group: str, topic: str | None = None) -> list[LagRow]:
-        """Per queue, how far behind a group is; a row with `error` stands for a broker that does not tell.
-
-        Raises:
-            ConfigError: no broker has offsets of the group.
-        """
+        """Per queue, how far behind a group is; a row with `error` stands for a broker that does not tell."""
         return self._call(lambda: self._twin.lag(group, topic))
 
     def seek(
@@ -93,25 +77,9 @@ class Admin:
         queue: int | None = None,
         dry_run: bool = False,
     ) -> list[SeekRow]:
-        """Let a group go on elsewhere; per queue, where it was and where it goes on.
-
-        Args:
-            to: an end, a time (with a zone), or a word: `first`, `last`, `120`, `-10` before the end, `+100` after the
-                start, `@-1h`.
-            queue: only this number, on every broker.
-            dry_run: change nothing.
-
-        Raises:
-            RouteNotFound: there is no such topic.
-            ConfigError: no such queue, `to` is no place, or members are online at a broker that cannot move them there.
-            ClientError: a broker does not answer, or did not move a queue.
-        """
+        """Let a group go on elsewhere; per queue, where it was and where it goes on."""
         return self._call(lambda: self._twin.seek(group, topic, to, queue=queue, dry_run=dry_run))
 
     def delete_group(self, group: str, *, keep_offsets: bool = False) -> list[str]:
-        """Delete a group, with its offsets, on every master; the names of those that had it.
-
-        Raises:
-            ConfigError: members are online, or there is no such group.
-        """
+        """Delete a group, with its offsets, on every master; the names of those that had it."""
         return self._call(lambda: self._twin.delete_group(group, keep_offsets=keep_offsets))

@@ -7,11 +7,11 @@ no command line and no variable, which lists of processes show.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from roquette.base.config import parse_properties
 from roquette.base.files import OsFiles
 from roquette.base.options import did_you_mean
+from roquette.base.property_files import parse_properties
 from roquette.errors import ConfigError
-from roquette.remoting.certificates import TlsOptions
+from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.signature import Credentials
 
 VARIABLE: Final = "ROQUETTE_LOGIN"

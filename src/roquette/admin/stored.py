@@ -51,7 +51,7 @@ def row_of(message: ReceivedMessage) -> MessageRow:
         message.queue.broker_name,
         message.queue.queue_id,
         message.queue_offset,
-        message.tags or "",
+        message.tag or "",
         " ".join(message.keys),
         message.store_timestamp_ms,
         len(message.body),
@@ -102,12 +102,12 @@ async def _read(
     """The messages of a queue between two offsets."""
     if low >= high:
         return
-    reader = await client.pull_consumer(group=READER)
+    reader = client.reader(group=READER)
     try:
         await reader.assign([queue])
         reader.seek(queue, low)
         while reader.position(queue) < high:
-            for message in await reader.poll(1.0):
+            for message in await reader.poll(timeout=1.0):
                 if message.queue_offset >= high:
                     return
                 yield message
@@ -144,10 +144,10 @@ async def resend(client: Client, message: ReceivedMessage, topic: str) -> Resent
     again = Message(
         topic,
         message.body,
-        tags=message.tags,
+        tag=message.tag,
         keys=message.keys,
         properties={name: text for name, text in message.properties.items() if name not in SYSTEM},
-        sharding_key=message.sharding_key,
+        shard_key=message.shard_key,
     )
     try:
         receipt = await client.send(again)

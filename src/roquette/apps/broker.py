@@ -14,7 +14,7 @@ from roquette.base.config import Sources, to_properties
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import BROKER
-from roquette.base.logs import LogSettings, begin_log
+from roquette.base.log_settings import LogSettings, begin_log
 from roquette.broker.config import BrokerConfig
 from roquette.broker.replication.member import GroupMember
 from roquette.broker.service import Broker
@@ -23,8 +23,8 @@ from roquette.proxy.settings import ProxySettings
 from roquette.remoting.address import host_name, local_address
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings
+from roquette.remoting.protection import Protection
 from roquette.remoting.request import Row
-from roquette.remoting.security import Protection
 from roquette.store.config import StoreConfig
 
 

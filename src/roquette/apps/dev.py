@@ -10,9 +10,10 @@ from roquette.apps import running
 from roquette.apps.broker import broker_settings, serve_broker
 from roquette.apps.namesrv import namesrv_settings, start_namesrv
 from roquette.apps.secure import secured
-from roquette.base.config import Sources, format_properties
-from roquette.base.logs import LogSettings, begin_log
+from roquette.base.config import Sources
+from roquette.base.log_settings import LogSettings, begin_log
 from roquette.base.options import options_of
+from roquette.base.property_files import format_properties
 from roquette.broker.feature import Lane
 from roquette.broker.replication.member import GroupMember
 from roquette.broker.service import Broker

@@ -62,13 +62,13 @@ class Probes:
         """Offsets of acknowledged probes that are not found where the broker said they are."""
         assert self.queue is not None
         wanted = {offset: body for offset, (_, body) in self.acknowledged.items()}
-        reader = await self._client.pull_consumer(group="roquette-up-reader")
+        reader = self._client.reader(group="roquette-up-reader")
         await reader.assign([self.queue])
         reader.seek(self.queue, min(wanted))
         now = asyncio.get_running_loop().time
         end_s = now() + READ_S
         while wanted and now() < end_s:
-            for message in await reader.poll(1.0):
+            for message in await reader.poll(timeout=1.0):
                 if wanted.get(message.queue_offset) == message.body.decode(errors="replace"):
                     del wanted[message.queue_offset]
         return sorted(wanted)

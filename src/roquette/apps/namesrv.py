@@ -14,14 +14,14 @@ from roquette.base.config import Sources
 from roquette.base.descriptors import words_of
 from roquette.base.files import OsFiles
 from roquette.base.foreign_keys import NAMESRV
-from roquette.base.logs import LogSettings, begin_log
+from roquette.base.log_settings import LogSettings, begin_log
 from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.address import local_address
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings
-from roquette.remoting.security import Protection
+from roquette.remoting.protection import Protection
 
 
 def namesrv_main(

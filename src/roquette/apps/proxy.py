@@ -12,13 +12,14 @@ from roquette.access.assemble import Access
 from roquette.access.settings import AccessSettings
 from roquette.apps import running
 from roquette.base.clock import Clock, SystemClock
-from roquette.base.config import Sources, format_properties
+from roquette.base.config import Sources
 from roquette.base.descriptors import words_of
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import PROXY
 from roquette.base.lifecycle import Tasks
-from roquette.base.logs import LogSettings, begin_log
+from roquette.base.log_settings import LogSettings, begin_log
+from roquette.base.property_files import format_properties
 from roquette.errors import ConfigError, Refused
 from roquette.proxy.access import CallGuard
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
@@ -32,8 +33,8 @@ from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door_settings import DoorSettings
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Outcome
+from roquette.remoting.protection import Protection
 from roquette.remoting.request import RequestContext, Row
-from roquette.remoting.security import Protection
 from roquette.remoting.server import ConnectionBound, Server
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.proof import Prover

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from roquette.base.config import Sources
-from roquette.base.logs import begin_log
+from roquette.base.log_settings import begin_log
 from roquette.client.app.application import App
 from roquette.errors import ConfigError
 
@@ -19,7 +19,7 @@ def run_main(
     app = find(target)
     where = name_servers or app.name_servers or environ.get("NAMESRV_ADDR", "")
     return app.run(
-        name_servers=where, drain_s=drain_s, ready=lambda: print(f"ready app={target}", flush=True)
+        name_servers=where, drain=drain_s, ready=lambda: print(f"ready app={target}", flush=True)
     )
 
 

@@ -18,12 +18,14 @@ from roquette.base.files import OsFiles
 from roquette.base.form import form
 from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Tasks
-from roquette.base.logs import LogSettings, RateLimited
+from roquette.base.log_settings import LogSettings
+from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError
 from roquette.remoting.authority import own_hosts
 from roquette.remoting.certificates import TlsSettings, client_tls, server_tls
 from roquette.remoting.door_settings import DoorSettings
-from roquette.remoting.security import Protection, Security
+from roquette.remoting.protection import Protection
+from roquette.remoting.security import Security
 
 log = logging.getLogger("roquette.apps")
 

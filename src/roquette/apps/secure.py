@@ -13,10 +13,9 @@ from roquette.base.clock import SystemClock
 from roquette.base.entropy import secret_text
 from roquette.base.files import OsFiles, write_private
 from roquette.client.client import Client
-from roquette.client.config import ClientConfig
 from roquette.errors import ClientError, ConfigError
 from roquette.remoting.authority import Authority
-from roquette.remoting.certificates import TlsOptions
+from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.signature import Credentials
 
 HOSTS = ("127.0.0.1", "localhost", "::1")
@@ -67,9 +66,11 @@ class Secured:
         Raises:
             ClientError: they do not do it.
         """
-        config = ClientConfig(name_servers=namesrv, tls=self.tls, credentials=self.people[ADMIN])
         user, servers = self.people[USER], namesrv.split(";")
-        async with Client(config=config, group="TOOLS_PRODUCER") as client:
+        admin = self.people[ADMIN]
+        async with Client(
+            namesrv, group="TOOLS_PRODUCER", tls=self.tls, credentials=admin
+        ) as client:
             run = client.session.run
             await _wait_for_a_broker(client)
             for create in (True, False):

@@ -2,11 +2,10 @@
 
 import errno
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
-
-from roquette.base.mapping import KEEPS_DESCRIPTOR
 
 try:
     import resource
@@ -14,6 +13,12 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 T = TypeVar("T")
+
+LINUX: Final = sys.platform == "linux" and sys.maxsize == 2**63 - 1
+OLD_MMAP: Final = sys.version_info < (3, 13)
+
+KEEPS_DESCRIPTOR: Final = OLD_MMAP and not LINUX
+"""Each map costs a descriptor on this system (base/mapping.py)."""
 
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 """Errors that pass when space is freed."""

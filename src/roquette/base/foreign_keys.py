@@ -4,12 +4,9 @@ With the config classes this decides what a key does: docs/settings.md is made f
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from roquette.base.config import ForeignKeys, Unserved
-
-ACL_IMPORT: Final = "roquette acl import conf/plain_acl.yml"
-"""What makes users and rules of the accounts of access control 1.0, as Apache's servers have them."""
+from roquette.base.instead import ACL_IMPORT
 
 
 def _of(names: str, harmless: str, meaning: str) -> dict[str, Unserved]:

@@ -8,16 +8,12 @@ the system's own call: the object reads, writes and lets go of the memory as any
 import ctypes
 import mmap
 import os
-import sys
 from typing import Final
+
+from roquette.base.descriptors import LINUX, OLD_MMAP
 
 _FIXED: Final = 0x10  # MAP_FIXED of linux/mman.h
 _NO_RESERVE: Final = 0x4000  # MAP_NORESERVE
-_LINUX: Final = sys.platform == "linux" and ctypes.sizeof(ctypes.c_void_p) == 8
-_OLD: Final = sys.version_info < (3, 13)
-
-KEEPS_DESCRIPTOR: Final = _OLD and not _LINUX
-"""Each map costs a descriptor on this system."""
 
 _abandoned: list[mmap.mmap] = []
 
@@ -43,14 +39,14 @@ class _Buffer(ctypes.Structure):
 def map_file(fd: int, *, writable: bool) -> mmap.mmap:
     """The whole of an open file as memory; `fd` may be closed afterwards. Raises OSError."""
     size = os.fstat(fd).st_size
-    if _LINUX and _OLD and size > 0:
+    if LINUX and OLD_MMAP and size > 0:
         return _replaced(fd, size, writable)
     return _plain(fd, writable)
 
 
 def _plain(fd: int, writable: bool) -> mmap.mmap:
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-    if not _OLD:
+    if not OLD_MMAP:
         return mmap.mmap(fd, 0, access=access, trackfd=False)  # type: ignore[call-arg,unused-ignore]
     return mmap.mmap(fd, 0, access=access)
 
@@ -85,7 +81,7 @@ def _address(memory: mmap.mmap) -> int:
     return int(start)
 
 
-if _LINUX and _OLD:
+if LINUX and OLD_MMAP:
     # With the interpreter's lock held: no thread of ours comes between the steps.
     _c = ctypes.PyDLL(None, use_errno=True)
     _map_at = _c.mmap

@@ -6,7 +6,6 @@ the environment, a flag, YAML or Spark gives; every refusal has one form: what, 
 """
 
 import dataclasses
-import difflib
 import enum
 import math
 import re
@@ -302,6 +301,8 @@ def _option_of(field: "dataclasses.Field[Any]", hint: Any) -> Option:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """What an error about an unknown name ends with: the nearest of those known, if there is one."""
+    import difflib  # for those alone who made a mistake
+
     by_lower = {each.lower(): each for each in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f"; did you mean {by_lower[close[0]]}?" if close else ""

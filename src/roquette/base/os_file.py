@@ -9,7 +9,6 @@ from typing import Final, TypeVar
 
 from roquette.base import system_calls
 from roquette.base.descriptors import NO_SPACE, Spares
-from roquette.base.mapping import map_file
 
 T = TypeVar("T")
 
@@ -98,6 +97,8 @@ class OsFile:
             return self._map[position : position + size]  # it was deleted
 
     def map(self, writable: bool) -> mmap.mmap:
+        from roquette.base.mapping import map_file  # ctypes, for stores alone
+
         self._map = self._call(lambda fd: map_file(fd, writable=writable))
         if not self._read_ahead:
             system_calls.advise_map(self._map, read_ahead=False)

@@ -32,8 +32,8 @@ from roquette.broker.tables.producers import ProducerTable
 from roquette.broker.tables.topics import TopicTable
 from roquette.broker.timers.timer_rules import rules_of
 from roquette.remoting.account import Account
+from roquette.remoting.protection import UNPROTECTED, Protection
 from roquette.remoting.request import RequestContext
-from roquette.remoting.security import UNPROTECTED, Protection
 from roquette.store.config import FlushDiskType
 from roquette.store.message_store import MessageStore
 from roquette.store.queues.queue_read import QueueRead

@@ -23,8 +23,8 @@ from roquette.broker.records.stored_times import BrokerClock
 from roquette.errors import StoreError
 from roquette.message.message_id import host_bytes
 from roquette.remoting.account import Account
+from roquette.remoting.protection import UNPROTECTED
 from roquette.remoting.request import Peer, RequestContext, Row
-from roquette.remoting.security import UNPROTECTED
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from roquette.admin.places import Place
     from roquette.client.client import Client
     from roquette.client.producer import SendReceipt
-    from roquette.client.pull_consumer import PullConsumer
+    from roquette.client.reader import Reader
     from roquette.message.message import MessageQueue, ReceivedMessage
 
 
@@ -162,7 +162,7 @@ async def _read(
     reading: Reading,
     received: "Callable[[Sequence[ReceivedMessage]], None]",
 ) -> None:
-    reader = await client.pull_consumer(group="TOOLS_CONSUMER")
+    reader = client.reader(group="TOOLS_CONSUMER")
     ends: dict[MessageQueue, int] = {}
     for queue in queues:
         end = ends[queue] = await client.max_offset(queue)
@@ -170,10 +170,10 @@ async def _read(
         if reading.follow or start < end:
             reader.seek(queue, start)
     while (left := meter.left_s()) > 0 and (reading.follow or _unread(reader, ends)):
-        received(await reader.poll(min(0.2, left)))
+        received(await reader.poll(timeout=min(0.2, left)))
 
 
-def _unread(reader: "PullConsumer", ends: "dict[MessageQueue, int]") -> bool:
+def _unread(reader: "Reader", ends: "dict[MessageQueue, int]") -> bool:
     return any(reader.position(queue) < ends[queue] for queue in reader.assigned())
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Names = Callable[[Any], list[str]]
-PATIENCE_MS: Final = 1_000  # somebody waits with a finger on the key
+PATIENCE_S: Final = 1.0  # somebody waits with a finger on the key
 
 
 def topics(ctx: Any) -> list[str]:
@@ -91,7 +91,7 @@ def _asked(ctx: Any, operation: "Operation[T]") -> T | None:
     from roquette.cli.connect import client_of, place_of
 
     words = ctx.params
-    patience = {"call_timeout_ms": PATIENCE_MS, "connect_timeout_ms": PATIENCE_MS}
+    patience = {"call_timeout": PATIENCE_S, "connect_timeout": PATIENCE_S}
 
     async def ask() -> T:
         place = place_of(words.get("namesrv"), words.get("login"), words.get("context"))

@@ -92,16 +92,16 @@ def confirm(deed: str, yes: bool) -> None:
 def client_of(
     name_servers: str, login: str | None, group: str | None = None, **settings: Any
 ) -> "Client":
-    """A client for a verb, who is what the login file says; `settings` are ClientConfig's. Raises ConfigError."""
+    """A client for a verb, who is what the login file says; `settings` are ClientSettings. Raises ConfigError."""
     from roquette.admin.login import login_of
     from roquette.client.client import Client
-    from roquette.client.config import ClientConfig
 
     who = login_of(login, os.environ)
-    config = ClientConfig(
-        name_servers=name_servers, tls=who.tls, credentials=who.credentials, **settings
-    )
-    return Client(config=config) if group is None else Client(config=config, group=group)
+    if who.tls is not None:
+        settings["tls"] = who.tls
+    if group is not None:
+        settings["group"] = group
+    return Client(name_servers, credentials=who.credentials, **settings)
 
 
 class Cluster:
@@ -113,7 +113,7 @@ class Cluster:
         self._login = login
 
     def client(self, group: str | None = None, **settings: Any) -> "Client":
-        """A client of this cluster, with these settings of ClientConfig; `async with` starts it."""
+        """A client of this cluster, with these ClientSettings; `async with` starts it."""
         return client_of(self.name_servers, self._login, group, **settings)
 
     @property

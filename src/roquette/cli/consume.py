@@ -39,8 +39,8 @@ def consume(
             help="first, last, 120, -10 (the last ten of each queue), +100, @-1h, @2026-09-01T10:00, or timestamp:MILLISECONDS.",
         ),
     ] = "first",
-    tags: Annotated[
-        str, typer.Option("--tags", metavar='"A || B"', help="Only messages with these tags.")
+    tag: Annotated[
+        str, typer.Option("--tag", metavar='"A || B"', help="Only messages with one of these tags.")
     ] = "*",
     count: Annotated[
         int, typer.Option("--count", "-c", min=0, help="Stop after so many messages; 0: never.")
@@ -71,9 +71,9 @@ def consume(
                 loop.add_signal_handler(number, printer.stop.set)
         async with client_of(place.name_servers, place.login) as client:
             if group is not None:
-                await _as_member(client, topic, group, offset, tags, printer)
+                await _as_member(client, topic, group, offset, tag, printer)
             else:
-                await _look(client, topic, offset, tags, follow, printer)
+                await _look(client, topic, offset, tag, follow, printer)
         return printer.seen
 
     seen = asyncio.run(run())
@@ -103,7 +103,7 @@ class _Printer:
 
 
 async def _as_member(
-    client: "Client", topic: str, group: str, offset: str, tags: str, printer: _Printer
+    client: "Client", topic: str, group: str, offset: str, tag: str, printer: _Printer
 ) -> None:
     from roquette.client.consumer_options import StartFrom, StartPoint
 
@@ -119,18 +119,17 @@ async def _as_member(
         await client.queues(topic)
     except RouteNotFound:
         say(f"there is no topic {topic} yet: waiting for it")
-    consumer = await client.subscribe(
-        topic, group=group, handler=printer.print, tags=tags, start_from=start, concurrency=1
-    )
-    await printer.stop.wait()
-    await consumer.close()
+    async with client.subscribe(
+        topic, printer.print, group=group, tag=tag, start_from=start, concurrency=1
+    ):
+        await printer.stop.wait()
 
 
 async def _look(
-    client: "Client", topic: str, offset: str, tags: str, follow: bool, printer: _Printer
+    client: "Client", topic: str, offset: str, tag: str, follow: bool, printer: _Printer
 ) -> None:
     queues = await client.queues(topic)
-    reader = await client.pull_consumer(group="TOOLS_CONSUMER", tags=tags)
+    reader = client.reader(group="TOOLS_CONSUMER", tag=tag)
     ends = {queue: await client.max_offset(queue) for queue in queues}
     for queue in queues:
         start = await _start(client, queue, offset, ends[queue])
@@ -139,7 +138,7 @@ async def _look(
     while not printer.stop.is_set():
         if not any(follow or reader.position(q) < ends[q] for q in reader.assigned()):
             break
-        for message in await reader.poll(0.5):
+        for message in await reader.poll(timeout=0.5):
             if follow or message.queue_offset < ends[message.queue]:
                 printer.print(message)
 
@@ -177,7 +176,7 @@ def fields_of(message: "ReceivedMessage") -> dict[str, Any]:
         "queue": message.queue.queue_id,
         "offset": message.queue_offset,
         "id": message.message_id,
-        "tag": message.tags,
+        "tag": message.tag,
         "keys": list(message.keys),
         **body,
         "properties": message.properties,

@@ -131,7 +131,7 @@ def tail_command(
             help="Where to begin: last, -10, @-5m, @2026-09-01T10:00 ...",
         ),
     ] = "last",
-    tags: Annotated[str, typer.Option("--tags", metavar='"A || B"')] = "*",
+    tags: Annotated[str, typer.Option("--tag", metavar='"A || B"')] = "*",
     count: Annotated[
         int, typer.Option("--count", "-c", min=0, help="Stop after so many; 0: never.")
     ] = 0,

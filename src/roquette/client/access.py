@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping
 from typing import Final, TypedDict
 
-from roquette.base.config import parse_properties
 from roquette.base.files import OsFiles
+from roquette.base.property_files import parse_properties
 from roquette.errors import ConfigError
-from roquette.remoting.certificates import TlsOptions
 from roquette.remoting.security import OPEN, Security
+from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.signature import Credentials
 
 __all__ = [

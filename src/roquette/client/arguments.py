@@ -1,31 +1,35 @@
 """What applications give to the client's calls: checked, in words that say what is wrong, before anything happens."""
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
+from roquette.base.clock import Clock
+from roquette.base.options import did_you_mean
 from roquette.client.answers import check_function
 from roquette.client.consumer_options import (
     ConsumerOptions,
+    MemberOptions,
     Model,
-    OffsetStore,
-    Revoked,
     StartFrom,
     StartPoint,
+    StrategyName,
+    TopicOptions,
 )
 from roquette.client.core.rebalance import STRATEGIES, Strategy
 from roquette.client.selection import Selection, Sql, check_selection
+from roquette.client.send_options import SendOptions
 from roquette.errors import ConfigError, MessageIllegal
 from roquette.message import properties as names
-from roquette.message.message import Message, is_seconds
+from roquette.message.message import EPOCH, Message, is_seconds
 from roquette.message.names import client_group_error, client_topic_error
+
+Topics = str | Mapping[str, Selection]
+"""A topic, or topics with their tags or filters: {"orders": "new || paid", "stock": sql("left < 3")}."""
 
 Timeout = float | timedelta | None
 """Seconds, or a span of time; None: as long as it takes, or by default."""
-
-ModelName = Literal["clustering", "broadcasting"]
-StrategyName = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"] | Strategy
-"""A name of Apache's, or a function such as `roquette.by_machine_room` and its kin make: the same in every member."""
 
 _TAKEN: Final = names.SYSTEM - {names.UNIQ_KEY, names.PRIORITY, names.LITE_TOPIC}
 """Properties that are RocketMQ's; a message may be given its id, and what there is no other word for."""
@@ -45,37 +49,36 @@ _WORDS: Final = {
 def as_message(
     topic: str | Message,
     body: bytes | str = b"",
-    key: str | Sequence[str] | None = None,
-    tag: str | None = None,
-    properties: Mapping[str, str] | None = None,
-    shard_key: str | None = None,
-    delay_level: int = 0,
-    deliver_at_ms: int = 0,
+    options: SendOptions | None = None,
+    clock: Clock | None = None,
 ) -> Message:
     """The words of a send call as a Message; a Message passes through.
 
     Raises:
         TypeError: a value has a wrong type, or words stand beside a Message that has its own.
+        ConfigError: a time has no zone, or is before 1970.
         MessageIllegal: a property is empty, or RocketMQ's own.
     """
+    said: SendOptions = options or {}
     if isinstance(topic, Message):
-        if body or key or tag or properties or shard_key or delay_level or deliver_at_ms:
+        if body or any(value for name, value in said.items() if name not in ("queue", "selector")):
             raise TypeError("a Message has its own body, key, tag, properties, shard key and delay")
         _check_properties(topic.properties)
         return topic
     if not isinstance(body, (bytes, bytearray, memoryview, str)):
         raise TypeError(f"the body must be bytes or str, not {type(body).__name__}")
+    key, properties, at = said.get("key"), said.get("properties"), said.get("deliver_at")
     named = dict(_mapping(properties)) if properties else {}
     _check_properties(named)
     return Message(
         topic,
         body.encode() if isinstance(body, str) else bytes(body),
-        tags=tag,
+        tag=said.get("tag"),
         keys=() if key is None else (key,) if isinstance(key, str) else _texts("key", key),
         properties=named,
-        delay_level=delay_level,
-        sharding_key=shard_key,
-        deliver_at_ms=deliver_at_ms,
+        delay_level=said.get("delay_level", 0),
+        shard_key=said.get("shard_key"),
+        deliver_at=None if at is None or clock is None else deliver_time(at, clock),
     )
 
 
@@ -92,22 +95,21 @@ def _check_properties(properties: Mapping[str, str]) -> None:
             raise MessageIllegal(f"property {name!r} is RocketMQ's own: {word}")
 
 
-def deliver_at_ms(when: datetime | timedelta | None, now_ms: int) -> int:
-    """When to deliver, in milliseconds since 1970; 0: at once.
+def deliver_time(when: datetime | timedelta, clock: Clock) -> datetime:
+    """When to deliver.
 
     Raises:
         TypeError: it is neither a time nor a span. ConfigError: a time has no zone, or is before 1970.
     """
-    if when is None:
-        return 0
-    if not isinstance(when, (datetime, timedelta)):
-        raise TypeError(f"deliver_at={when!r:.80} is neither a datetime nor a timedelta")
     if isinstance(when, datetime):
-        return since_1970_ms("deliver_at", when)
-    at_ms = now_ms + when // timedelta(milliseconds=1)
-    if at_ms <= 0:
+        since_1970_ms("deliver_at", when)
+        return when
+    if not isinstance(when, timedelta):
+        raise TypeError(f"deliver_at={when!r:.80} is neither a datetime nor a timedelta")
+    at = EPOCH + timedelta(milliseconds=clock.now_ms()) + when
+    if at <= EPOCH:
         raise ConfigError(f"deliver_at={when} is before 1970")
-    return at_ms
+    return at
 
 
 def since_1970_ms(what: str, when: datetime | int) -> int:
@@ -162,31 +164,26 @@ def _mapping(values: object) -> Mapping[str, str]:
     raise TypeError(f"properties must be a mapping of str to str, not {values!r:.80}")
 
 
-def consumer_options(
-    group: str,
-    subscriptions: Mapping[str, Selection],
-    *,
-    concurrency: int,
-    start_from: StartPoint,
-    model: ModelName,
-    orderly: bool,
-    max_reconsume_times: int,
-    strategy: StrategyName,
-    on_revoke: Revoked | None = None,
-    retry_levels: Sequence[int] = (),
-    batch: int = 0,
-    offsets: OffsetStore | None = None,
-) -> ConsumerOptions:
-    """The words of a subscribe call as options; raises ConfigError."""
+def member_options(
+    group: str, topic: Topics, options: ConsumerOptions, *, batch: int = 0, call: str = "subscribe"
+) -> MemberOptions:
+    """The words of a call that joins a group, as a value; raises ConfigError, and TypeError for a word that nobody knows."""
+    check_words(call, options, ConsumerOptions)
     check_group(group)
+    subscriptions = as_subscriptions(topic, options)
+    concurrency = options.get("concurrency", 20)
     check_count("concurrency", concurrency)
-    check_count("max_reconsume_times", max_reconsume_times, least=-1)
+    most = options.get("max_reconsume_times", -1)
+    check_count("max_reconsume_times", most, least=-1)
+    on_revoke = options.get("on_revoke")
     if on_revoke is not None:
         check_function("on_revoke", on_revoke)
-    if isinstance(retry_levels, str) or not isinstance(retry_levels, Sequence):
-        raise ConfigError(f"retry_levels={retry_levels!r} is not a list of delay levels")
-    for level in retry_levels:
+    levels = options.get("retry_levels", ())
+    if isinstance(levels, str) or not isinstance(levels, Sequence):
+        raise ConfigError(f"retry_levels={levels!r} is not a list of delay levels")
+    for level in levels:
         check_count("each of retry_levels", level)
+    offsets = options.get("offsets")
     if offsets is not None and not (
         callable(getattr(offsets, "load", None)) and callable(getattr(offsets, "save", None))
     ):
@@ -196,47 +193,57 @@ def consumer_options(
     if offsets is not None:
         check_function("offsets.load", offsets.load)
         check_function("offsets.save", offsets.save)
+    orderly = options.get("orderly", False)
     if not isinstance(orderly, bool):
         raise ConfigError(f"orderly={orderly!r} is neither True nor False")
+    model = options.get("model", "clustering")
     models = {kind.value.lower(): kind for kind in Model}
     if str(model).lower() not in models:
         raise ConfigError(f"model={model!r} is neither clustering nor broadcasting")
     kind = models[model.lower()]
-    if retry_levels and orderly:
+    if levels and orderly:
         raise ConfigError("retry_levels are not for orderly consumers, which try again at once")
-    if kind is Model.BROADCASTING and (retry_levels or (max_reconsume_times >= 0 and not orderly)):
+    if kind is Model.BROADCASTING and (levels or (most >= 0 and not orderly)):
         raise ConfigError(
             "broadcasting has no retries: neither retry_levels nor max_reconsume_times have an effect"
         )
-    return ConsumerOptions(
+    return MemberOptions(
         group=group,
         subscriptions=subscriptions,
         model=kind,
-        start_from=start_point(start_from),
+        start_from=start_point(options.get("start_from", StartFrom.FIRST)),
         concurrency=concurrency,
         orderly=orderly,
-        max_reconsume_times=max_reconsume_times,
-        strategy=as_strategy(strategy),
+        max_reconsume_times=most,
+        strategy=as_strategy(options.get("strategy", "AVG")),
         on_revoke=on_revoke,
-        retry_levels=tuple(retry_levels),
+        retry_levels=tuple(levels),
         batch=batch,
         offsets=offsets,
     )
 
 
-def as_subscriptions(
-    topic: str | Mapping[str, Selection], tags: str, chosen: Sql | None = None
-) -> dict[str, Selection]:
+def check_words(call: str, words: Mapping[str, object], known: type) -> None:
+    """Raises TypeError, as Python does: a keyword that the call does not have."""
+    if words.keys() <= known.__annotations__.keys():
+        return
+    for unknown in sorted(set(words) - set(known.__annotations__)):
+        meant = did_you_mean(unknown, known.__annotations__)
+        raise TypeError(f"{call}() got an unexpected keyword argument {unknown!r}{meant}")
+
+
+def as_subscriptions(topic: Topics, options: TopicOptions) -> dict[str, Selection]:
     """Topics with what is wanted of each; raises ConfigError."""
-    if chosen is not None and (not isinstance(chosen, Sql) or tags != "*"):
+    tag, chosen = options.get("tag", "*"), options.get("filter")
+    if chosen is not None and (not isinstance(chosen, Sql) or tag != "*"):
         raise ConfigError(
-            "tags and a filter exclude each other: write TAGS IN ('a', 'b') into the filter"
+            "tag and filter exclude each other: write TAGS IN ('a', 'b') into the filter"
             if isinstance(chosen, Sql)
             else f"filter={chosen!r} is not made by roquette.sql('...')"
         )
-    if isinstance(topic, Mapping) and (chosen is not None or tags != "*"):
+    if isinstance(topic, Mapping) and (chosen is not None or tag != "*"):
         raise ConfigError("topics that are a mapping have their tags or filters in it")
-    found = dict(topic) if isinstance(topic, Mapping) else {topic: chosen or tags}
+    found = dict(topic) if isinstance(topic, Mapping) else {topic: chosen or tag}
     if not found:
         raise ConfigError("no topic is given")
     for name, wanted in found.items():
@@ -262,12 +269,24 @@ def check_group(group: str) -> None:
         raise ConfigError(error if isinstance(group, str) else f"group {group!r} is no str")
 
 
-def seconds_of(timeout: float | timedelta) -> float:
-    """A time limit in seconds; raises ConfigError."""
-    found = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if isinstance(found, bool) or not isinstance(found, int | float) or not found >= 0:
-        raise ConfigError(f"timeout={timeout!r:.80} is no number of seconds and no timedelta")
+def seconds_of(
+    value: float | timedelta, what: str = "timeout", least: float = 0.0, most: float = math.inf
+) -> float:
+    """A span of time in seconds; raises ConfigError."""
+    found = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(found, bool) or not isinstance(found, int | float) or math.isnan(found):
+        raise ConfigError(f"{what}={value!r:.80} is no number of seconds and no timedelta")
+    if not least <= found <= most:
+        limits = f"{least:g} to {most:g}" if most < math.inf else f"at least {least:g}"
+        raise ConfigError(f"{what}={value!r:.80} is not {limits} seconds")
     return float(found)
+
+
+def milliseconds_of(
+    value: float | timedelta | None, what: str = "timeout", least: float = 0.001
+) -> int | None:
+    """A span of time in whole milliseconds, None for None; raises ConfigError."""
+    return None if value is None else math.ceil(seconds_of(value, what, least) * 1000)
 
 
 def check_count(what: str, value: int, least: int = 1) -> None:

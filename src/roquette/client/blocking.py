@@ -20,7 +20,7 @@ from roquette.client.operations import Answer, Ask
 from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ
-from roquette.remoting.certificates import TlsOptions
+from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.bodies import TopicRouteData
 from roquette.wire.codes import ResponseCode
 from roquette.wire.signature import Credentials

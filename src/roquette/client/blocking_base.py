@@ -3,35 +3,34 @@
 import asyncio
 import concurrent.futures
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from threading import Lock, Thread
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, Unpack
+from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 
-from roquette.base.clock import Clock
-from roquette.base.entropy import Entropy
 from roquette.base.executor import LoopThread, start_thread
-from roquette.base.files import Files
 from roquette.base.forks import fork_count
-from roquette.client.access import AccessWords
 from roquette.client.answers import check_function, plain
 from roquette.client.arguments import Timeout, seconds_of
 from roquette.client.client import Client as AsyncClient
 from roquette.client.client_base import FORKED
-from roquette.client.config import ClientConfig
-from roquette.client.consumer_options import OffsetStore
+from roquette.client.consumer_options import ConsumerOptions, OffsetStore, StreamOptions
+from roquette.client.events import Listener
 from roquette.client.handler import inside_handler
 from roquette.client.interceptors import Interceptor
 from roquette.client.requests import Answer
-from roquette.client.stream import MessageStream
+from roquette.client.settings import ClientSettings
 from roquette.client.transactions import Check
 from roquette.errors import ClientClosed
-from roquette.message.message import MessageQueue, ReceivedMessage
+from roquette.message.message import DONE, Delivery, Done, MessageQueue, ReceivedMessage
 from roquette.message.names import DEFAULT_PRODUCER_GROUP
 
 T = TypeVar("T")
 P = TypeVar("P")
+Made = TypeVar("Made", bound=AbstractAsyncContextManager[Any])
+Options = TypeVar("Options", ConsumerOptions, StreamOptions)
 
 BlockingHandler = Callable[[ReceivedMessage], bool | None]
 """Returns None or True when done; False, an exception or any other answer lets the message come again later."""
@@ -44,9 +43,6 @@ BlockingCheck = Callable[[ReceivedMessage], bool | None]
 
 BlockingServer = Callable[[ReceivedMessage], Answer]
 """Answers a request: the reply's body, or None for no reply."""
-
-BlockingRevoked = Callable[[list[MessageQueue]], None]
-"""Called with queues that go to another member, when the handlers at work on them have ended."""
 
 HANDLERS: Final = (
     20  # threads of one client: as many as a subscription's `concurrency` is by default
@@ -62,22 +58,10 @@ class BlockingBase:
         name_servers: str = "",
         *,
         group: str = DEFAULT_PRODUCER_GROUP,
-        config: ClientConfig | None = None,
-        clock: Clock | None = None,
-        entropy: Entropy | None = None,
-        files: Files | None = None,
-        **access: Unpack[AccessWords],
+        **settings: Unpack[ClientSettings],
     ) -> None:
         def make() -> AsyncClient:
-            return AsyncClient(
-                name_servers,
-                group=group,
-                config=config,
-                clock=clock,
-                entropy=entropy,
-                files=files,
-                **access,
-            )
+            return AsyncClient(name_servers, group=group, **settings)
 
         self._make = make
         self._client = make()  # what is wrong with the arguments is said here
@@ -87,6 +71,7 @@ class BlockingBase:
         self._turn = Lock()
         self._forks = fork_count()
         self._interceptors: list[Interceptor] = []
+        self._listeners: list[Listener] = []
         self._checks: dict[str, Check] = {}
 
     def start(self) -> Self:
@@ -101,6 +86,8 @@ class BlockingBase:
             self._client = self._make()
             for interceptor in self._interceptors:
                 self._client.intercept(interceptor)
+            for listener in self._listeners:
+                self._client.on_event(listener)
             for topic, check in self._checks.items():
                 self._client.on_check(topic, check)
             self._thread = LoopThread("roquette-client", HANDLERS)
@@ -154,6 +141,16 @@ class BlockingBase:
         self._interceptors.append(interceptor)
         self._client.intercept(interceptor)
 
+    def on_event(self, listener: Listener) -> None:
+        """Call it with each event from now on; on the client's own thread, which it must not block."""
+        self._listeners.append(listener)
+        self._client.on_event(listener)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection to a name server or a broker is open; False before the first call needs one."""
+        return self._started and self._run(lambda: self._client.is_connected)
+
     # for the generated calls
 
     def _check_open(self) -> None:
@@ -193,11 +190,11 @@ class BlockingBase:
         self._call(begin)
         return ended
 
-    def _beside(self, handler: Callable[[P], T]) -> Callable[[P], Awaitable[T]]:
+    def _beside(self, handler: Callable[[Any], T]) -> Callable[[Any], Awaitable[T]]:
         """A handler that runs in the pool, for the loop."""
         check_function("handler", handler, waits=False)
 
-        def run(message: P) -> Awaitable[T]:
+        def run(message: object) -> Awaitable[T]:
             return self._thread.beside(_handle, handler, message)
 
         return run
@@ -210,17 +207,14 @@ class BlockingBase:
         self._checks[topic] = kept = self._beside(check)
         return kept
 
-    def _messages(self, open_stream: Callable[[], MessageStream]) -> Iterator[ReceivedMessage]:
-        self._check_open()
-        stream = self._thread.run(open_stream)
-        try:
-            while True:
-                yield self._call(stream.__anext__)
-        except StopAsyncIteration:  # the client was closed meanwhile
-            return
-        finally:
-            if self._started:
-                self._thread.call(stream.aclose())
+    def _options_beside(self, options: Options) -> Options:
+        """Options whose functions run in the pool, for the loop."""
+        beside: dict[str, Any] = {**options}
+        if (on_revoke := beside.get("on_revoke")) is not None:
+            beside["on_revoke"] = self._beside(on_revoke)
+        if (offsets := beside.get("offsets")) is not None:
+            beside["offsets"] = self._store_beside(offsets)
+        return cast(Options, beside)
 
 
 class _StoreBeside:
@@ -237,10 +231,10 @@ class _StoreBeside:
         return self._thread.beside(plain, self._store.save, group, offsets)
 
 
-class Twin(Generic[P]):
+class Twin(Generic[Made]):
     """A blocking twin of something that a client made."""
 
-    def __init__(self, client: BlockingBase, twin: P) -> None:
+    def __init__(self, client: BlockingBase, twin: Made) -> None:
         self._owner = client
         self._twin = twin
 
@@ -250,9 +244,68 @@ class Twin(Generic[P]):
     def _run(self, step: Callable[[], T]) -> T:
         return self._owner._run(step)
 
-    def _close(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if self._owner._started:  # or the client has closed it
+    _settles = False  # its end must reach the brokers, or raise
+
+    def _close(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        if self._owner._started or self._settles:  # else the client has closed it
             self._call(work)
+
+    def __enter__(self) -> Self:
+        self._call(self._twin.__aenter__)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close(lambda: self._twin.__aexit__(kind, error, trace))
+
+    def _each(self, messages: AsyncIterator[ReceivedMessage]) -> Iterator[ReceivedMessage]:
+        """The messages of an iterator on the loop, until it ends or the client is closed."""
+        while True:
+            try:
+                message = self._call(lambda: _next(messages))
+            except StopAsyncIteration:
+                return
+            if message.delivery is not None:
+                message.delivery = _DeliveryBeside(self._owner, message.delivery)
+            yield message
+
+
+async def _next(messages: AsyncIterator[ReceivedMessage]) -> ReceivedMessage:
+    return await anext(messages)
+
+
+class _DeliveryBeside:
+    """What a thread says of a message goes to the loop; it returns when that is done."""
+
+    def __init__(self, client: BlockingBase, delivery: Delivery) -> None:
+        self._client = client
+        self._delivery = delivery
+
+    def ack(self, message: ReceivedMessage) -> Done:
+        return self._wait(lambda: self._delivery.ack(message))
+
+    def retry(self, message: ReceivedMessage, after_s: float | None) -> Done:
+        return self._wait(lambda: self._delivery.retry(message, after_s))
+
+    def dead_letter(self, message: ReceivedMessage) -> Done:
+        return self._wait(lambda: self._delivery.dead_letter(message))
+
+    def extend(self, message: ReceivedMessage, seconds: float) -> Done:
+        return self._wait(lambda: self._delivery.extend(message, seconds))
+
+    def expires_in(self, message: ReceivedMessage) -> float | None:
+        return self._client._run(lambda: self._delivery.expires_in(message))
+
+    def _wait(self, begin: Callable[[], Awaitable[None]]) -> Done:
+        async def work() -> None:
+            await begin()
+
+        self._client._call(work)
+        return DONE
 
 
 def _handle(handler: Callable[[P], T], message: P) -> T:

@@ -30,7 +30,7 @@ from roquette.errors import (
 )
 from roquette.message.message import MessageQueue
 from roquette.message.names import TBW102
-from roquette.remoting.certificates import TlsOptions
+from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.codes import STORED_CODES, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.headers import SendMessageRequestHeaderV2

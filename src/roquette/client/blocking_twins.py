@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from types import TracebackType
-from typing import Self
 
-from roquette.client import pop, pull_consumer, push_consumer, transactions
-from roquette.client.arguments import StrategyName
+from roquette.client import consumer, pop, reader, stream, transactions
+from roquette.client.arguments import Timeout
 from roquette.client.blocking_base import (
     Twin,
+)
+from roquette.client.consumer_options import (
+    StrategyName,
 )
 from roquette.client.producer import SendReceipt
 from roquette.client.pull_group import Changed
@@ -16,16 +17,12 @@ from roquette.client.push_consumer import CLOSE_S
 from roquette.message.message import MessageQueue, ReceivedMessage
 
 
-class PushConsumer(Twin[push_consumer.PushConsumer]):
-    """One member of one group. `start` joins, `close` leaves; the others take over at once."""
+class Consumer(Twin[consumer.Consumer]):
+    """What `Client.subscribe` and `Client.serve` give: `with mq.subscribe(...)`, or `mq.subscribe(...)`."""
 
-    def close(self, limit_s: float = CLOSE_S) -> None:
-        """Stop pulling, let handlers at work finish (`limit_s` seconds at most), save offsets, leave the group.
-
-        Cancelled, it goes on without its caller. A handler that closes its own consumer does not wait: the
-        consumer closes when the handler has returned.
-        """
-        self._close(lambda: self._twin.close(limit_s))
+    def close(self, *, timeout: Timeout = CLOSE_S) -> None:
+        """Stop pulling, let handlers at work finish, save offsets, leave the group; may be called twice."""
+        self._close(lambda: self._twin.close(timeout=timeout))
 
     def pause(self) -> None:
         """Pull nothing more until `resume`; handlers go on with what is here, and the queues stay ours."""
@@ -35,28 +32,44 @@ class PushConsumer(Twin[push_consumer.PushConsumer]):
         """Go on after `pause`."""
         self._run(self._twin.resume)
 
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are its share now, sorted; none before it has joined."""
+        return self._run(lambda: self._twin.queues)
 
-class PullConsumer(Twin[pull_consumer.PullConsumer]):
+    @property
+    def group(self) -> str:
+        """The group it is a member of."""
+        return self._twin.group
+
+
+class MessageStream(Twin[stream.MessageStream]):
+    """`for message in mq.consume(...)`. Joins the group at its start, or else at the first `anext`."""
+
+    def commit(self) -> None:
+        """Save the group's offsets, and return when the brokers have them: of all messages before the one at work, and of
+        that when it is acknowledged. Without it they are saved each 5 s, and at the end."""
+        self._call(self._twin.commit)
+
+    def close(self) -> None:
+        """Leave the group. A message neither acknowledged nor retried comes again."""
+        self._close(self._twin.close)
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        return self._each(self._twin)
+
+
+class Reader(Twin[reader.Reader]):
     """Reads the queues it is told to read, or, after `subscribe`, its share of topics as a member of its group."""
 
     def subscribe(
         self, *topics: str, strategy: StrategyName = "AVG", on_change: Changed | None = None
     ) -> None:
-        """Join the group and read our share of these topics, as it changes with members and queues.
-
-        A topic that no name server knows yet is read as soon as there is one.
-
-        Args:
-            strategy: as in `Client.subscribe`.
-            on_change: called on the client's loop, after the change, with the queues gained and those lost; it must not wait.
-
-        Raises:
-            ConfigError: it is subscribed, or reads queues by `assign`; or this client has a consumer of the group.
-        """
+        """Join the group and read our share of these topics, as it changes with members and queues."""
         self._call(lambda: self._twin.subscribe(*topics, strategy=strategy, on_change=on_change))
 
     def watch(self, topic: str, on_change: Changed) -> None:
-        """Call `on_change`, on the client's loop, with queues a topic gained and lost, seen every `poll_routes_ms`."""
+        """Call `on_change`, on the client's loop, with queues a topic gained and lost, seen as often as routes are asked for (`poll_routes`)."""
         self._run(lambda: self._twin.watch(topic, on_change))
 
     def give_up(self, queues: Iterable[MessageQueue]) -> None:
@@ -111,88 +124,28 @@ class PullConsumer(Twin[pull_consumer.PullConsumer]):
         """The queues being read."""
         return self._run(self._twin.assigned)
 
-    def poll(self, timeout_s: float = 5.0) -> list[ReceivedMessage]:
+    def poll(self, *, timeout: Timeout = 5.0) -> list[ReceivedMessage]:
         """The next messages of any assigned queue, in its order; empty when none came in time."""
-        return self._call(lambda: self._twin.poll(timeout_s))
+        return self._call(lambda: self._twin.poll(timeout=timeout))
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store offsets of the group, and return when the brokers have them: those given, or all positions.
-
-        Raises:
-            ClientError: a broker does not take one.
-        """
+        """Store offsets of the group, and return when the brokers have them: those given, or all positions."""
         self._call(lambda: self._twin.commit(offsets))
 
     def close(self) -> None:
-        """Stop reading and leave the group; with automatic commits, what is done is committed.
-
-        Messages of the last `poll` count as done when `commit` was called, or another `poll`.
-        """
+        """Stop reading and leave the group; with automatic commits, what is done is committed."""
         self._close(self._twin.close)
 
 
-class Job(Twin[pop.Job]):
-    """A popped message: `ack` it when it is done; else it comes again, at the latest when its time is over."""
-
-    @property
-    def expires_in(self) -> float:
-        """Seconds until the message comes again; below 0: it may be with somebody else already."""
-        return self._run(lambda: self._twin.expires_in)
-
-    def ack(self) -> None:
-        """The message is done. Returns when the broker has confirmed it; acks that wait together go together.
-
-        Cancelled, it is sent all the same. Acknowledging it twice does nothing.
-
-        Raises:
-            JobExpired: its time is over: it comes again. JobSettled: it was given back.
-            ClientError: the broker refused, or did not answer; it may be tried again while there is time.
-        """
-        self._call(self._twin.ack)
-
-    def extend(self, seconds: float) -> None:
-        """Hide the message for so long from now. Raises what `ack` does."""
-        self._call(lambda: self._twin.extend(seconds))
-
-    def retry(self, after: float = 0.0) -> None:
-        """It failed: let it come again after so many seconds, with one try more. Raises what `ack` does.
-
-        Popped in order, the messages behind it wait.
-        """
-        self._call(lambda: self._twin.retry(after))
-
-    def bury(self) -> None:
-        """Put it into the group's dead-letter topic `%DLQ%<group>` and acknowledge it. Raises what `ack` does."""
-        self._call(self._twin.bury)
-
-    @property
-    def message(self) -> ReceivedMessage:
-        """The message."""
-        return self._twin.message
-
-
-class Jobs(Twin[pop.Jobs]):
+class PoppedMessages(Twin[pop.PoppedMessages]):
     """An asynchronous iterator over popped messages; several tasks may iterate over it at the same time."""
 
-    def __iter__(self) -> Iterator[Job]:
-        while True:
-            try:
-                job = self._call(self._twin.__anext__)
-            except StopAsyncIteration:  # closed
-                return
-            yield Job(self._owner, job)
+    def close(self) -> None:
+        """End it: what was not handed out goes back at once; messages that are handed out may still be settled."""
+        self._close(self._twin.close)
 
-    def __enter__(self) -> Self:
-        self._call(self._twin.__aenter__)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._call(lambda: self._twin.__aexit__(kind, error, trace))
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        return self._each(self._twin)
 
 
 class Transaction(Twin[transactions.Transaction]):
@@ -209,25 +162,11 @@ class Transaction(Twin[transactions.Transaction]):
         return self._run(lambda: self._twin.message_id)
 
     def commit(self) -> None:
-        """Let the message be delivered, now; the end of the block does it otherwise.
-
-        Raises:
-            TransactionLost: the broker has dropped it before.
-        """
+        """Let the message be delivered, now; the end of the block does it otherwise."""
         self._call(self._twin.commit)
 
     def rollback(self) -> None:
         """Drop the message, now."""
         self._call(self._twin.rollback)
 
-    def __enter__(self) -> Self:
-        self._call(self._twin.__aenter__)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._call(lambda: self._twin.__aexit__(kind, error, trace))
+    _settles = True

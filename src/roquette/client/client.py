@@ -18,12 +18,11 @@ class Client(SendCalls, TransactionCalls, RequestCalls, ConsumeCalls, PopCalls, 
                 ...
 
     Args:
-        name_servers: "host:port;host:port" (or where it is found, see `ClientConfig`); without, and without a config, those of the environment's NAMESRV_ADDR.
+        name_servers: "host:port;host:port", or where such a list is found: "http://host:port/path", "dns://name:port"; without
+            it those of the environment's NAMESRV_ADDR.
         group: the producer group.
-        config: everything else; its `name_servers` is replaced by the first argument when that is given.
-        clock, entropy, files: the outside world; replaced in simulations.
-        access: `tls=True` or `TlsOptions(ca=...)`; `access_key` and `secret_key`, or `credentials`. They win over
-            those of `config`.
+        settings: see `ClientSettings`: `tls=True` or `TlsOptions(ca=...)`; `access_key` and `secret_key`, or `credentials`;
+            `send_timeout=5` ... What is not said the environment may say, as ROQUETTE_SEND_TIMEOUT.
 
     Raises:
         ConfigError: an argument is wrong.

@@ -8,29 +8,32 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, Unpack
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles, home_directory
 from roquette.base.forks import fork_count
 from roquette.base.lifecycle import Tasks
-from roquette.client.access import AccessWords, access_of
 from roquette.client.arguments import Timeout, seconds_of
-from roquette.client.config import ClientConfig, name_servers_told
-from roquette.client.consumer_options import ConsumerOptions
+from roquette.client.config import ClientConfig
+from roquette.client.consumer_options import MemberOptions
+from roquette.client.events import Events, Listener
 from roquette.client.handler import BatchHandler, Handler, inside_handler
 from roquette.client.interceptors import Interceptor, Interceptors
 from roquette.client.producer import FLUSH_S, Producer
-from roquette.client.pull_consumer import PullConsumer
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.requests import Replies
 from roquette.client.session import Session
+from roquette.client.settings import ClientSettings, config_of
 from roquette.client.trace import MessageTrace
 from roquette.client.transactions import Checks
 from roquette.errors import ClientClosed
 from roquette.message.names import DEFAULT_PRODUCER_GROUP
 from roquette.remoting.address import local_address
+
+if TYPE_CHECKING:
+    from roquette.client.reader import Reader
 
 log = logging.getLogger("roquette.client")
 
@@ -40,10 +43,18 @@ FORKED: Final = (
 )
 
 
+class Outside(NamedTuple):
+    """What a client takes from outside."""
+
+    clock: Clock = SystemClock()
+    entropy: Entropy = Entropy()
+    files: Files = OsFiles()
+
+
 class ClosesFirst(Protocol):
     """What a client ends before its consumers leave their groups."""
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """End it; may be called twice."""
         ...
 
@@ -60,34 +71,30 @@ class ClientBase:
         name_servers: str = "",
         *,
         group: str = DEFAULT_PRODUCER_GROUP,
-        config: ClientConfig | None = None,
-        clock: Clock | None = None,
-        entropy: Entropy | None = None,
-        files: Files | None = None,
-        **access: Unpack[AccessWords],
+        **settings: Unpack[ClientSettings],
     ) -> None:
-        settings = config or ClientConfig(name_servers=name_servers or name_servers_told())
-        tls, credentials = access_of(access)
-        if tls is not None or credentials is not None:
-            settings = dataclasses.replace(
-                settings,
-                tls=tls or settings.tls,
-                credentials=credentials or settings.credentials,
-            )
-        if name_servers:
-            settings = dataclasses.replace(settings, name_servers=name_servers)
-        if settings.offset_root is None:
-            settings = dataclasses.replace(
-                settings, offset_root=f"{home_directory()}/.rocketmq_offsets"
-            )
-        self.config = settings
+        self._begin_with(config_of(name_servers, settings), group, Outside())
+
+    @classmethod
+    def _within(
+        cls, outside: Outside, config: ClientConfig, group: str = DEFAULT_PRODUCER_GROUP
+    ) -> Self:
+        """A client that takes its clock, chance and files from elsewhere, as simulations do."""
+        client = cls.__new__(cls)
+        client._begin_with(config, group, outside)
+        return client
+
+    def _begin_with(self, config: ClientConfig, group: str, outside: Outside) -> None:
+        if config.offset_root is None:
+            root = f"{home_directory()}/.rocketmq_offsets"
+            config = dataclasses.replace(config, offset_root=root)
+        self.config = config
         self._group = group
-        self._clock = clock or SystemClock()
-        self._entropy = entropy or Entropy()
-        self._files = files or OsFiles()
+        self._clock, self._entropy, self._files = outside
         self._interceptors = Interceptors()
-        self._trace = MessageTrace(settings.trace_topic)
-        if settings.trace:
+        self._events = Events()
+        self._trace = MessageTrace(config.trace_topic)
+        if config.trace:
             self._interceptors.add(self._trace)
         self._checks = Checks(self._trace)
         self._replies = Replies()
@@ -95,7 +102,7 @@ class ClientBase:
         self._forks = fork_count()
         self._producer: Producer | None = None
         self._consumers: list[PushConsumer] = []
-        self._pull_consumers: list[PullConsumer] = []
+        self._readers: list[Reader] = []
         self._first_closed: list[ClosesFirst] = []
         self._tasks = Tasks()
         self._closing: asyncio.Task[None] | None = None
@@ -112,6 +119,7 @@ class ClientBase:
                 entropy=self._entropy,
                 local_host=host,
                 more_rows=[self._checks.row(), self._replies.row()],
+                events=self._events,
             )
             self._producer = Producer(session, self._group, self._interceptors)
             self._session = session
@@ -141,10 +149,10 @@ class ClientBase:
         try:
             for part in list(self._first_closed):
                 # or its consumer would wait for the message left without an answer
-                await part.aclose()
+                await part.close()
             for consumer in self._consumers[::-1]:
                 await consumer.left()
-            for reader in list(self._pull_consumers):
+            for reader in list(self._readers):
                 await reader.close()
             assert self._producer is not None
             self.unsaid = await self._producer.flush(limit_s)
@@ -179,7 +187,7 @@ class ClientBase:
         await self.close()
 
     async def _join(
-        self, handler: Handler | BatchHandler | None, options: ConsumerOptions
+        self, handler: Handler | BatchHandler | None, options: MemberOptions
     ) -> PushConsumer:
         """Join a group. Without a handler messages are asked for, from `PushConsumer.handed`."""
         if self._closing is not None:
@@ -201,7 +209,7 @@ class ClientBase:
 
     def _forget(self, part: object) -> None:
         """It is closed already when the client is."""
-        lists: tuple[list[Any], ...] = (self._consumers, self._pull_consumers, self._first_closed)
+        lists: tuple[list[Any], ...] = (self._consumers, self._readers, self._first_closed)
         for parts in lists:
             if part in parts:
                 parts.remove(part)
@@ -209,6 +217,18 @@ class ClientBase:
     def intercept(self, interceptor: Interceptor) -> None:
         """Call it around each message that is sent and each that is handled from now on."""
         self._interceptors.add(interceptor)
+
+    def on_event(self, listener: Listener) -> None:
+        """Call it with each event of connections, routes, queues and full windows from now on (`roquette.Event`)."""
+        self._events.add(listener)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection to a name server or a broker is open; False before the first call needs one."""
+        if self._session is None:
+            return False
+        remoting = self._session.remoting
+        return any(remoting.peer(address) is not None for address in remoting.addresses())
 
     def _is_open(self) -> bool:
         """Whether the caller may call it: while it closes, its handlers alone."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from roquette.base.lifecycle import Health
 from roquette.client.core.process_queue import ProcessQueue
-from roquette.client.handler import Messages
+from roquette.client.handler import Messages, accepted
 from roquette.client.queue_locks import Membership, QueueLocks
 from roquette.client.retries import DEAD
 from roquette.message.message import MessageQueue, ReceivedMessage
@@ -170,10 +170,11 @@ class ConcurrentQueues:
             done = await self._member.handle(state, messages)
             if self._at_work.pop(index, None) is None:
                 continue  # it took too long: the messages have gone back already
-            for message in messages[:done]:
-                self._member.finish(state, message)
-            for message in messages[done:]:
-                self._failed(state, message)
+            for place, message in enumerate(messages):
+                if accepted(message, place < done):
+                    self._member.finish(state, message)
+                else:
+                    self._failed(state, message)
 
     def _failed(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         if not self._member.shares:

@@ -1,6 +1,5 @@
-"""Settings of a client; names say their units, defaults are those of Apache's Java client."""
+"""The configuration of a client; names say their units, defaults are those of Apache's Java client."""
 
-import os
 from dataclasses import dataclass, replace
 
 from roquette.base.options import option, options_of
@@ -9,44 +8,18 @@ from roquette.client.core.namespace import namespace_error
 from roquette.errors import ConfigError
 from roquette.message.compression import Compression
 from roquette.message.names import client_topic_error
-from roquette.remoting.certificates import TlsOptions
 from roquette.remoting.security import Security
+from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.signature import Credentials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How a client behaves.
+    """How a client behaves, checked; `client.settings` says what each means, and is what applications write.
 
     Attributes:
         name_servers: "host:port;host:port", or where such a list is found: "http://host:port/path" (asked again each two
             minutes), "dns://name:port" (each address of the name is a name server).
-        instance_name: part of the client id; None makes one per client.
-        local_host: address to call from and to name in the client id; None finds it.
-        send_attempts: 1 + retryTimesWhenSendFailed. With more than 1, brokers that cannot be reached are tried again until
-            `send_timeout_ms` is over.
-        retry_another_broker_when_not_store_ok: `send` and `send_batch` try another broker when one stored a message less
-            safely than it should (FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE): it may then be there twice.
-        latency_fault_tolerance: sends that are waited for leave brokers alone that were slow or failed, for a while.
-        detect_isolated_brokers: with it, a broker that did not answer is left alone until it answers a probe, which goes out
-            each `detect_interval_ms` (Apache: startDetectorEnable).
-        namespace: topics and groups stand as `namespace%name` at the brokers; the application sees its own names.
-        namespace_v2: said with each request, for servers that keep namespaces apart by themselves; "" says nothing.
-        max_in_flight: unanswered pipelined sends (`send_nowait`) per client; `max_bytes_in_flight`: of their bodies
-            (Apache: backPressureForAsyncSendSize). A larger body goes alone.
-        max_delay_level: the highest delay level that the brokers have (their messageDelayLevel; Apache's has 18).
-        pull_threshold_count, pull_threshold_bytes: how many messages, and bytes of bodies, of one queue are fetched ahead of
-            the handlers; it may pass them by one batch.
-        pull_threshold_topic_count, pull_threshold_topic_bytes: the same of all queues of one topic that a consumer has,
-            divided evenly among them, at least 1 each; 0: no such limit.
-        prefetch_bytes: bodies pulled and not yet handled, of all consumers of a client; beyond it only queues that
-            have none pull (one batch).
-        consume_timeout_ms: how long a handler may take before its message goes back to the broker (not orderly).
-        tls: how connections use TLS; None: they are plain.
-        credentials: sign every request; None: nothing is signed.
-        trace: tell what is sent and handled to a topic that Apache's tools read (mqadmin queryMsgTraceById).
-        trace_topic: that topic; None is RMQ_SYS_TRACE_TOPIC. The broker must have it, or make topics by itself.
-        offset_root: where broadcasting consumers keep their offsets; None is ~/.rocketmq_offsets.
     """
 
     name_servers: str
@@ -128,8 +101,3 @@ class ClientConfig:
         """Of its connections. Raises ConfigError: a file cannot be used."""
         found = security_of(self.tls, self.credentials)
         return replace(found, namespace=self.namespace_v2) if self.namespace_v2 else found
-
-
-def name_servers_told() -> str:
-    """What the environment says, as Apache's clients ask it."""
-    return os.environ.get("NAMESRV_ADDR", "")

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from roquette.base.lifecycle import Health
 from roquette.client import calls
 from roquette.client.calls import Pulled, PullFilter
-from roquette.client.consumer_options import ConsumerOptions, Model
+from roquette.client.consumer_options import MemberOptions, Model
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.core.rates import ConsumeRates
 from roquette.client.core.route_cache import TopicRoute
@@ -57,7 +57,7 @@ class PullLoop:
         session: Session,
         group: str,
         subscriptions: Mapping[str, SubscriptionData],
-        options: ConsumerOptions,
+        options: MemberOptions,
         receiver: Receiver,
         rates: ConsumeRates,
     ) -> None:

@@ -1,13 +1,13 @@
-"""How a member of a group consumes: its options as values, checked before anything happens."""
+"""What applications can say about consuming: each option stated once, and the value that a member is made of."""
 
 import enum
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
+from datetime import datetime, timedelta
+from typing import Literal, Protocol, TypedDict
 
 from roquette.client.core.rebalance import Strategy, averagely
-from roquette.client.selection import Selection
+from roquette.client.selection import Selection, Sql
 from roquette.message.message import MessageQueue
 
 
@@ -57,9 +57,137 @@ class OffsetStore(Protocol):
         ...
 
 
+ModelName = Literal["clustering", "broadcasting"]
+StrategyName = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"] | Strategy
+"""A name of Apache's, or a function such as `roquette.by_machine_room` and its kin make: the same in every member."""
+
+
+class TopicOptions(TypedDict, total=False):
+    """Which messages of its topics a consumer gets, and where it begins.
+
+    Attributes:
+        tag: "a || b" delivers messages with one of these tags only; "*", the default, delivers all.
+        filter: `roquette.sql("price > 3")` delivers messages whose properties match only; the broker needs
+            enablePropertyFilter=true.
+        start_from: where a group that has no offset yet begins: StartFrom.FIRST, the default (of servers StartFrom.LAST),
+            StartFrom.LAST, or at the first message stored at a time (a datetime, or milliseconds since 1970). A group that has
+            one goes on there.
+    """
+
+    tag: str
+    filter: Sql | None
+    start_from: StartPoint
+
+
+class GroupOptions(TopicOptions, total=False):
+    """What all members of a group have.
+
+    Attributes:
+        max_reconsume_times: after how many failures a message goes to the dead-letter topic `%DLQ%<group>`. -1, the
+            default, is Apache's: 16 times, or, for handlers in order, without end.
+    """
+
+    max_reconsume_times: int
+
+
+class LoopOptions(GroupOptions, total=False):
+    """What loops over messages have.
+
+    Attributes:
+        timeout: the loop ends when no message came for so long, in seconds or as a timedelta; None, the default: it waits.
+    """
+
+    timeout: float | timedelta | None
+
+
+class QueueOptions(GroupOptions, total=False):
+    """What members have that own queues.
+
+    Attributes:
+        model: "clustering" gives each message to one member, keeps offsets at the brokers and retries what failed;
+            "broadcasting" gives every member all messages, keeps offsets in a local file and retries nothing.
+        strategy: how queues are divided among the members; it must be the same in all of them. "AVG": contiguous
+            shares; "AVG_BY_CIRCLE": dealt in turn; "CONSISTENT_HASH": few queues move when members change; or a function
+            of (own client id, all client ids, queues), as `by_config`, `by_machine_room` and `nearby` make them.
+        on_revoke: called with the queues that go to another member, or that `close` gives up: when the handlers at
+            work on them have ended and before anybody else gets them; a function or a coroutine function, cut off
+            after 0.5 s. Others wait 2 s at most: when handlers take longer, another member has the queues by then.
+        retry_levels: the delay level of the first failure, the second, and so on; the last one is for all that follow. ():
+            the broker's: 10 s, 30 s, 1 min, 2 min ... 2 h. Not for orderly consumers, which try again at once.
+        offsets: keeps where the group goes on in the place of the brokers, which then know nothing of its lag.
+    """
+
+    model: ModelName
+    strategy: StrategyName
+    on_revoke: Revoked | None
+    retry_levels: Sequence[int]
+    offsets: OffsetStore | None
+
+
+class StreamOptions(QueueOptions, LoopOptions, total=False):
+    """What an iterator over a group's messages has: `Client.consume`."""
+
+
+class ServeOptions(TopicOptions, total=False):
+    """What servers of requests have: `Client.serve`.
+
+    Attributes:
+        concurrency: how many messages are handled at the same time, of all queues together (20). 1 handles them one
+            after the other, yet promises no order when a message fails; that is `orderly`. With `batch` it is how many calls.
+    """
+
+    concurrency: int
+
+
+class ConsumerOptions(ServeOptions, QueueOptions, total=False):
+    """What handlers of a group have: `Client.subscribe`, `App.consumer`.
+
+    Attributes:
+        orderly: handle each queue's messages one at a time, in order, under the broker's lock of the queue. A
+            message that fails is tried again before the next one, which waits. `concurrency` queues run side by side.
+    """
+
+    orderly: bool
+
+
+class PopOptions(LoopOptions, total=False):
+    """How messages are popped: `Client.pop`. `start_from` is StartFrom.FIRST or StartFrom.LAST.
+
+    Attributes:
+        invisible: how long, in seconds or as a timedelta, nobody else gets a message that was handed to us (60 s);
+            `extend` prolongs it.
+        batch: the most messages one request takes from a broker, 1 to 32 (16). They wait here with their time running:
+            `batch` times what one message takes must be less than `invisible`.
+        orderly: each queue's messages in order; a queue gives nothing more until all that it gave are settled.
+        renew: prolong, by `invisible`, each message that the application holds and has not settled.
+    """
+
+    invisible: float | timedelta
+    batch: int
+    orderly: bool
+    renew: bool
+
+
+class ReaderOptions(TopicOptions, total=False):
+    """How a reader reads: `Client.reader`.
+
+    Attributes:
+        batch: the most messages one request asks for (32); a broker may give fewer (Apache's: 32).
+        auto_commit: how often, in seconds or as a timedelta, to commit what is done: messages before those of the last `poll`.
+            0, the default: only `commit` does (Apache's: 5).
+        max_messages, max_bytes: how much of all queues together is fetched ahead (10,000, 64 MiB); a queue may pass
+            them by one batch.
+    """
+
+    batch: int
+    auto_commit: float | timedelta
+    max_messages: int
+    max_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
-    """How one consumer consumes; `Client.subscribe` explains each option.
+class MemberOptions:
+    """How one member consumes.
 
     Attributes:
         subscriptions: topics, each with what is wanted of it.

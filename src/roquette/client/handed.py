@@ -5,16 +5,17 @@ from typing import Final
 
 from roquette.client.concurrent import ConcurrentQueues
 from roquette.client.core.process_queue import ProcessQueue
-from roquette.client.handler import HandlerRunner
+from roquette.client.handler import Decides, HandlerRunner
 from roquette.client.interceptors import Handled
 from roquette.client.queue_locks import Membership, QueueLocks
-from roquette.message.message import ReceivedMessage
+from roquette.message.message import DONE, Decision, Done, ReceivedMessage
 
 TURN_S: Final = 0.005  # so long messages that are there are handed out before others get a turn
+AGAIN: Final = Decision()
 _HERE: Final = 0  # the key of the message at work
 
 
-class HandedQueues(ConcurrentQueues):
+class HandedQueues(Decides, ConcurrentQueues):
     """At most one message is at work: `take` gives the next one, `settle` ends it.
 
     Args:
@@ -55,15 +56,23 @@ class HandedQueues(ConcurrentQueues):
 
     def _begin(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         self._current = message
+        message.delivery, message.decision = self, None
         if id(message) not in self._asked:  # else the runner knows
             self._at_work[_HERE] = (state, [message], self._member.session.clock.steady_ms())
             self._tell = self._runner.began(message)
 
-    def settle(self, accepted: bool) -> None:
-        """The message at work is done, or failed and comes again; nothing happens when there is none."""
+    def _decide(self, message: ReceivedMessage, decision: Decision) -> Done:
+        super()._decide(message, decision)
+        if message is self._current:
+            self.settle(decision)
+        return DONE
+
+    def settle(self, decision: Decision) -> None:
+        """The message at work is done, dead, or failed and comes again; nothing happens when there is none."""
         message, self._current = self._current, None
         if message is None:
             return
+        message.delivery, message.decision, accepted = None, decision, decision.accepted
         self._some.set()  # whoever else asks
         asked = self._asked.pop(id(message), None)
         if asked is not None:
@@ -98,7 +107,7 @@ class HandedQueues(ConcurrentQueues):
         """Hand out nothing more; the message at work comes again."""
         self._closed = True
         self._some.set()
-        self.settle(False)
+        self.settle(AGAIN)
         for decided in self._asked.values():
             decided.cancel()
         await super().close(limit_s)

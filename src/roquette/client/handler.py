@@ -9,7 +9,8 @@ from typing import Any, Final
 from roquette.base.stacks import waiting_at
 from roquette.client.answers import not_understood, verdict
 from roquette.client.interceptors import Handled, Interceptors
-from roquette.message.message import ReceivedMessage
+from roquette.errors import MessageSettled, Retry
+from roquette.message.message import DONE, Decision, Done, ReceivedMessage
 
 log = logging.getLogger("roquette.client")
 
@@ -22,7 +23,43 @@ Messages = list[ReceivedMessage]
 BatchHandler = Callable[[Messages], "Awaitable[int | None] | int | None"]
 """Returns None or True when all are done, False when none is, or how many of the first are: the others come again."""
 
+ACKED: Final = Decision(accepted=True)
+
 _RUNNING: Final["ContextVar[HandlerRunner | None]"] = ContextVar("handler", default=None)
+
+
+def accepted(message: ReceivedMessage, answered: bool) -> bool:
+    """Whether a message is done: as was said of it, or else as the handler answered."""
+    return answered if message.decision is None else message.decision.accepted
+
+
+class Decides:
+    """Who hands out messages of queues: what is said of one is kept with it."""
+
+    def ack(self, message: ReceivedMessage) -> Done:
+        """It is done."""
+        return self._decide(message, ACKED)
+
+    def retry(self, message: ReceivedMessage, after_s: float | None) -> Done:
+        """It comes again."""
+        return self._decide(message, Decision(after_s=after_s))
+
+    def dead_letter(self, message: ReceivedMessage) -> Done:
+        """It is dead."""
+        return self._decide(message, Decision(dead=True))
+
+    def extend(self, message: ReceivedMessage, seconds: float) -> Done:
+        """Raises ValueError: it is ours as long as its queue is."""
+        raise ValueError(f"message {message.message_id} is not popped: it has no time to extend")
+
+    def expires_in(self, message: ReceivedMessage) -> None:
+        """It has no time."""
+
+    def _decide(self, message: ReceivedMessage, decision: Decision) -> Done:
+        if message.decision is not None and message.decision != decision:
+            raise MessageSettled(f"message {message.message_id} is settled already")
+        message.decision = decision
+        return DONE
 
 
 def inside_handler() -> bool:
@@ -30,8 +67,8 @@ def inside_handler() -> bool:
     return _RUNNING.get() is not None
 
 
-class HandlerRunner:
-    """The handler of one consumer. `busy` counts the calls it is at work on, `cut_off` those it was ended at.
+class HandlerRunner(Decides):
+    """The handler of one consumer: what it says of a message counts when it has ended. `busy` counts the calls it is at work on, `cut_off` those it was ended at.
 
     Each call has a copy of the context that the consumer was made in: what one sets, the next does not see.
 
@@ -97,6 +134,8 @@ class HandlerRunner:
         context = self._context.copy()
         raised: Exception | None = None
         done, first = 0, messages[0]
+        for message in messages:
+            message.delivery, message.decision = self, None
         told: list[tuple[int, Handled]] = []
         if self._interceptors:
             told = [
@@ -118,13 +157,21 @@ class HandlerRunner:
             if task is not None and task.cancelling():
                 self.cut_off += 1
                 raise  # we are ended; else something the handler awaited was
+        except Retry as again:
+            for message in messages:
+                if message.decision is None:
+                    message.decision = Decision(after_s=again.after_s)
         except Exception as error:  # noqa: BLE001 - the application's
             self._failed(messages, error)
             raised = error
         finally:
             self._waiting.pop(id(first), None)
+            for message in messages:
+                message.delivery = None
+            if not self._many:
+                done = int(accepted(first, done > 0))
             for place, tell in reversed(told):
-                context.run(tell, place < done, raised)
+                context.run(tell, accepted(messages[place], place < done), raised)
             self.busy -= 1
         return done, raised
 

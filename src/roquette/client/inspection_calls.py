@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from roquette.base.config import format_properties, parse_properties
+from roquette.base.property_files import format_properties, parse_properties
 from roquette.client.calls import Call, body_of, nothing
 from roquette.wire.bodies import (
     ConsumerRunningInfo,

@@ -79,9 +79,9 @@ class MemberOffsets:
             call = calls.offset_by_time(queue, start)
         return await self._session.api.call(self._session.master_of(queue), call)
 
-    async def save_changed(self, states: Iterable[ProcessQueue]) -> None:
-        """Save the offsets that changed since the last time; the log names those that a broker does not take."""
-        await self.save([s for s in states if self._saved.get(s.queue) != s.committable()])
+    async def save_changed(self, states: Iterable[ProcessQueue]) -> bool:
+        """Save the offsets that changed since the last time; False when a broker did not take one, which is logged."""
+        return await self.save([s for s in states if self._saved.get(s.queue) != s.committable()])
 
     async def save(self, states: Iterable[ProcessQueue]) -> bool:
         """Save the offsets of queues; False when a broker did not take one, which is logged.

@@ -11,6 +11,7 @@ from functools import partial
 
 from roquette.base.lifecycle import Health
 from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.handler import accepted
 from roquette.client.queue_locks import Membership, QueueLocks
 from roquette.client.retries import DEAD, resend
 from roquette.message.message import MessageQueue, ReceivedMessage
@@ -137,19 +138,41 @@ class OrderlyQueues:
         """Try until all messages are handled or dead-lettered, in order, or the queue was given up before."""
         failures = current[0].reconsume_times
         while current and not state.dropped:
+            pause_s = self._member.session.config.orderly_suspend_ms / 1000
             if state.locked:
-                done = await self._member.handle(state, list(current))
+                answered = await self._member.handle(state, list(current))
+                done = self._ends(state, current, answered)
                 if done == 0 and 0 <= self._member.max_reconsume_times <= failures:
                     done = int(await self._is_buried(current[0], failures))
-                for message in current[:done]:
-                    self._member.finish(state, message)
+                    for message in current[:done]:
+                        self._member.finish(state, message)
                 del current[:done]
                 if done and current:
                     failures = current[0].reconsume_times
                     continue
                 failures += 1
+                decision = current[0].decision if current else None
+                if decision is not None and decision.after_s is not None:
+                    pause_s = decision.after_s
             if current:
-                await asyncio.sleep(self._member.session.config.orderly_suspend_ms / 1000)
+                await asyncio.sleep(pause_s)
+
+    def _ends(self, state: ProcessQueue, current: list[ReceivedMessage], answered: int) -> int:
+        """How many of the first messages have come to their ends: done, or dead as the application says."""
+        for place, message in enumerate(current):
+            if accepted(message, place < answered):
+                self._member.finish(state, message)
+            elif message.decision is not None and message.decision.dead:
+                self._bury(state, message)
+            else:
+                return place
+        return len(current)
+
+    def _bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
+        if self._member.shares:
+            self.bury(state, message)
+        else:
+            self._member.finish(state, message)  # broadcasting has no dead letters
 
     async def _is_buried(self, message: ReceivedMessage, failures: int) -> bool:
         member = self._member

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from roquette.client.core.retry_policy import may_retry
 from roquette.client.core.route_cache import TopicRoute
+from roquette.client.events import EventKind
 from roquette.client.send_request import Chooser, Headers, SendReceipt, SendRequest
 from roquette.client.session import Session
 from roquette.client.under_way import Lot, UnderWay
@@ -74,6 +75,11 @@ class Places:
     def taken(self, size: int) -> bool:
         """Take one, if there is room and nobody waits."""
         return not self._waiting and self._fits(size)
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody waits for room."""
+        return bool(self._waiting)
 
     def _fits(self, size: int) -> bool:
         if self.free == 0 or (size > self.free_bytes and self.free != self._count):
@@ -153,7 +159,12 @@ class Pipeline:
     async def send(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
         """The same, when there is room."""
         with self._under_way.lot:
-            await self._places.take(len(request.body))
+            size = len(request.body)
+            if not self._places.taken(size):
+                if not self._places.waits:
+                    topic = self._session.namespace.shown(request.topic)
+                    self._session.events.tell(EventKind.BLOCKED, topic=topic)
+                await self._places.take(size)
             return self._begin(request, choose)
 
     def _begin(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":

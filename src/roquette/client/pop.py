@@ -8,22 +8,30 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from roquette.base.lifecycle import Health
 from roquette.client import pop_requests
 from roquette.client.interceptors import Handled, Interceptors
+from roquette.client.opened import Opened
 from roquette.client.pop_acks import Acks, Broker
-from roquette.client.pop_polls import Polls, PopOptions
+from roquette.client.pop_polls import Polls, PopPlan
 from roquette.client.pop_requests import Popped, Receipt
 from roquette.client.selection import matcher, subscription
 from roquette.client.session import Session
-from roquette.errors import ClientClosed, ClientError, CorruptRecord, JobExpired, JobSettled
-from roquette.message.message import ReceivedMessage, received
+from roquette.errors import (
+    ClientClosed,
+    ClientError,
+    CorruptRecord,
+    MessageExpired,
+    MessageSettled,
+    Retry,
+)
+from roquette.message.message import Decision, ReceivedMessage, received
 from roquette.message.properties import POP_CK
 from roquette.message.record import decode_records
 
@@ -36,96 +44,92 @@ GIVEN_BACK_MS: Final = 1_000  # what was popped and not handed out comes again a
 
 
 class Job:
-    """A popped message: `ack` it when it is done; else it comes again, at the latest when its time is over.
-
-    Attributes:
-        message: as every consumer gets it; its `topic` is the one that was popped, also when it was tried before.
-        settled: acknowledged, given back or dead, as the broker has confirmed.
-    """
+    """A popped message at work: what is said of it goes to its broker. It holds its message until that is handed out."""
 
     __slots__ = (
-        "__weakref__", "_acked", "_ended", "_jobs", "_over_s", "_work", "message", "number", "receipt",
-        "settled",
+        "__weakref__", "_ended", "_jobs", "_over_s", "_work", "message", "message_id", "number", "physical_offset",
+        "receipt",
     )  # fmt: skip
 
     def __init__(
-        self, jobs: "Jobs", message: ReceivedMessage, receipt: Receipt, over_s: float
+        self, jobs: "PoppedMessages", message: ReceivedMessage, receipt: Receipt, over_s: float
     ) -> None:
-        self.message = message
+        self.message: ReceivedMessage | None = message
+        self.message_id = message.message_id
+        self.physical_offset = message.physical_offset
         self.receipt = receipt
-        self.settled = False
         self.number = -1
-        self._acked = False
         self._jobs = jobs
         self._over_s = over_s
         self._work: asyncio.Task[ClientError | None] | None = None
         self._ended: Handled | None = None
 
+    def handed_out(self) -> ReceivedMessage:
+        """Its message, which the application alone holds from now on: what it forgets is not renewed."""
+        message, self.message = self.message, None
+        assert message is not None
+        message.delivery = self
+        return message
+
     @property
-    def expires_in(self) -> float:
+    def left_s(self) -> float:
         """Seconds until the message comes again; below 0: it may be with somebody else already."""
         return self._over_s - asyncio.get_running_loop().time()
 
-    async def ack(self) -> None:
-        """The message is done. Returns when the broker has confirmed it; acks that wait together go together.
+    # as a Delivery
 
-        Cancelled, it is sent all the same. Acknowledging it twice does nothing.
+    def expires_in(self, message: ReceivedMessage) -> float:
+        """Seconds until it comes again."""
+        return self.left_s
 
-        Raises:
-            JobExpired: its time is over: it comes again. JobSettled: it was given back.
-            ClientError: the broker refused, or did not answer; it may be tried again while there is time.
-        """
-        await self._do("acknowledged", self._ack)
+    def ack(self, message: ReceivedMessage) -> "Settling":
+        """Returns when the broker has confirmed it; acks that wait together go together. Twice does nothing."""
+        return self._begin(message, Decision(accepted=True), self._ack)
 
-    async def extend(self, seconds: float) -> None:
-        """Hide the message for so long from now. Raises what `ack` does."""
-        invisible_ms = _ms(seconds)
-        await self._do("", lambda: self._change(invisible_ms))
+    def retry(self, message: ReceivedMessage, after_s: float | None) -> "Settling":
+        """Let it come again after so many seconds (at once for None). Popped in order, the messages behind it wait."""
+        return self._begin(
+            message, Decision(after_s=after_s), partial(self._change, _ms(after_s or 0.0))
+        )
 
-    async def retry(self, after: float = 0.0) -> None:
-        """It failed: let it come again after so many seconds, with one try more. Raises what `ack` does.
+    def dead_letter(self, message: ReceivedMessage) -> "Settling":
+        """Put it into the dead letters and acknowledge it."""
+        return self._begin(message, Decision(dead=True), self.bury)
 
-        Popped in order, the messages behind it wait.
-        """
-        invisible_ms = _ms(after)
-        await self._do("given back", lambda: self._change(invisible_ms))
+    def extend(self, message: ReceivedMessage, seconds: float) -> "Settling":
+        """Hide it for so long from now."""
+        return self._begin(message, None, partial(self._change, _ms(seconds)))
 
-    async def bury(self) -> None:
-        """Put it into the group's dead-letter topic `%DLQ%<group>` and acknowledge it. Raises what `ack` does."""
-        await self._do("buried", self._bury)
+    def _begin(self, message: ReceivedMessage, decision: Decision | None, work: Work) -> "Settling":
+        self._work = self._jobs.begin(self._do(self._work, message, decision, work))
+        return Settling(self._work)
 
-    async def _do(self, ends: str, work: Work) -> None:
-        """One thing at a time, which goes on without its caller. `ends`: what has become of the job with it."""
-        while self._work is not None and not self._work.done():
-            await asyncio.wait({self._work})
-        if self.settled:
-            if ends == "acknowledged" and self._acked:
-                return
-            raise JobSettled(f"message {self.message.message_id} is settled already")
-        if self.expires_in <= 0:
-            error = JobExpired(self.message.message_id)
+    async def _do(
+        self,
+        before: "asyncio.Task[ClientError | None] | None",
+        message: ReceivedMessage,
+        decision: Decision | None,
+        work: Work,
+    ) -> ClientError | None:
+        """One thing at a time, in the order of the calls. `decision`: what has become of the message with it."""
+        if before is not None and not before.done():
+            await asyncio.wait({before})
+        if message.decision is not None:
+            if decision == message.decision and decision.accepted:
+                return None
+            return MessageSettled(f"message {self.message_id} is settled already")
+        if self.left_s <= 0:
+            error = MessageExpired(self.message_id)
             self.end(False, error)
-            raise error
-        self._work = self._jobs.start(self._run(ends, work()))
-        try:
-            failed = await asyncio.shield(self._work)
-        except asyncio.CancelledError:
-            if self._work.cancelled():
-                raise ClientClosed("the client was closed") from None
-            raise
-        if failed is not None:
-            raise failed
-
-    async def _run(self, ends: str, work: Coroutine[Any, Any, None]) -> ClientError | None:
-        try:
-            await work
-        except ClientError as error:
             return error
-        if ends:
-            self.settled = True
-            self._acked = ends == "acknowledged"
+        try:
+            await work()
+        except ClientError as failed:
+            return failed
+        if decision is not None:
+            message.decision = decision
             self._jobs.settled(self)
-            self.end(self._acked)
+            self.end(decision.accepted)
         return None
 
     async def _ack(self) -> None:
@@ -134,24 +138,33 @@ class Job:
     async def _change(self, invisible_ms: int, suspend: bool = False) -> None:
         jobs = self._jobs
         call = pop_requests.change(
-            jobs.options.group, jobs.options.topic, self.receipt, invisible_ms, suspend=suspend
+            jobs.plan.group, jobs.plan.topic, self.receipt, invisible_ms, suspend=suspend
         )
         self.receipt = await jobs.broker.ask(self.receipt.broker_name, call, self._over_s)
         self._over_s = asyncio.get_running_loop().time() + invisible_ms / 1000
 
-    async def _bury(self) -> None:
-        jobs, message = self._jobs, self.message
-        topic = self.receipt.topic(jobs.options.topic, jobs.options.group)
-        call = pop_requests.bury(
-            jobs.options.group, topic, message.message_id, message.physical_offset
-        )
+    # what nobody has seen, and what is renewed
+
+    async def set_aside(self) -> None:
+        """It is not wanted: acknowledge it. Raises ClientError."""
+        await self._ack()
+
+    async def bury(self) -> None:
+        """Put it into the dead letters and acknowledge it. Raises ClientError."""
+        jobs = self._jobs
+        topic = self.receipt.topic(jobs.plan.topic, jobs.plan.group)
+        call = pop_requests.bury(jobs.plan.group, topic, self.message_id, self.physical_offset)
         await jobs.broker.ask(self.receipt.broker_name, call, self._over_s)
         await self._ack()
 
     async def give_back(self) -> None:
         """Nobody has seen it: it comes again soon, and that is no try. Raises ClientError."""
         await self._change(GIVEN_BACK_MS, suspend=True)
-        self.settled = True
+
+    async def renew(self, seconds: float) -> None:
+        """Hide it for so long from now, unless something else goes on. Raises ClientError."""
+        if self.left_s > 0 and (self._work is None or self._work.done()):
+            await self._change(_ms(seconds))
 
     def begin(self, ended: Handled) -> None:
         """It is handed out, and interceptors want to hear of its end."""
@@ -164,13 +177,32 @@ class Job:
             ended(accepted, error)
 
 
+class Settling:
+    """Work for a popped message, which goes on without its caller; awaited, it raises what it has come to."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: "asyncio.Task[ClientError | None]") -> None:
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        try:
+            failed = yield from asyncio.shield(self._work).__await__()
+        except asyncio.CancelledError:
+            if self._work.cancelled():
+                raise ClientClosed("the client was closed") from None
+            raise
+        if failed is not None:
+            raise failed
+
+
 def _ms(seconds: float) -> int:
     if seconds < 0:
         raise ValueError(f"{seconds} seconds are in the past")
     return int(seconds * 1000)
 
 
-class Jobs:
+class PoppedMessages(Opened):
     """An asynchronous iterator over popped messages; several tasks may iterate over it at the same time.
 
     Brokers are asked when somebody waits and nothing is left of what they gave: `batch` messages each at most. A
@@ -185,32 +217,52 @@ class Jobs:
     def __init__(
         self,
         session: Session,
-        options: PopOptions,
+        plan: PopPlan,
         interceptors: Interceptors,
         polls: Polls | None = None,
     ) -> None:
-        self.options = options
+        self.plan = plan
         self.expired = 0
         self.unreadable = 0
-        self.broker = Broker(session, options.topic)
-        self.acks = Acks(self.broker, options.group, options.topic)
+        self.broker = Broker(session, plan.topic)
+        self.acks = Acks(self.broker, plan.group, plan.topic)
         self._session = session
         self._interceptors = interceptors
-        self.wanted = subscription(options.topic, options.wanted, 0)
+        self.wanted = subscription(plan.topic, plan.wanted, 0)
         self._matches = matcher(self.wanted)
         self._ready: deque[Job] = deque()
         self._arrived = asyncio.Event()
-        self.polls = polls or Polls(session, options.topic)
+        self.polls = polls or Polls(session, plan.topic)
         self.polls.to = self
         self._held: WeakValueDictionary[int, Job] = WeakValueDictionary()  # not settled
         self._numbers = itertools.count()
         self._renewing: asyncio.Task[None] | None = None
         self.closed = False
+        self._last: ref[ReceivedMessage] | None = None  # that was handed out
 
     # what the application does
 
-    async def __aenter__(self) -> Self:
+    def __aiter__(self) -> Self:
         return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        loop = asyncio.get_running_loop()
+        limit_s = self.plan.timeout_s
+        until = None if limit_s is None else loop.time() + limit_s
+        while not self.closed:
+            self._arrived.clear()
+            job = self._next()
+            if job is not None:
+                message = job.handed_out()
+                self._last = ref(message)
+                return message
+            self.polls.ask()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._arrived.wait()
+            except TimeoutError:
+                break
+        raise StopAsyncIteration
 
     async def __aexit__(
         self,
@@ -218,23 +270,13 @@ class Jobs:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.aclose()
+        last = None if self._last is None else self._last()
+        if isinstance(error, Retry) and last is not None and not last.settled:
+            await last.retry(error.after_s)
+        await self.close()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Job:
-        while not self.closed:
-            self._arrived.clear()
-            job = self._next()
-            if job is not None:
-                return job
-            self.polls.ask()
-            await self._arrived.wait()
-        raise StopAsyncIteration
-
-    async def aclose(self) -> None:
-        """End it: what was not handed out goes back at once; jobs that are handed out may still be settled."""
+    async def close(self) -> None:
+        """End it: what was not handed out goes back at once; messages that are handed out may still be settled."""
         self.closed = True
         self._arrived.set()
         if self._renewing is not None:
@@ -244,30 +286,31 @@ class Jobs:
         left = list(self._ready)
         self._ready.clear()
         if left:
-            await asyncio.shield(self.start(self._give_back(left)))
+            await asyncio.shield(self.begin(self._give_back(left)))
 
     # popping
 
     def _next(self) -> Job | None:
         while self._ready:
             job = self._ready.popleft()
-            if job.expires_in <= 0:
+            if job.left_s <= 0:
                 self.expired += 1
                 continue
             if self._interceptors:
-                group = self._session.namespace.shown(self.options.group)
+                group = self._session.namespace.shown(self.plan.group)
+                assert job.message is not None
                 job.begin(self._interceptors.on_receive(job.message, group))
-            if self._interceptors or self.options.renew:
+            if self._interceptors or self.plan.renew:
                 job.number = next(self._numbers)
                 self._held[job.number] = job
-            if self.options.renew and self._renewing is None:
+            if self.plan.renew and self._renewing is None:
                 self._renewing = self._session.tasks.keep("pop-renew", self._renew)
             return job
         return None
 
     def take(self, popped: Popped, name: str) -> None:
         """What a broker gave: to be handed out, or acknowledged, given back or dead."""
-        options = self.options
+        plan = self.plan
         over_s = asyncio.get_running_loop().time() + popped.invisible_ms / 1000
         aside: list[Work] = []
         try:
@@ -279,24 +322,24 @@ class Jobs:
                 except CorruptRecord as error:
                     self.unreadable += 1
                     words = "body is unreadable, the message is buried group=%s topic=%s error=%s"
-                    log.warning(words, options.group, options.topic, error)
+                    log.warning(words, plan.group, plan.topic, error)
                     record.body, record.sys_flag, readable = b"", 0, False
                     message = received(record, name)
-                message.topic = options.topic
+                message.topic = plan.topic
                 self._session.namespace.show(message)
                 message.properties.pop(POP_CK, None)
                 job = Job(self, message, receipt, over_s)
                 if self.closed:
                     aside.append(job.give_back)
-                elif not readable or message.reconsume_times >= options.most_tries:
+                elif not readable or message.reconsume_times >= plan.most_tries:
                     aside.append(job.bury)
                 elif self._matches is not None and not self._matches(record, message):
-                    aside.append(job.ack)
+                    aside.append(job.set_aside)
                 else:
                     self._ready.append(job)
         finally:
             if aside:
-                self.start(self._aside(aside))
+                self.begin(self._aside(aside))
 
     async def _give_back(self, jobs: list[Job]) -> None:
         await self._aside([job.give_back for job in jobs])
@@ -311,15 +354,11 @@ class Jobs:
 
     async def _renew(self, health: Health) -> None:
         """Extend what is at work, each at half of its time."""
-        half_s = self.options.invisible_ms / 2000
+        half_s = self.plan.invisible_ms / 2000
         while True:
             await asyncio.sleep(half_s / 3)
-            due = [
-                job
-                for job in list(self._held.values())
-                if job.expires_in < half_s and not job.settled
-            ]
-            await self._aside([partial(job.extend, 2 * half_s) for job in due])
+            due = [job for job in list(self._held.values()) if job.left_s < half_s]
+            await self._aside([partial(job.renew, 2 * half_s) for job in due])
             health.worked()
 
     def arrived(self) -> None:
@@ -328,7 +367,7 @@ class Jobs:
 
     # what jobs need
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+    def begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Begin what goes on without its caller."""
         return self._session.tasks.start("pop", work)
 

@@ -1,7 +1,7 @@
 """Asking brokers for messages: at most one pop under way at each.
 
-A broker answers a pop although nobody waits for it any more, and hides what it gives. So pops outlive the `Jobs` that
-asked: the next `Jobs` of the same group, topic and filter gets their answers.
+A broker answers a pop although nobody waits for it any more, and hides what it gives. So pops outlive the `PoppedMessages` that
+asked: the next `PoppedMessages` of the same group, topic and filter gets their answers.
 """
 
 import asyncio
@@ -22,8 +22,12 @@ HOLD_EXTRA_MS: Final = 5_000  # an answer to a pop may come so long after the br
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PopOptions:
-    """How to pop; `Client.pop` explains each option."""
+class PopPlan:
+    """How to pop; `PopOptions` explains each.
+
+    Attributes:
+        timeout_s: after so long without a message there are no more.
+    """
 
     topic: str
     group: str
@@ -34,6 +38,7 @@ class PopOptions:
     orderly: bool = False
     renew: bool = False
     most_tries: int = 17
+    timeout_s: float | None = None
 
     @property
     def pool(self) -> tuple[object, ...]:
@@ -44,7 +49,7 @@ class PopOptions:
 class Taker(Protocol):
     """Who gets the answers."""
 
-    options: PopOptions
+    plan: PopPlan
     wanted: SubscriptionData
 
     def take(self, popped: Popped, name: str) -> None:
@@ -105,25 +110,25 @@ class Polls:
             self.to.arrived()
 
     async def _pop(self, name: str) -> None:
-        session, options, wanted = self._session, self.to.options, self.to.wanted
+        session, plan, wanted = self._session, self.to.plan, self.to.wanted
         hold_ms = session.config.pull_hold_ms
-        if options.orderly and name not in self._attempts:
+        if plan.orderly and name not in self._attempts:
             self._attempts[name] = session.entropy.token(16)
         header = PopMessageRequestHeader(
-            consumer_group=options.group,
-            topic=options.topic,
+            consumer_group=plan.group,
+            topic=plan.topic,
             queue_id=-1,
-            max_msg_nums=options.batch,
-            invisible_time=options.invisible_ms,
+            max_msg_nums=plan.batch,
+            invisible_time=plan.invisible_ms,
             poll_time=hold_ms,
-            init_mode=0 if options.from_first else 1,
+            init_mode=0 if plan.from_first else 1,
             exp_type=wanted.expression_type,
             exp=wanted.sub_string,
-            order=options.orderly,
+            order=plan.orderly,
             attempt_id=self._attempts.get(name),
             bname=name,
         )
-        address = session.master_of(MessageQueue(options.topic, name, -1))
+        address = session.master_of(MessageQueue(plan.topic, name, -1))
         popped = await session.api.call(
             address, pop_requests.pop(header), timeout_ms=hold_ms + HOLD_EXTRA_MS
         )

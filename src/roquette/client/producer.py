@@ -227,7 +227,7 @@ class Producer:
     ) -> list[SendReceipt | ClientError]:
         """Send a batch, by queues and sizes; what became of each message."""
         first, most = messages[0], MISSES if queue is None else 1
-        keys = [message.sharding_key or "" if queue is None else "" for message in messages]
+        keys = [message.shard_key or "" if queue is None else "" for message in messages]
         entries, ids = self._preparation.entries(messages)
         outcomes: list[SendReceipt | ClientError] = [NotSent()] * len(messages)
         queues = await self._queues_now(first.topic, timeout_ms) if len({*keys}) > 1 else ()
@@ -294,8 +294,8 @@ class Producer:
             return lambda queues, avoid: space.wrap_queue(
                 selector(space.shown_queues(queues), message)
             )
-        if message.sharding_key:
-            key = message.sharding_key
+        if message.shard_key:
+            key = message.shard_key
             return lambda queues, avoid: by_key(queues, key)
         turn = self._turns.get(message.topic)
         if turn is None:

@@ -15,10 +15,11 @@ from roquette.base.lifecycle import Health
 from roquette.client.answers import outcome
 from roquette.client.concurrent import ConcurrentQueues
 from roquette.client.consume_loop import PullLoop
-from roquette.client.consumer_options import ConsumerOptions, Model
+from roquette.client.consumer_options import MemberOptions, Model
 from roquette.client.core.offsets import LocalOffsetFile
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.core.rates import SAMPLE_S, ConsumeRates
+from roquette.client.events import EventKind
 from roquette.client.handed import HandedQueues
 from roquette.client.handler import BatchHandler, Handler, HandlerRunner, Messages
 from roquette.client.interceptors import Interceptors
@@ -28,7 +29,7 @@ from roquette.client.operator_requests import running_info
 from roquette.client.orderly import OrderlyQueues
 from roquette.client.producer import Producer
 from roquette.client.queue_locks import GIVE_UP_S, REVOKE_S, Membership, QueueLocks
-from roquette.client.retries import DEAD, hand_back, next_step
+from roquette.client.retries import next_step
 from roquette.client.selection import subscription
 from roquette.client.session import Session
 from roquette.errors import ClientClosed, ClientError
@@ -63,7 +64,7 @@ class PushConsumer:
         producer: Producer,
         files: Files,
         handler: Handler | BatchHandler | None,
-        options: ConsumerOptions,
+        options: MemberOptions,
         interceptors: Interceptors,
     ) -> None:
         self.group = group = options.group
@@ -366,6 +367,7 @@ class PushConsumer:
 
         What is given up comes first, of all topics: others wait for it, perhaps those for which we wait.
         """
+        before = set(self.queues)
         shares: dict[str, list[MessageQueue]] = {}
         for topic in self.topics():
             route = self.session.known_route(topic)
@@ -390,6 +392,11 @@ class PushConsumer:
             await self._take_up(topic, queues)
         if gone:
             log.info("queues given up group=%s count=%d", self.group, len(gone))
+        if before != set(self.queues):
+            space = self.session.namespace
+            held = tuple(space.shown_queues(sorted(self.queues)))
+            group = space.shown(self.group)
+            self.session.events.tell(EventKind.REBALANCED, group=group, queues=held)
 
     async def _take_up(self, topic: str, wanted: list[MessageQueue]) -> None:
         leaving = self._work.leaving()
@@ -451,13 +458,6 @@ class PushConsumer:
         assert self.handed is not None
         return await self.handed.handle(message)
 
-    async def dead_letter(self, message: ReceivedMessage) -> bool:
-        """Send a message of ours to the dead letters now; False when the broker did not take it."""
-        if self.options.model is Model.BROADCASTING:
-            return True  # it has none
-        most = self.options.max_reconsume_times
-        return await hand_back(self.session, self._producer, self.group, message, most, DEAD)
-
     def bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         """A message whose body cannot be decompressed goes to the dead letters (broadcasting: it is skipped)."""
         self._unreadable += 1
@@ -475,6 +475,16 @@ class PushConsumer:
     async def persist(self) -> None:
         """Save the offsets that have changed; the log names those that a broker does not take."""
         await self.offsets.save_changed(self.queues.values())
+
+    async def commit(self) -> None:
+        """Save the offsets that have changed. Raises ClientError: a broker does not take one."""
+        if not await self.offsets.save_changed(self.queues.values()):
+            raise ClientError(f"an offset of group {self.group} was not saved: see the log")
+
+    def share(self) -> list[MessageQueue]:
+        """Our queues of the topics that were asked for, in the application's names, sorted."""
+        own = (queue for queue in self.queues if not queue.topic.startswith(RETRY_PREFIX))
+        return sorted(map(self.session.namespace.shown_queue, own))
 
     async def _commit_idle(self, health: Health) -> None:
         """Commit where a queue came to rest, so that no member repeats it; not each offset on the way there."""

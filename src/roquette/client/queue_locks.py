@@ -38,13 +38,13 @@ class Membership:
     """What those that work on queues need of the member they work for.
 
     Attributes:
-        max_reconsume_times: see ConsumerOptions.
+        max_reconsume_times: see MemberOptions.
         shares: False for broadcasting, which needs no locks and sends nothing back.
         handle: runs the application's handler with messages of one queue; how many of the first are done.
         rates: counts what is handled otherwise.
         revoked: tells the application of queues that are given up.
         handlers_s: how long handlers at work on such queues are waited for.
-        retry_levels: see ConsumerOptions.
+        retry_levels: see MemberOptions.
         save: commits offsets; False when a broker did not take one.
         changed: called when queues may be shared again.
         idle: set when a queue has nothing left to work on.

@@ -1,18 +1,21 @@
 """Requests of an application, and the servers that answer them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final, Unpack, cast
 
 from roquette.client.answers import check_function
-from roquette.client.arguments import as_message, consumer_options
+from roquette.client.arguments import Topics, as_message, check_words, member_options, seconds_of
 from roquette.client.client_base import ClientBase
-from roquette.client.consumer_options import StartFrom
+from roquette.client.consumer import Consumer
+from roquette.client.consumer_options import ConsumerOptions, ServeOptions, StartFrom
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.requests import ReplyHandler, Server, as_request
-from roquette.errors import ConfigError, RequestTimeout
+from roquette.client.send_options import KeyedOptions, SendOptions
+from roquette.errors import RequestTimeout
 from roquette.message.message import Message, ReceivedMessage
 
-LONGEST_S = 600.0
+LONGEST_S: Final = 600.0
 
 
 class RequestCalls(ClientBase):
@@ -23,26 +26,23 @@ class RequestCalls(ClientBase):
         topic: str | Message,
         body: bytes | str = b"",
         *,
-        timeout: float = 3.0,
-        key: str | Sequence[str] | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        shard_key: str | None = None,
+        timeout: float | timedelta = 3.0,
+        **options: Unpack[KeyedOptions],
     ) -> ReceivedMessage:
         """Send a message and wait for the reply of one of those that serve the topic.
 
         Args:
-            timeout: seconds, for the sending and the reply together.
-            key, tag, properties, shard_key: as in `send`.
+            timeout: seconds, or a timedelta, for the sending and the reply together.
+            options: see `KeyedOptions`.
 
         Raises:
             RequestTimeout: no reply came; whether the request was carried out is not known.
             MessageIllegal, RouteNotFound, BrokerError, ConnectError: it was not sent; as `send`.
             ConfigError: `timeout` is no number of seconds between 0.001 and 600.
         """
-        if not isinstance(timeout, int | float) or not 0.001 <= timeout <= LONGEST_S:
-            raise ConfigError(f"timeout={timeout!r} is not 0.001 to {LONGEST_S:.0f} seconds")
-        message = as_message(topic, body, key, tag, properties, shard_key)
+        timeout = seconds_of(timeout, "timeout", 0.001, LONGEST_S)
+        check_words("request", options, KeyedOptions)
+        message = as_message(topic, body, cast(SendOptions, options))
         session, replies = self.session, self._replies
         began = asyncio.get_running_loop().time()
         correlation_id = f"{session.client_id}-{self._entropy.token(16)}"
@@ -65,37 +65,28 @@ class RequestCalls(ClientBase):
         finally:
             replies.forget(correlation_id)
 
-    async def serve(
-        self,
-        topic: str,
-        *,
-        group: str,
-        handler: Server,
-        concurrency: int = 20,
-        start_from: StartFrom = StartFrom.LAST,
-    ) -> PushConsumer:
-        """Answer the requests to a topic; `close` the returned consumer to stop. Members of a group share them.
+    def serve(
+        self, topic: Topics, handler: Server, *, group: str, **options: Unpack[ServeOptions]
+    ) -> Consumer:
+        """Answer the requests to a topic, from when the consumer is awaited or entered on. Members of a group share them.
 
         A request whose sender waits no longer is skipped, as far as the server can tell whose clock may be any other than the
         brokers': by how much longer than others it has waited. One whose handler fails gets no reply: its sender's time ends.
 
         Args:
             handler: gets the request and returns the reply's body, or None for no reply. A function or a coroutine function.
-            concurrency, start_from: as in `subscribe`.
+            options: see `ServeOptions`.
 
         Raises:
             ConfigError: an option is wrong, or this client already has a consumer of the group.
         """
+        check_words("serve", options, ServeOptions)
+        options.setdefault("start_from", StartFrom.LAST)  # nobody waits for old requests any more
+        chosen = member_options(group, topic, cast(ConsumerOptions, options))
         check_function("handler", handler)
-        answer = ReplyHandler(self.session, self._sender.group, handler)
-        options = consumer_options(
-            group,
-            {topic: "*"},
-            concurrency=concurrency,
-            start_from=start_from,
-            model="clustering",
-            orderly=False,
-            max_reconsume_times=-1,
-            strategy="AVG",
-        )
-        return await self._join(answer, options)
+
+        async def join() -> PushConsumer:
+            answer = ReplyHandler(self.session, self._sender.group, handler)
+            return await self._join(answer, chosen)
+
+        return Consumer(group, join)

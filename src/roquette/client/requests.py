@@ -99,7 +99,7 @@ def _message(
         queue=MessageQueue(header.topic, "", max(0, header.queue_id)),
         body=body,
         properties=named,
-        tags=named.get(names.TAGS),
+        tag=named.get(names.TAGS),
         keys=tuple(named.get(names.KEYS, "").split()),
         message_id=named.get(names.UNIQ_KEY, ""),
         offset_message_id="",

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from typing import Self
 
 from roquette.base.lifecycle import Health
 from roquette.client import calls
-from roquette.client.consumer_options import ConsumerOptions, Model
+from roquette.client.consumer_options import MemberOptions, Model
 from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.producer import Producer
 from roquette.client.session import Session
@@ -23,6 +24,7 @@ from roquette.message.properties import (
     RETRY_TOPIC,
     TRAN_MSG,
 )
+from roquette.wire.bodies.group_config import RETRY_WAITS_MS
 from roquette.wire.headers import ConsumerSendMsgBackRequestHeader
 
 log = logging.getLogger("roquette.client")
@@ -67,7 +69,7 @@ async def hand_back(
     return await resend(producer, group, message, message.reconsume_times + 1, most, delay_level)
 
 
-def next_step(options: ConsumerOptions, pause_ms: int, message: ReceivedMessage) -> str:
+def next_step(options: MemberOptions, pause_ms: int, message: ReceivedMessage) -> str:
     """What becomes of a message that the handler failed at, for the log."""
     failures, most = message.reconsume_times, options.max_reconsume_times
     if options.model is Model.BROADCASTING:
@@ -79,6 +81,13 @@ def next_step(options: ConsumerOptions, pause_ms: int, message: ReceivedMessage)
     levels = options.retry_levels
     level = levels[min(failures, len(levels) - 1)] if levels else 3 + failures
     return f"it comes again, delay level {level}"
+
+
+def level_after(after_s: float | None) -> int:
+    """The first delay level, of Apache's, that is not shorter, or the longest; 0 for None: the broker's by failures."""
+    if after_s is None:
+        return 0
+    return min(bisect_left(RETRY_WAITS_MS, after_s * 1000) + 1, len(RETRY_WAITS_MS))
 
 
 class Returns:
@@ -114,6 +123,9 @@ class Returns:
 
     def begin(self, state: ProcessQueue, message: ReceivedMessage, delay_level: int = 0) -> None:
         """Hand a message back, as often as it takes while its queue is ours."""
+        decision = message.decision
+        if not delay_level and decision is not None:
+            delay_level = DEAD if decision.dead else level_after(decision.after_s)
         if not delay_level and self._levels:
             delay_level = self._levels[min(message.reconsume_times, len(self._levels) - 1)]
         self._going[state] = self._going.get(state, 0) + 1

@@ -6,16 +6,18 @@ Apache: FilterAPI, MessageSelector.
 
 import re
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from roquette.base.javatypes import java_hash
 from roquette.errors import ConfigError, ExpressionError
-from roquette.filter.sql_compile import compile_sql
 from roquette.filter.tags import check_length
 from roquette.message.message import ReceivedMessage
 from roquette.message.properties import encode_properties
 from roquette.message.record_layout import StoredRecord
 from roquette.wire.bodies import SubscriptionData
+
+if TYPE_CHECKING:
+    from roquette.filter.sql_eval import SqlFilter
 
 _SQL_IN_TAGS: Final = re.compile(
     r"[<>=]|\s(and|or|not|in|like|is|between|contains|startswith|endswith)\b", re.IGNORECASE
@@ -40,10 +42,17 @@ def sql(expression: str) -> Sql:
     if not isinstance(expression, str):
         raise ConfigError(f"sql() takes a text, not {type(expression).__name__}")
     try:
-        compile_sql(expression)
+        _compiled(expression)
     except ExpressionError as error:
         raise ConfigError(f"filter {expression!r} is no SQL92 expression: {error}") from None
     return Sql(expression)
+
+
+def _compiled(expression: str) -> "SqlFilter":
+    """Raises ExpressionError. The language is loaded by whoever uses it."""
+    from roquette.filter.sql_compile import compile_sql
+
+    return compile_sql(expression)
 
 
 Selection = str | Sql
@@ -94,21 +103,21 @@ Matcher = Callable[[StoredRecord, ReceivedMessage], bool]
 def matcher(wanted: SubscriptionData) -> Matcher | None:
     """Whether a message that a broker gave is wanted; None: every one is."""
     if wanted.expression_type == "SQL92":
-        chosen = compile_sql(wanted.sub_string)
+        chosen = _compiled(wanted.sub_string)
         return lambda record, message: chosen.matches(record.properties.encode())
     if not wanted.tags_set:
         return None
     tags = frozenset(wanted.tags_set)
-    return lambda record, message: message.tags in tags
+    return lambda record, message: message.tag in tags
 
 
 def wants(wanted: SubscriptionData, message: ReceivedMessage) -> bool | None:
     """Whether a subscription lets a stored message through; None: its expression cannot be read."""
     if wanted.expression_type == "SQL92":
         try:
-            return compile_sql(wanted.sub_string).matches(
+            return _compiled(wanted.sub_string).matches(
                 encode_properties(message.properties).encode()
             )
         except ExpressionError:
             return None
-    return not wanted.tags_set or message.tags in wanted.tags_set
+    return not wanted.tags_set or message.tag in wanted.tags_set

@@ -1,13 +1,20 @@
 """What an application sends by its client."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from typing import Unpack, cast
 
 from roquette.client import calls
-from roquette.client.arguments import Timeout, as_message, check_count, deliver_at_ms, seconds_of
+from roquette.client.arguments import (
+    Timeout,
+    as_message,
+    check_words,
+    milliseconds_of,
+    seconds_of,
+)
 from roquette.client.client_base import ClientBase
-from roquette.client.producer import Selector, SendReceipt
+from roquette.client.producer import SendReceipt
+from roquette.client.send_options import OnewayOptions, SendOptions
 from roquette.errors import MessageIllegal, RequestTimeout
 from roquette.message.message import Message, MessageQueue
 
@@ -20,33 +27,26 @@ class SendCalls(ClientBase):
         topic: str | Message,
         body: bytes | str = b"",
         *,
-        key: str | Sequence[str] | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        shard_key: str | None = None,
-        delay_level: int = 0,
-        deliver_at: datetime | timedelta | None = None,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        timeout_ms: int | None = None,
+        timeout: Timeout = None,
+        **options: Unpack[SendOptions],
     ) -> SendReceipt:
         """Send one message and wait until the broker has it.
 
         Args:
-            key: one key or several, to find the message by. tag: what consumers filter by.
-            shard_key: messages with one shard key go to one queue, in order.
-            delay_level: 1..18 (1 s .. 2 h) delivers later.
-            deliver_at: deliver then (a datetime with a zone), or after so long (a timedelta); `recall` takes it back.
-            queue, selector: choose the queue yourself.
+            options: see `SendOptions`.
+            timeout: of all tries together, in seconds or as a timedelta; None: the client's `send_timeout` (3 s).
 
         Raises:
             MessageIllegal, RouteNotFound, BrokerError, ConnectError, RequestTimeout
         """
-        at_ms = 0 if deliver_at is None else deliver_at_ms(deliver_at, self._clock.now_ms())
-        message = as_message(topic, body, key, tag, properties, shard_key, delay_level, at_ms)
-        check_count("timeout_ms", 1 if timeout_ms is None else timeout_ms)
+        check_words("send", options, SendOptions)
+        message = as_message(topic, body, options, self._clock)
+        limit_ms = milliseconds_of(timeout)
         return await self._sender.send(
-            message, queue=queue, selector=selector, timeout_ms=timeout_ms
+            message,
+            queue=options.get("queue"),
+            selector=options.get("selector"),
+            timeout_ms=limit_ms,
         )
 
     async def recall(self, receipt: SendReceipt) -> None:
@@ -75,35 +75,25 @@ class SendCalls(ClientBase):
         self,
         topic: str | Message,
         body: bytes | str = b"",
-        *,
-        key: str | Sequence[str] | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        shard_key: str | None = None,
-        delay_level: int = 0,
-        deliver_at: datetime | timedelta | None = None,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
+        **options: Unpack[SendOptions],
     ) -> "asyncio.Future[SendReceipt]":
         """Send without waiting for the answer: the future gets it. Waits while too many are unanswered."""
-        at_ms = 0 if deliver_at is None else deliver_at_ms(deliver_at, self._clock.now_ms())
-        message = as_message(topic, body, key, tag, properties, shard_key, delay_level, at_ms)
-        return await self._sender.send_nowait(message, queue=queue, selector=selector)
+        check_words("send_nowait", options, SendOptions)
+        message = as_message(topic, body, options, self._clock)
+        return await self._sender.send_nowait(
+            message, queue=options.get("queue"), selector=options.get("selector")
+        )
 
     async def send_oneway(
         self,
         topic: str | Message,
         body: bytes | str = b"",
-        *,
-        key: str | Sequence[str] | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        queue: MessageQueue | None = None,
+        **options: Unpack[OnewayOptions],
     ) -> None:
         """Send without an answer: fastest, but whether it arrived stays unknown."""
-        await self._sender.send_oneway(
-            as_message(topic, body, key, tag, properties, None, 0), queue=queue
-        )
+        check_words("send_oneway", options, OnewayOptions)
+        message = as_message(topic, body, cast(SendOptions, options))
+        await self._sender.send_oneway(message, queue=options.get("queue"))
 
     async def send_batch(
         self,
@@ -111,7 +101,7 @@ class SendCalls(ClientBase):
         messages: Sequence[bytes | str | Message],
         *,
         queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
+        timeout: Timeout = None,
     ) -> list[SendReceipt]:
         """Send many messages in few requests, those with shard keys to their keys' queues; a receipt for each, in order.
 
@@ -122,13 +112,13 @@ class SendCalls(ClientBase):
         """
         if isinstance(messages, (str, bytes, bytearray)):
             raise TypeError(f"a batch is a list of messages, not {type(messages).__name__}")
-        check_count("timeout_ms", 1 if timeout_ms is None else timeout_ms)
+        limit_ms = milliseconds_of(timeout)
         listed = [
             as_message(m) if isinstance(m, Message) else as_message(topic, m) for m in messages
         ]
         if others := sorted({message.topic for message in listed} - {topic}):
             raise MessageIllegal(f"a batch to {topic} has messages to {', '.join(others)}")
-        return await self._sender.send_batch(listed, queue=queue, timeout_ms=timeout_ms)
+        return await self._sender.send_batch(listed, queue=queue, timeout_ms=limit_ms)
 
     async def flush(self, *, timeout: Timeout = None) -> None:
         """Wait until what was sent before this call has its end: futures of `send_nowait` are done, whatever with, and what

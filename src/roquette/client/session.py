@@ -7,6 +7,7 @@ Name servers: a random one first, the next one when a call fails (mission row N7
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from roquette.base.clock import Clock
@@ -21,6 +22,7 @@ from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.namespace import Namespace
 from roquette.client.core.process_queue import Prefetch
 from roquette.client.core.route_cache import TopicRoute, route_from_template
+from roquette.client.events import EventKind, Events
 from roquette.client.masters import MasterSearch
 from roquette.client.name_servers import RENEW_S, NameServers
 from roquette.client.operations import AHEAD, Operation
@@ -43,9 +45,7 @@ from roquette.remoting.outcomes import Outcome, Silent
 from roquette.remoting.request import RequestContext, Row
 from roquette.wire.bodies import ConsumerData, HeartbeatData, ProducerData, TopicList, canonical
 from roquette.wire.codes import RequestCode, ResponseCode
-from roquette.wire.headers import (
-    NotifyConsumerIdsChangedRequestHeader,
-)
+from roquette.wire.headers import NotifyConsumerIdsChangedRequestHeader
 from roquette.wire.json_body import decode_body
 
 T = TypeVar("T")
@@ -90,6 +90,7 @@ class Session:
         entropy: Entropy,
         local_host: str,
         more_rows: Sequence[Row] = (),
+        events: Events | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -108,6 +109,7 @@ class Session:
         self._heartbeat_lock = asyncio.Lock()
         self._greeted: set[str] = set()
         self._closed = False
+        self.events = events or Events()
         self.one_ways = OneWays()
         self.prefetch = Prefetch(config.prefetch_bytes)
         rows = [
@@ -129,6 +131,7 @@ class Session:
             local_host=config.local_host,
             security=config.security,
         )
+        self.remoting.made = partial(self.events.tell, EventKind.CONNECTED)
         self.api = BrokerApi(self.remoting, config.call_timeout_ms)
         self.masters = MasterSearch(self)
         self._watch = RouteWatch(self.remoting, self._renew_all)
@@ -247,6 +250,7 @@ class Session:
         if old is None or not old.same_as(route):
             if old is not None:
                 log.info("route changed topic=%s", topic)
+                self.events.tell(EventKind.ROUTE_CHANGED, topic=self.namespace.shown(topic))
             for consumer in self._consumers.values():
                 if topic in consumer.topics():
                     consumer.rebalance_soon()
@@ -352,8 +356,6 @@ class Session:
                     f"disagree-{topic}", "name servers disagree topic=%s servers=%s", topic, sides
                 )
 
-    # addresses
-
     def master_of(self, queue: MessageQueue) -> str:
         """Where a queue is written and its group's offsets live; raises ConnectError when unknown."""
         route = self._routes.get(self.namespace.wrap(queue.topic))
@@ -390,6 +392,7 @@ class Session:
         )
 
     def _connection_lost(self, address: str) -> None:
+        self.events.tell(EventKind.DISCONNECTED, address)
         self._greeted.discard(address)
         self.one_ways.end(address)
         if not self._closed and address not in self.name_servers:

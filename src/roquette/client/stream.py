@@ -2,42 +2,56 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
 from typing import Self
 
 from roquette.client.handed import HandedQueues
+from roquette.client.handler import ACKED
+from roquette.client.opened import Opened
 from roquette.client.push_consumer import PushConsumer
-from roquette.errors import ClientClosed
-from roquette.message.message import ReceivedMessage
+from roquette.errors import ClientClosed, Retry
+from roquette.message.message import Decision, ReceivedMessage
 
 
-class MessageStream:
-    """`async for message in mq.consume(...)`. Joins the group at the first `anext`, leaves it at `aclose`.
+class MessageStream(Opened):
+    """`async for message in mq.consume(...)`. Joins the group at its start, or else at the first `anext`.
 
-    A closed stream has no more messages, and a waiting `anext` ends.
+    Asking for the next message acknowledges the one before. Leaving the loop by `break` or an error leaves the current
+    message unacknowledged: it comes again. A closed stream has no more messages, and a waiting `anext` ends.
     """
 
-    def __init__(self, join: Callable[[], Awaitable[PushConsumer]]) -> None:
+    def __init__(
+        self, join: Callable[[], Awaitable[PushConsumer]], limit_s: float | None = None
+    ) -> None:
+        """`limit_s`: after so many seconds without a message there are no more."""
         self._join = join
+        self._limit_s = limit_s
         self._consumer: PushConsumer | None = None
         self._handed: HandedQueues | None = None
         self._closed = False
         self._turn = asyncio.Lock()
-        self.gone: Callable[[], object] = bool  # called when it is closed
+        self._gone: Callable[[], object] = bool  # called when it is closed
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
         if not self._closed:
-            self.ack()
+            if self._handed is not None:
+                self._handed.settle(ACKED)
             if self._handed is None:
-                await self._begin()
-            if self._handed is not None and (message := await self._handed.take()) is not None:
-                return message
+                await self.start()
+            if self._handed is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._limit_s):
+                        message = await self._handed.take()
+                    if message is not None:
+                        return message
         raise StopAsyncIteration
 
-    async def _begin(self) -> None:
-        """Join the group, unless another task has done it meanwhile."""
+    async def start(self) -> None:
+        """Join the group, unless another task has done it."""
         async with self._turn:
             if self._handed is None and not self._closed:
                 await self._begin_once()
@@ -53,25 +67,30 @@ class MessageStream:
             if self._closed:
                 await self._consumer.close()
 
-    def ack(self) -> None:
-        """The current message is done (asking for the next one does the same)."""
-        if self._handed is not None:
-            self._handed.settle(True)
+    async def commit(self) -> None:
+        """Save the group's offsets, and return when the brokers have them: of all messages before the one at work, and of
+        that when it is acknowledged. Without it they are saved each 5 s, and at the end.
 
-    def retry(self) -> None:
-        """The current message failed: let it come again later."""
-        if self._handed is not None:
-            self._handed.settle(False)
+        Raises:
+            ClientError: a broker does not take one; they are saved later. ClientClosed: the stream has not begun.
+        """
+        if self._consumer is None:
+            raise ClientClosed("the stream has not begun: nothing can be committed")
+        await self._consumer.commit()
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """Leave the group. A message neither acknowledged nor retried comes again."""
         self._closed = True
         if self._consumer is not None:
             await self._consumer.close()
-        self.gone()
+        self._gone()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Retry) and self._handed is not None:
+            self._handed.settle(Decision(after_s=error.after_s))
+        await self.close()

@@ -62,7 +62,7 @@ class OpenTelemetry:
         labels = _labels("send", message.topic)
         attributes = {
             **labels,
-            **_of_message(message.body, message.tags, message.keys, message.sharding_key),
+            **_of_message(message.body, message.tag, message.keys, message.shard_key),
             "messaging.rocketmq.message.type": _kind(message),
         }
         if message.delay_level:
@@ -93,7 +93,7 @@ class OpenTelemetry:
         key = message.properties.get(names.SHARDING_KEY)
         attributes = {
             **labels,
-            **_of_message(message.body, message.tags, message.keys, key),
+            **_of_message(message.body, message.tag, message.keys, key),
             "messaging.message.id": message.message_id,
             "messaging.destination.partition.id": f"{message.queue.broker_name}:{message.queue.queue_id}",
         }
@@ -178,15 +178,15 @@ def _labels(operation: str, topic: str) -> dict[str, Any]:
 
 
 def _of_message(
-    body: bytes, tag: str | None, keys: tuple[str, ...], sharding_key: str | None
+    body: bytes, tag: str | None, keys: tuple[str, ...], shard_key: str | None
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"messaging.message.body.size": len(body)}
     if tag:
         found["messaging.rocketmq.message.tag"] = tag
     if keys:
         found["messaging.rocketmq.message.keys"] = keys
-    if sharding_key:
-        found["messaging.rocketmq.message.group"] = sharding_key
+    if shard_key:
+        found["messaging.rocketmq.message.group"] = shard_key
     return found
 
 
@@ -195,4 +195,4 @@ def _kind(message: Message) -> str:
         return "transaction"
     if message.delay_level or message.deliver_at_ms:
         return "delay"
-    return "fifo" if message.sharding_key else "normal"
+    return "fifo" if message.shard_key else "normal"

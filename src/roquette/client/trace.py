@@ -145,7 +145,7 @@ class MessageTrace:
             keys = names.KEY_SEPARATOR.join(message.keys) or "null"
             fields = (
                 *("Pub", at_ms, REGION, group, message.topic, receipt.message_id),
-                *(message.tags, keys, store_host(receipt), len(message.body)),
+                *(message.tag, keys, store_host(receipt), len(message.body)),
                 *(clock.steady_ms() - began_ms, _kind(message), receipt.offset_message_id),
                 receipt.status == "SEND_OK",
             )

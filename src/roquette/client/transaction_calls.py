@@ -1,10 +1,11 @@
 """Transactions of an application."""
 
-from collections.abc import Mapping, Sequence
+from typing import Unpack, cast
 
 from roquette.client.answers import check_function
-from roquette.client.arguments import as_message
+from roquette.client.arguments import as_message, check_words
 from roquette.client.client_base import ClientBase
+from roquette.client.send_options import KeyedOptions, SendOptions
 from roquette.client.transactions import Check, Transaction, check_transactional
 from roquette.errors import ConfigError
 from roquette.message.message import Message
@@ -18,11 +19,7 @@ class TransactionCalls(ClientBase):
         self,
         topic: str | Message,
         body: bytes | str = b"",
-        *,
-        key: str | Sequence[str] | None = None,
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        shard_key: str | None = None,
+        **options: Unpack[KeyedOptions],
     ) -> Transaction:
         """Send a message that is delivered only if the block succeeds.
 
@@ -34,7 +31,7 @@ class TransactionCalls(ClientBase):
         this client's group: `on_check` must have been called for the topic, here or in another process of the group.
 
         Args:
-            key, tag, properties, shard_key: as in `send`.
+            options: see `KeyedOptions`.
 
         Raises:
             ConfigError: the client has no producer group of its own, or the message has a delay.
@@ -42,7 +39,8 @@ class TransactionCalls(ClientBase):
             NotDurable: at the block's begin: it is not stored as safely as the broker promises. It is rolled back.
             TransactionLost: at the block's end: its message was dropped before, by a check.
         """
-        message = as_message(topic, body, key, tag, properties, shard_key)
+        check_words("transaction", options, KeyedOptions)
+        message = as_message(topic, body, cast(SendOptions, options))
         check_transactional(message, self._group)
         return Transaction(self.session, self._sender, message, self._checks)
 

@@ -1,14 +1,11 @@
 """Compressed bodies: zlib, LZ4 frames and Zstandard, told apart by three bits of the sys flag.
 
-Apache: CompressionType, CompressorFactory. Decompression never yields more than the caller's bound.
+Apache: CompressionType, CompressorFactory. LZ4 and Zstandard are loaded with the first body of theirs. Decompression never yields more than the caller's bound.
 """
 
 import zlib
 from enum import IntEnum
 from typing import Final
-
-import lz4.frame
-import zstandard
 
 from roquette.errors import CorruptRecord
 from roquette.message.sysflag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
@@ -38,8 +35,12 @@ ZLIB: Final = Compression.ZLIB
 def compress(body: bytes, kind: Compression, level: int = DEFAULT_LEVEL) -> bytes:
     """The compressed body; LZ4 has no levels here, as in Apache's Lz4Compressor."""
     if kind is Compression.LZ4:
+        import lz4.frame
+
         return bytes(lz4.frame.compress(body))
     if kind is Compression.ZSTD:
+        import zstandard
+
         return zstandard.ZstdCompressor(level=level).compress(body)
     return zlib.compress(body, level)
 
@@ -63,7 +64,7 @@ def decompress(body: bytes, sys_flag: int, max_size: int) -> bytes:
             return _unlz4(body, max_size)
         if kind == Compression.ZSTD:
             return _unzstd(body, max_size)
-    except (zlib.error, RuntimeError, EOFError, zstandard.ZstdError) as error:
+    except (zlib.error, RuntimeError, EOFError) as error:
         raise CorruptRecord(f"a compressed body of {len(body)} bytes is broken: {error}") from error
     raise CorruptRecord(f"compression kind {kind} is unknown")
 
@@ -75,17 +76,24 @@ def _unzlib(body: bytes, max_size: int) -> bytes:
 
 
 def _unlz4(body: bytes, max_size: int) -> bytes:
+    import lz4.frame
+
     stream = lz4.frame.LZ4FrameDecompressor()
     found = bytes(stream.decompress(body, max_length=max_size + 1))
     return _whole(found, stream.eof, max_size)
 
 
 def _unzstd(body: bytes, max_size: int) -> bytes:
+    import zstandard
+
     stream = zstandard.ZstdDecompressor().decompressobj()
     found: list[bytes] = []
     size = 0
     for start in range(0, len(body), _ZSTD_STEP):
-        chunk = stream.decompress(body[start : start + _ZSTD_STEP])
+        try:
+            chunk = stream.decompress(body[start : start + _ZSTD_STEP])
+        except zstandard.ZstdError as error:
+            raise EOFError(error) from error
         found.append(chunk)
         size += len(chunk)
         if stream.eof or size > max_size:

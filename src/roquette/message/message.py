@@ -1,11 +1,13 @@
 """What applications send and receive: `Message`, `MessageQueue`, `ReceivedMessage`."""
 
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Generator
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 
+from roquette.errors import MessageSettled
 from roquette.message import properties as names
 from roquette.message.compression import decompress
 from roquette.message.message_id import host_text, offset_message_id
@@ -13,7 +15,7 @@ from roquette.message.properties import decode_properties
 from roquette.message.record_layout import StoredRecord
 from roquette.message.sysflag import COMPRESSED
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT: Final = (str, type(None))
 _SEVERAL: Final = (tuple, list)
 _SECONDS: Final = 100_000_000_000  # up to the year 5138; milliseconds up to 1973
@@ -38,40 +40,45 @@ class Message:
     """A message to send.
 
     Attributes:
-        tags: the one tag consumers filter by.
+        tag: what consumers filter by.
         keys: what the message can be found by; no spaces within a key.
         properties: the application's own; names of `properties.RESERVED` are RocketMQ's.
         flag: a number RocketMQ only carries.
         delay_level: 1..18 delivers later (level 1 is 1 s, 18 is 2 h); 0 at once.
-        deliver_at_ms: deliver it then, in milliseconds since 1970; 0 at once.
         wait_store_ok: whether the answer waits for the broker's flush and replication.
-        sharding_key: messages with one key go to one queue.
+        shard_key: messages with one key go to one queue.
+        deliver_at: deliver it then, a time with a zone; None at once.
     """
 
     topic: str
     body: bytes
-    tags: str | None = None
+    tag: str | None = None
     keys: tuple[str, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
     flag: int = 0
     delay_level: int = 0
     wait_store_ok: bool = True
-    sharding_key: str | None = None
-    deliver_at_ms: int = 0
+    shard_key: str | None = None
+    deliver_at: datetime | None = None
+
+    @property
+    def deliver_at_ms(self) -> int:
+        """`deliver_at` in milliseconds since 1970; 0 at once."""
+        return 0 if self.deliver_at is None else _ms(self.deliver_at)
 
     def property_map(self) -> dict[str, str]:
         """All properties as they travel, RocketMQ's among them (Apache: Message's setters)."""
         found = dict(self.properties)
-        if self.tags:
-            found[names.TAGS] = self.tags
+        if self.tag:
+            found[names.TAGS] = self.tag
         if self.keys:
             found[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
         if self.delay_level:
             found[names.DELAY] = str(self.delay_level)
         if self.deliver_at_ms:
             found[names.TIMER_DELIVER_MS] = str(self.deliver_at_ms)
-        if self.sharding_key:
-            found[names.SHARDING_KEY] = self.sharding_key
+        if self.shard_key:
+            found[names.SHARDING_KEY] = self.shard_key
         found[names.WAIT] = "true" if self.wait_store_ok else "false"
         return found
 
@@ -80,11 +87,11 @@ class Message:
         if not (
             type(self.topic) is str
             and type(self.body) is bytes
-            and type(self.tags) in _TEXT
-            and type(self.sharding_key) in _TEXT
+            and type(self.tag) in _TEXT
+            and type(self.shard_key) in _TEXT
             and type(self.flag) is int
             and type(self.delay_level) is int
-            and type(self.deliver_at_ms) is int
+            and (self.deliver_at is None or type(self.deliver_at) is datetime)
             and type(self.keys) in _SEVERAL
         ) and (wrong := self._wrong_field()):
             return wrong
@@ -100,11 +107,11 @@ class Message:
         for name, value, kinds in (
             ("topic", self.topic, (str,)),
             ("body", self.body, (bytes, bytearray, memoryview)),
-            ("tags", self.tags, _TEXT),
-            ("sharding_key", self.sharding_key, _TEXT),
+            ("tag", self.tag, _TEXT),
+            ("shard_key", self.shard_key, _TEXT),
             ("flag", self.flag, (int,)),
             ("delay_level", self.delay_level, (int,)),
-            ("deliver_at_ms", self.deliver_at_ms, (int,)),
+            ("deliver_at", self.deliver_at, (datetime, type(None))),
             ("keys", self.keys, _SEVERAL),
         ):
             if isinstance(value, bool) or not isinstance(value, kinds):
@@ -114,7 +121,7 @@ class Message:
 
     def wrong_word(self) -> str:
         """The first value that would be read as another, or as none, in words; empty when there is none."""
-        tag = self.tags
+        tag = self.tag
         if tag is not None and (tag != tag.strip() or tag in ("", "*") or "||" in tag):
             why = "consumers could not name it: they read '||' as 'or', '*' as all, and pass over blanks at the ends"
             return f"tag {tag!r:.80} is not one tag, and {why}; None is no tag"
@@ -126,16 +133,64 @@ class Message:
                     else "of several words: each would be a key"
                 )
                 return f"key {key!r:.80} is {why}; give several as a tuple, blanks as another character"
-        if self.sharding_key == "":
+        if self.shard_key == "":
             return (
                 "shard key '' is empty, and would choose no queue: leave it out, or give it a value"
             )
-        if self.deliver_at_ms < 0 or is_seconds(self.deliver_at_ms):
-            return f"deliver_at_ms={self.deliver_at_ms} is before 1973: it is in milliseconds since 1970, not in seconds"
+        if self.deliver_at is not None and self.deliver_at.tzinfo is None:
+            return f"deliver_at={self.deliver_at.isoformat()} has no time zone: say datetime.now(timezone.utc) + ..."
+        if self.deliver_at_ms < 0:
+            return f"deliver_at={self.deliver_at} is before 1970"
         return ""
 
 
-@dataclass(slots=True, kw_only=True)
+class Done:
+    """What can be awaited and is over."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from ()
+
+
+DONE: Final = Done()
+
+
+class Delivery(Protocol):
+    """Who handed a message out: it hears what the application says of it.
+
+    The work of each begins at the call, awaited or not; what it returns is done when it is so. In the blocking client calls wait.
+    """
+
+    def ack(self, message: "ReceivedMessage") -> Awaitable[None]:
+        """It is done."""
+
+    def retry(self, message: "ReceivedMessage", after_s: float | None) -> Awaitable[None]:
+        """It failed, and comes again; None: when the group's settings say."""
+
+    def dead_letter(self, message: "ReceivedMessage") -> Awaitable[None]:
+        """It goes to the group's dead letters."""
+
+    def extend(self, message: "ReceivedMessage", seconds: float) -> Awaitable[None]:
+        """It is hidden from others for so long from now."""
+
+    def expires_in(self, message: "ReceivedMessage") -> float | None:
+        """Seconds for which it is hidden from others; None: as long as its queue is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an application said of a message before its handler ended.
+
+    Attributes:
+        after_s: when it is not accepted: seconds until it comes again; None: as the group's settings say.
+        dead: it goes to the dead letters.
+    """
+
+    accepted: bool = False
+    after_s: float | None = None
+    dead: bool = False
+
+
+@dataclass(slots=True, kw_only=True, weakref_slot=True)
 class ReceivedMessage:
     """A message as a consumer sees it: the body is decompressed.
 
@@ -147,13 +202,14 @@ class ReceivedMessage:
         reconsume_times: how often the group has failed on this message before.
         sys_flag: as stored, without the bit for compression.
         store_size: bytes of the stored record.
+        delivery: the consumer that handed it out, while it is at work. decision: what was said of it meanwhile.
     """
 
     topic: str
     queue: MessageQueue
     body: bytes
     properties: dict[str, str]
-    tags: str | None
+    tag: str | None
     keys: tuple[str, ...]
     message_id: str
     offset_message_id: str
@@ -169,9 +225,74 @@ class ReceivedMessage:
     body_crc: int
     store_size: int
     prepared_offset: int
+    delivery: Delivery | None = field(default=None, repr=False, compare=False)
+    decision: Decision | None = field(default=None, repr=False, compare=False)
+
+    def ack(self) -> Awaitable[None]:
+        """It is done, whatever comes after; twice does nothing. Of a popped message the broker has confirmed it when this is awaited.
+
+        Raises:
+            MessageSettled: it is settled already, or no consumer handed it out.
+            MessageExpired: of a popped one, its time is over: it comes again. ClientError: the broker refused, or did
+                not answer; it may be tried again while there is time.
+        """
+        if self.delivery is None and self.decision is not None and self.decision.accepted:
+            return DONE
+        return self._at_work().ack(self)
+
+    def retry(self, after: float | timedelta | None = None) -> Awaitable[None]:
+        """It failed: let it come again, with one try more. In a handler `raise roquette.Retry(after=...)` does the same.
+
+        Args:
+            after: seconds, or a timedelta; None: as the group's settings say. Consumers of queues go by the broker's delay
+                levels: it is the first level that is not shorter (1 s, 5 s, 10 s, 30 s, 1 min ... 2 h); in order, what follows waits.
+
+        Raises what `ack` does.
+        """
+        seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        if seconds is not None and seconds < 0:
+            raise ValueError(f"after={after!r} is in the past")
+        return self._at_work().retry(self, seconds)
+
+    def dead_letter(self) -> Awaitable[None]:
+        """Put it into the group's dead-letter topic `%DLQ%<group>` now; broadcasting has none. Raises what `ack` does."""
+        return self._at_work().dead_letter(self)
+
+    def extend(self, invisible: float | timedelta) -> Awaitable[None]:
+        """Hide a popped message for so long from now, in seconds or as a timedelta. Raises what `ack` does; ValueError:
+        it was not popped, and has no time."""
+        seconds = invisible.total_seconds() if isinstance(invisible, timedelta) else invisible
+        return self._at_work().extend(self, seconds)
 
     @property
-    def sharding_key(self) -> str | None:
+    def expires_in(self) -> float | None:
+        """Seconds until a popped message comes again; below 0: it may be with somebody else already. None: it has no time."""
+        return None if self.delivery is None else self.delivery.expires_in(self)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is done, given back or dead; of a popped message, as the broker has confirmed."""
+        return self.decision is not None
+
+    def _at_work(self) -> Delivery:
+        if self.delivery is None:
+            raise MessageSettled(
+                f"message {self.message_id} is settled already, or no consumer handed it out"
+            )
+        return self.delivery
+
+    def __getstate__(self) -> list[object]:
+        """Without its consumer, which stays in its process."""
+        return [getattr(self, f.name) for f in fields(self) if f.name != "delivery"]
+
+    def __setstate__(self, state: list[object]) -> None:
+        self.delivery = None
+        names_of = (f.name for f in fields(self) if f.name != "delivery")
+        for name, value in zip(names_of, state, strict=True):
+            setattr(self, name, value)
+
+    @property
+    def shard_key(self) -> str | None:
         """The key that chose the queue, None when none did."""
         return self.properties.get(names.SHARDING_KEY)
 
@@ -192,9 +313,14 @@ class ReceivedMessage:
         return found.get(names.DLQ_ORIGIN_TOPIC) or found.get(names.RETRY_TOPIC) or self.topic
 
 
+def _ms(at: datetime) -> int:
+    """Milliseconds since 1970, whole."""
+    return (at - EPOCH) // timedelta(milliseconds=1)
+
+
 def _time(ms: int) -> datetime:
     """Whole milliseconds since 1970, without the rounding of a float."""
-    return _EPOCH + timedelta(milliseconds=ms)
+    return EPOCH + timedelta(milliseconds=ms)
 
 
 def received(
@@ -212,7 +338,7 @@ def received(
         queue=MessageQueue(record.topic, broker_name, record.queue_id),
         body=decompress(record.body, record.sys_flag, max_body_size),
         properties=properties,
-        tags=properties.get(names.TAGS),
+        tag=properties.get(names.TAGS),
         keys=tuple(properties.get(names.KEYS, "").split()),
         message_id=properties.get(names.UNIQ_KEY, offset_id),
         offset_message_id=offset_id,

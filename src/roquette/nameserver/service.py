@@ -30,8 +30,8 @@ from roquette.remoting.door import Speaks
 from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd
 from roquette.remoting.hooks import Hooks
 from roquette.remoting.lanes import LaneLimits
+from roquette.remoting.protection import UNPROTECTED, Protection
 from roquette.remoting.request import Peer, Row
-from roquette.remoting.security import UNPROTECTED, Protection
 from roquette.remoting.server import Server
 from roquette.remoting.transport import hang_up
 from roquette.remoting.unfinished import PeerLimits

@@ -1,4 +1,4 @@
-"""TLS as it is configured: Apache's keys for servers, options for clients, and the contexts made of them.
+"""TLS of servers as it is configured: Apache's keys, and the contexts made of them.
 
 Other than Apache's: a certificate that is given is used whatever tls.test.mode.enable says; a mode or a demand of client
 certificates that is none ends the start instead of meaning the weakest; connections to others verify unless told not to.
@@ -8,19 +8,19 @@ import asyncio
 import os
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from dataclasses import dataclass
 from logging import getLogger
 from typing import Final
 
-from roquette.base.clock import Clock, SystemClock
+from roquette.base.clock import Clock
 from roquette.base.executor import run_blocking
 from roquette.base.files import OsFiles, write_private
 from roquette.base.options import option
 from roquette.errors import ConfigError
 from roquette.remoting.authority import Authority
-from roquette.remoting.pem import FollowedContext, PemFiles, client_context, server_context
+from roquette.remoting.pem import FollowedContext, PemFiles, server_context
 from roquette.remoting.tls import ClientTls, ServerTls, TlsMode
+from roquette.remoting.tls_options import calling
 
 log = getLogger("roquette.remoting")
 
@@ -232,52 +232,4 @@ def client_tls(settings: TlsSettings, clock: Clock) -> ClientTls | None:
         key_password=settings.client_key_password,
         trusted=settings.client_trusted,
     )
-    return _calling(files, settings.verify_servers, settings.verify_hosts, clock)
-
-
-def _calling(files: PemFiles, verify: bool, verify_host: bool, clock: Clock) -> ClientTls:
-    if not verify:
-        log.warning(
-            "%s: certificates of servers are NOT verified: whoever answers is believed, and reads all that is sent",
-            files.owner,
-        )
-    make = partial(client_context, files, verify=verify, verify_host=verify_host)
-    followed = FollowedContext(make, files.paths, clock, files.owner)
-    followed.get()
-    return ClientTls(followed.get, verify and verify_host)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsOptions:
-    """How a client of ours uses TLS. Files are PEM, and are read again when they change.
-
-    Attributes:
-        ca: authorities to trust; empty: the system's.
-        certificate, key: what the client shows of itself; the key may be in the same file.
-        verify: False believes whoever answers. It encrypts against those who only listen.
-        verify_host: False takes any certificate of the authorities, whoever's it is.
-    """
-
-    ca: str | os.PathLike[str] = ""
-    certificate: str | os.PathLike[str] = ""
-    key: str | os.PathLike[str] = ""
-    key_password: str = field(default="", repr=False)
-    verify: bool = True
-    verify_host: bool = True
-
-    @property
-    def client_tls(self) -> ClientTls:
-        """Its contexts; the same for equal options. Raises ConfigError."""
-        return _of_options(self)
-
-
-@lru_cache(maxsize=16)
-def _of_options(options: TlsOptions) -> ClientTls:
-    files = PemFiles(
-        owner="TLS of the client",
-        certificate=os.fspath(options.certificate),
-        key=os.fspath(options.key),
-        key_password=options.key_password,
-        trusted=os.fspath(options.ca),
-    )
-    return _calling(files, options.verify, options.verify_host, SystemClock())
+    return calling(files, settings.verify_servers, settings.verify_hosts, clock)

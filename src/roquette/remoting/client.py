@@ -61,6 +61,7 @@ class RemotingClient:
         )
         self._noise = RateLimited(log, clock)
         self._on_lost = on_lost
+        self.made: Callable[[str], object] = bool  # called with the address of each new connection
         self._connect_timeout_s = connect_timeout_s
         self._local_host = local_host
         self._tls = security.tls
@@ -141,6 +142,7 @@ class RemotingClient:
             assert isinstance(wire, Connection)
             wire.signer = self._signer(address)
             self._peers[address] = made[0]
+            self.made(address)
             if not attempt.done():
                 attempt.set_result(made[0])
         except (OSError, TimeoutError, ConnectError) as error:

@@ -1,4 +1,4 @@
-"""What TLS is on a connection, of either end. The contexts come from `remoting/certificates.py`.
+"""What TLS is on a connection, of either end. The contexts come from `remoting/certificates.py` and `remoting/tls_options.py`.
 
 `TlsStream` is the protocol of a connection and the transport of what is spoken inside: it works on any loop's
 connections, those of the simulation too. Which connections of a port get one is `door.py`'s.

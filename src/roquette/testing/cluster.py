@@ -25,7 +25,8 @@ from roquette.broker.config import BrokerConfig
 from roquette.broker.replication.member import GroupMember
 from roquette.broker.service import Broker, Features
 from roquette.client.client import Client
-from roquette.client.config import ClientConfig
+from roquette.client.client_base import Outside
+from roquette.client.settings import ClientSettings, config_of
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.store.config import StoreConfig
@@ -167,25 +168,15 @@ class SimCluster:
     async def client(
         self, ip: str, *, name_servers: str | None = None, group: str | None = None, **settings: Any
     ) -> Client:
-        """Start a client on its own host; `settings` are fields of ClientConfig."""
-        values: dict[str, Any] = {
-            "name_servers": self.name_servers if name_servers is None else name_servers,
-            "local_host": ip,
-            "offset_root": "/offsets",
-        }
-        config = ClientConfig(**values | settings)
+        """Start a client on its own host; `settings` are ClientSettings."""
+        values: ClientSettings = {"local_host": ip, "offset_root": "/offsets", **settings}  # type: ignore[typeddict-item]
+        config = config_of(self.name_servers if name_servers is None else name_servers, values, {})
         host = self.host(ip)
         options: dict[str, Any] = {} if group is None else {"group": group}
 
         async def begin() -> Client:
-            client = Client(
-                config=config,
-                clock=host.clock,
-                entropy=self._entropy(),
-                files=host.files,
-                **options,
-            )
-            return await client.start()
+            outside = Outside(host.clock, self._entropy(), host.files)
+            return await Client._within(outside, config, **options).start()
 
         return await self._begin(host, begin)
 
@@ -205,9 +196,13 @@ class SimCluster:
             if isinstance(host.service, NameServer)
         )
 
-    async def run_on(self, ip: str, work: Coroutine[Any, Any, T]) -> T:
+    async def run_on(self, ip: str, work: Awaitable[T]) -> T:
         """Run `work` as part of the process on a host: it dies with it."""
-        return await self.loop.run_in(self.host(ip).process, work)
+
+        async def awaited() -> T:
+            return await work
+
+        return await self.loop.run_in(self.host(ip).process, awaited())
 
     # Faults
 

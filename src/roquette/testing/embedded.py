@@ -29,8 +29,8 @@ from roquette.base.files import OsFiles
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.client.client import Client
-from roquette.client.config import ClientConfig
 from roquette.message.message import ReceivedMessage
+from roquette.message.names import DEFAULT_PRODUCER_GROUP
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.store.config import StoreConfig
@@ -349,24 +349,16 @@ class EmbeddedBroker:
             raise RuntimeError("the embedded broker is not started")
         return f"{self._host}:{self._names.port}"
 
-    def config(self, **settings: Any) -> ClientConfig:
-        """Settings of a client of this broker; `settings` are fields of ClientConfig."""
-        values: dict[str, Any] = {
-            "name_servers": self.name_servers,
-            "local_host": self._client_host,
-        }
-        values["offset_root"] = f"{self._folder}/offsets"
-        return ClientConfig(**values | settings)
+    def client(self, *, group: str = DEFAULT_PRODUCER_GROUP, **settings: Any) -> Client:
+        """A client of this broker, not started; `settings` are ClientSettings."""
+        return Client(self.name_servers, group=group, **self._own() | settings)
 
-    def client(self, *, group: str = "", **settings: Any) -> Client:
-        """A client of this broker, not started; `settings` are fields of ClientConfig."""
-        named: dict[str, Any] = {"group": group} if group else {}
-        return Client(config=self.config(**settings), **named)
-
-    def sync_client(self, *, group: str = "", **settings: Any) -> sync.Client:
+    def sync_client(self, *, group: str = DEFAULT_PRODUCER_GROUP, **settings: Any) -> sync.Client:
         """The same without asyncio."""
-        named: dict[str, Any] = {"group": group} if group else {}
-        return sync.Client(config=self.config(**settings), **named)
+        return sync.Client(self.name_servers, group=group, **self._own() | settings)
+
+    def _own(self) -> dict[str, Any]:
+        return {"local_host": self._client_host, "offset_root": f"{self._folder}/offsets"}
 
     # looking
 

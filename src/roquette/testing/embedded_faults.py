@@ -133,14 +133,14 @@ class EmbeddedFaults:
         again = Message(
             message.topic,
             message.body,
-            tags=message.tags,
+            tag=message.tag,
             keys=message.keys,
             properties={
                 name: text
                 for name, text in message.properties.items()
                 if name not in SYSTEM or name == UNIQ_KEY
             },
-            sharding_key=message.sharding_key,
+            shard_key=message.shard_key,
         )
         with self._broker.sync_client() as mq:
             mq.send(again, queue=message.queue)

@@ -53,7 +53,7 @@ class World:
         self._trouble = asyncio.get_running_loop().create_task(self._make_trouble())
 
     async def client(self, name: str, *, group: str | None = None, **settings: Any) -> Client:
-        """A started client, in a process of its own; `settings` are fields of ClientConfig."""
+        """A started client, in a process of its own; `settings` are ClientSettings."""
         ip = self._hosts.setdefault(name, f"10.0.2.{len(self._hosts) + 1}")
         return await self.cluster.client(ip, group=group, **settings)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from roquette.base.foreign_keys import ACL_IMPORT
+from roquette.base.instead import ACL_IMPORT
 from roquette.wire.codes import RequestCode as R
 
 _OF: Final = {

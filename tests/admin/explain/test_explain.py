@@ -62,7 +62,7 @@ def test_who_read_it_who_did_not_want_it_and_who_has_not_yet() -> None:
             await hold.wait()
 
         await yard.subscribe("reads")
-        await yard.subscribe("tagged", tags="b || c")
+        await yard.subscribe("tagged", tag="b || c")
         await yard.subscribe("cheap", filter=sql("price < 10"))
         await yard.subscribe("slow", wait)
         await yard.subscribe("all", model="broadcasting")

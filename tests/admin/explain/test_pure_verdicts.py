@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "howto" / "explain.md"
 SOURCE = ROOT / "src" / "roquette" / "admin" / "explain" / "verdicts.py"
 QUEUE = MessageQueue("orders", "broker-a", 3)
 COPY = ReceivedMessage(
-    topic="orders", queue=QUEUE, body=b"", properties={}, tags="a", keys=(), message_id="ID",
+    topic="orders", queue=QUEUE, body=b"", properties={}, tag="a", keys=(), message_id="ID",
     offset_message_id="OID", queue_offset=7, physical_offset=0, born_timestamp_ms=1, store_timestamp_ms=2,
     born_host="10.0.0.9:1", store_host="10.0.1.1:10911", reconsume_times=0, flag=0, sys_flag=0, body_crc=0,
     store_size=100, prepared_offset=0,

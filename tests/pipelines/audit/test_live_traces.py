@@ -26,10 +26,10 @@ async def kinds(namesrv: str) -> Counter[str]:
     async with Client(namesrv) as mq:
         queues = await mq.queues(TRACE_TOPIC)
         count = sum([await mq.max_offset(queue) for queue in queues])
-        puller = await mq.pull_consumer(group="looks-at-traces")
+        puller = mq.reader(group="looks-at-traces")
         await puller.assign(queues)
         while count > 0:
-            messages = await puller.poll(timeout_s=30)
+            messages = await puller.poll(timeout=30)
             assert messages, count
             count -= len(messages)
             events = [e for m in messages for e in m.body.decode().split("\x02") if e]

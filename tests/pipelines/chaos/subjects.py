@@ -309,7 +309,7 @@ class Replay(Subject):
             keys = [f"k{n % 9}" for n in range(1200)]
             self.publish(
                 [
-                    Message(self.topic, b"%d" % n, keys=(key,), sharding_key=key)
+                    Message(self.topic, b"%d" % n, keys=(key,), shard_key=key)
                     for n, key in enumerate(keys)
                 ]
             )

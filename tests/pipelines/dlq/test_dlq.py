@@ -45,7 +45,7 @@ def bury(place: Place, group: str, topic: str, numbers: range) -> None:
                     Message(
                         f"%RETRY%{group}",
                         b"body %d" % number,
-                        tags="AB"[number % 2],
+                        tag="AB"[number % 2],
                         keys=(f"k{number}",),
                         properties={
                             "RETRY_TOPIC": topic,

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.crash_states import CrashStates
 from tests.records import append_message
 from tests.store.crash_check import LATER_MS, Check
 from tests.store.crash_workload import BORN, HOST, START_MS, Owed, Workload, crash_config
@@ -25,7 +26,6 @@ from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.search import Query, search
 from roquette.store.offline.store_dir import find_store
 from roquette.store.timer.timer_store import TimerStore
-from roquette.testing.crash_states import CrashStates
 from roquette.testing.faulty_files import FaultyFiles
 from roquette.testing.recorded_files import Link, Mark, RecordedFiles
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import pytest
+from tests.crash_states import DiskState
 from tests.records import append_message, read_queue
 from tests.store.crash_check import LATER_MS, Check
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
@@ -26,7 +27,6 @@ from roquette.store.offline.findings import DAMAGE
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
 from roquette.store.results import GetStatus
-from roquette.testing.crash_states import DiskState
 from roquette.testing.faulty_files import FaultyFiles
 
 LOG = "/s/commitlog"

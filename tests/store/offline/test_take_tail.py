@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.crash_states import CrashStates
 from tests.store.explorer import CHOICES
 from tests.store.offline.stores import HOST, SEGMENT, START_MS, TOPICS, append, config
 
@@ -14,7 +15,6 @@ from roquette.store.offline.findings import DAMAGE
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
 from roquette.store.offline.take_tail import take_tail
-from roquette.testing.crash_states import CrashStates
 from roquette.testing.faulty_files import FaultyFiles
 from roquette.testing.recorded_files import Mark, RecordedFiles
 

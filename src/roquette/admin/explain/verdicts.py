@@ -62,7 +62,7 @@ def _missing(facts: Facts) -> Verdicts:
 def _stored(stored: list[ReceivedMessage]) -> Verdicts:
     for copy in stored:
         says = f"stored at {_time(copy.store_timestamp_ms)} by {copy.queue.broker_name}"
-        evidence = f"{_place(copy)}, sent by {copy.born_host}, tag {copy.tags or 'none'}"
+        evidence = f"{_place(copy)}, sent by {copy.born_host}, tag {copy.tag or 'none'}"
         yield Verdict("stored", "", says, evidence)
     if len(stored) > 1:
         text = (

@@ -5,10 +5,11 @@ Apache: AdminBrokerProcessor.updateBrokerConfig, getBrokerConfig, prepareRuntime
 
 import logging
 
-from roquette.base.config import format_properties, read_changes
+from roquette.base.config import read_changes
 from roquette.base.descriptors import descriptor_limit, open_descriptors
 from roquette.base.form import form
 from roquette.base.lifecycle import Health
+from roquette.base.property_files import format_properties
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane
 from roquette.broker.operation.stats import Counter

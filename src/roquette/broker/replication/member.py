@@ -33,7 +33,7 @@ from roquette.broker.service import Broker
 from roquette.errors import AgreementError, RoquetteError
 from roquette.remoting.agreements import open_agreement
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.security import UNPROTECTED
+from roquette.remoting.protection import UNPROTECTED
 from roquette.replication.agreement import read_group
 from roquette.replication.effects import Follow, Role, TakeOverSettings
 from roquette.replication.epochs import EpochMarks, load_epochs, save_epochs

@@ -1,21 +1,21 @@
 """An application of consumers: what it is made of, how a process of it begins and ends."""
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from inspect import signature
+from datetime import timedelta
 from typing import Any, Final, TypeVar, Unpack
 
 from roquette.client.answers import check_function
-from roquette.client.app.endpoint import ConsumerWords, Endpoint, Errors, Fate, Policy
+from roquette.client.app.endpoint import Endpoint, Errors, Fate, Policy
 from roquette.client.app.process import LEAVE_S, run_until_told
 from roquette.client.app.values import Decode
+from roquette.client.arguments import Timeout, Topics, member_options, seconds_of
 from roquette.client.client import Client
-from roquette.client.config import ClientConfig
+from roquette.client.consumer_options import ConsumerOptions
 from roquette.client.push_consumer import PushConsumer
-from roquette.client.selection import Selection
+from roquette.client.settings import ClientSettings, config_of
 from roquette.errors import ConfigError
 
 log = logging.getLogger("roquette.client")
@@ -40,43 +40,42 @@ class App:
     `roquette run module:app` runs it as a process, `async with app.serving(client)` inside of a test.
 
     Args:
-        name_servers, config: as of `Client`.
+        name_servers, settings: as of `Client`.
         lifespan: `@asynccontextmanager async def lifespan(mq): ...; yield {"db": db}`; a handler gets what it names
             behind a `*`: `async def bill(order: Order, *, db: Database)`.
-        drain_s: how long handlers at work may go on, and then what they sent without waiting, when the application is told
-            to end (SIGTERM). It ends within `drain_s` + 5 s, whatever they do while the loop runs; messages of handlers that were ended come again.
+        drain: how long, in seconds or as a timedelta, handlers at work may go on, and then what they sent without waiting, when the application is told
+            to end (SIGTERM). It ends within `drain` + 5 s, whatever they do while the loop runs; messages of handlers that were ended come again.
     """
 
     def __init__(
         self,
         name_servers: str = "",
         *,
-        config: ClientConfig | None = None,
         lifespan: Lifespan | None = None,
-        drain_s: float = 30.0,
+        drain: float | timedelta = 30.0,
+        **settings: Unpack[ClientSettings],
     ) -> None:
-        if isinstance(drain_s, bool) or not isinstance(drain_s, (int, float)) or drain_s < 0:
-            raise ConfigError(f"drain_s={drain_s!r} is no number of seconds")
+        config_of(name_servers, settings)  # what is wrong is said here
         if lifespan is not None:
             check_function("lifespan (without @asynccontextmanager?)", lifespan, waits=False)
         self.name_servers = name_servers
-        self.drain_s = float(drain_s)
+        self.drain_s = seconds_of(drain, "drain")
         self.unfinished = 0  # handlers that had to be ended at work, of the last run
         self.unsaid = 0  # messages it had sent, whose end was not known when it ended
-        self._config = config
+        self._settings = settings
         self._lifespan = lifespan
         self._endpoints: list[Endpoint] = []
 
     def consumer(
         self,
-        topic: str | Mapping[str, Selection],
+        topic: Topics,
         *,
         group: str,
         undecodable: Fate = "dead-letter",
         dead_letter_on: Errors = (),
         drop_on: Errors = (),
         decode: Decode | None = None,
-        **words: Unpack[ConsumerWords],
+        **options: Unpack[ConsumerOptions],
     ) -> Callable[[F], F]:
         """Let the function handle the group's messages of a topic. A plain `def` runs in a thread.
 
@@ -90,14 +89,12 @@ class App:
             dead_letter_on, drop_on: exceptions of the handler that trying again does not cure. Broadcasting has no
                 dead letters: such a message is logged and passed over.
             decode: makes the value of a body; any exception of it means that it is none.
-            words: tags, filter, concurrency, start_from, model, orderly, max_reconsume_times, strategy, as of
-                `Client.subscribe`.
+            options: see `ConsumerOptions`.
 
         Raises:
             ConfigError: a word or a parameter is wrong, or the application has a consumer of the group.
         """
-        if unknown := sorted(set(words) - set(signature(Client.subscribe).parameters)):
-            raise ConfigError(f"a consumer has no {', '.join(unknown)}")
+        member_options(group, topic, options, call="consumer")
         policy = Policy(
             undecodable=undecodable, dead_letter_on=dead_letter_on, drop_on=drop_on, decode=decode
         )
@@ -105,22 +102,22 @@ class App:
         def add(function: F) -> F:
             if any(each.group == group for each in self._endpoints):
                 raise ConfigError(f"the application already has a consumer of group {group}")
-            self._endpoints.append(Endpoint(function, topic, group, policy, words))
+            self._endpoints.append(Endpoint(function, topic, group, policy, options))
             return function
 
         return add
 
     @asynccontextmanager
     async def serving(
-        self, client: Client | None = None, *, drain_s: float | None = None
+        self, client: Client | None = None, *, drain: Timeout = None
     ) -> AsyncIterator[Client]:
         """The consumers have joined inside of the block; at its end their handlers come to theirs and they leave.
 
         Args:
             client: theirs, which stays open; None makes one.
-            drain_s: instead of the application's.
+            drain: instead of the application's.
         """
-        limit_s = self.drain_s if drain_s is None else drain_s
+        limit_s = self.drain_s if drain is None else seconds_of(drain, "drain")
         self.unfinished = self.unsaid = 0
         joined: list[PushConsumer] = []
         end_s = 0.0
@@ -132,7 +129,7 @@ class App:
 
         async with AsyncExitStack() as stack:
             if client is None:
-                client = await self._client().start()
+                client = await Client(self.name_servers, **self._settings).start()
                 stack.push_async_callback(close, client)
             things: Mapping[str, object] | None = {}
             if self._lifespan is not None:
@@ -147,22 +144,17 @@ class App:
                     left = asyncio.gather(*(each.left(limit_s) for each in joined))
                     self.unfinished = sum(await left)
 
-    def _client(self) -> Client:
-        if self._config is None:
-            return Client(self.name_servers)
-        return Client(self.name_servers, config=self._config)
-
     def run(
         self,
         *,
         name_servers: str = "",
-        drain_s: float | None = None,
+        drain: Timeout = None,
         ready: Callable[[], object] = int,
     ) -> int:
         """Serve until SIGTERM or SIGINT; a second one ends the process at once.
 
         Args:
-            name_servers, drain_s: instead of the application's.
+            name_servers, drain: instead of the application's.
             ready: called once all consumers have joined.
 
         Returns:
@@ -176,13 +168,11 @@ class App:
             raise ConfigError("the application has no consumer: @app.consumer(topic, group=)")
         if name_servers:
             self.name_servers = name_servers
-            if self._config is not None:
-                self._config = dataclasses.replace(self._config, name_servers=name_servers)
-        limit_s = self.drain_s if drain_s is None else drain_s
+        limit_s = self.drain_s if drain is None else seconds_of(drain, "drain")
         threads = sum(e.threads for e in self._endpoints)
 
         async def body(stop: asyncio.Event) -> int:
-            async with self.serving(drain_s=limit_s):
+            async with self.serving(drain=limit_s):
                 ready()
                 await stop.wait()
                 log.info("drains seconds=%s", limit_s)

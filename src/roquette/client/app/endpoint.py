@@ -1,22 +1,20 @@
 """One consumer of an application: its handler, and what becomes of messages it cannot handle."""
 
-import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from roquette.base.executor import run_blocking
 from roquette.client.answers import check_function, verdict
 from roquette.client.app.values import CannotDecode, Decode, Parameters
-from roquette.client.arguments import ModelName, StrategyName
+from roquette.client.arguments import Topics, member_options
 from roquette.client.client import Client
-from roquette.client.consumer_options import Revoked, StartPoint
+from roquette.client.consumer_options import ConsumerOptions
 from roquette.client.push_consumer import PushConsumer
-from roquette.client.selection import Selection, Sql
 from roquette.errors import ConfigError
 from roquette.message.message import ReceivedMessage
 
@@ -25,21 +23,6 @@ log = logging.getLogger("roquette.client")
 Fate = Literal["dead-letter", "drop", "retry"]
 FATES = ("dead-letter", "drop", "retry")
 Errors = tuple[type[Exception], ...]
-
-
-class ConsumerWords(TypedDict, total=False):
-    """Words that go to `Client.subscribe` as they are."""
-
-    tags: str
-    filter: Sql | None
-    concurrency: int
-    start_from: StartPoint
-    model: ModelName
-    orderly: bool
-    max_reconsume_times: int
-    strategy: StrategyName
-    on_revoke: Revoked | None
-    retry_levels: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +53,10 @@ class Endpoint:
     def __init__(
         self,
         function: Callable[..., Any],
-        topic: str | Mapping[str, Selection],
+        topic: Topics,
         group: str,
         policy: Policy,
-        words: ConsumerWords,
+        options: ConsumerOptions,
     ) -> None:
         self.group = group
         check_function("handler", function)
@@ -86,15 +69,14 @@ class Endpoint:
         self._function = function
         self._topic = topic
         self._policy = policy
-        self._words = words
+        self._options = options
         self._client: Client | None = None
         self._call = function
-        self._joined: asyncio.Future[PushConsumer] | None = None
 
     @property
     def threads(self) -> int:
         """How many threads its handlers may take at the same time."""
-        return 0 if self.waits else self._words.get("concurrency", 20)
+        return 0 if self.waits else self._options.get("concurrency", 20)
 
     async def join(self, client: Client, things: Mapping[str, object]) -> PushConsumer:
         """Join the group. Raises ConfigError and what `Client.subscribe` raises."""
@@ -104,15 +86,8 @@ class Endpoint:
             )
         self._client = client
         self._call = partial(self._function, **self.parameters.named(things))
-        self._joined = asyncio.get_running_loop().create_future()
-        try:
-            consumer = await client.subscribe(
-                self._topic, group=self.group, handler=self._handle, **self._words
-            )
-            self._joined.set_result(consumer)
-        finally:
-            self._joined.cancel()  # without effect on one that has its result
-        return consumer
+        chosen = member_options(self.group, self._topic, self._options, call="consumer")
+        return await client._join(self._handle, chosen)
 
     async def _handle(self, message: ReceivedMessage) -> bool | None:
         assert self._client is not None
@@ -120,7 +95,7 @@ class Endpoint:
         try:
             values = self.parameters.values(message, self._client)
         except CannotDecode as error:
-            return await self._fate(policy.undecodable, message, error)
+            return self._fate(policy.undecodable, message, error)
         try:
             if self.waits:
                 answer = self._call(*values)
@@ -128,16 +103,15 @@ class Endpoint:
                 answer = await run_blocking(copy_context().run, partial(self._call, *values))
             answer = verdict(await answer if isinstance(answer, Awaitable) else answer)
         except policy.drop_on as error:
-            return await self._fate("drop", message, error)
+            return self._fate("drop", message, error)
         except policy.dead_letter_on as error:
-            return await self._fate("dead-letter", message, error)
+            return self._fate("dead-letter", message, error)
         return answer
 
-    async def _fate(self, fate: Fate, message: ReceivedMessage, error: Exception) -> bool:
+    def _fate(self, fate: Fate, message: ReceivedMessage, error: Exception) -> bool:
         """Whether the message is done with."""
         words = "message not handled fate=%s group=%s id=%s error=%r"
         log.warning(words, fate, self.group, message.message_id, error, exc_info=error)
         if fate == "dead-letter":
-            assert self._joined is not None
-            return await (await asyncio.shield(self._joined)).dead_letter(message)
+            message.dead_letter()
         return fate == "drop"

@@ -2,8 +2,9 @@
 
 import logging
 
-from roquette.base.config import format_properties, read_changes, with_changes
+from roquette.base.config import read_changes, with_changes
 from roquette.base.foreign_keys import NAMESRV
+from roquette.base.property_files import format_properties
 from roquette.errors import ConfigError, Refused
 from roquette.nameserver.config import forbidden_keys, shown_settings
 from roquette.nameserver.core import Lane, NameServerCore

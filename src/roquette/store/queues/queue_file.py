@@ -11,9 +11,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from roquette.base.descriptors import SHORTAGE
+from roquette.base.descriptors import KEEPS_DESCRIPTOR, SHORTAGE
 from roquette.base.files import File, Files
-from roquette.base.mapping import KEEPS_DESCRIPTOR
 
 _LOOKS: Final = 64  # at files that may be closed, for one
 _MANY: Final = 8  # closed at once when the system has no more

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,13 +13,15 @@ from roquette.base.lifecycle import Health
 from roquette.client import calls
 from roquette.client.answers import check_function
 from roquette.client.arguments import (
-    StrategyName,
+    Timeout,
     as_strategy,
     as_subscriptions,
+    seconds_of,
     since_1970_ms,
 )
 from roquette.client.calls import Call, PullFilter
-from roquette.client.consumer_options import StartFrom
+from roquette.client.consumer_options import StartFrom, StrategyName
+from roquette.client.opened import Opened
 from roquette.client.pull_group import Changed, PullGroup
 from roquette.client.selection import Matcher, Selection, matcher, subscription
 from roquette.client.session import Session
@@ -37,8 +40,8 @@ _Fetched = tuple[MessageQueue, int, list[ReceivedMessage], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
-    """How a reader reads; `Client.pull_consumer` explains each option."""
+class ReadPlan:
+    """How a reader reads; `ReaderOptions` explains each."""
 
     wanted: Selection = "*"
     batch: int = 32
@@ -48,7 +51,7 @@ class ReadOptions:
     max_bytes: int = 64 << 20
 
 
-class PullConsumer:
+class Reader(Opened):
     """Reads the queues it is told to read, or, after `subscribe`, its share of topics as a member of its group.
 
     One batch of each queue is fetched ahead, while all of them together are within `max_messages` and `max_bytes`.
@@ -60,10 +63,10 @@ class PullConsumer:
         unreadable: messages that were skipped, since their bodies cannot be decompressed.
     """
 
-    def __init__(self, session: Session, group: str, options: ReadOptions) -> None:
+    def __init__(self, session: Session, group: str, options: ReadPlan) -> None:
         self.group = session.namespace.wrap(group)
         self.unreadable = 0
-        self.gone: Callable[[], object] = bool  # called when it is closed
+        self._gone: Callable[[], object] = bool  # called when it is closed
         self._session = session
         self._namespace = session.namespace
         self._options = options
@@ -109,13 +112,13 @@ class PullConsumer:
             ConfigError: it is subscribed, or reads queues by `assign`; or this client has a consumer of the group.
         """
         if self._closed:
-            raise ClientClosed("the pull consumer is closed")
+            raise ClientClosed("the reader is closed")
         if self._joining or self._positions:
             raise ConfigError("a reader either assigns queues itself or subscribes, once")
         if on_change is not None:
             check_function("on_change", on_change, waits=False)
         shares = as_strategy(strategy)
-        wanted = as_subscriptions(dict.fromkeys(topics, self._wanted), "*")
+        wanted = as_subscriptions(dict.fromkeys(topics, self._wanted), {})
         now_ms = self._session.clock.now_ms()
         named = self._namespace.wrap_keys(wanted)
         subscriptions = {t: subscription(t, chosen, now_ms) for t, chosen in named.items()}
@@ -141,7 +144,7 @@ class PullConsumer:
             await member.close()
 
     def watch(self, topic: str, on_change: Changed) -> None:
-        """Call `on_change`, on the client's loop, with queues a topic gained and lost, seen every `poll_routes_ms`."""
+        """Call `on_change`, on the client's loop, with queues a topic gained and lost, seen as often as routes are asked for (`poll_routes`)."""
         check_function("on_change", on_change, waits=False)
         work = partial(self._watch, topic, on_change)
         self._watching.append(self._session.tasks.keep(f"watch-{topic}", work))
@@ -199,7 +202,7 @@ class PullConsumer:
         if offset < 0:
             raise ConfigError(f"offset {offset} of {queue} is negative")
         if self._closed:
-            raise ClientClosed("the pull consumer is closed")
+            raise ClientClosed("the reader is closed")
         self._forget(queue)
         self._positions[queue] = offset
         self._done[queue] = offset
@@ -271,20 +274,24 @@ class PullConsumer:
         if task is not None:
             task.cancel()
 
-    async def poll(self, timeout_s: float = 5.0) -> list[ReceivedMessage]:
-        """The next messages of any assigned queue, in its order; empty when none came in time."""
+    async def poll(self, *, timeout: Timeout = 5.0) -> list[ReceivedMessage]:
+        """The next messages of any assigned queue, in its order; empty when none came in time.
+
+        Args:
+            timeout: seconds, or a timedelta; None: as long as it takes.
+        """
         if self._closed:
-            raise ClientClosed("the pull consumer is closed")
+            raise ClientClosed("the reader is closed")
         if self._last is not None:
             queue, offset = self._last
             if queue in self._positions:
                 self._done[queue] = offset
             self._last = None
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
+        deadline = math.inf if timeout is None else loop.time() + seconds_of(timeout)
         while (left := deadline - loop.time()) > 0:
             try:
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(None if left == math.inf else left):
                     fetched = await self._ready.get()
             except TimeoutError:
                 break
@@ -414,5 +421,4 @@ class PullConsumer:
             await self._commit_done()
         if self._member is not None:
             await self._member.close()
-        self.gone()
-        self.gone()
+        self._gone()

@@ -1,0 +1,56 @@
+"""What applications can say of a message they send: each option stated once."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TypedDict
+
+from roquette.client.producer import Selector
+from roquette.message.message import MessageQueue
+
+
+class MessageOptions(TypedDict, total=False):
+    """What any message may have: `Client.send_oneway` has these and `queue`.
+
+    Attributes:
+        key: one key or several, to find the message by.
+        tag: what consumers filter by.
+        properties: the application's own.
+    """
+
+    key: str | Sequence[str] | None
+    tag: str | None
+    properties: Mapping[str, str] | None
+
+
+class OnewayOptions(MessageOptions, total=False):
+    """Of `Client.send_oneway`.
+
+    Attributes:
+        queue: where it goes.
+    """
+
+    queue: MessageQueue | None
+
+
+class KeyedOptions(MessageOptions, total=False):
+    """Of `Client.request` and `Client.transaction`.
+
+    Attributes:
+        shard_key: messages with one shard key go to one queue, in order.
+    """
+
+    shard_key: str | None
+
+
+class SendOptions(KeyedOptions, OnewayOptions, total=False):
+    """Of `Client.send` and `Client.send_nowait`.
+
+    Attributes:
+        delay_level: 1..18 (1 s .. 2 h) delivers later.
+        deliver_at: deliver then (a datetime with a zone), or after so long (a timedelta); `recall` takes it back.
+        selector: chooses the queue, of all that may be written.
+    """
+
+    delay_level: int
+    deliver_at: datetime | timedelta | None
+    selector: Selector | None
