@@ -160,7 +160,7 @@ class ConcurrentQueues:
     async def _worker(self, index: int, health: Health) -> None:
         if (left := self._at_work.pop(index, None)) is not None:
             for message in left[1]:
-                self._failed(left[0], message)
+                self._end(left[0], message, False)
         while True:
             health.worked()
             state = await self._work.get()
@@ -171,10 +171,13 @@ class ConcurrentQueues:
             if self._at_work.pop(index, None) is None:
                 continue  # it took too long: the messages have gone back already
             for place, message in enumerate(messages):
-                if accepted(message, place < done):
-                    self._member.finish(state, message)
-                else:
-                    self._failed(state, message)
+                self._end(state, message, place < done)
+
+    def _end(self, state: ProcessQueue, message: ReceivedMessage, answered: bool) -> None:
+        if accepted(message, answered):
+            self._member.finish(state, message)
+        else:
+            self._failed(state, message)
 
     def _failed(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         if not self._member.shares:
@@ -201,7 +204,7 @@ class ConcurrentQueues:
                 now_ms - began_ms,
             )
             for message in messages:
-                self._failed(state, message)
+                self._end(state, message, False)
 
     async def renew(self, queues: Mapping[MessageQueue, ProcessQueue]) -> None:
         """Renew the locks, also those of queues about to be given up."""

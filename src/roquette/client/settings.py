@@ -164,7 +164,7 @@ def config_of(
             continue
         if name in given and name not in values:
             value = given[name]
-            values[option.field] = _ms(value, name) if option.field != name else value
+            values[option.field] = _ms(option, value, name) if option.field != name else value
         elif (text := environ.get(PREFIX + name.upper())) is not None and name not in values:
             values[option.field] = _read(option, text, PREFIX + name.upper())
     return ClientConfig(
@@ -173,8 +173,8 @@ def config_of(
     )
 
 
-def _ms(value: Span, name: str) -> int:
-    return round(seconds_of(value, name) * 1000)
+def _ms(option: Option, value: Span, name: str) -> int:
+    return round(seconds_of(value, name, (option.least or 0) / 1000) * 1000)
 
 
 def _read(option: Option, text: str, where: str) -> object:
@@ -182,10 +182,9 @@ def _read(option: Option, text: str, where: str) -> object:
     if not option.field.endswith("_ms"):
         return option.read(text, where)
     try:
-        return round(float(text) * 1000)
-    except ValueError:
-        pass
-    try:
-        return parse_duration(text.strip())
+        seconds = (
+            parse_duration(text.strip()) / 1000 if text.strip()[-1:].isalpha() else float(text)
+        )
     except ValueError:
         raise ConfigError(f"{where} must be a time such as 5, 500ms or 15m, not {text!r}") from None
+    return _ms(option, seconds, where)
