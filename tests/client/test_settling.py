@@ -145,6 +145,24 @@ def test_what_is_dead_comes_no_more_and_lies_among_the_dead_letters(way: str) ->
     simulate(scenario)
 
 
+def test_what_is_acknowledged_does_not_go_back_when_its_handler_takes_too_long() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await begin(cluster)
+        worker = await cluster.client("10.0.3.2", consume_timeout=60)
+        seen: list[int] = []
+
+        async def act(message: ReceivedMessage) -> None:
+            seen.append(message.reconsume_times)
+            message.ack()
+            await asyncio.sleep(200)
+
+        async with worker.subscribe("orders", act, **FIRST):
+            await asyncio.sleep(300)
+        assert seen == [0]
+
+    simulate(scenario)
+
+
 def test_of_a_batch_each_message_has_its_own_end() -> None:
     async def scenario(cluster: SimCluster) -> None:
         sender, worker = await begin(cluster)
