@@ -148,6 +148,9 @@ def test_one_message_is_consumed_directly_by_who_iterates() -> None:
         stream = mq.consume("orders", group="g", start_from=StartFrom.FIRST)
         first = await anext(stream)
         fields = {"consumerGroup": "g", "clientId": mq.session.client_id, "topic": "orders"}
+        told = await ask(mq, RequestCode.GET_CONSUMER_RUNNING_INFO, **fields)
+        shown = decode_body(ConsumerRunningInfo, told.body).properties
+        assert shown["PROP_THREADPOOL_CORE_SIZE"] == "1"
         fields["msgId"] = first.offset_message_id
         results = []
         for decide in ("ack", "retry", "close"):

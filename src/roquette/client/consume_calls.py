@@ -99,7 +99,8 @@ class ConsumeCalls(ClientBase):
         """
         check_words("consume", options, StreamOptions)
         timeout = options.pop("timeout", None)
-        chosen = member_options(group, topic, cast(ConsumerOptions, options))
+        words = cast(ConsumerOptions, {"concurrency": 1, **options})  # as operators see it
+        chosen = member_options(group, topic, words)
         limit_s = None if timeout is None else seconds_of(timeout)
         stream = MessageStream(partial(self._join, None, chosen), limit_s)
         self._first_closed.append(stream)
