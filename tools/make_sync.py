@@ -103,7 +103,6 @@ from roquette.client.consumer_options import (
 )
 from roquette.client.producer import SendReceipt
 from roquette.client.send_options import KeyedOptions, OnewayOptions, SendOptions
-from roquette.client.push_consumer import CLOSE_S
 from roquette.client.pull_group import Changed
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 

@@ -18,10 +18,11 @@ from roquette.admin.topics import (
     list_topics,
     require_topic,
 )
+from roquette.client.arguments import since_1970_ms
 from roquette.client.client import Client
 from roquette.client.consumer_options import StartFrom
 from roquette.client.operations import Operation
-from roquette.errors import ConfigError, RouteNotFound
+from roquette.errors import RouteNotFound
 
 T = TypeVar("T")
 
@@ -172,9 +173,7 @@ class Admin:
 
     def _place(self, to: StartFrom | datetime | str) -> Place:
         if isinstance(to, datetime):
-            if to.tzinfo is None:
-                raise ConfigError(f"{to.isoformat()} has no time zone")
-            return Place("time", int(to.timestamp() * 1000))
+            return Place("time", since_1970_ms("to", to))
         word = _ENDS[to] if isinstance(to, StartFrom) else to
         return parse_place(word, self._client.session.clock.now_ms())
 

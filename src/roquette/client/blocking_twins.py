@@ -13,14 +13,13 @@ from roquette.client.consumer_options import (
 )
 from roquette.client.producer import SendReceipt
 from roquette.client.pull_group import Changed
-from roquette.client.push_consumer import CLOSE_S
 from roquette.message.message import MessageQueue, ReceivedMessage
 
 
 class Consumer(Twin[consumer.Consumer]):
     """What `Client.subscribe` and `Client.serve` give: `with mq.subscribe(...)`, or `mq.subscribe(...)`."""
 
-    def close(self, *, timeout: Timeout = CLOSE_S) -> None:
+    def close(self, *, timeout: Timeout = None) -> None:
         """Stop pulling, let handlers at work finish, save offsets, leave the group; may be called twice."""
         self._close(lambda: self._twin.close(timeout=timeout))
 

@@ -36,14 +36,14 @@ class Consumer(Opened):
     async def _begin(self) -> None:
         self._member = await self._join()
 
-    async def close(self, *, timeout: Timeout = CLOSE_S) -> None:
+    async def close(self, *, timeout: Timeout = None) -> None:
         """Stop pulling, let handlers at work finish, save offsets, leave the group; may be called twice.
 
         Cancelled, it goes on without its caller. A handler that closes its own consumer does not wait: the
         consumer closes when the handler has returned.
 
         Args:
-            timeout: how long, in seconds or as a timedelta, handlers at work may take.
+            timeout: how long, in seconds or as a timedelta, handlers at work may take (10 s by default).
         """
         limit_s = CLOSE_S if timeout is None else seconds_of(timeout)
         if self._member is not None:

@@ -6,12 +6,10 @@ from roquette.client import calls
 from roquette.client.session import Session
 from roquette.errors import BrokerError, ClientError
 
-SOON_S: Final = (
-    0.5  # between two looks for what a consumer needs to begin: a topic, a broker, a name server
-)
-CANCEL_S: Final = (
-    0.15  # who joins a group and is cancelled ends within it; the group is left without him
-)
+SOON_S: Final = 0.5
+"""Between two looks for what a consumer needs to begin: a topic, a broker, a name server."""
+CANCEL_S: Final = 0.15
+"""Who joins a group and is cancelled ends within it; the group is left without him."""
 
 
 async def members_of(session: Session, group: str, topic: str) -> list[str]:

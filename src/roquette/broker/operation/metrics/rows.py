@@ -69,9 +69,8 @@ class Rows:
         self._times = times
         self._most = most
         self._popped = popped
-        self._out: dict[
-            str, tuple[int, int]
-        ] = {}  # topic@group -> popped messages, and those behind the offset
+        # topic@group -> popped messages, and those behind the offset
+        self._out: dict[str, tuple[int, int]] = {}
         self._each = core.live.current.metrics_per_queue
         self.topics: list[TopicRow] = []
         self.groups: list[GroupRow] = []
