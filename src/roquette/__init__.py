@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from roquette.admin.async_admin import Admin
     from roquette.client.access import Credentials, TlsOptions
     from roquette.client.app.application import App
+    from roquette.client.app.router import Router
     from roquette.client.client import Client
     from roquette.client.consumer import Consumer
     from roquette.client.consumer_options import (
@@ -101,6 +102,7 @@ __all__ = [
     "Retry",
     "RoquetteError",
     "RouteNotFound",
+    "Router",
     "SendOptions",
     "SendReceipt",
     "ServeOptions",
@@ -125,6 +127,7 @@ _HOMES = {
     "Admin": "admin.async_admin",
     "OpenTelemetry": "client.telemetry",
     "App": "client.app.application",
+    "Router": "client.app.router",
     "Client": "client.client",
     "ClientSettings": "client.settings",
     "SendReceipt": "client.producer",

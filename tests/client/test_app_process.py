@@ -6,8 +6,11 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from tests.interop import peers
@@ -55,16 +58,30 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.stop()
 
 
+@pytest.fixture(autouse=True)
+def ends() -> Iterator[None]:
+    """Of a test that failed nothing goes on, which would share the next one's messages."""
+    yield
+    for child in Running.started:
+        child.kill()
+    Running.started.clear()
+
+
 class Running:
     """The application as a process, and the lines it has printed."""
 
-    def __init__(self, folder: Path, name_server: str, *words: str, **values: float) -> None:
+    started: ClassVar[list[subprocess.Popen[str]]] = []
+
+    def __init__(self, folder: Path, name_server: str, *words: str, **values: float | str) -> None:
         name = f"app_{len(list(folder.glob('app_*.py')))}"
-        (folder / f"{name}.py").write_text(APP.format(**{"drain": 30, "seconds": 1, **values}))
+        self.source = folder / f"{name}.py"
+        text = str(values.pop("text", APP)).format(**{"drain": 30, "seconds": 1, **values})
+        self.source.write_text(text)
         line = [PROGRAM, "run", f"{name}:app", "-n", name_server, *words]
         self.child = subprocess.Popen(
             line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
         )
+        self.started.append(self.child)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -195,3 +212,112 @@ def test_a_wrong_name_is_one_line(target: str, words: str, tmp_path: Path) -> No
     assert done.returncode == 1
     assert done.stderr.startswith("error: ") and words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+WORKERS = """
+import os, threading, time
+import roquette, roquette.sync
+
+app = roquette.App(group="processes")
+
+@app.consumer("kills")
+def work(name: str, mq: roquette.sync.Client) -> None:
+    mq.send("worked", f"{{name}} {{os.getpid()}} {version}")
+    if name == "die" and not os.path.exists("died"):
+        open("died", "x").close()
+        os._exit(3)
+    print(f"ends {{name}} in {{os.getpid()}} {version}\\n", end="", flush=True)
+"""
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_workers_share_the_work_and_one_that_dies_is_started_again(
+    name_server: str, tmp_path: Path
+) -> None:
+    port = peers.free_port()
+    words = ("--workers", "2", "--health", f"127.0.0.1:{port}")
+    keeper = Running(tmp_path, name_server, *words, text=WORKERS, version="1")
+    keeper.wait("ready")
+    assert ask(port, "/readyz") == (200, "ok\n")
+    pids, end = set[str](), time.monotonic() + 60
+    while len(pids) < 2:  # the second gets its share when the first one has given it up
+        assert time.monotonic() < end, keeper.lines
+        send(name_server, "kills", ["a", "b", "c", "d"])
+        time.sleep(0.1)
+        pids = {line.split()[3] for line in keeper.lines if line.startswith("ends")}
+
+    send(name_server, "kills", ["die"])
+    while ask(port, "/readyz")[0] == 200:
+        assert time.monotonic() < end, keeper.lines
+        time.sleep(0.01)
+    while ask(port, "/readyz")[0] != 200:
+        assert time.monotonic() < end, keeper.lines
+        time.sleep(0.05)
+    assert any("worker" in line and "ended with status 3" in line for line in keeper.lines)
+    status, seconds = keeper.end()
+    assert status == 0, keeper.lines
+    assert seconds < 20
+
+
+def test_a_changed_file_starts_the_application_anew(name_server: str, tmp_path: Path) -> None:
+    keeper = Running(tmp_path, name_server, "--reload", text=WORKERS, version="first")
+    keeper.wait("ready")
+    good = keeper.source.read_text()
+    keeper.source.write_text("this is no Python")
+    end = time.monotonic() + 60
+    while not any("change a file" in line for line in keeper.lines):
+        assert time.monotonic() < end, keeper.lines
+        time.sleep(0.05)
+    keeper.source.write_text(good.replace("first", "second"))
+    send(name_server, "kills", ["reloaded"])
+    while not any(line.endswith("second") and "reloaded" in line for line in keeper.lines):
+        assert time.monotonic() < end, keeper.lines
+        time.sleep(0.05)
+    assert keeper.end()[0] == 0
+
+
+def test_workers_end_with_their_keeper_and_a_wrong_application_ends_it(
+    name_server: str, tmp_path: Path
+) -> None:
+    keeper = Running(tmp_path, name_server, "--workers", "2", text=WORKERS, version="1")
+    keeper.wait("ready")
+    children = Path(f"/proc/{keeper.child.pid}/task/{keeper.child.pid}/children")
+    workers = [int(word) for word in children.read_text().split()]
+    assert len(workers) == 2
+    keeper.child.kill()
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in workers):
+        assert time.monotonic() < end, "workers outlive their keeper"
+        time.sleep(0.05)
+
+    wrong = Running(tmp_path, name_server, "--workers", "2", text="app = 1", version="1")
+    assert wrong.child.wait(60) == 1
+    wrong._reader.join(5)
+    assert any("is no roquette.App" in line for line in wrong.lines), wrong.lines
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted"),
+    [
+        ("", "INFO roquette"),
+        ("import logging; logging.basicConfig(format='mine %(name)s', level=10)", "mine roquette"),
+    ],
+)
+def test_the_application_logs_as_it_says(
+    own: str, wanted: str, name_server: str, tmp_path: Path
+) -> None:
+    port = peers.free_port()
+    words = ("--health", f"127.0.0.1:{port}")
+    alone = Running(tmp_path, name_server, *words, text=own + "\n" + WORKERS, version="1")
+    alone.wait("ready")
+    assert ask(port, "/healthz") == (200, "ok\n")
+    assert alone.end()[0] == 0
+    drains = [line for line in alone.lines if line.startswith("mine") or "drains" in line]
+    assert any(wanted in line for line in drains), alone.lines

@@ -179,11 +179,38 @@ def run(
             help="How long handlers at work may go on after SIGTERM, instead of the App's own time.",
         ),
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(
+            "--workers",
+            metavar="N",
+            min=1,
+            max=1000,
+            help="Processes; one that ends is started again.",
+        ),
+    ] = 1,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="Start anew when a Python file of this folder changes."),
+    ] = False,
+    health: Annotated[
+        str,
+        typer.Option(
+            "--health",
+            metavar="[HOST:]PORT",
+            help="Serve /healthz and /readyz there: ready are all workers that have joined, while a server can be reached.",
+        ),
+    ] = "",
 ) -> None:
     """Run an application's consumers until SIGTERM; exit status 1 when handlers had to be ended at work."""
-    from roquette.apps.run import run_main
+    from roquette.apps.run import health_address, run_main
 
-    raise typer.Exit(run_main(target, namesrv_addr, drain, dict(os.environ)))
+    where, environ = health_address(health) if health else "", dict(os.environ)
+    if workers == 1 and not reload:
+        raise typer.Exit(run_main(target, namesrv_addr, drain, where, environ))
+    from roquette.apps.run_workers import keep_workers
+
+    raise typer.Exit(keep_workers(target, namesrv_addr, drain, where, workers, reload, environ))
 
 
 # Click's base of all errors in a command line; typer brings a Click of its own in some versions.

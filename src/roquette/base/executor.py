@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from contextvars import copy_context
 from queue import SimpleQueue
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from roquette.base.kernel_sync import SyncEnded, open_kernel_sync
@@ -191,6 +191,14 @@ class LoopThread:
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._beside: WorkerThreads | None = None
+
+    @classmethod
+    def running(cls, name: str, beside: int = 1) -> Self:
+        """The loop that runs in this thread, for callers in others; whoever runs it ends it."""
+        around = cls.__new__(cls)
+        around._name, around._workers, around._beside = name, beside, None
+        around._loop, around._thread = asyncio.get_running_loop(), threading.current_thread()
+        return around
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

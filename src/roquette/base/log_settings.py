@@ -41,3 +41,13 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
         logger.propagate = False
     logging.getLogger("roquette").setLevel(settings.log_level)
     logging.raiseExceptions = False  # a line that cannot be written is no reason for a traceback
+
+
+def leave_log() -> None:
+    """Undo `configure`: what is imported next may say how the process logs."""
+    for name in ("roquette", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    logging.getLogger("roquette").setLevel(logging.NOTSET)
+    logging.raiseExceptions = True

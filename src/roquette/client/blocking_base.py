@@ -63,9 +63,12 @@ class BlockingBase:
         def make() -> AsyncClient:
             return AsyncClient(name_servers, group=group, **settings)
 
+        self._begin_with(make, LoopThread("roquette-client", HANDLERS))
+
+    def _begin_with(self, make: Callable[[], AsyncClient], thread: LoopThread) -> None:
         self._make = make
         self._client = make()  # what is wrong with the arguments is said here
-        self._thread = LoopThread("roquette-client", HANDLERS)
+        self._thread = thread
         self._started = False
         self._ending: Thread | None = None
         self._turn = Lock()
@@ -73,6 +76,16 @@ class BlockingBase:
         self._interceptors: list[Interceptor] = []
         self._listeners: list[Listener] = []
         self._checks: dict[str, Check] = {}
+
+    _lent = False  # the client is another's, who begins and ends it
+
+    @classmethod
+    def _lend(cls, client: AsyncClient) -> Self:
+        """The twin of a client that runs on this loop, for functions in other threads."""
+        twin = cls.__new__(cls)
+        twin._begin_with(lambda: client, LoopThread.running("roquette-lent", HANDLERS))
+        twin._started = twin._lent = True
+        return twin
 
     def start(self) -> Self:
         """Begin; `with` does it. A closed client begins anew, without the subscriptions it had."""
@@ -109,7 +122,7 @@ class BlockingBase:
         if timeout is not None:
             seconds_of(timeout)
         with self._turn:  # who comes second, in another thread, finds whom to wait for
-            if self._started:
+            if self._started and not self._lent:
                 self._started = False
                 if self._forks != fork_count():
                     return  # all of it is the parent's
@@ -122,7 +135,8 @@ class BlockingBase:
         self._thread.stop()
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        if getattr(self, "_started", False) and self._forks == fork_count():
+        open_ = getattr(self, "_started", False) and not self._lent
+        if open_ and self._forks == fork_count():
             warn(f"unclosed client {self!r}", ResourceWarning, source=self)
 
     def __enter__(self) -> Self:

@@ -2,38 +2,39 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from typing import Any, Final, TypeVar, Unpack
+from typing import Any, Final, Unpack
 
 from roquette.client.answers import check_function
-from roquette.client.app.endpoint import Endpoint, Errors, Fate, Policy
 from roquette.client.app.process import LEAVE_S, run_until_told
-from roquette.client.app.values import Decode
-from roquette.client.arguments import Timeout, Topics, member_options, seconds_of
+from roquette.client.app.router import Router
+from roquette.client.app.values import Things
+from roquette.client.arguments import Timeout, seconds_of
 from roquette.client.client import Client
-from roquette.client.consumer_options import ConsumerOptions
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.settings import ClientSettings, config_of
 from roquette.errors import ConfigError
+from roquette.message.names import DEFAULT_PRODUCER_GROUP
+from roquette.remoting.http1 import HttpPages
+from roquette.remoting.http_listener import HttpListener
 
 log = logging.getLogger("roquette.client")
 
 LAST_SENDS_S: Final = 1.0  # for what handlers have sent, when they took all the time there is
 
-F = TypeVar("F", bound=Callable[..., Any])
+Lifespan = Callable[[Client], AbstractAsyncContextManager[Any]]
+"""Entered before the consumers join, left after the last handler has ended. Of a mapping that it yields functions get
+values by name; any other object they get by its type."""
 
-Lifespan = Callable[[Client], AbstractAsyncContextManager[Mapping[str, object] | None]]
-"""Entered before the consumers join, left after the last handler has ended; what it yields, handlers get by name."""
 
+class App(Router):
+    """Consumers, servers and checks that start and end together.
 
-class App:
-    """Consumers that start and end together.
+        app = roquette.App("127.0.0.1:9876", group="billing")
 
-        app = roquette.App("127.0.0.1:9876")
-
-        @app.consumer("orders", group="billing")
+        @app.consumer("orders")
         async def bill(order: Order, mq: roquette.Client) -> None:
             await mq.send("bills", ...)
 
@@ -41,6 +42,7 @@ class App:
 
     Args:
         name_servers, settings: as of `Client`.
+        group: of the functions that name none, and the client's, which transactions need.
         lifespan: `@asynccontextmanager async def lifespan(mq): ...; yield {"db": db}`; a handler gets what it names
             behind a `*`: `async def bill(order: Order, *, db: Database)`.
         drain: how long, in seconds or as a timedelta, handlers at work may go on, and then what they sent without waiting, when the application is told
@@ -51,10 +53,12 @@ class App:
         self,
         name_servers: str = "",
         *,
+        group: str | None = None,
         lifespan: Lifespan | None = None,
         drain: float | timedelta = 30.0,
         **settings: Unpack[ClientSettings],
     ) -> None:
+        super().__init__(group=group)
         config_of(name_servers, settings)  # what is wrong is said here
         if lifespan is not None:
             check_function("lifespan (without @asynccontextmanager?)", lifespan, waits=False)
@@ -64,48 +68,8 @@ class App:
         self.unsaid = 0  # messages it had sent, whose end was not known when it ended
         self._settings = settings
         self._lifespan = lifespan
-        self._endpoints: list[Endpoint] = []
-
-    def consumer(
-        self,
-        topic: Topics,
-        *,
-        group: str,
-        undecodable: Fate = "dead-letter",
-        dead_letter_on: Errors = (),
-        drop_on: Errors = (),
-        decode: Decode | None = None,
-        **options: Unpack[ConsumerOptions],
-    ) -> Callable[[F], F]:
-        """Let the function handle the group's messages of a topic. A plain `def` runs in a thread.
-
-        Its parameters are served by their types: `ReceivedMessage`, `Client`, and one value of the body: bytes, str,
-        or of JSON dict, list, dataclass, TypedDict, msgspec.Struct, pydantic's models. It returns None or True when
-        done; False, an exception or any other answer lets the message come again.
-
-        Args:
-            undecodable: what becomes of a message whose body is no such value: "dead-letter" (to `%DLQ%<group>` at
-                once), "drop", or "retry" like any failure.
-            dead_letter_on, drop_on: exceptions of the handler that trying again does not cure. Broadcasting has no
-                dead letters: such a message is logged and passed over.
-            decode: makes the value of a body; any exception of it means that it is none.
-            options: see `ConsumerOptions`.
-
-        Raises:
-            ConfigError: a word or a parameter is wrong, or the application has a consumer of the group.
-        """
-        member_options(group, topic, options, call="consumer")
-        policy = Policy(
-            undecodable=undecodable, dead_letter_on=dead_letter_on, drop_on=drop_on, decode=decode
-        )
-
-        def add(function: F) -> F:
-            if any(each.group == group for each in self._endpoints):
-                raise ConfigError(f"the application already has a consumer of group {group}")
-            self._endpoints.append(Endpoint(function, topic, group, policy, options))
-            return function
-
-        return add
+        self._client: Client | None = None  # while `run` serves
+        self._waits_for = "the application has not begun"  # why it is not ready; "": it is
 
     @asynccontextmanager
     async def serving(
@@ -129,16 +93,22 @@ class App:
 
         async with AsyncExitStack() as stack:
             if client is None:
-                client = await Client(self.name_servers, **self._settings).start()
+                group = self.group or DEFAULT_PRODUCER_GROUP
+                client = await Client(self.name_servers, group=group, **self._settings).start()
                 stack.push_async_callback(close, client)
-            things: Mapping[str, object] | None = {}
+            things: Things = None
             if self._lifespan is not None:
                 things = await stack.enter_async_context(self._lifespan(client))
+            for topic, function in self._checks.items():
+                function.bind(client, things)
+                client.on_check(topic, function.of)
             try:
-                for each in self._endpoints:
-                    joined.append(await each.join(client, things or {}))
+                for member in self._members.values():
+                    joined.append(await member.join(client, things))
+                self._waits_for = ""
                 yield client
             finally:
+                self._waits_for = "the application drains"
                 end_s = asyncio.get_running_loop().time() + limit_s
                 if joined:
                     left = asyncio.gather(*(each.left(limit_s) for each in joined))
@@ -149,12 +119,15 @@ class App:
         *,
         name_servers: str = "",
         drain: Timeout = None,
+        health: str = "",
         ready: Callable[[], object] = int,
     ) -> int:
         """Serve until SIGTERM or SIGINT; a second one ends the process at once.
 
         Args:
             name_servers, drain: instead of the application's.
+            health: "host:port" of /healthz and /readyz, which says 503 until all consumers have joined, while no server
+                can be reached, and when the application has been told to end; "": nowhere.
             ready: called once all consumers have joined.
 
         Returns:
@@ -164,20 +137,42 @@ class App:
         Raises:
             ConfigError, ClientError: it could not begin.
         """
-        if not self._endpoints:
+        if not self._members:
             raise ConfigError("the application has no consumer: @app.consumer(topic, group=)")
         if name_servers:
             self.name_servers = name_servers
         limit_s = self.drain_s if drain is None else seconds_of(drain, "drain")
-        threads = sum(e.threads for e in self._endpoints)
+        blocks = any(not function.waits for function in self._checks.values())
+        threads = sum(member.threads for member in self._members.values()) + blocks
 
         async def body(stop: asyncio.Event) -> int:
-            async with self.serving(drain=limit_s):
+            async with self._healthy(health), self.serving(drain=limit_s) as client:
+                self._client = client
                 ready()
                 await stop.wait()
+                self._waits_for = "the application drains"
                 log.info("drains seconds=%s", limit_s)
             return self.unfinished
 
         return run_until_told(body, threads=threads, limit_s=limit_s + LEAVE_S) or min(
             self.unsaid, 1
         )
+
+    @asynccontextmanager
+    async def _healthy(self, address: str) -> AsyncIterator[None]:
+        """Serve /healthz and /readyz meanwhile."""
+        if not address:
+            yield
+            return
+        pages = HttpPages(about="roquette application", anyone=True, ready=self._why_not_ready)
+        listener = HttpListener(pages)
+        await listener.start(address)
+        try:
+            yield
+        finally:
+            await listener.close()
+
+    def _why_not_ready(self) -> str:
+        if not self._waits_for and self._client is not None and not self._client.is_connected:
+            return "no name server and no broker can be reached"
+        return self._waits_for

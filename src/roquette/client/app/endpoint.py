@@ -1,22 +1,22 @@
-"""One consumer of an application: its handler, and what becomes of messages it cannot handle."""
+"""One function of an application: what it is called with, and what becomes of messages it cannot handle."""
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 from roquette.base.executor import run_blocking
-from roquette.client.answers import check_function, verdict
-from roquette.client.app.values import CannotDecode, Decode, Parameters
-from roquette.client.arguments import Topics, member_options
+from roquette.client.answers import check_function, not_understood, verdict
+from roquette.client.app.values import CannotDecode, Decode, Parameters, Things, encoded
 from roquette.client.client import Client
 from roquette.client.consumer_options import ConsumerOptions
-from roquette.client.push_consumer import PushConsumer
+from roquette.client.selection import Selection
 from roquette.errors import ConfigError
-from roquette.message.message import ReceivedMessage
+from roquette.message.message import Message, ReceivedMessage
+from roquette.message.names import client_topic_error
 
 log = logging.getLogger("roquette.client")
 
@@ -27,16 +27,18 @@ Errors = tuple[type[Exception], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What becomes of a message that is not handled; `App.consumer` explains each.
+    """What becomes of messages that are not handled, and of answers; `Router.consumer` explains each.
 
     Attributes:
-        decode: makes the value of a body; None: by the handler's annotation.
+        decode: makes the value of a body; None: by the function's annotation.
+        publish: the topic that answers are sent to; None: an answer is a verdict.
     """
 
     undecodable: Fate = "dead-letter"
     dead_letter_on: Errors = ()
     drop_on: Errors = ()
     decode: Decode | None = None
+    publish: str | None = None
 
     def __post_init__(self) -> None:
         """Raises ConfigError."""
@@ -45,73 +47,141 @@ class Policy:
         for kind in (*self.dead_letter_on, *self.drop_on):
             if not (isinstance(kind, type) and issubclass(kind, Exception)):
                 raise ConfigError(f"{kind!r} is no class of exceptions")
+        if self.publish is not None and (error := client_topic_error(self.publish)) is not None:
+            raise ConfigError(f"publish: {error}")
 
 
-class Endpoint:
-    """A handler and how it is subscribed. `join` and `handle` are those of one run of the application."""
+class Function:
+    """A function of the application, called with what its parameters ask for. `bind` begins a run.
+
+    Args:
+        what: what it is, in errors.
+        many: it takes lists.
+    """
 
     def __init__(
         self,
+        what: str,
         function: Callable[..., Any],
-        topic: Topics,
-        group: str,
-        policy: Policy,
-        options: ConsumerOptions,
+        decode: Decode | None = None,
+        *,
+        many: bool = False,
     ) -> None:
-        self.group = group
-        check_function("handler", function)
-        if policy.decode is not None:
-            check_function("decode", policy.decode, waits=False)
-        self.parameters = Parameters(function, policy.decode)
+        check_function(what, function)
+        if decode is not None:
+            check_function("decode", decode, waits=False)
         self.waits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - a callable object's own method
         )
+        self.parameters = Parameters(function, decode, many=many, waits=self.waits)
         self._function = function
-        self._topic = topic
+        self._kept: dict[str, object] = {}
+
+    def bind(self, client: Client, things: Things) -> None:
+        """What each call gets from now on. Raises ConfigError: the lifespan does not give something."""
+        self._kept = self.parameters.things(things) | self.parameters.clients(client)
+
+    async def call(self, message: object, value: object) -> object:
+        """Its answer; a plain function runs in a thread."""
+        positional, named = self.parameters.words(self._kept, message, value)
+        if self.waits:
+            answer = self._function(*positional, **named)
+        else:
+            run = partial(self._function, *positional, **named)
+            answer = await run_blocking(copy_context().run, run)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    async def of(self, message: ReceivedMessage) -> Any:
+        """Its answer to one message, as a check or a server. Raises CannotDecode."""
+        return await self.call(message, self.parameters.value(message.body))
+
+
+class Endpoint:
+    """A function that handles messages, or lists of them, of some topics."""
+
+    def __init__(
+        self,
+        function: Function,
+        topics: Mapping[str, Selection],
+        policy: Policy,
+        options: ConsumerOptions,
+    ) -> None:
+        self.function = function
+        self.topics = topics
+        self.options = options
         self._policy = policy
-        self._options = options
         self._client: Client | None = None
-        self._call = function
 
-    @property
-    def threads(self) -> int:
-        """How many threads its handlers may take at the same time."""
-        return 0 if self.waits else self._options.get("concurrency", 20)
-
-    async def join(self, client: Client, things: Mapping[str, object]) -> PushConsumer:
-        """Join the group. Raises ConfigError and what `Client.subscribe` raises."""
-        if missing := self.parameters.missing(things):
-            raise ConfigError(
-                f"handler {self.parameters.name} asks for {', '.join(missing)}, which the lifespan does not give"
-            )
+    def bind(self, client: Client, things: Things) -> None:
+        """Begin a run. Raises ConfigError: the lifespan does not give something."""
         self._client = client
-        self._call = partial(self._function, **self.parameters.named(things))
-        chosen = member_options(self.group, self._topic, self._options, call="consumer")
-        return await client._join(self._handle, chosen)
+        self.function.bind(client, things)
 
-    async def _handle(self, message: ReceivedMessage) -> bool | None:
-        assert self._client is not None
-        policy = self._policy
+    async def handle(self, message: ReceivedMessage) -> bool | None:
+        """Let the function handle one message; its verdict."""
         try:
-            values = self.parameters.values(message, self._client)
+            value = self.function.parameters.value(message.body)
         except CannotDecode as error:
-            return self._fate(policy.undecodable, message, error)
+            self._settle([message], self._policy.undecodable, error)
+            return False
         try:
-            if self.waits:
-                answer = self._call(*values)
-            else:
-                answer = await run_blocking(copy_context().run, partial(self._call, *values))
-            answer = verdict(await answer if isinstance(answer, Awaitable) else answer)
-        except policy.drop_on as error:
-            return self._fate("drop", message, error)
-        except policy.dead_letter_on as error:
-            return self._fate("dead-letter", message, error)
-        return answer
+            answer = await self.function.call(message, value)
+            if self._policy.publish is None:
+                return verdict(answer)
+            await self._publish(self._policy.publish, answer)
+        except self._policy.drop_on as error:
+            self._settle([message], "drop", error)
+        except self._policy.dead_letter_on as error:
+            self._settle([message], "dead-letter", error)
+        return None
 
-    def _fate(self, fate: Fate, message: ReceivedMessage, error: Exception) -> bool:
-        """Whether the message is done with."""
-        words = "message not handled fate=%s group=%s id=%s error=%r"
-        log.warning(words, fate, self.group, message.message_id, error, exc_info=error)
-        if fate == "dead-letter":
-            message.dead_letter()
-        return fate == "drop"
+    async def handle_many(self, messages: list[ReceivedMessage]) -> bool | None:
+        """Let the function handle those whose bodies are values; its verdict, of each."""
+        read: list[ReceivedMessage] = []
+        values: list[Any] = []
+        for message in messages:
+            try:
+                values.append(self.function.parameters.value(message.body))
+                read.append(message)
+            except CannotDecode as error:
+                self._settle([message], self._policy.undecodable, error)
+        if not read:
+            return None
+        try:
+            answer = await self.function.call(read, values)
+        except self._policy.drop_on as error:
+            self._settle(read, "drop", error)
+            return None
+        except self._policy.dead_letter_on as error:
+            self._settle(read, "dead-letter", error)
+            return None
+        if answer is not None and not isinstance(answer, int):
+            raise not_understood(answer, "None, True, False nor how many are done")
+        done = len(read) if answer is None or answer is True else max(0, answer)
+        for message in read[done:]:
+            if message.decision is None:
+                message.retry()
+        return None
+
+    async def _publish(self, topic: str, answer: object) -> None:
+        assert self._client is not None
+        if isinstance(answer, bool):
+            raise not_understood(answer, f"None nor a value to send to {topic}")
+        if isinstance(answer, Message):
+            await self._client.send(answer)
+        elif answer is not None:
+            await self._client.send(topic, encoded(answer))
+
+    def _settle(self, messages: Sequence[ReceivedMessage], fate: Fate, error: Exception) -> None:
+        """Say what becomes of messages of which nothing was said before."""
+        for message in messages:
+            if message.decision is not None:
+                continue
+            words = "message not handled fate=%s id=%s error=%r"
+            log.warning(words, fate, message.message_id, error, exc_info=error)
+            if fate == "dead-letter":
+                message.dead_letter()
+            elif fate == "drop":
+                message.ack()
+            else:
+                message.retry()

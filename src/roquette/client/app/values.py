@@ -1,4 +1,4 @@
-"""What a handler's parameters ask for: the message, the client, a typed value of the body, things by name.
+"""What a handler's parameters ask for: the message, the client, a typed value of the body, things of the lifespan.
 
 JSON is decoded by msgspec (dict, list, dataclass, TypedDict, Struct, numbers, unions of them); pydantic's models by
 pydantic, which is installed where there is one: nothing here imports it before.
@@ -8,7 +8,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,77 +17,155 @@ from roquette.errors import ConfigError
 from roquette.message.message import ReceivedMessage
 
 Decode = Callable[[bytes], Any]
+Things = Mapping[str, object] | object
 
 _NAMED = inspect.Parameter.KEYWORD_ONLY
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_FOR_PYDANTIC = ("pydantic", "annotated_types")
 
 
 class CannotDecode(Exception):
     """A body is not what the handler asks for; its cause is the decoder's error."""
 
 
+class _Place(NamedTuple):
+    """A parameter, and what it is served: "message", "client", "value", or "thing" of the lifespan."""
+
+    name: str
+    kind: str
+    hint: Any
+    named: bool
+    needed: bool
+
+
 class Parameters:
-    """How one handler is called.
+    """How one function is called.
 
     Args:
         decode: makes the value of a body; None: by the annotation.
+        many: it takes lists: of messages, and of their values.
+        waits: it is a coroutine function: it gets the client, others the blocking one.
 
     Raises:
         ConfigError: a parameter cannot be served: says which, and why.
     """
 
-    def __init__(self, function: Callable[..., Any], decode: Decode | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        decode: Decode | None = None,
+        *,
+        many: bool = False,
+        waits: bool = True,
+    ) -> None:
         self.name = getattr(function, "__qualname__", type(function).__name__)
         self._decode = decode
-        self._kinds: list[str] = []
-        self._names: list[str] = []
-        self._optional: list[str] = []
+        self._many = many
+        self._waits = waits
+        self._places: list[_Place] = []
         hints = _hints(function, self.name)
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind in _MANY:
                 raise ConfigError(f"handler {self.name} cannot have *{parameter.name}")
-            if parameter.kind is _NAMED:
-                needed = parameter.default is inspect.Parameter.empty
-                (self._names if needed else self._optional).append(parameter.name)
-            else:
-                self._kinds.append(self._kind(parameter.name, hints.get(parameter.name)))
+            self._places.append(self._place(parameter, hints.get(parameter.name)))
 
-    def _kind(self, name: str, hint: Any) -> str:
-        if hint is ReceivedMessage or (hint is None and not self._kinds and self._decode is None):
+    def _place(self, parameter: inspect.Parameter, hint: Any) -> _Place:
+        named, name = parameter.kind is _NAMED, parameter.name
+        kind = self._kind(name, hint, named)
+        return _Place(name, kind, hint, named, parameter.default is inspect.Parameter.empty)
+
+    def _kind(self, name: str, hint: Any, named: bool) -> str:
+        plain = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
+        first = hint is None and not self._places and self._decode is None
+        if first and not named:
             return "message"
-        if hint is Client:
+        if plain == (list[ReceivedMessage] if self._many else ReceivedMessage):
+            return "message"
+        if plain is Client or _is_twin(plain):
+            if (plain is Client) is not self._waits:
+                form, wanted = ("a", "roquette") if self._waits else ("no", "roquette.sync")
+                raise ConfigError(
+                    f"handler {self.name} is {form} coroutine function: its {name} is a {wanted}.Client"
+                )
             return "client"
-        if "value" in self._kinds:
+        if named:
+            return "thing"
+        if any(place.kind == "value" for place in self._places):
             raise ConfigError(
                 f"handler {self.name} asks for two values of one message: what is {name}? "
                 "Things of the lifespan go behind a *"
             )
+        if self._many and self._decode is None:
+            if typing.get_origin(plain) is not list:
+                raise ConfigError(
+                    f"handler {self.name} takes batches: its {name} is a list, such as list[dict]"
+                )
+            (plain,) = typing.get_args(plain)
+            hint = plain
         if self._decode is None:
             self._decode = decoder_of(hint, f"{name} of handler {self.name}")
         return "value"
 
-    def missing(self, things: Mapping[str, object]) -> list[str]:
-        """The names it asks for that are not there."""
-        return [name for name in self._names if name not in things]
+    def things(self, given: Things) -> dict[str, object]:
+        """What the lifespan has for it: by name of a mapping, else what it gave if that is of the wanted type.
 
-    def named(self, things: Mapping[str, object]) -> dict[str, object]:
-        """Its keyword arguments."""
-        return {n: things[n] for n in (*self._names, *self._optional) if n in things}
-
-    def values(self, message: ReceivedMessage, client: Client) -> list[Any]:
-        """Its positional arguments. Raises CannotDecode."""
-        found: list[Any] = []
-        for kind in self._kinds:
-            if kind == "message":
-                found.append(message)
-            elif kind == "client":
-                found.append(client)
-            else:
-                found.append(self._value(message.body))
+        Raises:
+            ConfigError: something is not there.
+        """
+        found: dict[str, object] = {}
+        missing: list[str] = []
+        for place in self._places:
+            if place.kind != "thing":
+                continue
+            if isinstance(given, Mapping):
+                if place.name in given:
+                    found[place.name] = given[place.name]
+                    continue
+            elif isinstance(place.hint, type) and isinstance(given, place.hint):
+                found[place.name] = given
+                continue
+            if place.needed:
+                missing.append(place.name)
+        if missing:
+            raise ConfigError(
+                f"handler {self.name} asks for {', '.join(missing)}, which the lifespan does not give"
+            )
         return found
 
-    def _value(self, body: bytes) -> Any:
-        assert self._decode is not None
+    def clients(self, client: Client) -> dict[str, object]:
+        """The client, under the names that ask for it."""
+        names = [place.name for place in self._places if place.kind == "client"]
+        return dict.fromkeys(names, client if self._waits else _lend(client)) if names else {}
+
+    def words(
+        self, kept: Mapping[str, object], message: object, value: object
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Its positional and keyword arguments.
+
+        Args:
+            kept: what it gets in each call: `things` and `clients`.
+            message, value: of this one, or lists of them.
+        """
+        of_message = {"message": message, "value": value}
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for place in self._places:
+            if place.kind in of_message:
+                given = of_message[place.kind]
+            elif place.name in kept:
+                given = kept[place.name]
+            else:
+                continue  # it has a default
+            if place.named:
+                named[place.name] = given
+            else:
+                positional.append(given)
+        return positional, named
+
+    def value(self, body: bytes) -> Any:
+        """What a body is to it; None if it does not ask. Raises CannotDecode."""
+        if self._decode is None:
+            return None
         try:
             return self._decode(body)
         except Exception as error:
@@ -116,6 +194,8 @@ def decoder_of(hint: Any, where: str) -> Decode:
         return bytes.decode
     if _is_model(hint):
         return typing.cast(Decode, hint.model_validate_json)
+    if _asks_pydantic(hint):
+        return typing.cast(Decode, sys.modules["pydantic"].TypeAdapter(hint).validate_json)
     try:
         kind = msgspec.inspect.type_info(hint)
         if not isinstance(kind, msgspec.inspect.CustomType):
@@ -125,9 +205,38 @@ def decoder_of(hint: Any, where: str) -> Decode:
     raise ConfigError(f"{where} cannot be made of JSON: give decode=, which makes it of the body")
 
 
+def encoded(value: object) -> bytes:
+    """A value as a body: bytes and texts as they are, anything else as JSON. Raises TypeError: there is no such JSON."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    return msgspec.json.encode(value, enc_hook=_as_plain)
+
+
+def _is_twin(kind: object) -> bool:
+    module = sys.modules.get("roquette.client.blocking_client")  # else nobody has named it
+    return module is not None and kind is module.Client
+
+
+def _lend(client: Client) -> object:
+    from roquette.client.blocking_client import Client as Twin  # where it was named
+
+    return Twin._lend(client)
+
+
 def _is_model(kind: Any) -> bool:
     pydantic = sys.modules.get("pydantic")  # else nobody has made a model
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
+
+
+def _asks_pydantic(hint: Any) -> bool:
+    """Whether an annotation says something that pydantic alone understands, or is of one of its models."""
+    if typing.get_origin(hint) is not typing.Annotated:
+        return False
+    kind, *said = typing.get_args(hint)
+    modules = {type(each).__module__.partition(".")[0] for each in said}
+    return "pydantic" in sys.modules and (_is_model(kind) or not modules.isdisjoint(_FOR_PYDANTIC))
 
 
 def _foreign(kind: type, value: Any) -> Any:
@@ -135,3 +244,10 @@ def _foreign(kind: type, value: Any) -> Any:
     if _is_model(kind):
         return typing.cast(Any, kind).model_validate(value)
     raise NotImplementedError(f"{kind.__name__} cannot be made of JSON")
+
+
+def _as_plain(value: Any) -> Any:
+    """What msgspec does not know, as something that it does."""
+    if _is_model(type(value)):
+        return value.model_dump(mode="json")
+    raise NotImplementedError(f"{type(value).__name__} has no JSON")

@@ -1,0 +1,160 @@
+"""Functions of an application, by the groups they are for; of several modules, by a router each."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, Unpack, cast
+
+from roquette.client.app.endpoint import Endpoint, Errors, Fate, Function, Policy
+from roquette.client.app.members import GroupMember, Member, ServerMember
+from roquette.client.app.values import Decode
+from roquette.client.arguments import Topics, check_group, check_words, member_options
+from roquette.client.consumer_options import ConsumerOptions, ServeOptions
+from roquette.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Router:
+    """Functions of one module, for an `App` that includes them.
+
+        router = roquette.Router(group="billing")
+
+        @router.consumer("orders")
+        async def bill(order: Order) -> None: ...
+
+        app.include(router)
+
+    Args:
+        group: of the functions that name none.
+    """
+
+    def __init__(self, *, group: str | None = None) -> None:
+        if group is not None:
+            check_group(group)
+        self.group = group
+        self._members: dict[str, Member] = {}
+        self._checks: dict[str, Function] = {}
+
+    def consumer(
+        self,
+        topic: Topics,
+        *,
+        group: str | None = None,
+        batch: int | None = None,
+        undecodable: Fate = "dead-letter",
+        dead_letter_on: Errors = (),
+        drop_on: Errors = (),
+        decode: Decode | None = None,
+        publish: str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Callable[[F], F]:
+        """Let the function handle the group's messages of a topic. A plain `def` runs in a thread.
+
+        Its parameters are served by their types: `ReceivedMessage`, `Client` (in a plain `def` `roquette.sync.Client`),
+        and one value of the body: bytes, str, or of JSON dict, list, dataclass, TypedDict, msgspec.Struct, pydantic's models,
+        also as `Annotated`. Behind a `*` stands what the lifespan yields. It returns None or True when done; False, an
+        exception or any other answer lets the message come again.
+
+        Several functions may have one group, which then is one member: of other topics, or of other tags of a topic,
+        with the same options.
+
+        Args:
+            group: None: the one of the application, or of the router.
+            batch: as of `Client.subscribe`: the function gets lists, `orders: list[Order]`, and has its group for itself.
+            undecodable: what becomes of a message whose body is no such value: "dead-letter" (to `%DLQ%<group>` at
+                once), "drop", or "retry" like any failure.
+            dead_letter_on, drop_on: exceptions of the handler that trying again does not cure. Broadcasting has no
+                dead letters: such a message is logged and passed over.
+            decode: makes the value of a body; any exception of it means that it is none.
+            publish: send what the function returns to this topic, before its message is done: bytes, str, what becomes JSON,
+                or a `Message` (to the topic that it names); None sends nothing. A send that fails lets the message come again.
+            options: see `ConsumerOptions`.
+
+        Raises:
+            ConfigError: a word or a parameter is wrong, or does not go with other functions of the group.
+        """
+        name = self._group_of(group)
+        chosen = member_options(name, topic, options, batch=batch or 0, call="consumer")
+        if batch is not None and (batch < 1 or publish is not None):
+            raise ConfigError(f"batch={batch} is no number of messages from 1 on, without publish=")
+        policy = Policy(
+            undecodable=undecodable,
+            dead_letter_on=dead_letter_on,
+            drop_on=drop_on,
+            decode=decode,
+            publish=publish,
+        )
+
+        def add(function: F) -> F:
+            called = Function("handler", function, decode, many=batch is not None)
+            endpoint = Endpoint(called, chosen.subscriptions, policy, options)
+            self._add(GroupMember(name, [endpoint], batch))
+            return function
+
+        return add
+
+    def serve(
+        self,
+        topic: Topics,
+        *,
+        group: str | None = None,
+        decode: Decode | None = None,
+        **options: Unpack[ServeOptions],
+    ) -> Callable[[F], F]:
+        """Let the function answer requests to a topic, as `Client.serve` does: what it returns is the reply.
+
+        Its parameters are those of a `consumer`; it returns bytes, str, what becomes JSON, or None for no reply.
+
+        Args:
+            group: None: the one of the application, or of the router. The function has it for itself.
+            decode: makes the value of a body.
+            options: see `ServeOptions`.
+
+        Raises:
+            ConfigError: a word or a parameter is wrong, or the group has another function.
+        """
+        name = self._group_of(group)
+        check_words("serve", options, ServeOptions)
+        member_options(name, topic, cast(ConsumerOptions, options))
+
+        def add(function: F) -> F:
+            called = Function("server", function, decode)
+            self._add(ServerMember(name, called, topic, options))
+            return function
+
+        return add
+
+    def check(self, topic: str, *, decode: Decode | None = None) -> Callable[[F], F]:
+        """Let the function say what became of transactions to a topic, as `Client.on_check`'s does: True, False or None.
+
+        Its parameters are those of a `consumer`. The application needs a group of its own: `App(group=)`.
+
+        Raises:
+            ConfigError: a parameter is wrong, or there is a check of the topic.
+        """
+
+        def add(function: F) -> F:
+            self._add_check(topic, Function("check", function, decode))
+            return function
+
+        return add
+
+    def include(self, router: "Router") -> None:
+        """Add the functions of a router. Raises ConfigError: they do not go with those that are here."""
+        for member in router._members.values():
+            self._add(member)
+        for topic, function in router._checks.items():
+            self._add_check(topic, function)
+
+    def _group_of(self, group: str | None) -> str:
+        if (name := group or self.group) is None:
+            raise ConfigError(f"no group is said: group=, here or of the {type(self).__name__}")
+        return name
+
+    def _add(self, member: Member) -> None:
+        before = self._members.get(member.group)
+        self._members[member.group] = member if before is None else before.with_(member)
+
+    def _add_check(self, topic: str, function: Function) -> None:
+        if topic in self._checks:
+            raise ConfigError(f"there is a check of {topic} already")
+        self._checks[topic] = function
