@@ -100,6 +100,9 @@ BOUNDED: dict[str, str] = {
     "broker/timers/delivery.py:_recalled": "recalls of the slot that is delivered",
     "broker/sending/send.py:_own": "three properties",
     # client: caches, and what the application holds
+    "client/app/endpoint.py:_kept": "parameters of a function",
+    "client/app/members.py:_topics _by_tag": "topics and tags that functions of an application name",
+    "client/app/router.py:_members _checks": "functions of an application",
     "client/consume_loop.py:_limits": "the topics one consumer subscribes",
     "client/session.py:_routes": "core/bounds.py TOPICS, and the topics of its consumers",
     "client/route_watch.py:_told _refused": "WATCHED; name servers",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import create_engine, select
+from sqlalchemy import create_engine, func, select
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -66,6 +66,11 @@ class Shop:
         if not saved and self._now() - message.born_at < LONGEST:
             return None
         return saved
+
+    def count(self) -> int:
+        """How many orders there are."""
+        with Session(self._engine) as database:
+            return database.scalar(select(func.count()).select_from(Order)) or 0
 
     def before_commit(self, number: int) -> None:
         """Where a test ends the process."""

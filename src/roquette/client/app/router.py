@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, Unpack, cast
 
 from roquette.client.app.endpoint import Endpoint, Errors, Fate, Function, Policy
-from roquette.client.app.members import GroupMember, Member, ServerMember
+from roquette.client.app.members import Member
 from roquette.client.app.values import Decode
 from roquette.client.arguments import Topics, check_group, check_words, member_options
 from roquette.client.consumer_options import ConsumerOptions, ServeOptions
@@ -31,8 +31,8 @@ class Router:
         if group is not None:
             check_group(group)
         self.group = group
-        self._members: dict[str, Member] = {}
-        self._checks: dict[str, Function] = {}
+        self._members: dict[str, Member] = {}  # by group
+        self._checks: dict[str, Function] = {}  # by topic
 
     def consumer(
         self,
@@ -87,7 +87,7 @@ class Router:
         def add(function: F) -> F:
             called = Function("handler", function, decode, many=batch is not None)
             endpoint = Endpoint(called, chosen.subscriptions, policy, options)
-            self._add(GroupMember(name, [endpoint], batch))
+            self._add(Member(name, [endpoint], batch=batch))
             return function
 
         return add
@@ -114,11 +114,12 @@ class Router:
         """
         name = self._group_of(group)
         check_words("serve", options, ServeOptions)
-        member_options(name, topic, cast(ConsumerOptions, options))
+        words = cast(ConsumerOptions, options)
+        topics = member_options(name, topic, words).subscriptions
 
         def add(function: F) -> F:
-            called = Function("server", function, decode)
-            self._add(ServerMember(name, called, topic, options))
+            endpoint = Endpoint(Function("server", function, decode), topics, Policy(), words)
+            self._add(Member(name, [endpoint], serves=True))
             return function
 
         return add

@@ -1,0 +1,1 @@
+"""A service of FastAPI that takes orders, and a worker that handles them."""
