@@ -126,7 +126,7 @@ def test_what_is_of_another_topic_or_recalled_is_not_on_its_way() -> None:
     def handle(message: ReceivedMessage) -> bool:
         return message.topic == "orders"
 
-    with EmbeddedBroker(recall_message_enable=True) as broker, broker.sync_client() as mq:
+    with EmbeddedBroker() as broker, broker.sync_client() as mq:
         mq.send("orders", b"1")
         mq.send("others", b"fails")
         gone = [mq.send("orders", b"recalled", deliver_at=timedelta(hours=1)) for _ in range(2)]

@@ -30,6 +30,7 @@ DEV_SETTINGS = {
     "mappedFileSizeConsumeQueue": str(20 * 6_000),
     "maxHashSlotNum": "20000",
     "maxIndexNum": "80000",
+    "recallMessageEnable": "true",  # who tries things out tries that, too
 }
 LOG = {"logLevel": "WARNING"}
 OWN_KEYS = ("listenPort", "bindAddress")  # both servers have them: the ports come as arguments here

@@ -233,6 +233,7 @@ class EmbeddedBroker:
             "broker_ip1": self._host,
             "listen_port": self._port,
             "namesrv_addr": self.name_servers,
+            "recall_message_enable": True,
             "broker_fast_failure_enable": False,  # what waits while time jumps is not late
         }
         broker = Broker(
