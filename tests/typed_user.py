@@ -64,3 +64,26 @@ def blocking(mq: roquette.sync.Client, queue: MessageQueue) -> None:
     mq.subscribe("orders", handle, group="g").close()
     mq.subscribe("orders", wrong, group="g")  # type: ignore[arg-type]
     mq.subscribe("orders", group="g", handlr=handle)  # type: ignore[call-overload]
+
+
+app = roquette.App(group="g", drain=timedelta(seconds=5))
+router = roquette.Router(group="h")
+app.include(router)
+
+
+@app.consumer("orders", tag="new", concurrency=3, publish="bills")
+async def bill(order: dict[str, int], mq: roquette.Client) -> bytes | None:
+    return b"x" if order else None
+
+
+@router.consumer("orders", batch=10)
+def pack(orders: list[str], mq: roquette.sync.Client) -> int:
+    return len(orders)
+
+
+assert_type(pack(["a"], roquette.sync.Client()), int)  # a decorated function stays what it is
+app.consumer("orders", concurency=3)  # type: ignore[call-arg]
+app.consumer("orders", orderly="yes")  # type: ignore[arg-type]
+app.serve("orders", orderly=True)  # type: ignore[call-arg]
+app.include(app.consumer)  # type: ignore[arg-type]
+roquette.App(drane=3)  # type: ignore[call-arg]

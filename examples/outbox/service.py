@@ -4,7 +4,7 @@ SHOP_DATABASE=sqlite:///shop.db roquette run examples.outbox.service:app -n 127.
 """
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Bill:
 
 
 @asynccontextmanager
-async def lifespan(mq: roquette.Client) -> AsyncIterator[Shop]:
+async def lifespan(mq: roquette.Client) -> AsyncGenerator[Shop, None]:
     """The shop, which answers the brokers' checks of its orders."""
     engine = create_engine(os.environ["SHOP_DATABASE"])
     yield Shop(mq, engine)

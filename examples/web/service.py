@@ -1,6 +1,6 @@
 """Takes orders over HTTP: uvicorn examples.web.service:web, with NAMESRV_ADDR in the environment."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
@@ -11,7 +11,7 @@ import roquette
 
 
 @asynccontextmanager
-async def lifespan(web: FastAPI) -> AsyncIterator[None]:
+async def lifespan(web: FastAPI) -> AsyncGenerator[None, None]:
     """One client for the process: it begins with it, and its end waits for what was sent."""
     async with roquette.Client() as mq:
         web.state.mq = mq
