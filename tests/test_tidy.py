@@ -99,6 +99,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ): "an entry that fails stops none behind it",
     ("client/pipeline.py", "except Exception"): "the boundary to the application's selector",
     ("client/handler.py", "except Exception"): "the boundary to the application's handler",
+    ("client/answers.py", "except Exception"): "the boundary to the application's encoder",
     ("client/app/values.py", "except Exception"): "the boundary to the application's decoders",
     (
         "client/interceptors.py",

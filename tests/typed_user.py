@@ -9,6 +9,11 @@ import roquette
 from roquette import Message, MessageQueue, ReceivedMessage, SendReceipt
 
 
+class Order:
+    def body(self) -> bytes:
+        return b""
+
+
 async def asynchronous(mq: roquette.Client) -> None:
     receipt = await mq.send("orders", b"x", key="7", tag="new", deliver_at=timedelta(hours=3))
     assert_type(receipt, SendReceipt)
@@ -41,12 +46,35 @@ async def asynchronous(mq: roquette.Client) -> None:
     mq.subscribe("orders", handle, group="g", tgs="new")  # type: ignore[call-overload]
     mq.consume("orders", group="g", concurrency=3)  # type: ignore[call-arg]
 
+    async def sum_up(message: ReceivedMessage) -> dict[str, int]:
+        return {}
+
+    json = roquette.Client(encode=roquette.to_json)
+    await json.send("orders", {"number": 7})
+    json.serve("sums", sum_up, group="g")
+    mq.serve("sums", sum_up, group="g")  # type: ignore[arg-type]
+    await mq.send_batch("orders", [{}])  # type: ignore[list-item]
+
+
+async def of_orders(mq: "roquette.Client[Order]", other: "roquette.Client[str]") -> None:
+    await mq.send("orders", Order())
+    await mq.send("orders", b"x")
+    await asynchronous(mq)  # takes bytes and str as any client does
+    await mq.send("orders", 7)  # type: ignore[arg-type]
+    await of_orders(roquette.Client(encode=Order.body), other)
+    plain = roquette.Client()
+    await of_orders(plain, other)  # type: ignore[arg-type]
+    roquette.Client(encode=7)  # type: ignore[call-overload]
+
 
 def blocking(mq: roquette.sync.Client, queue: MessageQueue) -> None:
     assert_type(mq.send("orders", b"x", key="7", tag="new"), SendReceipt)
     assert_type(mq.send_nowait("orders", b"x"), concurrent.futures.Future[SendReceipt])
     mq.send("orders", b"x", kye="7")  # type: ignore[call-arg]
     mq.send("orders", 7)  # type: ignore[arg-type]
+    with roquette.sync.Client(encode=Order.body) as orders:
+        orders.send("orders", Order())
+        orders.send("orders", 7)  # type: ignore[arg-type]
     with mq.transaction("orders", b"x") as tx:
         assert_type(tx.message_id, str)
     with mq.pop("orders", group="g", timeout=5) as popped:

@@ -88,6 +88,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
+from roquette.client.answers import V
 from roquette.client import consumer, pop, reader, stream, transactions
 from roquette.client.arguments import Timeout, Topics
 from roquette.client.blocking_base import (
@@ -112,7 +113,7 @@ TWIN_NAMES = """from roquette.client.blocking_twins import (
 )
 """
 CLIENT_HEAD = '''
-class Client(BlockingBase):
+class Client(BlockingBase[V]):
     """`roquette.Client` without `await`: for any thread, also for its own handlers, which run in a pool of threads.
 
         with Client("127.0.0.1:9876") as mq:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StreamOptions,
     )
     from roquette.client.core.rebalance import by_config, by_machine_room, nearby
+    from roquette.client.encoding import to_json
     from roquette.client.events import Event, EventKind
     from roquette.client.interceptors import Interceptor
     from roquette.client.pop import PoppedMessages
@@ -121,6 +122,7 @@ __all__ = [
     "nearby",
     "sql",
     "sync",
+    "to_json",
 ]
 
 _HOMES = {
@@ -131,6 +133,7 @@ _HOMES = {
     "Client": "client.client",
     "ClientSettings": "client.settings",
     "SendReceipt": "client.producer",
+    "to_json": "client.encoding",
     "Event": "client.events",
     "EventKind": "client.events",
     "Interceptor": "client.interceptors",

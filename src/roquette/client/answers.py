@@ -1,10 +1,24 @@
-"""What functions of an application may be, and what they may answer: one judge of handlers, checks, servers and stores."""
+"""What functions of an application may be, and what they may answer: one judge of handlers, checks, servers, stores and encoders."""
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from roquette.errors import ConfigError
+from roquette.errors import ConfigError, MessageIllegal
+
+if TYPE_CHECKING:
+    from typing import Never
+
+    from typing_extensions import TypeVar  # of the checkers: Python has it from 3.13 on
+
+    V = TypeVar("V", default=Never, contravariant=True)  # noqa: PLC0105 - shown in signatures
+else:
+    from typing import TypeVar
+
+    V = TypeVar("V", contravariant=True)  # noqa: PLC0105 - shown in signatures
+
+Encode = Callable[[V], bytes]
+"""Makes a body of a value."""
 
 
 def check_function(what: str, function: object, *, waits: bool = True) -> None:
@@ -60,3 +74,28 @@ def plain(call: Callable[..., Any], *words: object) -> Any:
     if inspect.isgenerator(found) or inspect.isasyncgen(found) or inspect.isawaitable(found):
         raise not_understood(found, "None nor a value: the blocking client calls plain functions")
     return found
+
+
+def body_of(value: object, encode: Callable[[Any], bytes] | None = None) -> bytes:
+    """The body that a value is, or is made into.
+
+    Raises:
+        TypeError: it is neither bytes nor str and there is no encoder, or the encoder made something else than bytes.
+        MessageIllegal: the encoder raised, which is its cause.
+    """
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    kind = type(value).__name__
+    if encode is None:
+        raise TypeError(f"the body must be bytes or str, not {kind}; or say Client(encode=)")
+    try:
+        body = encode(value)
+    except Exception as error:
+        raise MessageIllegal(
+            f"encode made no body of {kind}: {type(error).__name__}: {error}"[:500]
+        ) from error
+    if not isinstance(body, bytes):
+        raise TypeError(f"encode made {type(body).__name__} of {kind}, not bytes")
+    return body

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from roquette.base.clock import Clock
 from roquette.base.options import did_you_mean
-from roquette.client.answers import check_function
+from roquette.client.answers import Encode, body_of, check_function
 from roquette.client.consumer_options import (
     ConsumerOptions,
     MemberOptions,
@@ -48,31 +48,32 @@ _WORDS: Final = {
 
 def as_message(
     topic: str | Message,
-    body: bytes | str = b"",
+    body: object = b"",
     options: SendOptions | None = None,
     clock: Clock | None = None,
+    encode: Encode[Any] | None = None,
 ) -> Message:
     """The words of a send call as a Message; a Message passes through.
 
     Raises:
         TypeError: a value has a wrong type, or words stand beside a Message that has its own.
         ConfigError: a time has no zone, or is before 1970.
-        MessageIllegal: a property is empty, or RocketMQ's own.
+        MessageIllegal: a property is empty, or RocketMQ's own; `encode` raised.
     """
     said: SendOptions = options or {}
     if isinstance(topic, Message):
-        if body or any(value for name, value in said.items() if name not in ("queue", "selector")):
+        if body not in (b"", "") or any(
+            value for name, value in said.items() if name not in ("queue", "selector")
+        ):
             raise TypeError("a Message has its own body, key, tag, properties, shard key and delay")
         _check_properties(topic.properties)
         return topic
-    if not isinstance(body, (bytes, bytearray, memoryview, str)):
-        raise TypeError(f"the body must be bytes or str, not {type(body).__name__}")
     key, properties, at = said.get("key"), said.get("properties"), said.get("deliver_at")
     named = dict(_mapping(properties)) if properties else {}
     _check_properties(named)
     return Message(
         topic,
-        body.encode() if isinstance(body, str) else bytes(body),
+        body_of(body, encode),
         tag=said.get("tag"),
         keys=() if key is None else (key,) if isinstance(key, str) else _texts("key", key),
         properties=named,

@@ -8,11 +8,11 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from threading import Lock, Thread
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
+from typing import Any, Final, Generic, Never, Self, TypeVar, Unpack, cast, overload
 
 from roquette.base.executor import LoopThread, start_thread
 from roquette.base.forks import fork_count
-from roquette.client.answers import check_function, plain
+from roquette.client.answers import Encode, V, check_function, plain
 from roquette.client.arguments import Timeout, seconds_of
 from roquette.client.client import Client as AsyncClient
 from roquette.client.client_base import FORKED
@@ -41,7 +41,7 @@ BlockingBatchHandler = Callable[[list[ReceivedMessage]], int | None]
 BlockingCheck = Callable[[ReceivedMessage], bool | None]
 """What became of a half message: True: deliver it. False: drop it. None: not known yet, ask again."""
 
-BlockingServer = Callable[[ReceivedMessage], Answer]
+BlockingServer = Callable[[ReceivedMessage], Answer[P]]
 """Answers a request: the reply's body, or None for no reply."""
 
 HANDLERS: Final = (
@@ -50,17 +50,32 @@ HANDLERS: Final = (
 _NOT_OPEN: Final = "the client is not started, or closed: use 'with Client(...)'"
 
 
-class BlockingBase:
+class BlockingBase(Generic[V]):
     """The life of a blocking client. A closed one may be started again."""
 
+    @overload
+    def __init__(
+        self: "BlockingBase[Never]",
+        name_servers: str = "",
+        *,
+        group: str = DEFAULT_PRODUCER_GROUP,
+        **settings: Unpack[ClientSettings],
+    ) -> None: ...
+
+    @overload
     def __init__(
         self,
         name_servers: str = "",
         *,
         group: str = DEFAULT_PRODUCER_GROUP,
+        encode: Encode[V],
         **settings: Unpack[ClientSettings],
+    ) -> None: ...
+
+    def __init__(
+        self, name_servers: str = "", *, group: str = DEFAULT_PRODUCER_GROUP, **settings: Any
     ) -> None:
-        def make() -> AsyncClient:
+        def make() -> AsyncClient[V]:
             return AsyncClient(name_servers, group=group, **settings)
 
         self._begin_with(make, LoopThread("roquette-client", HANDLERS))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Unpack, overload
 
+from roquette.client.answers import V
 from roquette.client.arguments import Timeout, Topics
 from roquette.client.blocking_base import (
     BlockingBase,
@@ -32,7 +33,7 @@ from roquette.client.send_options import KeyedOptions, OnewayOptions, SendOption
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 
 
-class Client(BlockingBase):
+class Client(BlockingBase[V]):
     """`roquette.Client` without `await`: for any thread, also for its own handlers, which run in a pool of threads.
 
         with Client("127.0.0.1:9876") as mq:
@@ -46,7 +47,7 @@ class Client(BlockingBase):
     def send(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: bytes | str | V = b"",
         *,
         timeout: Timeout = None,
         **options: Unpack[SendOptions],
@@ -59,13 +60,13 @@ class Client(BlockingBase):
         self._call(lambda: self._client.recall(receipt))
 
     def send_nowait(
-        self, topic: str | Message, body: bytes | str = b"", **options: Unpack[SendOptions]
+        self, topic: str | Message, body: bytes | str | V = b"", **options: Unpack[SendOptions]
     ) -> concurrent.futures.Future[SendReceipt]:
         """Send without waiting for the answer: the future gets it. Waits while too many are unanswered."""
         return self._submit(lambda: self._client.send_nowait(topic, body, **options))
 
     def send_oneway(
-        self, topic: str | Message, body: bytes | str = b"", **options: Unpack[OnewayOptions]
+        self, topic: str | Message, body: bytes | str | V = b"", **options: Unpack[OnewayOptions]
     ) -> None:
         """Send without an answer: fastest, but whether it arrived stays unknown."""
         self._call(lambda: self._client.send_oneway(topic, body, **options))
@@ -73,7 +74,7 @@ class Client(BlockingBase):
     def send_batch(
         self,
         topic: str,
-        messages: Sequence[bytes | str | Message],
+        messages: Sequence[bytes | str | V | Message],
         *,
         queue: MessageQueue | None = None,
         timeout: Timeout = None,
@@ -89,7 +90,7 @@ class Client(BlockingBase):
         self._call(lambda: self._client.flush(timeout=timeout))
 
     def transaction(
-        self, topic: str | Message, body: bytes | str = b"", **options: Unpack[KeyedOptions]
+        self, topic: str | Message, body: bytes | str | V = b"", **options: Unpack[KeyedOptions]
     ) -> Transaction:
         """Send a message that is delivered only if the block succeeds."""
         return Transaction(
@@ -104,7 +105,7 @@ class Client(BlockingBase):
     def request(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: bytes | str | V = b"",
         *,
         timeout: float | timedelta = 3.0,
         **options: Unpack[KeyedOptions],
@@ -113,7 +114,12 @@ class Client(BlockingBase):
         return self._call(lambda: self._client.request(topic, body, timeout=timeout, **options))
 
     def serve(
-        self, topic: Topics, handler: BlockingServer, *, group: str, **options: Unpack[ServeOptions]
+        self,
+        topic: Topics,
+        handler: BlockingServer[V],
+        *,
+        group: str,
+        **options: Unpack[ServeOptions],
     ) -> Consumer:
         """Answer the requests to a topic, from when the consumer is awaited or entered on. Members of a group share them."""
         return Consumer(

@@ -8,13 +8,25 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    Never,
+    Protocol,
+    Self,
+    Unpack,
+    overload,
+)
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles, home_directory
 from roquette.base.forks import fork_count
 from roquette.base.lifecycle import Tasks
+from roquette.client.answers import Encode, V, check_function
 from roquette.client.arguments import Timeout, seconds_of
 from roquette.client.config import ClientConfig
 from roquette.client.consumer_options import MemberOptions
@@ -59,21 +71,44 @@ class ClosesFirst(Protocol):
         ...
 
 
-class ClientBase:
+class ClientBase(Generic[V]):
     """What all calls of a client share; `Client` is what applications use.
 
     Attributes:
         unsaid: of how many messages the end was not known when the client was closed.
     """
 
+    @overload
+    def __init__(
+        self: "ClientBase[Never]",
+        name_servers: str = "",
+        *,
+        group: str = DEFAULT_PRODUCER_GROUP,
+        **settings: Unpack[ClientSettings],
+    ) -> None: ...
+
+    @overload
     def __init__(
         self,
         name_servers: str = "",
         *,
         group: str = DEFAULT_PRODUCER_GROUP,
+        encode: Encode[V],
+        **settings: Unpack[ClientSettings],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        name_servers: str = "",
+        *,
+        group: str = DEFAULT_PRODUCER_GROUP,
+        encode: Encode[V] | None = None,
         **settings: Unpack[ClientSettings],
     ) -> None:
+        if encode is not None:
+            check_function("encode", encode, waits=False)
         self._begin_with(config_of(name_servers, settings), group, Outside())
+        self._encode = encode
 
     @classmethod
     def _within(
@@ -81,6 +116,7 @@ class ClientBase:
     ) -> Self:
         """A client that takes its clock, chance and files from elsewhere, as simulations do."""
         client = cls.__new__(cls)
+        client._encode = None
         client._begin_with(config, group, outside)
         return client
 

@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 from typing import Final, Unpack, cast
 
-from roquette.client.answers import check_function
+from roquette.client.answers import V, check_function
 from roquette.client.arguments import Topics, as_message, check_words, member_options, seconds_of
 from roquette.client.client_base import ClientBase
 from roquette.client.consumer import Consumer
@@ -18,13 +18,13 @@ from roquette.message.message import Message, ReceivedMessage
 LONGEST_S: Final = 600.0
 
 
-class RequestCalls(ClientBase):
+class RequestCalls(ClientBase[V]):
     """Requests and replies: calls by message, between any languages' clients."""
 
     async def request(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: bytes | str | V = b"",
         *,
         timeout: float | timedelta = 3.0,
         **options: Unpack[KeyedOptions],
@@ -42,7 +42,7 @@ class RequestCalls(ClientBase):
         """
         timeout = seconds_of(timeout, "timeout", 0.001, LONGEST_S)
         check_words("request", options, KeyedOptions)
-        message = as_message(topic, body, cast(SendOptions, options))
+        message = as_message(topic, body, cast(SendOptions, options), encode=self._encode)
         session, replies = self.session, self._replies
         began = asyncio.get_running_loop().time()
         correlation_id = f"{session.client_id}-{self._entropy.token(16)}"
@@ -66,7 +66,7 @@ class RequestCalls(ClientBase):
             replies.forget(correlation_id)
 
     def serve(
-        self, topic: Topics, handler: Server, *, group: str, **options: Unpack[ServeOptions]
+        self, topic: Topics, handler: Server[V], *, group: str, **options: Unpack[ServeOptions]
     ) -> Consumer:
         """Answer the requests to a topic, from when the consumer is awaited or entered on. Members of a group share them.
 
@@ -74,7 +74,7 @@ class RequestCalls(ClientBase):
         brokers': by how much longer than others it has waited. One whose handler fails gets no reply: its sender's time ends.
 
         Args:
-            handler: gets the request and returns the reply's body, or None for no reply. A function or a coroutine function.
+            handler: gets the request and returns the reply's body (or a value, with `Client(encode=)`), or None for no reply. A function or a coroutine function.
             options: see `ServeOptions`.
 
         Raises:
@@ -86,7 +86,7 @@ class RequestCalls(ClientBase):
         check_function("handler", handler)
 
         async def join() -> PushConsumer:
-            answer = ReplyHandler(self.session, self._sender.group, handler)
+            answer = ReplyHandler(self.session, self._sender.group, handler, self._encode)
             return await self._join(answer, chosen)
 
         return Consumer(group, join)

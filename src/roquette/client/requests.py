@@ -8,9 +8,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 from roquette.base.javatypes import whole_number
+from roquette.client.answers import Encode, body_of
 from roquette.client.calls import Call, nothing
 from roquette.client.core.waits import Waits
 from roquette.client.session import Session
@@ -31,10 +32,12 @@ log = logging.getLogger("roquette.client")
 REPLY_TYPE: Final = "reply"  # MixAll.REPLY_MESSAGE_FLAG
 _REPLY_MS: Final = 3_000
 
-Answer = bytes | str | None
+A = TypeVar("A")
+
+Answer: TypeAlias = bytes | str | A | None
 """What a server answers; None: nothing, the requester waits in vain."""
 
-Server = Callable[[ReceivedMessage], "Awaitable[Answer] | Answer"]
+Server = Callable[[ReceivedMessage], Awaitable[Answer[A]] | Answer[A]]
 """Answers a request."""
 
 
@@ -128,21 +131,17 @@ def as_request(message: Message, correlation_id: str, client_id: str, timeout: f
     return replace(message, properties={**message.properties, **more})
 
 
-def _body(answer: object) -> bytes | None:
-    """What a server answered, to be sent; raises TypeError for anything else, of which bytes() would make nonsense."""
-    if isinstance(answer, str):
-        return answer.encode()
-    if answer is None or isinstance(answer, bytes):
-        return answer
-    if isinstance(answer, bytearray | memoryview):
-        return bytes(answer)
-    raise TypeError(f"a server answers bytes, str or None, not {type(answer).__name__}")
-
-
 class ReplyHandler:
     """The handler of a server's consumer: answers requests, and accepts every message, since a retry would come too late."""
 
-    def __init__(self, session: Session, producer_group: str, server: Server) -> None:
+    def __init__(
+        self,
+        session: Session,
+        producer_group: str,
+        server: Server[Any],
+        encode: Encode[Any] | None = None,
+    ) -> None:
+        self._encode = encode
         self._session = session
         self._group = producer_group
         self._server = server
@@ -150,15 +149,15 @@ class ReplyHandler:
 
     async def __call__(self, message: ReceivedMessage) -> None:
         """Run the server and send what it answers; its error goes to the log, and the requester gets nothing."""
-        found = message.properties
-        requester = found.get(names.REPLY_TO_CLIENT)
+        requester = message.properties.get(names.REPLY_TO_CLIENT)
         late = self._is_late(message)  # asked of each message: it learns from them
         if requester is not None and late:
             log.info("request skipped, its sender waits no longer id=%s", message.message_id)
             return
         try:
             answer = self._server(message)
-            reply = _body(await answer if isinstance(answer, Awaitable) else answer)
+            found = await answer if isinstance(answer, Awaitable) else answer
+            reply = None if found is None else body_of(found, self._encode)
         except Exception:
             log.exception("no reply: the server failed id=%s", message.message_id)
             return

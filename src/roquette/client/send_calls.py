@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Unpack, cast
 
 from roquette.client import calls
+from roquette.client.answers import V
 from roquette.client.arguments import (
     Timeout,
     as_message,
@@ -19,13 +20,13 @@ from roquette.errors import MessageIllegal, RequestTimeout
 from roquette.message.message import Message, MessageQueue
 
 
-class SendCalls(ClientBase):
+class SendCalls(ClientBase[V]):
     """Sending: one message, many at once, without waiting."""
 
     async def send(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: bytes | str | V = b"",
         *,
         timeout: Timeout = None,
         **options: Unpack[SendOptions],
@@ -40,7 +41,7 @@ class SendCalls(ClientBase):
             MessageIllegal, RouteNotFound, BrokerError, ConnectError, RequestTimeout
         """
         check_words("send", options, SendOptions)
-        message = as_message(topic, body, options, self._clock)
+        message = as_message(topic, body, options, self._clock, self._encode)
         limit_ms = milliseconds_of(timeout)
         return await self._sender.send(
             message,
@@ -74,12 +75,12 @@ class SendCalls(ClientBase):
     async def send_nowait(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: bytes | str | V = b"",
         **options: Unpack[SendOptions],
     ) -> "asyncio.Future[SendReceipt]":
         """Send without waiting for the answer: the future gets it. Waits while too many are unanswered."""
         check_words("send_nowait", options, SendOptions)
-        message = as_message(topic, body, options, self._clock)
+        message = as_message(topic, body, options, self._clock, self._encode)
         return await self._sender.send_nowait(
             message, queue=options.get("queue"), selector=options.get("selector")
         )
@@ -87,18 +88,18 @@ class SendCalls(ClientBase):
     async def send_oneway(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: bytes | str | V = b"",
         **options: Unpack[OnewayOptions],
     ) -> None:
         """Send without an answer: fastest, but whether it arrived stays unknown."""
         check_words("send_oneway", options, OnewayOptions)
-        message = as_message(topic, body, cast(SendOptions, options))
+        message = as_message(topic, body, cast(SendOptions, options), encode=self._encode)
         await self._sender.send_oneway(message, queue=options.get("queue"))
 
     async def send_batch(
         self,
         topic: str,
-        messages: Sequence[bytes | str | Message],
+        messages: Sequence[bytes | str | V | Message],
         *,
         queue: MessageQueue | None = None,
         timeout: Timeout = None,
@@ -114,7 +115,8 @@ class SendCalls(ClientBase):
             raise TypeError(f"a batch is a list of messages, not {type(messages).__name__}")
         limit_ms = milliseconds_of(timeout)
         listed = [
-            as_message(m) if isinstance(m, Message) else as_message(topic, m) for m in messages
+            as_message(m) if isinstance(m, Message) else as_message(topic, m, encode=self._encode)
+            for m in messages
         ]
         if others := sorted({message.topic for message in listed} - {topic}):
             raise MessageIllegal(f"a batch to {topic} has messages to {', '.join(others)}")

@@ -2,7 +2,7 @@
 
 from typing import Unpack, cast
 
-from roquette.client.answers import check_function
+from roquette.client.answers import V, check_function
 from roquette.client.arguments import as_message, check_words
 from roquette.client.client_base import ClientBase
 from roquette.client.send_options import KeyedOptions, SendOptions
@@ -12,13 +12,13 @@ from roquette.message.message import Message
 from roquette.message.names import client_topic_error
 
 
-class TransactionCalls(ClientBase):
+class TransactionCalls(ClientBase[V]):
     """Transactions: a message and the application's own work succeed together."""
 
     def transaction(
         self,
         topic: str | Message,
-        body: bytes | str = b"",
+        body: bytes | str | V = b"",
         **options: Unpack[KeyedOptions],
     ) -> Transaction:
         """Send a message that is delivered only if the block succeeds.
@@ -40,7 +40,7 @@ class TransactionCalls(ClientBase):
             TransactionLost: at the block's end: its message was dropped before, by a check.
         """
         check_words("transaction", options, KeyedOptions)
-        message = as_message(topic, body, cast(SendOptions, options))
+        message = as_message(topic, body, cast(SendOptions, options), encode=self._encode)
         check_transactional(message, self._group)
         return Transaction(self.session, self._sender, message, self._checks)
 

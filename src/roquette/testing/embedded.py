@@ -350,11 +350,13 @@ class EmbeddedBroker:
             raise RuntimeError("the embedded broker is not started")
         return f"{self._host}:{self._names.port}"
 
-    def client(self, *, group: str = DEFAULT_PRODUCER_GROUP, **settings: Any) -> Client:
-        """A client of this broker, not started; `settings` are ClientSettings."""
+    def client(self, *, group: str = DEFAULT_PRODUCER_GROUP, **settings: Any) -> Client[Any]:
+        """A client of this broker, not started; `settings` are ClientSettings, and `encode`."""
         return Client(self.name_servers, group=group, **self._own() | settings)
 
-    def sync_client(self, *, group: str = DEFAULT_PRODUCER_GROUP, **settings: Any) -> sync.Client:
+    def sync_client(
+        self, *, group: str = DEFAULT_PRODUCER_GROUP, **settings: Any
+    ) -> sync.Client[Any]:
         """The same without asyncio."""
         return sync.Client(self.name_servers, group=group, **self._own() | settings)
 
