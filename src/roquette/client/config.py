@@ -37,6 +37,7 @@ class ClientConfig:
 
     send_timeout_ms: int = option(3_000, least=1)
     send_attempts: int = option(3, least=1)
+    linger_ms: int = option(0)
     compress_over_bytes: int = option(4_096)
     compression: Compression = Compression.ZLIB
     compression_level: int = option(5)

@@ -159,13 +159,35 @@ class Pipeline:
     async def send(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
         """The same, when there is room."""
         with self._under_way.lot:
-            size = len(request.body)
-            if not self._places.taken(size):
-                if not self._places.waits:
-                    topic = self._session.namespace.shown(request.topic)
-                    self._session.events.tell(EventKind.BLOCKED, topic=topic)
-                await self._places.take(size)
+            await self._place(self._session.namespace.shown(request.topic), len(request.body))
             return self._begin(request, choose)
+
+    async def _place(self, topic: str, size: int) -> None:
+        """Take one, as soon as there is room."""
+        if not self._places.taken(size):
+            if not self._places.waits:
+                self._session.events.tell(EventKind.BLOCKED, topic=topic)
+            await self._places.take(size)
+
+    async def hold(
+        self, topic: str, size: int, begin: Callable[[], "asyncio.Future[SendReceipt]"]
+    ) -> "asyncio.Future[SendReceipt]":
+        """Begin what others send, when there is room: it has a place, and is under way, until its answer."""
+        with (lot := self._under_way.lot):
+            await self._place(topic, size)
+            try:
+                answer = begin()
+            except BaseException:
+                self._places.release(size)
+                raise
+            lot.begin()
+
+        def ended(answer: object) -> None:
+            self._places.release(size)
+            lot.end()
+
+        answer.add_done_callback(ended)
+        return answer
 
     def _begin(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
         result: asyncio.Future[SendReceipt] = self._loop.create_future()

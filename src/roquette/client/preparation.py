@@ -12,10 +12,13 @@ from roquette.message.message import Message
 from roquette.message.message_id import UniqueIds, host_bytes
 from roquette.message.names import RETRY_PREFIX, client_topic_error
 from roquette.message.properties import (
+    LITE_TOPIC,
     MAX_RECONSUME_TIMES,
     NAME_SEPARATOR,
+    PRIORITY,
     PROPERTY_SEPARATOR,
     RECONSUME_TIME,
+    TRAN_MSG,
     UNIQ_KEY,
     encode_properties,
 )
@@ -24,16 +27,28 @@ from roquette.message.record_layout import MAX_PROPERTIES
 Entry = tuple[int, bytes, bytes]
 """Flag, body and properties of a message in a batch."""
 
+
+def weight(entry: Entry) -> int:
+    """How many bytes a message has in a batch, about."""
+    return len(entry[1]) + len(entry[2]) + 32
+
+
+_ALONE: Final = frozenset((PRIORITY, LITE_TOPIC, TRAN_MSG))
 NOTHING: Final[Mapping[str, str]] = {}
 BATCH_BYTES = 1 << 20  # a batch request is split at about this size
 
 
 class Preparation:
-    """Of one producer's messages. All of it raises MessageIllegal, or TypeError."""
+    """Of one producer's messages. All of it raises MessageIllegal, or TypeError.
+
+    Attributes:
+        batch_bytes: what a batch has at most, about.
+    """
 
     def __init__(self, session: Session, namespace: Namespace) -> None:
         self._namespace = namespace
         self._config = session.config
+        self.batch_bytes = min(BATCH_BYTES, session.config.max_message_size)
         self._clock = session.clock
         self._ids = UniqueIds(
             host_bytes(session.local_host, 0)[:-4],
@@ -119,16 +134,35 @@ class Preparation:
             ids.append(message_id)
         return found, ids
 
+    def fits(self, message: Message) -> bool:
+        """Whether it may go in a batch with any others of its topic, and gains by it."""
+        return (
+            not message.shard_key
+            and not message.delay_level
+            and message.deliver_at is None
+            and message.wait_store_ok
+            and type(message.body) is bytes  # or the error is made elsewhere
+            and len(message.body) <= self._config.compress_over_bytes
+            and not message.topic.startswith(RETRY_PREFIX)
+            and _ALONE.isdisjoint(message.properties)
+        )
+
+    def batch(self, topic: str, body: bytes, ids: list[str]) -> SendRequest:
+        """The request of a batch."""
+        properties = f"WAIT{NAME_SEPARATOR}true{PROPERTY_SEPARATOR}"
+        request = SendRequest(self._namespace.wrap(topic), body, properties, ids)
+        request.shown = topic
+        request.batch = True
+        return request
+
     def cut(self, entries: Sequence[Entry], places: Sequence[int]) -> list[list[int]]:
         """The entries at these places as parts of about `BATCH_BYTES`: the places of each."""
         parts: list[list[int]] = []
-        limit = min(BATCH_BYTES, self._config.max_message_size)
-        size = limit + 1
+        size = self.batch_bytes + 1
         for place in places:
-            weight = len(entries[place][1]) + len(entries[place][2]) + 32
-            if size + weight > limit:
+            if size + weight(entries[place]) > self.batch_bytes:
                 parts.append([])
                 size = 0
             parts[-1].append(place)
-            size += weight
+            size += weight(entries[place])
         return parts

@@ -9,7 +9,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.latency import LatencyTable
@@ -43,12 +44,13 @@ from roquette.message.batch import encode_batch
 from roquette.message.message import Message, MessageQueue
 from roquette.message.names import RETRY_PREFIX
 from roquette.message.properties import (
-    NAME_SEPARATOR,
     PGROUP,
-    PROPERTY_SEPARATOR,
     TRAN_MSG,
 )
 from roquette.message.sysflag import TRANSACTION_PREPARED
+
+if TYPE_CHECKING:
+    from roquette.client.linger import Linger
 
 log = logging.getLogger("roquette.client")
 
@@ -95,6 +97,12 @@ class Producer:
         )
         self._preparation = Preparation(session, self.namespace)
         self.new_id = self._preparation.new_id
+        self._linger: Linger | None = None
+        if config.linger_ms:
+            from roquette.client import linger  # loaded by who wants it
+
+            pause_s, waiting = config.linger_ms / 1000, self._send_waiting
+            self._linger = linger.Linger(pause_s, self._preparation, session.tasks, waiting)
         session.add_producer_group(group)
 
     @property
@@ -119,9 +127,13 @@ class Producer:
             RouteNotFound, BrokerError, ConnectError, RequestTimeout: after every attempt failed.
         """
         with self.under_way.lot, self._begin(message) as begun:
-            request = self._preparation.request(message)
-            choose = self._chooser(message, queue, selector)
-            receipt = (await self._attempts(request, choose, timeout_ms=timeout_ms))[0]
+            alone = queue is not None or selector is not None or timeout_ms is not None
+            if self._linger is not None and not alone and self._linger.takes(message):
+                receipt = await self._linger.add(message)
+            else:
+                request = self._preparation.request(message)
+                choose = self._chooser(message, queue, selector)
+                receipt = (await self._attempts(request, choose, timeout_ms=timeout_ms))[0]
             begun.stored(receipt)
         return receipt
 
@@ -150,11 +162,15 @@ class Producer:
         calls. Retries as `send` does; then order between messages is not kept.
         """
         with self._begin(message) as begun:
-            request = self._preparation.request(message)
-            choose = self._chooser(message, queue, selector)
-            answer = self._pipeline.begin(request, choose)
-            if answer is None:
-                answer = await self._pipeline.send(request, choose)
+            alone = queue is not None or selector is not None
+            if self._linger is not None and not alone and self._linger.takes(message):
+                add = partial(self._linger.add, message)
+                answer = await self._pipeline.hold(message.topic, len(message.body), add)
+            else:
+                request = self._preparation.request(message)
+                choose = self._chooser(message, queue, selector)
+                begun_now = self._pipeline.begin(request, choose)
+                answer = begun_now or await self._pipeline.send(request, choose)
             begun.ends_with(answer)
         return answer
 
@@ -210,6 +226,8 @@ class Producer:
 
     async def flush(self, limit_s: float | None) -> int:
         """Wait for what has begun so far, `limit_s` seconds at most; of how many messages the end is not known."""
+        if self._linger is not None:
+            self._linger.go()
         began = asyncio.get_running_loop().time()
         left = await self.under_way.wait(limit_s)
         limit_s = FLUSH_S if limit_s is None else limit_s
@@ -242,7 +260,7 @@ class Producer:
             choose = _sharing(named) if named != {""} else self._chooser(first, queue, None)
             try:
                 body = encode_batch([entries[place] for place in part])
-                request = self._batch_request(first.topic, body, [ids[place] for place in part])
+                request = self._preparation.batch(first.topic, body, [ids[place] for place in part])
                 answers: Sequence[SendReceipt | ClientError]
                 answers = await self._attempts(request, choose, timeout_ms=timeout_ms)
             except KeysPart as moved:  # the route, or which brokers are healthy, has changed
@@ -268,12 +286,9 @@ class Producer:
         except ClientError:
             return ()
 
-    def _batch_request(self, topic: str, body: bytes, ids: list[str]) -> SendRequest:
-        properties = f"WAIT{NAME_SEPARATOR}true{PROPERTY_SEPARATOR}"
-        request = SendRequest(self.namespace.wrap(topic), body, properties, ids)
-        request.shown = topic
-        request.batch = True
-        return request
+    async def _send_waiting(self, first: Message, request: SendRequest) -> list[SendReceipt]:
+        """Send what has waited for others."""
+        return await self._attempts(request, self._chooser(first, None, None))
 
     # one send, step by step
 

@@ -50,6 +50,9 @@ class SendingSettings(TypedDict, total=False):
         send_timeout: for all tries of a send together (3 s).
         send_attempts: 1 + retryTimesWhenSendFailed (3). With more than 1, brokers that cannot be reached are tried again until
             `send_timeout` is over.
+        linger: how long `send` and `send_nowait` let a message wait for others to its topic, which then go as one batch (0: they
+            go at once). What says a queue, a selector, a shard key, a delay, a priority or a timeout goes alone, as does what
+            is large enough to be compressed; `flush` and `close` send what waits.
         compression, compress_over_bytes, compression_level: bodies over 4,096 bytes travel by zlib, level 5.
         max_message_size: of a body (4 MiB).
         max_in_flight: unanswered pipelined sends (`send_nowait`) per client (1,000); `max_bytes_in_flight`: of their bodies
@@ -65,6 +68,7 @@ class SendingSettings(TypedDict, total=False):
 
     send_timeout: Span
     send_attempts: int
+    linger: Span
     compress_over_bytes: int
     compression: Compression
     compression_level: int
@@ -174,7 +178,8 @@ def config_of(
 
 
 def _ms(option: Option, value: Span, name: str) -> int:
-    return round(seconds_of(value, name, (option.least or 0) / 1000) * 1000)
+    seconds = seconds_of(value, name, (option.least or 0) / 1000)
+    return max(round(seconds * 1000), 1 if seconds else 0)  # less is not nothing
 
 
 def _read(option: Option, text: str, where: str) -> object:
