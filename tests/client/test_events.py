@@ -2,9 +2,9 @@
 
 import threading
 
-from tests.client.test_push_consumer import NAMESRV, A, Inbox, mine, small, until
+from tests.client.test_push_consumer import NAMESRV, A, B, Inbox, mine, small, until
 
-from roquette import Event, EventKind, StartFrom
+from roquette import Event, EventKind, MessageQueue, StartFrom
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.testing.embedded import EmbeddedBroker
 
@@ -44,6 +44,32 @@ def test_connections_routes_and_shares_are_told_of() -> None:
         await until(lambda: Event(EventKind.DISCONNECTED, f"{A}:10911") in told)
         await mq.close()
         assert not mq.is_connected
+
+    simulate(scenario)
+
+
+def test_a_changed_route_is_told_once_and_neither_the_first_nor_the_same() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await small(cluster)
+        mq = await cluster.client("10.0.3.1")
+        told: list[Event] = []
+        mq.on_event(lambda event: told.append(event) if event.topic else None)
+        await mq.send("orders", b"0")
+        for _ in range(2):
+            await mq.session.route("orders", fresh=True)
+        assert told == []
+
+        await cluster.add_broker(B, "broker-b")
+        other = await cluster.client("10.0.3.2")
+        await other.session.route("TBW102")
+        await other.send("orders", b"1", queue=MessageQueue("orders", "broker-b", 0))
+        await until(lambda: told != [])
+        assert {queue.broker_name for queue in await mq.queues("orders")} == {
+            "broker-a",
+            "broker-b",
+        }
+        await mq.session.route("orders", fresh=True)
+        assert told == [Event(EventKind.ROUTE_CHANGED, topic="orders")]
 
     simulate(scenario)
 

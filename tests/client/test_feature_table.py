@@ -5,7 +5,7 @@ import re
 from tests.interop.peers import ROOT
 
 PAGE = (ROOT / "docs" / "client.md").read_text("utf-8")
-ROWS = [line for line in PAGE.splitlines() if line.startswith("| ")]
+ROWS = [line for line in PAGE.partition("\n## ")[0].splitlines() if line.startswith("| ")]
 
 
 def test_every_row_names_a_test_that_exists() -> None:

@@ -1,15 +1,26 @@
 """Settings of a client: each has a name, a type and a default in one place each, and comes from the program or the environment."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from roquette import Client, ClientSettings, ConfigError
+from roquette import (
+    Client,
+    ClientSettings,
+    ConfigError,
+    ConsumerOptions,
+    PopOptions,
+    ReaderOptions,
+    ServeOptions,
+    StreamOptions,
+)
 from roquette.base.options import options_of
 from roquette.client.access import AccessWords
 from roquette.client.config import ClientConfig
-from roquette.client.settings import config_of
+from roquette.client.consumer_options import OffsetStore, Revoked, StartFrom
+from roquette.client.selection import Sql
+from roquette.client.settings import config_of, options_of_call
 from roquette.message.compression import Compression
 
 WHERE = "127.0.0.1:9876"
@@ -70,3 +81,67 @@ def test_an_unknown_setting_names_the_one_that_was_meant() -> None:
     words: dict[str, Any] = {"send_timeuot": 5}
     with pytest.raises(TypeError, match=r"'send_timeuot'; did you mean send_timeout\?"):
         Client(WHERE, **words)
+
+
+SAID = {  # one text for each kind of option
+    "tag": ("new", "new"),
+    "start_from": ("last", StartFrom.LAST),
+    "max_reconsume_times": ("3", 3),
+    "timeout": ("500ms", 0.5),
+    "model": ("broadcasting", "broadcasting"),
+    "strategy": ("AVG_BY_CIRCLE", "AVG_BY_CIRCLE"),
+    "retry_levels": ("1, 2,3", [1, 2, 3]),
+    "concurrency": ("7", 7),
+    "orderly": ("True", True),
+    "invisible": ("90", 90.0),
+    "batch": ("8", 8),
+    "renew": ("false", False),
+    "auto_commit": ("5", 5.0),
+    "max_messages": ("100", 100),
+    "max_bytes": ("1000", 1000),
+}
+
+
+@pytest.mark.parametrize(
+    "known", [ConsumerOptions, StreamOptions, ServeOptions, PopOptions, ReaderOptions]
+)
+def test_each_option_of_consumers_may_stand_in_the_environment(known: Any) -> None:
+    prefix = f"ROQUETTE_{known.__name__.removesuffix('Options').upper()}_"
+    for name, kind in known.__annotations__.items():
+        if kind in (Sql | None, Revoked | None, OffsetStore | None):
+            with pytest.raises(ConfigError, match=f"{prefix}{name.upper()} cannot be said"):
+                options_of_call("call", {}, known, {prefix + name.upper(): "x"})
+            continue
+        text, value = SAID[name]
+        environ = {prefix + name.upper(): text}
+        assert options_of_call("call", {}, known, environ) == {name: value}
+        said: Any = {name: "said"}
+        assert options_of_call("call", said, known, environ) == said  # what the program says wins
+        if not isinstance(value, str) or name == "start_from":
+            with pytest.raises(ConfigError, match=prefix + name.upper()):
+                options_of_call("call", {}, known, {prefix + name.upper(): "wrong"})
+
+
+def test_a_start_may_be_a_time() -> None:
+    environ = {"ROQUETTE_READER_START_FROM": "2026-11-27T12:00:00Z"}
+    found = options_of_call("reader", {}, ReaderOptions, environ)
+    assert found == {"start_from": datetime(2026, 11, 27, 12, tzinfo=UTC)}
+
+
+def test_each_call_takes_its_options_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    mq = Client(WHERE)
+
+    async def handle(message: Any) -> None: ...
+
+    calls: dict[str, Any] = {
+        "CONSUMER": lambda: mq.subscribe("t", handle, group="g"),
+        "STREAM": lambda: mq.consume("t", group="g"),
+        "SERVE": lambda: mq.serve("t", handle, group="g"),
+        "POP": lambda: mq.pop("t", group="g"),
+        "READER": lambda: mq.reader(group="g"),
+    }
+    for name, call in calls.items():
+        monkeypatch.setenv(f"ROQUETTE_{name}_TAG", "*")
+        monkeypatch.setenv(f"ROQUETTE_{name}_START_FROM", "noon")
+        with pytest.raises(ConfigError, match=f"ROQUETTE_{name}_START_FROM='noon' cannot be read"):
+            call()

@@ -3,9 +3,10 @@
 import asyncio
 import dataclasses
 import logging
+import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import (
@@ -109,14 +110,16 @@ class ClientBase(Generic[V]):
             check_function("encode", encode, waits=False)
         self._begin_with(config_of(name_servers, settings), group, Outside())
         self._encode = encode
+        self._environ: Mapping[str, str] = os.environ
 
     @classmethod
     def _within(
         cls, outside: Outside, config: ClientConfig, group: str = DEFAULT_PRODUCER_GROUP
     ) -> Self:
-        """A client that takes its clock, chance and files from elsewhere, as simulations do."""
+        """A client that takes its clock, chance, files and all options from elsewhere, as simulations do."""
         client = cls.__new__(cls)
         client._encode = None
+        client._environ = {}
         client._begin_with(config, group, outside)
         return client
 

@@ -9,7 +9,6 @@ from roquette.client.arguments import (
     as_subscriptions,
     check_count,
     check_group,
-    check_words,
     member_options,
     seconds_of,
     start_point,
@@ -23,6 +22,7 @@ from roquette.client.consumer_options import (
     StreamOptions,
 )
 from roquette.client.handler import BatchHandler, Handler
+from roquette.client.settings import options_of_call
 from roquette.client.stream import MessageStream
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class ConsumeCalls(ClientBase):
         """
         if batch is not None:
             check_count("batch", batch)
+        options = options_of_call("subscribe", options, ConsumerOptions, self._environ)
         chosen = member_options(group, topic, options, batch=batch or 0)
         check_function("handler", handler)
         return Consumer(group, partial(self._join, handler, chosen))
@@ -97,7 +98,7 @@ class ConsumeCalls(ClientBase):
         Raises:
             ConfigError: an option is wrong.
         """
-        check_words("consume", options, StreamOptions)
+        options = options_of_call("consume", options, StreamOptions, self._environ)
         timeout = options.pop("timeout", None)
         words = cast(ConsumerOptions, {"concurrency": 1, **options})  # as operators see it
         chosen = member_options(group, topic, words)
@@ -119,7 +120,7 @@ class ConsumeCalls(ClientBase):
         """
         from roquette.client.reader import Reader, ReadPlan  # loaded by readers
 
-        check_words("reader", options, ReaderOptions)
+        options = options_of_call("reader", options, ReaderOptions, self._environ)
         check_group(group)
         wanted = as_subscriptions("t", options)["t"]
         plan = ReadPlan(

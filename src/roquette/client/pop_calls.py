@@ -6,12 +6,12 @@ from roquette.client.arguments import (
     as_subscriptions,
     check_count,
     check_group,
-    check_words,
     seconds_of,
     start_point,
 )
 from roquette.client.client_base import ClientBase
 from roquette.client.consumer_options import PopOptions, StartFrom
+from roquette.client.settings import options_of_call
 from roquette.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class PopCalls(ClientBase):
         from roquette.client.pop import PoppedMessages  # loaded by those who pop
         from roquette.client.pop_polls import PopPlan
 
-        check_words("pop", options, PopOptions)
+        options = options_of_call("pop", options, PopOptions, self._environ)
         check_group(group)
         if not isinstance(topic, str):
             raise ConfigError(f"topic {topic!r:.80} is no str")

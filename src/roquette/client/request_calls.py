@@ -12,6 +12,7 @@ from roquette.client.consumer_options import ConsumerOptions, ServeOptions, Star
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.requests import ReplyHandler, Server, as_request
 from roquette.client.send_options import KeyedOptions, SendOptions
+from roquette.client.settings import options_of_call
 from roquette.errors import RequestTimeout
 from roquette.message.message import Message, ReceivedMessage
 
@@ -80,7 +81,7 @@ class RequestCalls(ClientBase[V]):
         Raises:
             ConfigError: an option is wrong, or this client already has a consumer of the group.
         """
-        check_words("serve", options, ServeOptions)
+        options = options_of_call("serve", options, ServeOptions, self._environ)
         options.setdefault("start_from", StartFrom.LAST)  # nobody waits for old requests any more
         chosen = member_options(group, topic, cast(ConsumerOptions, options))
         check_function("handler", handler)

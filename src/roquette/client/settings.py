@@ -4,19 +4,27 @@ A span of time is a number of seconds or a timedelta; `ClientConfig` has it in m
 """
 
 import os
-from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any, Final, TypedDict, cast
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, TypedDict, TypeVar, cast
 
 from roquette.base.options import Option, options_of, parse_duration
 from roquette.client.access import AccessWords, access_of
 from roquette.client.arguments import check_words, seconds_of
 from roquette.client.config import ClientConfig
+from roquette.client.consumer_options import (
+    ModelName,
+    StartFrom,
+    StartPoint,
+    StrategyName,
+    TopicOptions,
+)
 from roquette.errors import ConfigError
 from roquette.message.compression import Compression
 
 PREFIX: Final = "ROQUETTE_"
 Span = float | timedelta
+Said = TypeVar("Said", bound=TopicOptions)
 
 
 class ConnectionSettings(TypedDict, total=False):
@@ -177,6 +185,42 @@ def config_of(
     )
 
 
+def options_of_call(call: str, said: Said, known: type, environ: Mapping[str, str]) -> Said:
+    """The options of a call: what it says, else what the environment says, of PopOptions as ROQUETTE_POP_BATCH.
+
+    Raises:
+        ConfigError: the environment has what is no text, or cannot be read. TypeError: there is no option of that name.
+    """
+    check_words(call, said, known)
+    found: dict[str, Any] = {**said}
+    prefix = f"{PREFIX}{known.__name__.removesuffix('Options').upper()}_"
+    for name, kind in known.__annotations__.items():
+        text = environ.get(prefix + name.upper())
+        if text is not None and name not in found:
+            found[name] = _option(kind, text.strip(), prefix + name.upper())
+    return cast(Said, found)
+
+
+def _option(kind: Any, text: str, where: str) -> object:
+    try:
+        if kind in (Span, Span | None):
+            return _seconds(text, where)
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind is int:
+            return int(text)
+        if kind == Sequence[int]:
+            return [int(word) for word in text.split(",")]
+        if kind == StartPoint:
+            words = {"first": StartFrom.FIRST, "last": StartFrom.LAST}
+            return words.get(text.lower()) or datetime.fromisoformat(text)
+    except (KeyError, ValueError):
+        raise ConfigError(f"{where}={text!r:.80} cannot be read") from None
+    if kind is str or kind in (ModelName, StrategyName):
+        return text  # the call says what it may be
+    raise ConfigError(f"{where} cannot be said in the environment")
+
+
 def _ms(option: Option, value: Span, name: str) -> int:
     seconds = seconds_of(value, name, (option.least or 0) / 1000)
     return max(round(seconds * 1000), 1 if seconds else 0)  # less is not nothing
@@ -186,10 +230,11 @@ def _read(option: Option, text: str, where: str) -> object:
     """A setting of the environment: spans of time as `5`, in seconds, or with a unit, `500ms`."""
     if not option.field.endswith("_ms"):
         return option.read(text, where)
+    return _ms(option, _seconds(text.strip(), where), where)
+
+
+def _seconds(text: str, where: str) -> float:
     try:
-        seconds = (
-            parse_duration(text.strip()) / 1000 if text.strip()[-1:].isalpha() else float(text)
-        )
+        return parse_duration(text) / 1000 if text[-1:].isalpha() else float(text)
     except ValueError:
         raise ConfigError(f"{where} must be a time such as 5, 500ms or 15m, not {text!r}") from None
-    return _ms(option, seconds, where)
