@@ -175,11 +175,12 @@ class Pipeline:
         """Begin what others send, when there is room: it has a place, and is under way, until its answer."""
         with (lot := self._under_way.lot):
             await self._place(topic, size)
+            answer = None
             try:
                 answer = begin()
-            except BaseException:
-                self._places.release(size)
-                raise
+            finally:
+                if answer is None:
+                    self._places.release(size)
             lot.begin()
 
         def ended(answer: object) -> None:
