@@ -561,7 +561,7 @@ def test_settings_that_would_stop_something_in_silence_are_refused(name: str) ->
 def test_settings_without_waits_and_room_work_all_the_same() -> None:
     async def main(cluster: SimCluster) -> None:
         await small(cluster)
-        assert len(MAY_BE_ZERO) == 13
+        assert len(MAY_BE_ZERO) == 14
         for at, name in enumerate(sorted(MAY_BE_ZERO)):
             client = await cluster.client(f"10.0.2.{10 + at}", **{name.removesuffix("_ms"): 0})
             inbox = Inbox()
@@ -575,7 +575,7 @@ def test_settings_without_waits_and_room_work_all_the_same() -> None:
     simulate(main)
 
 
-TAKEN = SYSTEM - {"UNIQ_KEY", "_SYS_MSG_PRIORITY_", "__LITE_TOPIC"}
+TAKEN = SYSTEM - {"UNIQ_KEY", "__LITE_TOPIC"}
 NAIVE = datetime(2026, 1, 1)
 NO_MOMENTS: list[Any] = [NAIVE, -5, 5, int(time.time()), datetime(1969, 1, 1, tzinfo=UTC)]
 
@@ -592,6 +592,7 @@ def test_words_of_wrong_types_are_refused_in_words() -> None:
         "shard_key": [5, b"k", ""],
         "deliver_at": [5, NAIVE, timedelta(days=-40_000), datetime(1969, 1, 1, tzinfo=UTC)],
         "delay_level": ["3", 2.5, True, -1, 19],
+        "priority": ["3", 2.5, True, -1, 2**31],
         "queue": [MessageQueue("other", "broker-a", 0)],
         "timeout": [0, -1, "5"],
     }

@@ -69,7 +69,7 @@ def test_what_no_batch_takes_goes_alone_and_at_once() -> None:
         await mq.send("orders", b"x", queue=queue)
         await mq.send("orders", b"x", selector=lambda queues, message: queues[0])
         await mq.send("orders", b"x", timeout=5)
-        await mq.send("orders", b"x", properties={"_SYS_MSG_PRIORITY_": "3"})
+        await mq.send("orders", b"x", priority=3)
         await mq.send(Message("orders", b"x", wait_store_ok=False))
         await mq.send("orders", b"x" * 5_000)
         await (await mq.send_nowait("orders", b"x", shard_key="7"))

@@ -31,7 +31,7 @@ Topics = str | Mapping[str, Selection]
 Timeout = float | timedelta | None
 """Seconds, or a span of time; None: as long as it takes, or by default."""
 
-_TAKEN: Final = names.SYSTEM - {names.UNIQ_KEY, names.PRIORITY, names.LITE_TOPIC}
+_TAKEN: Final = names.SYSTEM - {names.UNIQ_KEY, names.LITE_TOPIC}
 """Properties that are RocketMQ's; a message may be given its id, and what there is no other word for."""
 
 _WORDS: Final = {
@@ -39,6 +39,7 @@ _WORDS: Final = {
     names.TAGS: "say tag=",
     names.DELAY: "say delay_level=",
     names.SHARDING_KEY: "say shard_key=",
+    names.PRIORITY: "say priority=",
     names.WAIT: "say Message(..., wait_store_ok=)",
     names.TIMER_DELIVER_MS: "say deliver_at=",
     names.TIMER_DELAY_SEC: "say deliver_at=timedelta(...)",
@@ -79,6 +80,7 @@ def as_message(
         properties=named,
         delay_level=said.get("delay_level", 0),
         shard_key=said.get("shard_key"),
+        priority=said.get("priority"),
         deliver_at=None if at is None or clock is None else deliver_time(at, clock),
     )
 

@@ -15,7 +15,6 @@ from roquette.message.properties import (
     LITE_TOPIC,
     MAX_RECONSUME_TIMES,
     NAME_SEPARATOR,
-    PRIORITY,
     PROPERTY_SEPARATOR,
     RECONSUME_TIME,
     TRAN_MSG,
@@ -33,7 +32,7 @@ def weight(entry: Entry) -> int:
     return len(entry[1]) + len(entry[2]) + 32
 
 
-_ALONE: Final = frozenset((PRIORITY, LITE_TOPIC, TRAN_MSG))
+_ALONE: Final = frozenset((LITE_TOPIC, TRAN_MSG))
 NOTHING: Final[Mapping[str, str]] = {}
 BATCH_BYTES = 1 << 20  # a batch request is split at about this size
 
@@ -140,6 +139,7 @@ class Preparation:
             not message.shard_key
             and not message.delay_level
             and message.deliver_at is None
+            and message.priority is None
             and message.wait_store_ok
             and type(message.body) is bytes  # or the error is made elsewhere
             and len(message.body) <= self._config.compress_over_bytes

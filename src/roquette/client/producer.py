@@ -213,9 +213,12 @@ class Producer:
             if (
                 message.delay_level
                 or message.deliver_at_ms
+                or message.priority is not None
                 or message.topic.startswith(RETRY_PREFIX)
             ):
-                raise MessageIllegal("a batch takes neither delayed messages nor a retry topic")
+                raise MessageIllegal(
+                    "a batch takes neither delayed messages nor priorities nor a retry topic"
+                )
         with self.under_way.lot, ExitStack() as stack:
             begun = [stack.enter_context(self._begin(m)) for m in messages if self._interceptors]
             outcomes = await self._send_parts(messages, queue, timeout_ms)
@@ -296,6 +299,8 @@ class Producer:
         self, message: Message, queue: MessageQueue | None, selector: Selector | None
     ) -> Chooser:
         space = self.namespace
+        if message.priority is not None and (queue is not None or selector is not None):
+            raise TypeError("the priority chooses the queue: say neither queue nor selector")
         if queue is not None:
             if selector is not None:
                 raise TypeError("either a queue or a selector chooses the queue")

@@ -49,8 +49,11 @@ class SendOptions(KeyedOptions, OnewayOptions, total=False):
         delay_level: 1..18 (1 s .. 2 h) delivers later.
         deliver_at: deliver then (a datetime with a zone), or after so long (a timedelta); `recall` takes it back.
         selector: chooses the queue, of all that may be written.
+        priority: 0 and up: `pop` gets higher ones first. It chooses the queue (of brokers from 5.4 on): the topic is made with
+            `+message.type=PRIORITY` and a queue for each priority; higher ones are the highest queue's.
     """
 
     delay_level: int
     deliver_at: datetime | timedelta | None
     selector: Selector | None
+    priority: int | None

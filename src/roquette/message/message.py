@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 
+from roquette.base.javatypes import whole_number
 from roquette.errors import MessageSettled
 from roquette.message import properties as names
 from roquette.message.compression import decompress
@@ -48,6 +49,7 @@ class Message:
         wait_store_ok: whether the answer waits for the broker's flush and replication.
         shard_key: messages with one key go to one queue.
         deliver_at: deliver it then, a time with a zone; None at once.
+        priority: 0 and up: pop gives higher ones first, of a topic made for priorities; None has none.
     """
 
     topic: str
@@ -60,6 +62,7 @@ class Message:
     wait_store_ok: bool = True
     shard_key: str | None = None
     deliver_at: datetime | None = None
+    priority: int | None = None
 
     @property
     def deliver_at_ms(self) -> int:
@@ -79,6 +82,8 @@ class Message:
             found[names.TIMER_DELIVER_MS] = str(self.deliver_at_ms)
         if self.shard_key:
             found[names.SHARDING_KEY] = self.shard_key
+        if self.priority is not None:
+            found[names.PRIORITY] = str(self.priority)
         found[names.WAIT] = "true" if self.wait_store_ok else "false"
         return found
 
@@ -91,6 +96,7 @@ class Message:
             and type(self.shard_key) in _TEXT
             and type(self.flag) is int
             and type(self.delay_level) is int
+            and (self.priority is None or type(self.priority) is int)
             and (self.deliver_at is None or type(self.deliver_at) is datetime)
             and type(self.keys) in _SEVERAL
         ) and (wrong := self._wrong_field()):
@@ -111,6 +117,7 @@ class Message:
             ("shard_key", self.shard_key, _TEXT),
             ("flag", self.flag, (int,)),
             ("delay_level", self.delay_level, (int,)),
+            ("priority", self.priority, (int, type(None))),
             ("deliver_at", self.deliver_at, (datetime, type(None))),
             ("keys", self.keys, _SEVERAL),
         ):
@@ -137,6 +144,10 @@ class Message:
             return (
                 "shard key '' is empty, and would choose no queue: leave it out, or give it a value"
             )
+        if self.priority is not None and not 0 <= self.priority <= names.MAX_PRIORITY:
+            return f"priority {self.priority} is not 0 to {names.MAX_PRIORITY}"
+        if self.priority is not None and (self.shard_key or self.delay_level or self.deliver_at):
+            return "a priority stands with neither shard key nor delay: brokers would drop it"
         if self.deliver_at is not None and self.deliver_at.tzinfo is None:
             return f"deliver_at={self.deliver_at.isoformat()} has no time zone: say datetime.now(timezone.utc) + ..."
         if self.deliver_at_ms < 0:
@@ -295,6 +306,12 @@ class ReceivedMessage:
     def shard_key(self) -> str | None:
         """The key that chose the queue, None when none did."""
         return self.properties.get(names.SHARDING_KEY)
+
+    @property
+    def priority(self) -> int | None:
+        """What it was sent with, None when it had none."""
+        found = whole_number(self.properties.get(names.PRIORITY), names.MAX_PRIORITY)
+        return None if found < 0 else found
 
     @property
     def born_at(self) -> datetime:

@@ -10,7 +10,13 @@ from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, CheckPoint
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.give_back import GiveBack
 from roquette.broker.pop.polling import PollHold
-from roquette.broker.pop.reading import PopOffsets, as_of_topic, drawn_queues, queue_offsets
+from roquette.broker.pop.reading import (
+    PopOffsets,
+    as_of_topic,
+    drawn_queues,
+    highest_first,
+    queue_offsets,
+)
 from roquette.broker.pop.receipt import message_offset_info, start_offset_info
 from roquette.broker.pop.state import PopState
 from roquette.broker.pulling.filters import SubscriptionFilters
@@ -83,6 +89,7 @@ class PopProcessor:
         self._store = core.store
         self._topics = core.tables.topics
         self._offsets = core.tables.offsets
+        self._groups = core.tables.groups
         self._filters = core.tables.filters
         self._stats = core.stats
         self._entropy = core.entropy
@@ -157,14 +164,16 @@ class PopProcessor:
         draw = self._entropy.below(100)
         revive_qid = ORDER_REVIVE_QID if header.order else self._pop.log.next_queue()
         batch = _Batch(chosen, ctx.now_ms, revive_qid)
-        retry_first = draw < config.pop_from_retry_probability
+        group = self._groups.find(header.consumer_group, ctx.now_ms)
+        highest = [] if header.order else highest_first(topic, group, draw)
+        retry_first = not highest and draw < config.pop_from_retry_probability
         older = config.enable_retry_topic_v2 and config.retrieve_message_from_pop_retry_topic_v1
         v2 = config.enable_retry_topic_v2 and not (older and draw % 2 == 0)
         retry = pop_retry_topic(header.topic, header.consumer_group, v2=v2)
         if retry_first and not header.order:
             yield from self._retries(ctx, header, batch, retry, draw)
         if header.queue_id < 0:
-            for queue_id in drawn_queues(topic.read_queues, draw, self._entropy):
+            for queue_id in highest or drawn_queues(topic.read_queues, draw, self._entropy):
                 yield from self._queue(ctx, header, batch, topic.name, queue_id)
         else:
             yield from self._queue(ctx, header, batch, topic.name, header.queue_id)

@@ -5,10 +5,13 @@ from typing import Final
 from librt.strings import read_i32_be
 
 from roquette.base.entropy import Entropy
+from roquette.base.javatypes import whole_number
 from roquette.broker.core import BrokerCore
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.receipt import build_extra_info
 from roquette.broker.records.sound_records import sound_record
+from roquette.broker.tables.attributes import MESSAGE_TYPE, PRIORITY_FACTOR
+from roquette.broker.tables.topics import Topic
 from roquette.message import properties
 from roquette.message.draft import draft_of, place_of
 from roquette.message.names import RETRY_PREFIX
@@ -17,6 +20,7 @@ from roquette.message.record import encode_record
 from roquette.message.record_layout import MAX_PROPERTIES, QUEUE_OFFSET_AT
 from roquette.store.queues.queue_read import ReadRequest
 from roquette.store.results import Found
+from roquette.wire.bodies import SubscriptionGroupConfig
 
 INIT_MIN = 0
 
@@ -30,6 +34,16 @@ def drawn_queues(count: int, draw: int, entropy: Entropy) -> list[int]:
         return [(draw + step) % count for step in range(count)]
     first = entropy.below(count)
     return [(first + step) % count for step in range(MOST_QUEUES)]
+
+
+def highest_first(topic: Topic, group: SubscriptionGroupConfig | None, draw: int) -> list[int]:
+    """Queue ids of a topic for priorities from the highest down, retries after them; none: it is another topic, or this pop,
+    by the lot drawn of 100, is not among those that the group's `priority.factor` lets look at priorities."""
+    if topic.attributes.get(MESSAGE_TYPE) != "PRIORITY" or topic.read_queues > MOST_QUEUES:
+        return []
+    said = ((group and group.attributes) or {}).get(PRIORITY_FACTOR)
+    factor = whole_number(said, 100)
+    return [] if 0 <= factor <= draw else list(range(topic.read_queues - 1, -1, -1))
 
 
 class PopOffsets:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from roquette.base.entropy import Entropy
-from roquette.base.javatypes import parse_java_bool
+from roquette.base.javatypes import parse_java_bool, whole_number
 from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.config import LiveConfig
 from roquette.broker.core import BrokerCore
@@ -33,7 +33,14 @@ from roquette.message.names import (
     dlq_topic,
     topic_error,
 )
-from roquette.message.properties import TRANSIENT_PREFIX, decode_properties, encode_properties
+from roquette.message.properties import (
+    MAX_PRIORITY,
+    PRIORITY,
+    SHARDING_KEY,
+    TRANSIENT_PREFIX,
+    decode_properties,
+    encode_properties,
+)
 from roquette.message.recall_handle import RecallHandle
 from roquette.message.sysflag import INNER_BATCH, MULTI_TAGS, TRANSACTION_MASK, TRANSACTION_PREPARED
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
@@ -51,6 +58,7 @@ SPECIAL: Final = frozenset(
         "TIMER_DELIVER_MS",
         "TIMER_DELAY_MS",
         "POP_CK",
+        PRIORITY,
         "INNER_NUM",
         "CLUSTER",
         "MSG_REGION",
@@ -58,6 +66,11 @@ SPECIAL: Final = frozenset(
     )
 )
 """Properties that need more than being stored; all others take the short way."""
+
+_OTHER_KINDS: Final = frozenset(
+    ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", SHARDING_KEY)
+)
+"""What makes a message with a priority one of another kind (TopicMessageType.parseFromMessageProperty)."""
 
 SPECIAL_FLAGS: Final = 0xFC  # transaction bits, host bits, inner batches
 HOST_FLAGS: Final = 0x30
@@ -309,6 +322,11 @@ class SendProcessor:
             if moved is not None:
                 topic, queue_id = moved, self._entropy.below(DLQ_QUEUES)
                 named["DELAY"] = "-1"
+        if (priority := whole_number(named.get(PRIORITY, ""), MAX_PRIORITY)) >= 0:
+            if _OTHER_KINDS.isdisjoint(named) and not parse_java_bool(named.get("TRAN_MSG")):
+                queue_id = min(priority, topic.write_queues - 1)
+            else:
+                del named[PRIORITY]
         if topic.attributes.get("cleanup.policy") == "COMPACTION" and not named.get("KEYS"):
             raise self._refuse(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         if "INNER_NUM" in named or sys_flag & INNER_BATCH:

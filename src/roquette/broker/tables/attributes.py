@@ -11,6 +11,9 @@ from roquette.errors import Refused
 from roquette.wire.codes import ResponseCode
 
 MESSAGE_TYPE = "message.type"
+PRIORITY_FACTOR = (
+    "priority.factor"  # of a group: in how many of 100 pops the highest priority comes first
+)
 COMMIT_BACKWARD = "roquette.commit.backward"  # of a group: what becomes of a smaller offset
 ACCEPT, REFUSE = "ACCEPT", "REFUSE"
 LONG_MAX = (1 << 63) - 1
@@ -63,7 +66,7 @@ TOPIC_ATTRIBUTES: dict[str, Attribute] = {
     "lite.topic.expiration": Attribute(True, _in_range(-1, 43_200)),
 }
 GROUP_ATTRIBUTES: dict[str, Attribute] = {
-    "priority.factor": Attribute(True, _in_range(0, 100)),
+    PRIORITY_FACTOR: Attribute(True, _in_range(0, 100)),
     "lite.bind.topic": Attribute(True, _any),
     "lite.sub.model": Attribute(True, _one_of("Shared", "Exclusive")),
     "lite.sub.reset.offset.exclusive": Attribute(True, _boolean),
