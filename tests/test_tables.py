@@ -103,6 +103,8 @@ BOUNDED: dict[str, str] = {
     "client/app/endpoint.py:_kept": "parameters of a function",
     "client/app/members.py:_topics _by_tag": "topics and tags that functions of an application name",
     "client/app/router.py:_members _checks": "functions of an application",
+    "client/client_base.py:_environ": "the environment of the process",
+    "client/linger.py:_filling": "topics that the application sends to, a moment each",
     "client/consume_loop.py:_limits": "the topics one consumer subscribes",
     "client/session.py:_routes": "core/bounds.py TOPICS, and the topics of its consumers",
     "client/route_watch.py:_told _refused": "WATCHED; name servers",

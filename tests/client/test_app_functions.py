@@ -14,7 +14,7 @@ import pytest
 from tests.client.test_app import dead, until
 
 from roquette import App, Client, ConfigError, Message, ReceivedMessage, Router
-from roquette.client.app.values import decoder_of, encoded
+from roquette.client.app.values import decoder_of
 from roquette.testing.cluster import SimCluster, simulate
 
 A, NAMESRV = "10.0.1.1", "10.0.0.1"
@@ -373,6 +373,3 @@ def test_annotated_values_are_checked() -> None:
     assert decoder_of(said, "x")(b'{"amount": 1}') == Line(amount=2)
     with pytest.raises(ValueError, match="less than"):
         decoder_of(Annotated[int, pydantic.Field(lt=3)], "x")(b"4")
-    assert encoded({"lines": [Line(amount=1)]}) == b'{"lines":[{"amount":1}]}'
-    with pytest.raises(NotImplementedError, match="object has no JSON"):
-        encoded(object())

@@ -80,7 +80,7 @@ class BlockingBase(Generic[V]):
 
         self._begin_with(make, LoopThread("roquette-client", HANDLERS))
 
-    def _begin_with(self, make: Callable[[], AsyncClient], thread: LoopThread) -> None:
+    def _begin_with(self, make: Callable[[], AsyncClient[V]], thread: LoopThread) -> None:
         self._make = make
         self._client = make()  # what is wrong with the arguments is said here
         self._thread = thread
@@ -95,7 +95,7 @@ class BlockingBase(Generic[V]):
     _lent = False  # the client is another's, who begins and ends it
 
     @classmethod
-    def _lend(cls, client: AsyncClient) -> Self:
+    def _lend(cls, client: AsyncClient[V]) -> Self:
         """The twin of a client that runs on this loop, for functions in other threads."""
         twin = cls.__new__(cls)
         twin._begin_with(lambda: client, LoopThread.running("roquette-lent", HANDLERS))

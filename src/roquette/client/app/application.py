@@ -7,12 +7,13 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from datetime import timedelta
 from typing import Any, Final, Unpack
 
-from roquette.client.answers import check_function
+from roquette.client.answers import Encode, check_function
 from roquette.client.app.process import LEAVE_S, run_until_told
 from roquette.client.app.router import Router
 from roquette.client.app.values import Things
 from roquette.client.arguments import Timeout, seconds_of
 from roquette.client.client import Client
+from roquette.client.encoding import to_json
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.settings import ClientSettings, config_of
 from roquette.errors import ConfigError
@@ -43,6 +44,7 @@ class App(Router):
     Args:
         name_servers, settings: as of `Client`.
         group: of the functions that name none, and the client's, which transactions need.
+        encode: as of `Client`, also of what functions return to be sent.
         lifespan: `@asynccontextmanager async def lifespan(mq): ...; yield {"db": db}`; a handler gets what it names
             behind a `*`: `async def bill(order: Order, *, db: Database)`.
         drain: how long, in seconds or as a timedelta, handlers at work may go on, and then what they sent without waiting, when the application is told
@@ -54,12 +56,14 @@ class App(Router):
         name_servers: str = "",
         *,
         group: str | None = None,
+        encode: Encode[Any] = to_json,
         lifespan: Lifespan | None = None,
         drain: float | timedelta = 30.0,
         **settings: Unpack[ClientSettings],
     ) -> None:
         super().__init__(group=group)
         config_of(name_servers, settings)  # what is wrong is said here
+        check_function("encode", encode, waits=False)
         if lifespan is not None:
             check_function("lifespan (without @asynccontextmanager?)", lifespan, waits=False)
         self.name_servers = name_servers
@@ -68,6 +72,7 @@ class App(Router):
         self.unsaid = 0  # messages it had sent, whose end was not known when it ended
         self._settings = settings
         self._lifespan = lifespan
+        self._encode = encode
         self._client: Client | None = None  # while `run` serves
         self._waits_for = "the application has not begun"  # why it is not ready; "": it is
 
@@ -93,8 +98,9 @@ class App(Router):
 
         async with AsyncExitStack() as stack:
             if client is None:
-                group = self.group or DEFAULT_PRODUCER_GROUP
-                client = await Client(self.name_servers, group=group, **self._settings).start()
+                group, encode = self.group or DEFAULT_PRODUCER_GROUP, self._encode
+                made = Client(self.name_servers, group=group, encode=encode, **self._settings)
+                client = await made.start()
                 stack.push_async_callback(close, client)
             things: Things = None
             if self._lifespan is not None:

@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, Literal
 
 from roquette.base.executor import run_blocking
-from roquette.client.answers import check_function, not_understood, verdict
-from roquette.client.app.values import CannotDecode, Decode, Parameters, Things, encoded
+from roquette.client.answers import body_of, check_function, not_understood, verdict
+from roquette.client.app.values import CannotDecode, Decode, Parameters, Things
 from roquette.client.client import Client
 from roquette.client.consumer_options import ConsumerOptions
+from roquette.client.encoding import to_json
 from roquette.client.selection import Selection
 from roquette.errors import ConfigError
 from roquette.message.message import Message, ReceivedMessage
@@ -120,7 +121,7 @@ class Endpoint:
     async def answer(self, message: ReceivedMessage) -> bytes | None:
         """Let the function answer a request; the reply's body. Raises CannotDecode, and what the function raises."""
         answer = await self.function.of(message)
-        return None if answer is None else encoded(answer)
+        return None if answer is None else self._body(answer)
 
     async def handle(self, message: ReceivedMessage) -> bool | None:
         """Let the function handle one message; its verdict."""
@@ -175,7 +176,12 @@ class Endpoint:
         if isinstance(answer, Message):
             await self._client.send(answer)
         elif answer is not None:
-            await self._client.send(topic, encoded(answer))
+            await self._client.send(topic, self._body(answer))
+
+    def _body(self, answer: object) -> bytes:
+        """By the client's encoder, or as JSON."""
+        assert self._client is not None
+        return body_of(answer, self._client._encode or to_json)
 
     def _settle(self, messages: Sequence[ReceivedMessage], fate: Fate, error: Exception) -> None:
         """Say what becomes of messages of which nothing was said before."""

@@ -81,8 +81,8 @@ class Parameters:
             return "message"
         if plain == (list[ReceivedMessage] if self._many else ReceivedMessage):
             return "message"
-        if plain is Client or _is_twin(plain):
-            if (plain is Client) is not self._waits:
+        if (made := typing.get_origin(plain) or plain) is Client or _is_twin(made):
+            if (made is Client) is not self._waits:
                 form, wanted = ("a", "roquette") if self._waits else ("no", "roquette.sync")
                 raise ConfigError(
                     f"handler {self.name} is {form} coroutine function: its {name} is a {wanted}.Client"
@@ -205,15 +205,6 @@ def decoder_of(hint: Any, where: str) -> Decode:
     raise ConfigError(f"{where} cannot be made of JSON: give decode=, which makes it of the body")
 
 
-def encoded(value: object) -> bytes:
-    """A value as a body: bytes and texts as they are, anything else as JSON. Raises TypeError: there is no such JSON."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, str):
-        return value.encode()
-    return msgspec.json.encode(value, enc_hook=_as_plain)
-
-
 def _is_twin(kind: object) -> bool:
     module = sys.modules.get("roquette.client.blocking_client")  # else nobody has named it
     return module is not None and kind is module.Client
@@ -244,10 +235,3 @@ def _foreign(kind: type, value: Any) -> Any:
     if _is_model(kind):
         return typing.cast(Any, kind).model_validate(value)
     raise NotImplementedError(f"{kind.__name__} cannot be made of JSON")
-
-
-def _as_plain(value: Any) -> Any:
-    """What msgspec does not know, as something that it does."""
-    if _is_model(type(value)):
-        return value.model_dump(mode="json")
-    raise NotImplementedError(f"{type(value).__name__} has no JSON")
