@@ -22,10 +22,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def archived_classes() -> None:
-    """JVMs of this run, and of the jobs it starts, map Spark's classes from an archive if there is one; workers start soon."""
-    from tests.spark.jvm import use_archive, use_compiled_workers
+    """JVMs of this run, and of the jobs it starts, map Spark's classes from an archive if there is one."""
+    from tests.spark.jvm import use_archive
 
-    use_compiled_workers()
     use_archive()
 
 

@@ -1,20 +1,15 @@
-"""Spark's processes start in half the CPU time: JVMs map its classes from an archive (CDS), workers find PySpark compiled.
+"""JVMs of Spark start in half the CPU time: they map its classes from an archive (CDS).
 
 usage: python -m tests.spark.jvm     (makes the archive: half a minute, once)
 
 The archive lies in `.cache/spark` under a hash of Java, PySpark and the job that it was made by. Where it is missing,
 JVMs start as they always do.
-
-A JVM names `$SPARK_HOME/python/lib/pyspark.zip` to its Python processes as the first place of modules, and each of them
-compiles anew what it imports from there: more than half of what the process of a stream costs. The tests' SPARK_HOME has no
-such file, so they import the same modules from the environment. tests/pipelines/test_cluster.py has them from the file.
 """
 
 import contextlib
 import fcntl
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,27 +43,6 @@ def use_archive() -> None:
             os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:SharedArchiveFile={found} {QUIET}"
 
 
-def home() -> Path:
-    """A SPARK_HOME of links to what PySpark brought, but for its packed modules."""
-    brought = Path(pyspark.__file__).parent
-    wanted = CACHE / f"home-{hashlib.sha256(str(brought).encode()).hexdigest()[:16]}"
-    if not wanted.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=CACHE))
-        for name in ("bin", "jars", "sbin"):
-            (fresh / name).symlink_to(brought / name)
-        try:
-            fresh.rename(wanted)
-        except OSError:  # another process was first
-            shutil.rmtree(fresh)
-    return wanted
-
-
-def use_compiled_workers() -> None:
-    """Drivers that this process and its children start tell their workers of no packed modules."""
-    os.environ.setdefault("SPARK_HOME", str(home()))
-
-
 def make() -> None:
     """Run a job that uses what the tests use, and keep the classes that it loaded."""
     wanted = archive()
@@ -77,7 +51,6 @@ def make() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if wanted.exists():
             return
-        use_compiled_workers()  # an archive fits the paths of classes that it was made with
         fresh = wanted.with_suffix(f".{os.getpid()}")
         options = f"-XX:ArchiveClassesAtExit={fresh} {QUIET}"
         done = subprocess.run(

@@ -179,3 +179,18 @@ def test_a_stream_restarts_from_its_checkpoint_without_loss_or_duplicates(
     expected = [(0, i) for i in range(1100)]
     expected += [(1, i) for i in range(300)] + [(2, i) for i in range(5)]
     assert found() == expected
+
+
+def test_processes_that_a_jvm_starts_import_pyspark_compiled(spark: Any) -> None:
+    """Not out of its zip, which each of them would compile anew: 2 CPU seconds for each stream's."""
+
+    def place(batches: Any) -> Any:
+        import pyarrow
+        import pyspark
+
+        list(batches)
+        yield pyarrow.RecordBatch.from_pydict({"place": [pyspark.__file__]})
+
+    [row] = spark.range(1).coalesce(1).mapInArrow(place, "place string").collect()
+
+    assert Path(row.place).is_file()

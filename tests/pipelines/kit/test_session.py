@@ -1,6 +1,7 @@
 """Settings of a pipeline's session: ours for a soon start on this machine, and the user's in place of them."""
 
 import logging
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,6 +112,21 @@ def test_a_cluster_gets_no_options_of_ours(
     monkeypatch.setattr(session, "ship_package", lambda session, package: None)
     conf = opened(builder, tmp_path, master="spark://127.0.0.1:7077")
     assert not {OPTIONS, "spark.ui.enabled"} & conf.keys()
+
+
+@pytest.mark.parametrize(
+    ("master", "ours"), [("local[2]", True), ("spark://127.0.0.1:7077", False)]
+)
+def test_a_cluster_brings_its_own_modules(
+    builder: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, ours: bool
+) -> None:
+    monkeypatch.setattr(session, "spark_environment", lambda environ: {"SPARK_HOME": "/links"})
+    monkeypatch.setattr(session, "_package_for_others", lambda: tmp_path)
+    monkeypatch.setattr(session, "ship_package", lambda session, package: None)
+    monkeypatch.setenv("SPARK_HOME", "what is there is restored")
+    monkeypatch.delenv("SPARK_HOME")
+    opened(builder, tmp_path, master=master)
+    assert (os.environ.get("SPARK_HOME") == "/links") is ours
 
 
 def test_the_slow_compiler_stays_where_rows_pass_through_the_jvm() -> None:

