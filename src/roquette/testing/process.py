@@ -19,7 +19,7 @@ class Process:
         self.host = host
         self.alive = True
         self.stopped_until = 0.0  # virtual seconds
-        self.waiting: list[asyncio.Handle] = []  # what would have run since it was stopped
+        self.waiting: list[Handle] = []  # what would have run since it was stopped
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.context = contextvars.copy_context()
         self.context.run(_owner.set, self)
@@ -36,29 +36,34 @@ def process_of(context: contextvars.Context | None = None) -> Process | None:
     return _owner.get() if context is None else context.get(_owner)
 
 
-class Call:
-    """What the loop runs in place of a callback of a process."""
+class Handle(float):
+    """What the loop calls at a time, or soon (-1); nothing of a process that is dead. A float, so that C compares those in the heap."""
 
-    __slots__ = ("args", "callback", "handle", "process")
+    __slots__ = ("args", "callback", "context", "is_cancelled", "is_timed", "loop", "process")
 
-    def __init__(
-        self, process: Process, callback: Callable[..., Any], args: tuple[Any, ...]
-    ) -> None:
-        self.process = process
-        self.callback = callback
-        self.args = args
-        self.handle: asyncio.Handle | None = None
+    args: tuple[Any, ...]
+    callback: Callable[..., Any] | None
+    context: contextvars.Context
+    is_cancelled: bool
+    is_timed: bool  # it is among the loop's timers
+    loop: Any
+    process: Process | None
 
-    def __call__(self) -> None:
-        """Run it, unless the process is dead; a stopped one runs it when it goes on."""
-        process, handle = self.process, self.handle
-        if not process.alive:
-            return
-        if process.stopped_until and handle is not None:
-            process.waiting.append(handle)
-            return
-        self.handle = None
-        self.callback(*self.args)
+    def cancel(self) -> None:
+        """It is not called any more."""
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            self.callback, self.args = None, ()
+            if self.is_timed:
+                self.loop._timer_cancelled_count += 1
+
+    def cancelled(self) -> bool:
+        """Whether it is not called any more."""
+        return self.is_cancelled
+
+    def when(self) -> float:
+        """The time, as `asyncio.TimerHandle` says it."""
+        return float(self)
 
     def __repr__(self) -> str:
-        return f"<Call {self.callback!r} of {self.process!r}>"
+        return f"<Handle {self.callback!r} of {self.process!r}>"

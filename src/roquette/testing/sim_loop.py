@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import contextvars
 import hashlib
-import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine
+from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
 
 from roquette.base.entropy import Entropy
@@ -21,12 +22,17 @@ from roquette.testing.memory_network import (
     MemoryTransport,
     NetworkLoop,
 )
-from roquette.testing.process import Call, Process, process_of
+from roquette.testing.process import Handle, Process, process_of
 from roquette.testing.thrown import Thrower
 
 T = TypeVar("T")
 
 EXECUTOR_LATENCY_S = (0.0001, 0.005)
+RESOLUTION_S = 1e-9
+SOON = -1.0  # a time that no timer has
+# Cancelled timers are taken out of the heap where they are so many, and more than half of all.
+MANY_TIMERS = 100
+LONGEST_STEP_S = 24 * 3600.0
 
 
 class _Rate:
@@ -46,39 +52,21 @@ class _Rate:
         return self.began + (shown - self.shown) / self.rate
 
 
-class _NoSelector(selectors.BaseSelector):
-    """Never waits: the loop advances its clock instead."""
-
-    def __init__(self, loop: "SimLoop") -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise RuntimeError("deadlock: every task waits and no timer is set")
-        self._loop.now += max(timeout, 0.0)
-        return []
-
-    def register(self, *_: Any) -> Any:
-        raise NotImplementedError("no file descriptors in the simulation")
-
-    def unregister(self, *_: Any) -> Any:
-        raise NotImplementedError("no file descriptors in the simulation")
-
-    def get_map(self) -> Any:
-        return {}
-
-    def close(self) -> None:
-        pass
-
-
 class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
-    """The loop. `now` is virtual seconds, `random` the seeded source of every delay and split."""
+    """The loop. `now` is virtual seconds, `random` the seeded source of every delay and split.
+
+    Nothing is waited for and nothing is slow here, so a turn (`_run_once`) and its handles are asyncio's without what is for that:
+    half of what a simulation costs is timers.
+    """
+
+    _ready: deque[Handle]
+    _scheduled: list[Handle]
+    _stopping: bool
+    _timer_cancelled_count: int
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.now = 0.0
-        self._selector = _NoSelector(self)
-        self._clock_resolution = 1e-9
         self.random = Entropy(seed, process_id=1).random
         self.network = MemoryNetwork(self)
         self.events = 0
@@ -106,54 +94,94 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
         rate = self._rates.get(process.host) if process is not None else None
         return self.now if rate is None else rate.shows(self.now)
 
-    def _process_events(self, event_list: list[Any]) -> None:
-        pass
-
     def _write_to_self(self) -> None:
         raise RuntimeError("call_soon_threadsafe from a thread")
+
+    def _run_once(self) -> None:
+        """Go on to the next timer where nothing is ready, then call what is ready now."""
+        timers, ready = self._scheduled, self._ready
+        if len(timers) > MANY_TIMERS and self._timer_cancelled_count / len(timers) > 0.5:
+            for handle in timers:
+                handle.is_timed = not handle.is_cancelled
+            timers = self._scheduled = [handle for handle in timers if handle.is_timed]
+            heapify(timers)
+            self._timer_cancelled_count = 0
+        while timers and timers[0].is_cancelled:
+            self._timer_cancelled_count -= 1
+            heappop(timers).is_timed = False
+        if not ready and not self._stopping:
+            if not timers:
+                raise RuntimeError("deadlock: every task waits and no timer is set")
+            self.now += min(max(timers[0] - self.now, 0.0), LONGEST_STEP_S)
+        due = self.now + RESOLUTION_S
+        while timers and timers[0] < due:
+            handle = heappop(timers)
+            handle.is_timed = False
+            ready.append(handle)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            callback, process = handle.callback, handle.process
+            if callback is None or (process is not None and not process.alive):
+                continue
+            if process is not None and process.stopped_until:
+                process.waiting.append(handle)
+                continue
+            try:
+                handle.context.run(callback, *handle.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - as asyncio does
+                what = {"message": f"Exception in {handle!r}", "exception": error}
+                self.call_exception_handler(what)
+
+    def _handle(
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> Handle:
+        handle = Handle(when)
+        handle.args, handle.callback, handle.loop = args, callback, self
+        handle.process = process_of(context)
+        handle.context = contextvars.copy_context() if context is None else context
+        handle.is_cancelled = handle.is_timed = False
+        return handle
 
     def call_soon(  # type: ignore[override]
         self,
         callback: Callable[..., Any],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.Handle:
-        process = process_of(context)
-        if process is None:
-            return super().call_soon(callback, *args, context=context)
-        call = Call(process, callback, args)
-        call.handle = super().call_soon(call, context=context)
-        return call.handle
+    ) -> Handle:
+        self._check_closed()  # type: ignore[attr-defined]
+        handle = self._handle(SOON, callback, args, context)
+        self._ready.append(handle)
+        return handle
 
-    def call_soon_threadsafe(  # type: ignore[override]
-        self,
-        callback: Callable[..., Any],
-        *args: Any,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.Handle:
-        return self.call_soon(callback, *args, context=context)
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> Handle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
-        self,
-        when: float,
-        callback: Callable[..., Any],
-        *args: Any,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> Handle:
         if self._rates:
             asks = process_of()
             rate = self._rates.get(asks.host) if asks is not None else None
             when = when if rate is None else rate.reached(when)
         return self.call_when(when, callback, *args, context=context)
 
-    def call_when(
+    def call_when(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
-    ) -> asyncio.TimerHandle:
-        process = process_of(context)
-        if process is None:
-            return super().call_at(when, callback, *args, context=context)
-        call = Call(process, callback, args)
-        handle = call.handle = super().call_at(when, call, context=context)
+    ) -> Handle:
+        self._check_closed()  # type: ignore[attr-defined]
+        handle = self._handle(when, callback, args, context)
+        handle.is_timed = True
+        heappush(self._scheduled, handle)
         return handle
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
@@ -264,8 +292,8 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
         self.trace("goes on", process.host)
         waiting, process.waiting = process.waiting, []
         if self.random.random() < 0.5:
-            waiting.sort(key=lambda handle: isinstance(handle, asyncio.TimerHandle))
-        self._ready.extend(waiting)  # type: ignore[attr-defined]
+            waiting.sort(key=lambda handle: handle != SOON)
+        self._ready.extend(waiting)
 
     def set_rate(self, host: str, rate: float) -> None:
         """From now on a host's clocks and timers run `rate` times as fast as they should."""
