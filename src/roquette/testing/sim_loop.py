@@ -128,9 +128,7 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
                 continue
             try:
                 handle.context.run(callback, *handle.args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:  # noqa: BLE001 - as asyncio does
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as asyncio does
                 what = {"message": f"Exception in {handle!r}", "exception": error}
                 self.call_exception_handler(what)
 
