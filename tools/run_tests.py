@@ -60,11 +60,12 @@ LONG = {
     "long-lowest": "unit tests with the lowest of everything that it allows",
     "long-mutants": "30 drawn mutants of guards, bounds and orders: each must turn a test red",
 }
-# These run beside the others, which wait for half of their time, for a clock or for other people's clients.
-BESIDE = ("instructions", "simulation", "spark")
+# These have work for each processor at any time, and run beside the others, which wait for half of theirs, for JVMs, a clock or
+# other people's clients. So what is left at the end is shared by all processors.
+BESIDE = ("sources", "unit", "instructions", "simulation")
 # What is made in the background from the end of the set-up on -> its command, and the parts that wait for it.
 PREPARED = {
-    "compile": (("tools/compile.py",), {"unit", "crash", "interop", *BESIDE}),
+    "compile": (("tools/compile.py",), {*QUICK} - {"install", "check", "sources"}),
     "bytecode": (("-m", "pytest", "--collect-only", "-qq"), {"unit"}),
     "peers": (("-m", "tests.interop.prepare"), {"interop"}),
     "classes": (("-m", "tests.spark.jvm"), {"spark"}),
@@ -91,7 +92,7 @@ class Row:
 
 
 class Background:
-    """A command of a low priority, but for what the unit tests wait for; its words are shown if it fails."""
+    """A command of a low priority, but for what the first of the others waits for; its words are shown if it fails."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -100,7 +101,7 @@ class Background:
         self.log = LOGS / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*(() if "unit" in PREPARED[name][1] else LOW), str(PYTHON), *PREPARED[name][0]],
+                [*(() if "crash" in PREPARED[name][1] else LOW), str(PYTHON), *PREPARED[name][0]],
                 cwd=ROOT,
                 env={**os.environ, "ROQUETTE_INTERPRETED": "1"},  # the compiled form is half made
                 stdout=log,
