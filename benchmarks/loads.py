@@ -56,7 +56,7 @@ def keys(pair: Pair) -> dict[str, str]:
     """Who signs, as words of a load; nobody at servers without users."""
     if pair.way is None or not pair.way.users:
         return {}
-    name, secret = pair.way.admin
+    name, secret = pair.user or pair.way.admin
     return {"access": name, "secret": secret}
 
 

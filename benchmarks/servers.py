@@ -60,6 +60,7 @@ class Pair:
     processes: tuple[peers.Process, peers.Process]
     start_s: float
     way: Way | None = None  # into closed servers
+    user: tuple[str, str] | None = None  # whose loads they are; None: the administrator's
 
     @property
     def broker_pid(self) -> int:
@@ -260,6 +261,15 @@ def create_topic(pair: Pair, name: str, queues: int = QUEUES) -> None:
     answer = peers.call(pair.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, _fields(header))
     if answer is None or answer[0]["code"] != 0:
         raise RuntimeError(f"{pair.kind}: topic {name} was not created: {answer}")
+
+
+def let_in(pair: Pair, topic: str) -> None:
+    """Loads are a normal user's from here on, with the rules of the tests' one and another for the topic."""
+    for code, fields, body in ways.rights(ways.ALICE, {**ways.MAY, f"Topic:{topic}": "Pub,Sub"}):
+        answer = peers.call(pair.broker, code, fields, body)
+        if answer is None or answer[0]["code"] != 0:
+            raise RuntimeError(f"{pair.kind}: the user was not made: {answer}")
+    pair.user = ways.ALICE
 
 
 def _fields(header: object) -> dict[str, str]:

@@ -12,7 +12,7 @@ from tests.request_samples import body_of, ext_of, frame_of, framed
 from roquette.access.guard import Account
 from roquette.access.model import Action, Kind, Resource
 from roquette.errors import Refused, RemoteProtocolError
-from roquette.remoting.request import Peer
+from roquette.remoting.request import Peer, Row
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.signature import SIGNATURE, Credentials, Signer, ext_fields
 
@@ -218,3 +218,71 @@ def test_nothing_is_let_in_but_what_was_signed(gate: Gate, rounds: int) -> None:
             assert answer.code in (1, 16), answer
     assert gate.dispatcher.crashed == 0
     assert let_in > rounds / 20, "reordered fields are the same request"
+
+
+@pytest.mark.parametrize("code", [310, 11], ids=["a send", "a pull"])
+def test_what_is_remembered_is_forgotten_with_the_rules(gate: Gate, code: int) -> None:
+    row = ROWS[code]
+    frame = signed(row, "alice")
+    for _ in range(2):
+        gate.allow("alice", *needs_of(row))
+        for _ in range(3):
+            assert gate.ask(frame) == LET_IN
+        assert gate.table._known, "no rule is looked for from the second request on"
+        gate.allow("alice")
+        assert not gate.ask(frame).processed
+        gate.allow("alice", *needs_of(row))
+        assert gate.ask(frame) == LET_IN
+        gate.table.remove("alice")
+        assert not gate.ask(frame).processed
+    gate.allow("alice", *needs_of(row))
+    assert gate.ask(frame) == LET_IN
+    gate.book.add("alice", enabled=False)
+    assert not gate.ask(frame).processed
+
+
+def test_what_is_remembered_is_for_the_user_the_resource_the_code_and_the_address(
+    gate: Gate,
+) -> None:
+    gate.book.add("bob")
+    gate.allow("alice", TOPIC, ips=("10.0.0.0/24",))
+    for _ in range(2):
+        assert gate.ask(signed(SEND, "alice")) == LET_IN
+        assert not gate.ask(signed(SEND, "alice"), "10.0.1.7").processed
+        assert not gate.ask(signed(SEND, "bob")).processed
+        assert not gate.ask(signed(QUERY, "alice")).processed
+        other = encode_dict(ext_of(SEND) | {"b": "U"})
+        ext = json.loads(Signer(Credentials("alice", SECRET)).sign(other, body_of(SEND)))
+        assert not gate.ask(frame_of(310, ext, body_of(SEND))).processed
+    gate.allow("bob", TOPIC)
+    assert gate.ask(signed(SEND, "bob"), "10.0.1.7") == LET_IN
+
+
+def test_who_shows_all_that_is_allowed_shows_each(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate.allow("alice", TOPIC, *needs_of(QUERY))
+    with caplog.at_level(logging.DEBUG, "roquette.audit"):
+        gate.ask(signed(SEND, "alice"))
+        gate.ask(signed(QUERY, "alice"))
+    assert len(caplog.records) == 2 and not gate.table._known
+
+
+def test_names_of_fields_are_kept_of_those_who_are_proven(gate: Gate) -> None:
+    gate.allow("alice", TOPIC)
+    gate.ask(signed(SEND, "alice", "guessed"))
+    assert not gate.guard._names
+    gate.ask(signed(SEND, "alice"))
+    assert gate.ask(signed(SEND, "alice")) == LET_IN
+    assert set(gate.guard._names) == {310}
+    old = frame_of(310, json.loads(signed_ext(SEND)), body_of(SEND), version=399)
+    assert gate.ask(old) == LET_IN
+    more = json.loads(signed_ext(SEND, {"later": "x"}))
+    assert gate.ask(frame_of(310, more, body_of(SEND))) == LET_IN
+    known = gate.guard._names[310]
+    assert known is not None and "later" in known.names
+
+
+def signed_ext(row: Row, more: dict[str, str] | None = None) -> bytes:
+    ext = encode_dict(ext_of(row) | (more or {}))
+    return Signer(Credentials("alice", SECRET)).sign(ext, body_of(row))

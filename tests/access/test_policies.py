@@ -168,6 +168,23 @@ def test_what_is_remembered_is_bounded() -> None:
     for number in range(2 * MAX_VERDICTS + 5):
         assert asked(rules, f"Topic:t{number}").allowed
     assert len(rules._verdicts) <= MAX_VERDICTS
+    for number in range(2 * MAX_VERDICTS + 5):
+        rules.remember("alice", 310, ("t", str(number)), "")
+    assert len(rules._known) <= MAX_VERDICTS
+
+
+def test_names_that_nothing_has_are_not_kept() -> None:
+    """A header may have 512 KiB: an account would fill the memory with 10,000 topics that it has no right to."""
+    rules = table(entry("Topic:t*"))
+    name = "t" + "x" * 100_000
+    assert asked(rules, f"Topic:{name}").allowed
+    assert not asked(rules, f"Topic:y{name}").allowed
+    for said in (name, ("t", name), (None, name)):
+        rules.remember("alice", 310, said, "")
+        assert not rules.knows("alice", 310, said, "")
+    assert not rules._verdicts
+    rules.remember("alice", 11, ("t", None), "")
+    assert rules.knows("alice", 11, ("t", None), "")
 
 
 NAMES = ("", "a", "ab", "abc", "abcd", "b")

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from typing import Final
 
 from roquette.access.audit import Audit
 from roquette.access.guard import Guard, Scope
@@ -19,6 +20,8 @@ from roquette.wire.proof import MARK, Proofs, Prover
 from roquette.wire.signature import ACCESS_KEY, ext_fields
 
 log = logging.getLogger("roquette.access")
+
+_MARK: Final = MARK.encode()
 
 
 class Access:
@@ -67,13 +70,12 @@ class Access:
             protection, guard=check, calls=self.settings.sign(protection.calls, self._prover)
         )
 
-    def _replayed(
-        self, job: RequestContext, secret: bytes, fields: dict[str, str], content: bytes
-    ) -> str:
+    def _replayed(self, job: RequestContext, secret: bytes, content: bytes) -> str:
         """`guard.Replays`: a request of a server of ours serves once, here, for what it was signed for."""
-        if MARK.encode() not in content:
+        if _MARK not in content:
             return ""
         command, now_ms, local = job.command, self._clock.now_ms(), job.peer.local
+        fields = ext_fields(command.ext)
         return self.proofs.fault(secret, command.code, fields, command.body, now_ms, local)
 
     def account_of(self, job: RequestContext) -> str:

@@ -53,11 +53,15 @@ class Audit:
             why,
         )
 
+    def shows(self, need: Need) -> bool:
+        """Whether who is let through with such a request is a line."""
+        return need.changes or log.isEnabledFor(logging.DEBUG)
+
     def allowed(
         self, user: str, code: int, need: Need, needed: Sequence[Needed] | None, ip: str
     ) -> None:
         """A proven user was let through; None for `needed` is a super user, who needs nothing."""
-        if not need.changes and not log.isEnabledFor(logging.DEBUG):
+        if not self.shows(need):
             return
         what = "anything" if needed is None else _shown(needed)
         self._lines.line(

@@ -18,8 +18,17 @@ from roquette.access.needs import NEEDS, Actions, Needed
 from roquette.errors import Refused, RemoteProtocolError
 from roquette.remoting.request import Peer, RequestContext
 from roquette.wire.codes import ResponseCode
+from roquette.wire.command import Command
 from roquette.wire.header_codec import BadHeader
-from roquette.wire.signature import ACCESS_KEY, SIGNATURE, ext_fields, signed_content, signs
+from roquette.wire.signature import (
+    ACCESS_KEY,
+    SIGNATURE,
+    SignedNames,
+    ext_fields,
+    more_names,
+    signed_content,
+    signs,
+)
 
 NO_PERMISSION: Final = int(ResponseCode.NO_PERMISSION)
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
@@ -77,6 +86,14 @@ class Judge(Protocol):
         """All of `needs` must be allowed; the verdict names the first that is not."""
         ...
 
+    def knows(self, name: str, code: int, said: object, ip: str) -> bool:
+        """Whether `remember` was told that an account may do this, and nothing has changed since."""
+        ...
+
+    def remember(self, name: str, code: int, said: object, ip: str) -> None:
+        """The account `name` may do what a request `code` that says `said` (`Need.said`) asks for, from `ip`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
@@ -95,9 +112,9 @@ class Scope:
     unjudged: frozenset[int] = frozenset()
 
 
-Replays = Callable[[RequestContext, bytes, dict[str, str], bytes], str]
-"""Takes a request that a super user, as servers are, has signed, the secret, all its fields and what is signed; says why it is
-not meant for here, or "". """
+Replays = Callable[[RequestContext, bytes, bytes], str]
+"""Takes a request that a super user, as servers are, has signed, the secret and what is signed; says why it is not meant for
+here, or "". """
 
 
 class Guard:
@@ -115,6 +132,7 @@ class Guard:
         self._replays = replays
         self._judge = judge
         self._audit = audit
+        self._names: dict[int, SignedNames | None] = {}  # of proven requests, by code
         self._cluster = Resource(Kind.CLUSTER, scope.cluster)
         self._authorize = scope.authorize
         self._unjudged = scope.unjudged
@@ -126,7 +144,7 @@ class Guard:
         code = command.code
         if code in self._open:
             return
-        ip = ip_of(job.peer)
+        ip = job.peer.ip
         account = self._proven(job, ip)
         if not self._authorize or code in self._unjudged:
             return
@@ -134,9 +152,13 @@ class Guard:
         if account.is_super and need is not None:
             self._audit.allowed(account.name, code, need, None, ip)
             return
+        said = None
         if need is None:
             verdict = Verdict(False, "no rule says who may ask for this.", resource=self._cluster)
         else:
+            said = need.said and need.said(header)
+            if said is not None and self._judge.knows(account.name, code, said, ip):
+                return
             try:
                 needed = need.of(header, command.body, self._cluster)
             except RemoteProtocolError:
@@ -145,6 +167,8 @@ class Guard:
             verdict = self._judge.judge(account, job, header, needed, ip)
             if verdict.allowed:
                 self._audit.allowed(account.name, code, need, needed, ip)
+                if said is not None and not self._audit.shows(need):
+                    self._judge.remember(account.name, code, said, ip)
                 if need.touches:
                     job.may_touch = partial(self._check_topic, account, job, need.touches, ip)
                 return
@@ -161,7 +185,7 @@ class Guard:
 
     def permits(self, name: str, peer: Peer, topic: str, actions: tuple[Action, ...]) -> bool:
         """Whether an account, proven by an earlier request, may do one of `actions` with a topic now."""
-        ip = ip_of(peer)
+        ip = peer.ip
         if not self._authorize:
             return True
         account = self._accounts.find(name)
@@ -181,26 +205,35 @@ class Guard:
         code = command.code
         if job.account is not None:
             return self._known(job.account, code, ip)
-        try:
-            fields = ext_fields(command.ext)
-        except BadHeader:
-            fields = {}
-        name = fields.get(ACCESS_KEY)
+        names = self._names.get(code) if command.version > V4_9_3 else None
+        said = names and names.read(command.ext, command.body)
+        name, given, content = said or self._read(command)
         if not name:
             self._audit.unproven("", code, ip, "no user is named")
             raise _nameless()
         account = self._known(name, code, ip)
-        given = fields.get(SIGNATURE, "")
-        if command.version <= V4_9_3:
-            fields.pop(UNIQUE_KEY_QUERY, None)
-        content = signed_content(fields, command.body)
         if not signs(given, account.secret, content):
             self._audit.unproven(name, code, ip, "the signature is wrong")
             raise _unproven()
-        if account.is_super and (why := self._replays(job, account.secret, fields, content)):
+        if account.is_super and (why := self._replays(job, account.secret, content)):
             self._audit.refused(name, code, None, ip, why)
             raise _unproven()
+        if (
+            said is None and command.version > V4_9_3
+        ):  # only who is proven says what names there are
+            self._names[code] = more_names(names, ext_fields(command.ext))
         return account
+
+    def _read(self, command: Command) -> tuple[str, str, bytes]:
+        """`SignedNames.read` of any fields."""
+        try:
+            fields = ext_fields(command.ext)
+        except BadHeader:
+            return "", "", b""
+        if command.version <= V4_9_3:
+            fields.pop(UNIQUE_KEY_QUERY, None)
+        content = signed_content(fields, command.body)
+        return fields.get(ACCESS_KEY, ""), fields.get(SIGNATURE, ""), content
 
     def _known(self, name: str, code: int, ip: str) -> Account:
         account = self._accounts.find(name)
@@ -216,14 +249,14 @@ class Guard:
 
     def unsigned(self, peer: Peer, code: int) -> None:
         """A call that names nobody: raises `Refused` unless `check` would let such a request through."""
-        ip = ip_of(peer)
+        ip = peer.ip
         if code not in self._open:
             self._audit.unproven("", code, ip, "no user is named")
             raise _nameless()
 
     def prove(self, peer: Peer, code: int, name: str, given: str, content: bytes) -> str:
         """The account `name`, proven by an upper-case hexadecimal HMAC-SHA1 over `content`; raises `Refused`."""
-        ip = ip_of(peer)
+        ip = peer.ip
         account = self._known(name, code, ip)
         wanted = hmac.digest(account.secret, content, "sha1").hex().upper()
         if not hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode()):
@@ -237,7 +270,7 @@ class Guard:
         Args:
             name: None: `unsigned` let it in. needed: None: no rule says what it needs.
         """
-        ip = ip_of(peer)
+        ip = peer.ip
         if code in self._open:
             return
         if name is None:
@@ -265,8 +298,3 @@ def _nameless() -> Refused:
 
 def _unproven() -> Refused:
     return _no("check signature failed.")
-
-
-def ip_of(peer: Peer) -> str:
-    """The address a peer connects from, without its port and brackets."""
-    return peer.remote.rpartition(":")[0].strip("[]")

@@ -8,6 +8,7 @@ Apache asks for nothing.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from roquette.access.model import (
@@ -104,10 +105,11 @@ class Need:
         otherwise: a right on the cluster where header and body name nothing; () lets any account through then.
         touches: on the topic of the message that it names by its place in the log (`RequestContext.may_touch`).
         changes: whether it is an operator's act, which the audit shows.
+        said: takes all that the answer depends on out of a header; None: more than the header counts.
         note: where we differ from Apache.
     """
 
-    __slots__ = ("asks", "body", "changes", "note", "of", "otherwise", "rights", "touches")
+    __slots__ = ("asks", "body", "changes", "note", "of", "otherwise", "rights", "said", "touches")
 
     def __init__(
         self,
@@ -126,6 +128,9 @@ class Need:
         self.note: Final = note
         everything = [right.actions for right in rights] + ([BODIES[body]] if body else [])
         self.changes: Final = any(_CHANGING.issuperset(actions) for actions in everything)
+        fields = [name for right in rights for name in (right.field, right.popped_by) if name]
+        whole = bool(fields) and body is None and not touches
+        self.said: Final[Callable[[Any], Any] | None] = attrgetter(*fields) if whole else None
         only = rights[0] if len(rights) == 1 and body is None else None
         self.of: Callable[[Any, bytes, Resource], list[Needed]] = self._of
         if only is not None and only.kind is Kind.TOPIC and not only.split:

@@ -29,6 +29,7 @@ from roquette.message.names import is_inner_topic
 from roquette.remoting.request import RequestContext
 
 MAX_VERDICTS: Final = 10_000  # remembered; beyond it they are forgotten, all at once
+LONGEST: Final = 300  # characters of a name, beyond which nothing is remembered
 NO_MATCH: Final = "no matched policies."
 DENIED: Final = "the decision is deny."
 
@@ -170,6 +171,7 @@ class PolicyTable:
         self._levels: dict[str, tuple[_Level, ...]] = {}
         self._with_places: set[str] = set()  # users with an entry for some addresses only
         self._verdicts: dict[tuple[str, Resource, tuple[Action, ...], str], Verdict] = {}
+        self._known: set[tuple[str, int, object, str]] = set()  # `knows`
         self.replace(acls)
 
     def replace(self, acls: Iterable[Acl]) -> None:
@@ -178,7 +180,7 @@ class PolicyTable:
         self._with_places.clear()
         for acl in acls:
             self.put(acl)
-        self._verdicts.clear()
+        self._forget()
 
     def put(self, acl: Acl) -> None:
         """All policies of one user, new or instead of those before."""
@@ -189,13 +191,13 @@ class PolicyTable:
         self._with_places.discard(name)
         if any(entry.source_ips for policy in policies for entry in policy.entries):
             self._with_places.add(name)
-        self._verdicts.clear()
+        self._forget()
 
     def remove(self, username: str) -> None:
         """The user has no policies any more."""
         self._levels.pop(username, None)
         self._with_places.discard(username)
-        self._verdicts.clear()
+        self._forget()
 
     def judge(
         self, username: str, resource: Resource, actions: tuple[Action, ...], ip: str
@@ -205,10 +207,28 @@ class PolicyTable:
         key = (username, resource, actions, place)
         verdict = self._verdicts.get(key)
         if verdict is None:
-            if len(self._verdicts) >= MAX_VERDICTS:
-                self._verdicts.clear()
-            verdict = self._verdicts[key] = self._decide(*key)
+            verdict = self._decide(*key)
+            if len(resource.name) <= LONGEST:
+                if len(self._verdicts) >= MAX_VERDICTS:
+                    self._verdicts.clear()
+                self._verdicts[key] = verdict
         return verdict
+
+    def knows(self, name: str, code: int, said: object, ip: str) -> bool:
+        """`guard.Judge`."""
+        return (name, code, said, ip if name in self._with_places else "") in self._known
+
+    def remember(self, name: str, code: int, said: object, ip: str) -> None:
+        """`guard.Judge`."""
+        words = said if isinstance(said, tuple) else (said,)
+        if all(word is None or len(word) <= LONGEST for word in words):
+            if len(self._known) >= MAX_VERDICTS:
+                self._known.clear()
+            self._known.add((name, code, said, ip if name in self._with_places else ""))
+
+    def _forget(self) -> None:
+        self._verdicts.clear()
+        self._known.clear()
 
     def _decide(
         self, username: str, resource: Resource, actions: tuple[Action, ...], ip: str
@@ -231,6 +251,7 @@ class PolicyJudge:
 
     def __init__(self, table: PolicyTable) -> None:
         self._table = table
+        self.knows, self.remember = table.knows, table.remember
 
     def judge(
         self,

@@ -84,6 +84,7 @@ class Peer:
         "half",
         "host",
         "id",
+        "ip",
         "kept",
         "last_active",
         "local",
@@ -114,6 +115,7 @@ class Peer:
         self.id: int = number
         self.host: bytes = host  # ip and port, as stored in records: 8 or 20 bytes
         self.remote: str = remote  # "ip:port"
+        self.ip: str = remote.rpartition(":")[0].strip("[]")
         self.local: str = ""  # "ip:port" of ours that it came to
         self.pending: PendingTable = PendingTable()
         self.last_active: float = 0.0  # loop seconds

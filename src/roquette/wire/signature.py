@@ -1,15 +1,18 @@
 """The signature of a request, as Apache's AclSigner makes it: HMAC-SHA1 over the values of its ext fields and its body."""
 
-import hmac
 from binascii import b2a_base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha1
+from hmac import compare_digest
 from typing import Final
 
 import msgspec
+from msgspec.structs import astuple
 
 from roquette.errors import ConfigError
-from roquette.wire.header_codec import ext_dict
+from roquette.wire.header_codec import NOT_FAST, ext_dict
 
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
@@ -17,6 +20,13 @@ SIGNATURE: Final = "Signature"
 PROOF: Final = "roquetteProof"
 Prove = Callable[[bytes, int, dict[str, str], bytes], str]
 """Takes secret, code, ext fields and body of a request; gives the value of its field `PROOF`."""
+
+MOST_KEYS: Final = 1_000  # ready to sign; others are made again
+MOST_NAMES: Final = 48  # of one kind of request
+LONGEST_NAME: Final = 64
+_BLOCK: Final = 64  # of SHA-1, bytes
+_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))  # RFC 2104
+_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 _quote = msgspec.json.Encoder().encode
 _decode_text = msgspec.json.Decoder(dict[str, str]).decode
@@ -50,7 +60,7 @@ def ext_fields(ext: bytes | msgspec.Raw) -> dict[str, str]:
         return {}
     try:
         return _decode_text(ext)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_FAST:
         return ext_dict(msgspec.Raw(ext))
 
 
@@ -59,7 +69,7 @@ def signature(secret: bytes, fields: dict[str, str], body: bytes) -> bytes:
 
     `SIGNATURE` itself is left out.
     """
-    return _mark(secret, signed_content(fields, body))
+    return _key(secret).mark(signed_content(fields, body))
 
 
 def signed_content(fields: dict[str, str], body: bytes) -> bytes:
@@ -69,13 +79,67 @@ def signed_content(fields: dict[str, str], body: bytes) -> bytes:
     return content + body if body else content
 
 
+class SignedNames:
+    """Reads requests whose ext fields have these names and no others: their values come in the order in which they are signed.
+
+    That takes half the time of a dict and its sorting. A field that is not there is an empty text: it adds nothing to what is signed.
+    """
+
+    __slots__ = ("_account", "_decode", "names")
+
+    def __init__(self, names: frozenset[str]) -> None:
+        signed = sorted(names - {SIGNATURE})
+        places = {f"f{place}": name for place, name in enumerate([*signed, SIGNATURE])}
+        fields = [(place, str, "") for place in places]
+        kind = msgspec.defstruct(
+            "Signed", fields, rename=places, forbid_unknown_fields=True, gc=False
+        )
+        self.names = names
+        self._decode = msgspec.json.Decoder(kind).decode
+        self._account = signed.index(ACCESS_KEY)
+
+    def read(self, ext: bytes | msgspec.Raw, body: bytes) -> tuple[str, str, bytes] | None:
+        """The user's name, the signature and what is signed, or "" where one is not there; None: `ext_fields` must read it."""
+        try:
+            *signed, given = astuple(self._decode(ext))
+        except NOT_FAST:
+            return None
+        content = "".join(signed).encode("utf-8", "replace")
+        return signed[self._account], given, content + body if body else content
+
+
+def more_names(known: SignedNames | None, names: Iterable[str]) -> SignedNames | None:
+    """Reads these names, too; the same as before when they would be too many, or no client of anybody's has them."""
+    found = frozenset(names) | {ACCESS_KEY, SIGNATURE} | (known.names if known else frozenset())
+    usual = all(name.isidentifier() and len(name) <= LONGEST_NAME for name in found)
+    return SignedNames(found) if usual and len(found) <= MOST_NAMES else known
+
+
 def signs(given: str, secret: bytes, content: bytes) -> bool:
     """Whether `given` is the signature over `signed_content`; the time it takes says nothing of where it differs."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), _mark(secret, content))
+    return compare_digest(given.encode("utf-8", "replace"), _key(secret).mark(content))
 
 
-def _mark(secret: bytes, content: bytes) -> bytes:
-    return b2a_base64(hmac.digest(secret, content, "sha1"), newline=False)
+class _Key:
+    """A secret as HMAC-SHA1 takes it: what is the same for all texts is computed once. `hmac.digest` takes 2.5 times as long."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, secret: bytes) -> None:
+        short = secret if len(secret) <= _BLOCK else sha1(secret).digest()
+        block = short.ljust(_BLOCK, b"\0")
+        self._inner = sha1(block.translate(_INNER))
+        self._outer = sha1(block.translate(_OUTER))
+
+    def mark(self, content: bytes) -> bytes:
+        """The signature over `content`, base64."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(content)
+        outer.update(inner.digest())
+        return b2a_base64(outer.digest(), newline=False)
+
+
+_key = lru_cache(maxsize=MOST_KEYS)(_Key)
 
 
 class Signer:

@@ -4,7 +4,6 @@ import hmac
 from collections.abc import Callable
 from typing import Final
 
-from roquette.access.guard import ip_of
 from roquette.access.tickets import Tickets
 from roquette.broker.cluster.outbound import Outbound
 from roquette.broker.core import BrokerCore
@@ -59,7 +58,7 @@ class HaTickets(Feature):
         cannot: it is told its ticket, for a request that holds its name and nothing else, which ours sign no more. The log has
         everybody's messages: it is for who may read them all, a super user, as users are.
         """
-        ip, drawn = ip_of(ctx.peer), self._entropy.secret(BYTES)
+        ip, drawn = ctx.peer.ip, self._entropy.secret(BYTES)
         if not self._settings.authentication_enabled or self._settings.allows_replica(ip):
             return Reply(encode_ext(HaTicketResponseHeader()))
         signer = self._users.signer(ctx)
