@@ -91,6 +91,23 @@ def test_few_bytes_are_one_large_message_and_not_many() -> None:
     assert [len(unpacked.gzip(honest)) for _ in range(50)]
 
 
+@pytest.mark.parametrize("broken", ["cut off", "another sum", "too large"])
+def test_what_was_unpacked_in_vain_counts_as_well(broken: str) -> None:
+    packed = gzip.compress(bytes(4 << 20))
+    wrong = {
+        "cut off": packed[:-9],
+        "another sum": packed[:-8] + bytes(8),
+        "too large": gzip.compress(bytes(5 << 20)),
+    }[broken]
+    unpacked = Unpacked(4 << 20)
+    for _ in range(3):
+        with pytest.raises(RemoteProtocolError):
+            unpacked.gzip(wrong)
+        with pytest.raises(MessageTooLarge):  # before: 8 MiB, each time
+            unpacked.gzip(packed)
+    assert unpacked.gzip(gzip.compress(b"a message"))
+
+
 def test_other_flags_are_no_grpc() -> None:
     with pytest.raises(RemoteProtocolError, match="begins with 2"):
         Messages(10).feed(b"\2\0\0\0\0")

@@ -63,7 +63,8 @@ class Unpacked:
 
     def gzip(self, message: bytes) -> bytes:
         """A message decompressed. Raises MessageTooLarge, RemoteProtocolError."""
-        most = self._left = min(self._limit, self._left + MAX_RATIO * len(message))
+        most = min(self._limit, self._left + MAX_RATIO * len(message))
+        self._left = 0  # what is unpacked in vain counts, too
         unpack = zlib.decompressobj(31)
         try:
             plain = unpack.decompress(message, most + 1)
@@ -75,7 +76,7 @@ class Unpacked:
             )
         if not unpack.eof:
             raise RemoteProtocolError("a message's gzip data ends too early")
-        self._left -= len(plain)
+        self._left = most - len(plain)
         return plain
 
 
