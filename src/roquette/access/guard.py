@@ -218,9 +218,8 @@ class Guard:
         if account.is_super and (why := self._replays(job, account.secret, content)):
             self._audit.refused(name, code, None, ip, why)
             raise _unproven()
-        if (
-            said is None and command.version > V4_9_3
-        ):  # only who is proven says what names there are
+        if said is None and command.version > V4_9_3 and code in NEEDS:
+            # only who is proven says what names there are
             self._names[code] = more_names(names, ext_fields(command.ext))
         return account
 
