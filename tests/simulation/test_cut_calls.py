@@ -253,10 +253,12 @@ class World:
     async def _until(self, good: Any, what: str, before: Counter[str] | None = None) -> None:
         end_s = self.cluster.loop.time() + 20
         while not good():
-            missing = {g: len(self.sent - h) for g, h in self.handled.items()}
-            tasks = self._tasks() - (before or self._tasks())
-            assert self.cluster.loop.time() < end_s, f"{what}: {self._ids()} {missing} {tasks}"
+            assert self.cluster.loop.time() < end_s, f"{what}: {self._left(before)}"
             await asyncio.sleep(0.05)
+
+    def _left(self, before: Counter[str] | None) -> str:
+        missing = {g: len(self.sent - h) for g, h in self.handled.items()}
+        return f"{self._ids()} {missing} {self._tasks() - (before or self._tasks())}"
 
 
 def run_seeds(first: int, count: int) -> int:

@@ -162,6 +162,8 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
     ) -> Handle:
+        if not self._rates:
+            return self.call_when(self.now + delay, callback, *args, context=context)
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]

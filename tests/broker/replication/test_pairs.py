@@ -453,9 +453,13 @@ def test_a_master_that_has_grown_past_its_replica_overwrites_nothing_of_it(
         ours, first, lacks = await lose_power(cluster)
         log, end = log_of(first), ours.store.max_physical_offset
         client = await cluster.client("10.0.2.2")
-        while ours.store.max_physical_offset < end + 2 * lacks:
+
+        async def send_one() -> None:
             with contextlib.suppress(RequestTimeout):  # it waits for replicas as long as a client
                 await client.send("orders", bytes(size))
+
+        while ours.store.max_physical_offset < end + 2 * lacks:
+            await asyncio.gather(*(send_one() for _ in range(8)))
         if restart:
             await cluster.stop(restart)
             await cluster.restart(restart)

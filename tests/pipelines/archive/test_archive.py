@@ -51,12 +51,13 @@ def cluster() -> Iterator[FakeCluster]:
 
 @pytest.fixture
 def options(cluster: FakeCluster, tmp_path: Path) -> ArchiveOptions:
+    """All in one batch, since each costs about a CPU second: tests of what several ones mean take 100."""
     return ArchiveOptions(
         namesrv=cluster.address,
         topics=("T",),
         to=str(tmp_path / "lake"),
         report=str(tmp_path / "report"),
-        batch=100,
+        batch=500,
         compact=False,
         check=False,
     )
@@ -73,7 +74,7 @@ def expected(first: int, second: int) -> list[tuple[str, int, int]]:
 def test_a_json_topic_becomes_a_table_with_its_columns(
     spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
 ) -> None:
-    result = run(options, check=True)
+    result = run(options, check=True, batch=100)
 
     found = rows(log_files(tmp_path / "lake/T"))
     assert places(found) == expected(300, 200)
@@ -99,14 +100,14 @@ def test_a_json_topic_becomes_a_table_with_its_columns(
 def test_what_comes_later_is_added_and_a_batch_is_never_there_twice(
     spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
 ) -> None:
-    run(options)
-    assert run(options).summary["new_rows"] == 0
+    run(options, batch=100)
+    assert run(options, batch=100).summary["new_rows"] == 0
 
     cluster.queues[Q0] += records(range(1000, 1150), start=300)
     offsets = tmp_path / "lake/T/_roquette/checkpoint/commits"
     for name in ("4", ".4.crc"):  # as killed after the table had the batch, before Spark knew
         (offsets / name).unlink()
-    result = run(options, check=True)
+    result = run(options, check=True, batch=100)
 
     assert places(rows(folder_files(tmp_path / "lake/T"))) == expected(450, 200)
     assert (result.ok, result.summary["new_rows"]) == (True, 150)
@@ -161,7 +162,7 @@ def test_small_files_are_joined_and_replaced_ones_go_later(
     spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
 ) -> None:
     root = tmp_path / "lake/T"
-    result = run(options, compact=True, small_files=3)
+    result = run(options, compact=True, small_files=3, batch=100)
     files = log_files(root)
 
     joined = result.summary["topics"]["T"]["files_joined"]
@@ -329,7 +330,7 @@ def test_what_is_missing_or_twice_fails_the_check(
     from roquette.pipelines.kit.table import open_table
     from roquette.pipelines.kit.table_values import Commit
 
-    run(options)
+    run(options, batch=100)
     table = open_table(str(tmp_path / "lake/T"))
     some = next(iter(table.snapshot.files.values()))
     table.commit(Commit(removes=[some]), "DELETE")

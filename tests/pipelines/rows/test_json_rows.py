@@ -66,7 +66,7 @@ def both(text: str, *given_bodies: bytes | None) -> list[list[Any]]:
     return found
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=settings.default.max_examples * 4, deadline=None)
 @given(st.lists(bodies.map(lambda body: json.dumps(body).encode()), min_size=1, max_size=4))
 def test_the_fast_way_reads_what_the_slow_one_reads_or_nothing(some: list[bytes]) -> None:
     both(REGULAR, *some)
