@@ -41,6 +41,37 @@ def test_time_is_virtual() -> None:
     run(main)
 
 
+def test_a_timer_says_its_time_and_is_not_called_once_it_is_cancelled() -> None:
+    async def main(loop: SimLoop) -> None:
+        called: list[int] = []
+        timers = [loop.call_at(5 + n, called.append, n) for n in range(300)]
+        assert timers[2].when() == 7.0
+        for timer in timers[3:]:
+            timer.cancel()
+        assert timers[3].cancelled() and not timers[2].cancelled()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(loop._scheduled) == 3, "the cancelled ones are kept"
+        await asyncio.sleep(1000)
+        assert called == [0, 1, 2]
+
+    run(main)
+
+
+def test_what_a_callback_raises_is_told_and_stops_nothing() -> None:
+    async def main(loop: SimLoop) -> None:
+        def fails(error: BaseException) -> None:
+            raise error
+
+        loop.call_soon(fails, ValueError("first"))
+        loop.call_soon(fails, asyncio.CancelledError("second"))
+        await asyncio.sleep(1)
+        assert [str(each["exception"]) for each in loop.crashes] == ["first", "second"]
+        loop.crashes.clear()
+
+    run(main)
+
+
 def test_bytes_arrive_in_order_whatever_the_splits() -> None:
     async def main(loop: SimLoop) -> None:
         await serve(loop)

@@ -94,9 +94,6 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
         rate = self._rates.get(process.host) if process is not None else None
         return self.now if rate is None else rate.shows(self.now)
 
-    def _write_to_self(self) -> None:
-        raise RuntimeError("call_soon_threadsafe from a thread")
-
     def _run_once(self) -> None:
         """Go on to the next timer where nothing is ready, then call what is ready now."""
         timers, ready = self._scheduled, self._ready
@@ -133,11 +130,7 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
                 self.call_exception_handler(what)
 
     def _handle(
-        self,
-        when: float,
-        callback: Callable[..., Any],
-        args: tuple[Any, ...],
-        context: contextvars.Context | None,
+        self, when: float, callback: Callable[..., Any], args: tuple[Any, ...], context: Any
     ) -> Handle:
         handle = Handle(when)
         handle.args, handle.callback, handle.loop = args, callback, self
@@ -147,10 +140,7 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
         return handle
 
     def call_soon(  # type: ignore[override]
-        self,
-        callback: Callable[..., Any],
-        *args: Any,
-        context: contextvars.Context | None = None,
+        self, callback: Callable[..., Any], *args: Any, context: Any = None
     ) -> Handle:
         self._check_closed()  # type: ignore[attr-defined]
         handle = self._handle(SOON, callback, args, context)
