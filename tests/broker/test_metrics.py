@@ -306,7 +306,6 @@ def test_what_pop_groups_hold_is_in_flight(run_broker: Any, order: str) -> None:
         first, *_ = await pop(case, client, **fields, **more)
 
         async def figures() -> list[float]:
-            await asyncio.sleep(2)
             found = await scrape()
             group = {"topic": "Popped", "consumer_group": "held"}
             names = ("lag", "inflight", "ready")

@@ -171,6 +171,16 @@ class Reviver:
         """Entries of the revive log that are not read yet."""
         return sum(max(0, self._end_of(queue) - queue.read_offset) for queue in self._queues)
 
+    def read_on(self, now_ms: int, steady_ms: int) -> None:
+        """Read what was written since the last step, as much as one reads: for who looks at what is out."""
+        self._reads = _READ_BUDGET
+        try:
+            for queue in self._queues:
+                self._follow(queue, now_ms, steady_ms)
+        except Exception as error:
+            if not is_transient(error):  # else the next step meets it again, and says so
+                raise
+
     def in_flight(self) -> list[CheckPoint]:
         """The check-points in memory."""
         return [point for queue in self._queues for point in queue.in_flight.points()]

@@ -92,9 +92,10 @@ class PopState:
         entry = OrderEntry(topic=topic, group=group, queue_id=queue_id, info=info)
         return self.log.append_order(entry, now_ms)
 
-    def held(self) -> Iterator[tuple[str, int, bool]]:
+    def held(self, now_ms: int, steady_ms: int) -> Iterator[tuple[str, int, bool]]:
         """`topic@group`, how many messages are out and not acknowledged, and whether its offset has passed them: a piece
         for each check-point in memory and each queue with an orderly pop."""
+        self.reviver.read_on(now_ms, steady_ms)
         for point in self.reviver.in_flight():
             yield f"{point.topic}@{point.group}", len(point.unacknowledged()), True
         for key, count in self.orders.held():

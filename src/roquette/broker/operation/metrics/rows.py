@@ -12,7 +12,7 @@ from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX
 AT_ONCE: Final = 500  # queues of one slice
 
 
-Popped = Callable[[], Iterator[tuple[str, int, bool]]]
+Popped = Callable[[int, int], Iterator[tuple[str, int, bool]]]
 
 
 class TopicRow(NamedTuple):
@@ -106,7 +106,9 @@ class Rows:
             self._ends[name] = end
 
     def _collect_popped(self) -> Iterator[None]:
-        for number, (key, count, passed) in enumerate(self._popped(), 1):
+        clock = self._core.clock
+        held = self._popped(clock.now_ms(), clock.steady_ms())
+        for number, (key, count, passed) in enumerate(held, 1):
             known, behind = self._out.get(key, (0, 0))
             self._out[key] = known + count, behind + (count if passed else 0)
             if number % AT_ONCE == 0:
