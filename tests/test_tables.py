@@ -37,7 +37,7 @@ BOUNDED: dict[str, str] = {
     "access/policies.py:_levels _with_places": "a user each",
     "access/policies.py:_exact _kinds _prefixes _lengths _singles": "the entries of a user's policies",
     "access/policies.py:_verdicts _known": "MAX_VERDICTS",
-    "access/guard.py:_names": "codes of needs.NEEDS",
+    "access/guard.py:_names": "codes of needs.NEEDS, with MOST_NAMES each",
     "access/users.py:_accounts": "MOST_USERS",
     "access/tickets.py:_given": "MOST",
     # name server
