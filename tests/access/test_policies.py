@@ -22,7 +22,7 @@ from roquette.access.model import (
     parse_actions,
     topic_resource,
 )
-from roquette.access.policies import DENIED, MAX_VERDICTS, NO_MATCH, PolicyTable
+from roquette.access.policies import DENIED, LONGEST, MAX_VERDICTS, NO_MATCH, PolicyTable
 
 PUB, SUB, GET = (Action.PUB,), (Action.SUB,), (Action.GET,)
 ALLOW, DENY = Decision.ALLOW, Decision.DENY
@@ -170,7 +170,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(rules._verdicts) <= MAX_VERDICTS
     for number in range(2 * MAX_VERDICTS + 5):
         rules.remember("alice", 310, ("t", str(number)), "")
-    assert len(rules._known) <= MAX_VERDICTS
+        assert len(rules._known) <= MAX_VERDICTS
 
 
 def test_names_that_nothing_has_are_not_kept() -> None:
@@ -183,8 +183,10 @@ def test_names_that_nothing_has_are_not_kept() -> None:
         rules.remember("alice", 310, said, "")
         assert not rules.knows("alice", 310, said, "")
     assert not rules._verdicts
-    rules.remember("alice", 11, ("t", None), "")
-    assert rules.knows("alice", 11, ("t", None), "")
+    for said in ("t" * LONGEST, ("t", None)):
+        rules.remember("alice", 11, said, "")
+        assert rules.knows("alice", 11, said, "")
+    assert asked(rules, "Topic:" + "t" * LONGEST).allowed and rules._verdicts
 
 
 NAMES = ("", "a", "ab", "abc", "abcd", "b")
