@@ -70,7 +70,7 @@ async def main(verb: str, servers: str, topic: str, count: int) -> None:
         elif verb == "handler":
             seen, done, measures = 0, asyncio.Event(), []
 
-            def handle(message: roquette.ReceivedMessage) -> None:
+            async def handle(message: roquette.ReceivedMessage) -> None:
                 nonlocal seen
                 seen += 1
                 if seen == count // 10:

@@ -92,7 +92,7 @@ def serving(pair: Pair | None, *, clients: Authority | None = None) -> Iterator[
 
 
 def ask(server: Echo, options: TlsOptions | None, keys: Credentials | None = None) -> list[str]:
-    tls = None if options is None else options.client_tls
+    tls = None if options is None else options._client_tls
     connection = BlockingConnection(
         server.address, timeout_ms=10_000, security=Security(tls=tls, credentials=keys)
     )
@@ -170,7 +170,7 @@ def test_records_of_tls_itself_hold_up_no_answer(ca: Authority, tmp_path: Path) 
     context.load_cert_chain(pair.cert, pair.key)
     context.num_tickets = 2
     with contextlib.closing(Echo(context)) as server:
-        security = Security(tls=TlsOptions(ca=ca.cert).client_tls)
+        security = Security(tls=TlsOptions(ca=ca.cert)._client_tls)
         connection = BlockingConnection(server.address, timeout_ms=60_000, security=security)
         with contextlib.closing(connection), selectors.DefaultSelector() as selector:
             selector.register(connection.fileno(), selectors.EVENT_READ)
@@ -190,5 +190,5 @@ def test_a_silent_server_is_given_up_in_time(ca: Authority) -> None:
                 address,
                 timeout_ms=60_000,
                 connect_timeout_ms=300,
-                security=Security(tls=TlsOptions(ca=ca.cert).client_tls),
+                security=Security(tls=TlsOptions(ca=ca.cert)._client_tls),
             )

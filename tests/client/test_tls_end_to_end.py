@@ -51,7 +51,7 @@ async def ask(address: str, tls: TlsOptions | None) -> None:
 
 
 def ask_blocking(address: str, tls: TlsOptions | None) -> None:
-    security = Security(tls=None if tls is None else tls.client_tls)
+    security = Security(tls=None if tls is None else tls._client_tls)
     connection = BlockingConnection(address, timeout_ms=20_000, security=security)
     try:
         connection.call(calls.topic_names())
@@ -155,5 +155,5 @@ async def _roll(tmp_path: Path, ca: Authority) -> None:
                 assert not any(task.done() and task.exception() for task in tasks), tasks
             roll(client if turn % 2 else server, of_client=bool(turn % 2))
         await asyncio.gather(*tasks)
-        context = options.client_tls.context()
+        context = options._client_tls.context()
         assert context is not None and made >= 40

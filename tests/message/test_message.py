@@ -36,7 +36,7 @@ def test_the_properties_of_a_message() -> None:
         wait_store_ok=False,
     )
 
-    assert message.property_map() == {
+    assert message._property_map() == {
         "own": "1",
         "TAGS": "a",
         "KEYS": "k1 k2",
@@ -44,7 +44,7 @@ def test_the_properties_of_a_message() -> None:
         "__SHARDINGKEY": "s",
         "WAIT": "false",
     }
-    assert Message("t", b"x").property_map() == {"WAIT": "true"}
+    assert Message("t", b"x")._property_map() == {"WAIT": "true"}
     assert message.properties == {"own": "1"}
 
 

@@ -182,7 +182,7 @@ def test_a_pair_of_our_own_is_made_once_and_said_loudly(
     before = key.read_bytes(), (tmp_path / "tls" / "server.pem").read_bytes()
     server(settings, tmp_path / "tls")
     assert before == (key.read_bytes(), (tmp_path / "tls" / "server.pem").read_bytes())
-    trusting = TlsOptions(ca=tmp_path / "tls" / "ca.pem").client_tls
+    trusting = TlsOptions(ca=tmp_path / "tls" / "ca.pem")._client_tls
     assert greet(server(settings, tmp_path / "tls"), trusting.context(), "192.0.2.7") == "TLSv1.3"
     # An attempt that ended between its files is made again.
     (tmp_path / "tls" / "server.pem").unlink()
@@ -240,7 +240,7 @@ def test_chains_through_authorities_between_are_verified(tmp_path: Path, ca: Aut
 
     whole = server(TlsSettings(certificate=str(chain), key=str(pair.key)))
     short = server(TlsSettings(certificate=str(pair.cert), key=str(pair.key)))
-    trusting = TlsOptions(ca=ca.cert).client_tls.context()
+    trusting = TlsOptions(ca=ca.cert)._client_tls.context()
 
     assert greet(whole, trusting, "localhost") == "TLSv1.3"
     with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from contextvars import copy_context
 from queue import SimpleQueue
@@ -116,6 +116,30 @@ def sync_file(fd: int | None, ended: SyncEnded) -> bool:
 async def run_blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run one blocking call in a worker thread and wait for its value."""
     return await submit(call, *args, **kwargs)
+
+
+def in_threads(call: Callable[..., Any], most: int, name: str) -> Callable[..., Awaitable[Any]]:
+    """A function that may block, for a loop: each call in a thread, in the context it comes from, `most` at a time.
+
+    Threads begin when they are needed and end with the function; a simulated loop runs the calls itself. What is returned to be
+    awaited, as wrappers of coroutine functions do, is awaited on the loop.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # loaded by who has such functions
+
+    threads = ThreadPoolExecutor(most, name)
+
+    def once(*args: Any) -> Any:
+        try:
+            return call(*args)
+        except StopIteration as error:  # no future takes it
+            raise RuntimeError(f"{name} raised StopIteration") from error
+
+    async def run(*args: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(threads, copy_context().run, once, *args)
+        return await found if isinstance(found, Awaitable) else found
+
+    return run
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

@@ -74,7 +74,7 @@ def security_of(tls: TlsOptions | None, credentials: Credentials | None) -> Secu
     """For connections. Raises ConfigError: a file cannot be used."""
     if tls is None and credentials is None:
         return OPEN
-    return Security(credentials=credentials, tls=None if tls is None else tls.client_tls)
+    return Security(credentials=credentials, tls=None if tls is None else tls._client_tls)
 
 
 def read_keys(path: str, access_key: str = "") -> Credentials:

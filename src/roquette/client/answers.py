@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from roquette.base.executor import in_threads
 from roquette.errors import ConfigError, MessageIllegal
 
 if TYPE_CHECKING:
@@ -44,6 +45,14 @@ def check_function(what: str, function: object, *, waits: bool = True) -> None:
         raise ConfigError(
             f"{what}={function!r:.200} is a coroutine function, and nobody awaits it here: give a plain one"
         )
+
+
+def for_loop(function: Callable[..., Any], most: int) -> Callable[..., Any]:
+    """A function of an application as the loop may call it: a plain one in threads, `most` calls at a time, one of coroutines as it is."""
+    called: Any = getattr(type(function), "__call__", None)  # noqa: B004 - of an object that is one
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called):
+        return function
+    return in_threads(function, most, "roquette-handler")
 
 
 def verdict(answer: object) -> bool | None:

@@ -223,8 +223,8 @@ class BlockingBase(Generic[V]):
         """A handler that runs in the pool, for the loop."""
         check_function("handler", handler, waits=False)
 
-        def run(message: object) -> Awaitable[T]:
-            return self._thread.beside(_handle, handler, message)
+        async def run(message: object) -> T:
+            return await self._thread.beside(_handle, handler, message)
 
         return run
 

@@ -65,7 +65,7 @@ class ConsumeCalls(ClientBase):
         Args:
             topic: a topic, or topics with their tags or filters: {"orders": "new || paid", "stock": sql("left < 3")}.
             handler: returns None or True when done; False, an exception or any other answer lets the message come again.
-                A function, which runs on the loop, or a coroutine function. With `batch` it takes a list of one queue's messages,
+                A coroutine function, or a function, which runs in a thread. With `batch` it takes a list of one queue's messages,
                 in their order, and may return a number: so many of the first are done, and the others come again (Apache:
                 ackIndex, counted from 0).
             batch: the most messages of one call. A call has what waits of one queue, and never waits for more: while

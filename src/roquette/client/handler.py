@@ -7,7 +7,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final
 
 from roquette.base.stacks import waiting_at
-from roquette.client.answers import not_understood, verdict
+from roquette.client.answers import for_loop, not_understood, verdict
 from roquette.client.interceptors import Handled, Interceptors
 from roquette.errors import MessageSettled, Retry
 from roquette.message.message import DONE, Decision, Done, ReceivedMessage
@@ -74,6 +74,7 @@ class HandlerRunner(Decides):
 
     Args:
         many: the handler takes lists of messages.
+        most: calls at the same time, of a plain function: it runs in threads, which nobody can cut off.
         next_step: what becomes of a message that the handler failed at, in words.
     """
 
@@ -84,12 +85,13 @@ class HandlerRunner(Decides):
         interceptors: Interceptors,
         *,
         many: bool = False,
+        most: int = 1,
         next_step: Callable[[ReceivedMessage], str] = lambda message: "",
     ) -> None:
         self._next_step = next_step
         self._context = copy_context()
         self._context.run(_RUNNING.set, self)
-        self._handler = handler
+        self._handler = for_loop(handler, most)
         self._many = many
         self._group = group
         self._interceptors = interceptors
@@ -146,7 +148,7 @@ class HandlerRunner(Decides):
                 tell = context.run(self._interceptors.on_batch, messages, self._group)
                 told.append((len(messages) - 1, tell))
         try:
-            result: object = context.run(self._handler, messages if self._many else first)  # type: ignore[arg-type]
+            result: object = context.run(self._handler, messages if self._many else first)
             if isinstance(result, Awaitable):
                 began = asyncio.get_running_loop().time()
                 self._waiting[id(first)] = (first, result, began)

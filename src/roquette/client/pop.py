@@ -101,7 +101,7 @@ class Job:
         return self._begin(message, None, partial(self._change, _ms(seconds)))
 
     def _begin(self, message: ReceivedMessage, decision: Decision | None, work: Work) -> "Settling":
-        self._work = self._jobs.begin(self._do(self._work, message, decision, work))
+        self._work = self._jobs._work(self._do(self._work, message, decision, work))
         return Settling(self._work)
 
     async def _do(
@@ -128,19 +128,19 @@ class Job:
             return failed
         if decision is not None:
             message.decision = decision
-            self._jobs.settled(self)
+            self._jobs._settled(self)
             self.end(decision.accepted)
         return None
 
     async def _ack(self) -> None:
-        await self._jobs.acks.ack(self.receipt, self._over_s)
+        await self._jobs._acks.ack(self.receipt, self._over_s)
 
     async def _change(self, invisible_ms: int, suspend: bool = False) -> None:
         jobs = self._jobs
         call = pop_requests.change(
-            jobs.plan.group, jobs.plan.topic, self.receipt, invisible_ms, suspend=suspend
+            jobs._plan.group, jobs._plan.topic, self.receipt, invisible_ms, suspend=suspend
         )
-        self.receipt = await jobs.broker.ask(self.receipt.broker_name, call, self._over_s)
+        self.receipt = await jobs._broker.ask(self.receipt.broker_name, call, self._over_s)
         self._over_s = asyncio.get_running_loop().time() + invisible_ms / 1000
 
     # what nobody has seen, and what is renewed
@@ -152,9 +152,9 @@ class Job:
     async def bury(self) -> None:
         """Put it into the dead letters and acknowledge it. Raises ClientError."""
         jobs = self._jobs
-        topic = self.receipt.topic(jobs.plan.topic, jobs.plan.group)
-        call = pop_requests.bury(jobs.plan.group, topic, self.message_id, self.physical_offset)
-        await jobs.broker.ask(self.receipt.broker_name, call, self._over_s)
+        topic = self.receipt.topic(jobs._plan.topic, jobs._plan.group)
+        call = pop_requests.bury(jobs._plan.group, topic, self.message_id, self.physical_offset)
+        await jobs._broker.ask(self.receipt.broker_name, call, self._over_s)
         await self._ack()
 
     async def give_back(self) -> None:
@@ -221,19 +221,19 @@ class PoppedMessages(Opened):
         interceptors: Interceptors,
         polls: Polls | None = None,
     ) -> None:
-        self.plan = plan
+        self._plan = plan
         self.expired = 0
         self.unreadable = 0
-        self.broker = Broker(session, plan.topic)
-        self.acks = Acks(self.broker, plan.group, plan.topic)
+        self._broker = Broker(session, plan.topic)
+        self._acks = Acks(self._broker, plan.group, plan.topic)
         self._session = session
         self._interceptors = interceptors
-        self.wanted = subscription(plan.topic, plan.wanted, 0)
-        self._matches = matcher(self.wanted)
+        self._wanted = subscription(plan.topic, plan.wanted, 0)
+        self._matches = matcher(self._wanted)
         self._ready: deque[Job] = deque()
         self._arrived = asyncio.Event()
-        self.polls = polls or Polls(session, plan.topic)
-        self.polls.to = self
+        self._polls = polls or Polls(session, plan.topic)
+        self._polls.to = self
         self._held: WeakValueDictionary[int, Job] = WeakValueDictionary()  # not settled
         self._numbers = itertools.count()
         self._renewing: asyncio.Task[None] | None = None
@@ -247,7 +247,7 @@ class PoppedMessages(Opened):
 
     async def __anext__(self) -> ReceivedMessage:
         loop = asyncio.get_running_loop()
-        limit_s = self.plan.timeout_s
+        limit_s = self._plan.timeout_s
         until = None if limit_s is None else loop.time() + limit_s
         while not self.closed:
             self._arrived.clear()
@@ -256,7 +256,7 @@ class PoppedMessages(Opened):
                 message = job.handed_out()
                 self._last = ref(message)
                 return message
-            self.polls.ask()
+            self._polls.ask()
             try:
                 async with asyncio.timeout_at(until):
                     await self._arrived.wait()
@@ -286,7 +286,7 @@ class PoppedMessages(Opened):
         left = list(self._ready)
         self._ready.clear()
         if left:
-            await asyncio.shield(self.begin(self._give_back(left)))
+            await asyncio.shield(self._work(self._give_back(left)))
 
     # popping
 
@@ -297,20 +297,20 @@ class PoppedMessages(Opened):
                 self.expired += 1
                 continue
             if self._interceptors:
-                group = self._session.namespace.shown(self.plan.group)
+                group = self._session.namespace.shown(self._plan.group)
                 assert job.message is not None
                 job.begin(self._interceptors.on_receive(job.message, group))
-            if self._interceptors or self.plan.renew:
+            if self._interceptors or self._plan.renew:
                 job.number = next(self._numbers)
                 self._held[job.number] = job
-            if self.plan.renew and self._renewing is None:
+            if self._plan.renew and self._renewing is None:
                 self._renewing = self._session.tasks.keep("pop-renew", self._renew)
             return job
         return None
 
-    def take(self, popped: Popped, name: str) -> None:
+    def _take(self, popped: Popped, name: str) -> None:
         """What a broker gave: to be handed out, or acknowledged, given back or dead."""
-        plan = self.plan
+        plan = self._plan
         over_s = asyncio.get_running_loop().time() + popped.invisible_ms / 1000
         aside: list[Work] = []
         try:
@@ -339,7 +339,7 @@ class PoppedMessages(Opened):
                     self._ready.append(job)
         finally:
             if aside:
-                self.begin(self._aside(aside))
+                self._work(self._aside(aside))
 
     async def _give_back(self, jobs: list[Job]) -> None:
         await self._aside([job.give_back for job in jobs])
@@ -354,23 +354,23 @@ class PoppedMessages(Opened):
 
     async def _renew(self, health: Health) -> None:
         """Extend what is at work, each at half of its time."""
-        half_s = self.plan.invisible_ms / 2000
+        half_s = self._plan.invisible_ms / 2000
         while True:
             await asyncio.sleep(half_s / 3)
             due = [job for job in list(self._held.values()) if job.left_s < half_s]
             await self._aside([partial(job.renew, 2 * half_s) for job in due])
             health.worked()
 
-    def arrived(self) -> None:
+    def _came(self) -> None:
         """A broker has answered: who waits may look, or ask again."""
         self._arrived.set()
 
     # what jobs need
 
-    def begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+    def _work(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Begin what goes on without its caller."""
         return self._session.tasks.start("pop", work)
 
-    def settled(self, job: Job) -> None:
+    def _settled(self, job: Job) -> None:
         """A job has come to its end."""
         self._held.pop(job.number, None)

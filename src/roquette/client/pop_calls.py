@@ -75,8 +75,8 @@ class PopCalls(ClientBase):
         self._first_closed = [part for part in self._first_closed if not _over(part)]
         polls = None
         for part in self._first_closed:
-            if isinstance(part, PoppedMessages) and part.closed and part.plan.pool == plan.pool:
-                polls = part.polls
+            if isinstance(part, PoppedMessages) and part.closed and part._plan.pool == plan.pool:
+                polls = part._polls
         popped = PoppedMessages(self.session, plan, self._interceptors, polls)
         self._first_closed = [part for part in self._first_closed if not _over(part)]
         self._first_closed.append(popped)
@@ -89,4 +89,4 @@ def _over(part: object) -> bool:
 
     if not isinstance(part, PoppedMessages):
         return False
-    return part.closed and (part.polls.to is not part or not part.polls)
+    return part.closed and (part._polls.to is not part or not part._polls)

@@ -49,14 +49,14 @@ class PopPlan:
 class Taker(Protocol):
     """Who gets the answers."""
 
-    plan: PopPlan
-    wanted: SubscriptionData
+    _plan: PopPlan
+    _wanted: SubscriptionData
 
-    def take(self, popped: Popped, name: str) -> None:
+    def _take(self, popped: Popped, name: str) -> None:
         """Messages of a broker. Raises CorruptRecord, RemoteProtocolError."""
         ...
 
-    def arrived(self) -> None:
+    def _came(self) -> None:
         """A pop has ended."""
         ...
 
@@ -107,10 +107,10 @@ class Polls:
                 await asyncio.sleep(SOON_S)
         finally:
             del self._tasks[name]
-            self.to.arrived()
+            self.to._came()
 
     async def _pop(self, name: str) -> None:
-        session, plan, wanted = self._session, self.to.plan, self.to.wanted
+        session, plan, wanted = self._session, self.to._plan, self.to._wanted
         hold_ms = session.config.pull_hold_ms
         if plan.orderly and name not in self._attempts:
             self._attempts[name] = session.entropy.token(16)
@@ -136,4 +136,4 @@ class Polls:
         if popped.full:
             await asyncio.sleep(session.config.pull_retry_ms / 1000)
         elif popped.records:
-            self.to.take(popped, name)
+            self.to._take(popped, name)

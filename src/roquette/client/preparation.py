@@ -84,9 +84,9 @@ class Preparation:
 
     def _checked_body(self, message: Message) -> bytes:
         body = message.body
-        if wrong := message.wrong_type():
+        if wrong := message._wrong_type():
             raise TypeError(wrong)
-        if wrong := message.wrong_word():
+        if wrong := message._wrong_word():
             raise MessageIllegal(wrong)
         error = client_topic_error(
             self._namespace.wrap(message.topic) if self._namespace else message.topic
@@ -106,7 +106,7 @@ class Preparation:
         return body
 
     def _properties(self, message: Message, named: Mapping[str, str] = NOTHING) -> tuple[str, str]:
-        properties = {**message.property_map(), **named} if named else message.property_map()
+        properties = {**message._property_map(), **named} if named else message._property_map()
         message_id = properties.get(UNIQ_KEY)
         if message_id is None:
             message_id = self.new_id()

@@ -77,6 +77,7 @@ class PushConsumer:
             session.namespace.shown(group),
             interceptors,
             many=options.batch > 0,
+            most=options.concurrency,
             next_step=partial(next_step, options, session.config.orderly_suspend_ms),
         )
         self._subscriptions = {

@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 from typing import Final, Unpack, cast
 
-from roquette.client.answers import V, check_function
+from roquette.client.answers import V, check_function, for_loop
 from roquette.client.arguments import Topics, as_message, check_words, member_options, seconds_of
 from roquette.client.client_base import ClientBase
 from roquette.client.consumer import Consumer
@@ -75,7 +75,8 @@ class RequestCalls(ClientBase[V]):
         brokers': by how much longer than others it has waited. One whose handler fails gets no reply: its sender's time ends.
 
         Args:
-            handler: gets the request and returns the reply's body (or a value, with `Client(encode=)`), or None for no reply. A function or a coroutine function.
+            handler: gets the request and returns the reply's body (or a value, with `Client(encode=)`), or None for no reply. A coroutine
+                function, or a function, which runs in a thread.
             options: see `ServeOptions`.
 
         Raises:
@@ -87,7 +88,8 @@ class RequestCalls(ClientBase[V]):
         check_function("handler", handler)
 
         async def join() -> PushConsumer:
-            answer = ReplyHandler(self.session, self._sender.group, handler, self._encode)
+            server = for_loop(handler, chosen.concurrency)
+            answer = ReplyHandler(self.session, self._sender.group, server, self._encode)
             return await self._join(answer, chosen)
 
         return Consumer(group, join)

@@ -2,11 +2,11 @@
 
 from typing import Unpack, cast
 
-from roquette.client.answers import V, check_function
+from roquette.client.answers import V, check_function, for_loop
 from roquette.client.arguments import as_message, check_words
 from roquette.client.client_base import ClientBase
 from roquette.client.send_options import KeyedOptions, SendOptions
-from roquette.client.transactions import Check, Transaction, check_transactional
+from roquette.client.transactions import MOST_CHECKS, Check, Transaction, check_transactional
 from roquette.errors import ConfigError
 from roquette.message.message import Message
 from roquette.message.names import client_topic_error
@@ -51,8 +51,8 @@ class TransactionCalls(ClientBase[V]):
             check: gets the message; answers True (deliver it), False (drop it) or None (not known yet: the broker asks
                 again, 15 times by default). It is asked in any process of the group, also in one that did not send it: look
                 into the database, not into memory. What is not found and young (`message.born_at`) may be at work elsewhere:
-                answer None, not False. Of transactions at work in this client it is not asked. A function or a coroutine
-                function.
+                answer None, not False. Of transactions at work in this client it is not asked. A coroutine function,
+                or a function, which runs in a thread.
 
         Raises:
             ConfigError: `check` cannot be called, the topic has no legal name, or the client has no group of its own.
@@ -61,4 +61,4 @@ class TransactionCalls(ClientBase[V]):
             raise ConfigError(error)
         check_function("check", check)
         check_transactional(Message(topic, b""), self._group)
-        self._checks.add(topic, check)
+        self._checks.add(topic, for_loop(check, MOST_CHECKS))

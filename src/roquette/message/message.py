@@ -69,7 +69,7 @@ class Message:
         """`deliver_at` in milliseconds since 1970; 0 at once."""
         return 0 if self.deliver_at is None else _ms(self.deliver_at)
 
-    def property_map(self) -> dict[str, str]:
+    def _property_map(self) -> dict[str, str]:
         """All properties as they travel, RocketMQ's among them (Apache: Message's setters)."""
         found = dict(self.properties)
         if self.tag:
@@ -87,7 +87,7 @@ class Message:
         found[names.WAIT] = "true" if self.wait_store_ok else "false"
         return found
 
-    def wrong_type(self) -> str:
+    def _wrong_type(self) -> str:
         """The first value of another type than it should have, in words; empty when all are right."""
         if not (
             type(self.topic) is str
@@ -126,7 +126,7 @@ class Message:
                 return wrong + (", say (key,)" if name == "keys" else "")
         return ""
 
-    def wrong_word(self) -> str:
+    def _wrong_word(self) -> str:
         """The first value that would be read as another, or as none, in words; empty when there is none."""
         tag = self.tag
         if tag is not None and (tag != tag.strip() or tag in ("", "*") or "||" in tag):

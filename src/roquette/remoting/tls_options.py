@@ -44,7 +44,7 @@ class TlsOptions:
     verify_host: bool = True
 
     @property
-    def client_tls(self) -> ClientTls:
+    def _client_tls(self) -> ClientTls:
         """Its contexts; the same for equal options. Raises ConfigError."""
         return _of_options(self)
 
