@@ -1,15 +1,19 @@
 import ast
+import asyncio
 import enum
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, is_typeddict
 
 from tests.interop.peers import ROOT
 
 import roquette
+from roquette import Message, ReceivedMessage, sql
+from roquette.testing.embedded import EmbeddedBroker
 
 PAGE = (ROOT / "docs" / "client.md").read_text("utf-8").partition("\n## Every public name")[2]
 ROW = re.compile(r"\| `(\w+)` \| (.*) \| `(?:(test_\w+\.py)::(test_\w+))` \|")
@@ -73,7 +77,8 @@ def functions(file: str) -> dict[str, str]:
         text = path.read_text("utf-8")
         for node in ast.parse(text).body:
             if isinstance(node, ast.FunctionDef):
-                found[node.name] = ast.get_source_segment(text, node) or ""
+                first = min(n.lineno for n in (node, *node.decorator_list))
+                found[node.name] = "\n".join(text.splitlines()[first - 1 : node.end_lineno])
     return found
 
 
@@ -91,4 +96,63 @@ def test_each_name_is_used_by_its_test() -> None:
         for word, (file, test) in words.items():
             text = functions(file).get(test)
             assert text is not None, f"{name}.{word}: {file} has no {test}"
+            if not word:  # helpers of the file may say the name
+                text = "".join(p.read_text("utf-8") for p in (ROOT / "tests").rglob(file))
             assert re.search(rf"\b{word or name}\b", text), f"{test} does not use {name}.{word}"
+
+
+def test_what_few_programs_use() -> None:
+    """Names that no other test says."""
+    ends: list[tuple[int, bool]] = []
+
+    class Both:
+        def on_send(self, message: Message, group: str) -> None: ...
+
+        def on_receive(self, message: ReceivedMessage, group: str) -> None: ...
+
+        def on_batch(self, messages: Sequence[ReceivedMessage], group: str) -> Any:
+            return lambda accepted, error: ends.append((len(messages), accepted))
+
+    async def handle(messages: list[ReceivedMessage]) -> None:
+        assert messages[0].delivery is not None and messages[0].decision is None
+        messages[0].ack()
+        assert messages[0].decision is not None
+        done.set()
+
+    async def scenario() -> None:
+        async with EmbeddedBroker() as broker, broker.client(group="shop") as mq:
+            at = datetime.now(UTC) + timedelta(hours=1)
+            receipt = await mq.send("orders", b"later", deliver_at=at)
+            assert receipt.recall_handle
+            assert Message("t", b"", deliver_at=at).deliver_at_ms == int(at.timestamp() * 1000)
+            async with mq.transaction("orders", b"0") as tx:
+                assert tx.receipt.transaction_id
+                await tx.commit()
+            async with mq.transaction("orders", b"1") as tx:
+                await tx.rollback()
+
+            mq.intercept(Both())
+            async with mq.subscribe("orders", handle, group="g", batch=8):
+                await asyncio.wait_for(done.wait(), 30)
+            assert ends == [(1, True)]
+
+            stream = mq.consume("orders", group="loop", timeout=2)
+            await stream.start()
+            assert [message.body async for message in stream] == [b"0"]
+            popped = mq.pop("orders", group="p", timeout=30)
+            await (await anext(popped)).ack()
+            assert not popped.closed and popped.expired == popped.unreadable == 0
+            await popped.close()
+            assert popped.closed
+
+            reader = mq.reader(group="r")
+            queues = await mq.queues("orders")
+            await reader.assign(queues)
+            assert reader.group == "r" and reader.offsets().keys() == set(queues)
+            assert [await mq.min_offset(queue) for queue in queues] == [0] * len(queues)
+            await reader.give_up(queues[:1])
+            assert reader.offsets().keys() == set(queues[1:])
+
+    assert sql("price > 3").expression == "price > 3"
+    done = asyncio.Event()
+    asyncio.run(scenario())

@@ -39,7 +39,7 @@ class SendReceipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         message_id: the unique id we gave it. `offset_message_id`: where it lies on its broker.
         queue_offset: its index in `queue`.
         recall_handle: of a message delivered later: what `Client.recall` takes it back by; "" for others.
-        transaction_id: of a half message; "" for others.
+        transaction_id: of a half message; what brokers say of others means nothing.
     """
 
     status: str
