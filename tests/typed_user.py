@@ -49,6 +49,16 @@ async def asynchronous(mq: roquette.Client) -> None:
     async def sum_up(message: ReceivedMessage) -> dict[str, int]:
         return {}
 
+    def plain_answer(message: ReceivedMessage) -> bytes:
+        return message.body
+
+    mq.serve("sums", plain_answer, group="g")
+    await mq.send("orders", b"x", priority=3)
+    await mq.send("orders", b"x", priority="3")  # type: ignore[arg-type]
+    await mq.request("orders", b"x", priority=3)  # type: ignore[call-arg]
+    roquette.Client(linger=0.005)
+    roquette.Client(linger="5ms")  # type: ignore[call-overload]
+    roquette.Client(lingr=5)  # type: ignore[call-overload]
     json = roquette.Client(encode=roquette.to_json)
     await json.send("orders", {"number": 7})
     json.serve("sums", sum_up, group="g")
