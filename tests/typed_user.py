@@ -57,8 +57,8 @@ async def asynchronous(mq: roquette.Client) -> None:
     await mq.send("orders", b"x", priority="3")  # type: ignore[arg-type]
     await mq.request("orders", b"x", priority=3)  # type: ignore[call-arg]
     roquette.Client(linger=0.005)
-    roquette.Client(linger="5ms")  # type: ignore[call-overload]
-    roquette.Client(lingr=5)  # type: ignore[call-overload]
+    roquette.Client(linger="5ms")  # type: ignore[arg-type]
+    roquette.Client(lingr=5)  # type: ignore[call-arg]
     json = roquette.Client(encode=roquette.to_json)
     await json.send("orders", {"number": 7})
     json.serve("sums", sum_up, group="g")
@@ -74,7 +74,7 @@ async def of_orders(mq: "roquette.Client[Order]", other: "roquette.Client[str]")
     await of_orders(roquette.Client(encode=Order.body), other)
     plain = roquette.Client()
     await of_orders(plain, other)  # type: ignore[arg-type]
-    roquette.Client(encode=7)  # type: ignore[call-overload]
+    roquette.Client(encode=7)  # type: ignore[arg-type]
 
 
 def blocking(mq: roquette.sync.Client, queue: MessageQueue) -> None:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from threading import Lock, Thread
 from types import TracebackType
-from typing import Any, Final, Generic, Never, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 
 from roquette.base.executor import LoopThread, start_thread
 from roquette.base.forks import fork_count
@@ -53,30 +53,16 @@ _NOT_OPEN: Final = "the client is not started, or closed: use 'with Client(...)'
 class BlockingBase(Generic[V]):
     """The life of a blocking client. A closed one may be started again."""
 
-    @overload
-    def __init__(
-        self: "BlockingBase[Never]",
-        name_servers: str = "",
-        *,
-        group: str = DEFAULT_PRODUCER_GROUP,
-        **settings: Unpack[ClientSettings],
-    ) -> None: ...
-
-    @overload
     def __init__(
         self,
         name_servers: str = "",
         *,
         group: str = DEFAULT_PRODUCER_GROUP,
-        encode: Encode[V],
+        encode: Encode[V] | None = None,
         **settings: Unpack[ClientSettings],
-    ) -> None: ...
-
-    def __init__(
-        self, name_servers: str = "", *, group: str = DEFAULT_PRODUCER_GROUP, **settings: Any
     ) -> None:
         def make() -> AsyncClient[V]:
-            return AsyncClient(name_servers, group=group, **settings)
+            return AsyncClient(name_servers, group=group, encode=encode, **settings)
 
         self._begin_with(make, LoopThread("roquette-client", HANDLERS))
 

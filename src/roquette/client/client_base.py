@@ -15,11 +15,9 @@ from typing import (
     Final,
     Generic,
     NamedTuple,
-    Never,
     Protocol,
     Self,
     Unpack,
-    overload,
 )
 
 from roquette.base.clock import Clock, SystemClock
@@ -78,25 +76,6 @@ class ClientBase(Generic[V]):
     Attributes:
         unsaid: of how many messages the end was not known when the client was closed.
     """
-
-    @overload
-    def __init__(
-        self: "ClientBase[Never]",
-        name_servers: str = "",
-        *,
-        group: str = DEFAULT_PRODUCER_GROUP,
-        **settings: Unpack[ClientSettings],
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        name_servers: str = "",
-        *,
-        group: str = DEFAULT_PRODUCER_GROUP,
-        encode: Encode[V],
-        **settings: Unpack[ClientSettings],
-    ) -> None: ...
 
     def __init__(
         self,
