@@ -28,7 +28,9 @@ from roquette import (
     StartFrom,
     sql,
 )
+from roquette.client.change_calls import put_topic
 from roquette.message.names import dlq_topic
+from roquette.wire.bodies import TopicConfig
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -718,6 +720,31 @@ def test_pop_acknowledge_extend_and_give_back(cluster: Cluster) -> None:
                         await anext(jobs)
             dead = await read_all(mq, dlq_topic("G_pop"), 1)
             assert [m.body for m in dead] == [found[12].body]
+
+    run(case())
+
+
+def test_priorities_choose_the_queue_and_pops_begin_with_the_highest(cluster: Cluster) -> None:
+    if cluster.old:
+        pytest.skip("4.9.7 knows no priorities")
+
+    async def case() -> None:
+        async with cluster.client() as mq:
+            topic = name("priorities")
+            await routed(mq, "TBW102")
+            route = await mq.session.route("TBW102")
+            config = TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4)
+            made = put_topic(config, attributes={"+message.type": "PRIORITY"})
+            for address in route.addresses.values():
+                await mq.session.api.call(address[0], made)
+            await routed(mq, topic)
+            given = [1, 3, 0, 2, 9, 1]
+            receipts = [await mq.send(topic, b"x", priority=p) for p in given]
+            assert [receipt.queue.queue_id for receipt in receipts] == [1, 3, 0, 2, 3, 1]
+            async with mq.pop(topic, group=name("g"), batch=1) as jobs:
+                found = await jobs_of(jobs, 6)
+                assert [message.priority for message in found] == [3, 9, 2, 1, 1, 0]
+                await asyncio.gather(*[message.ack() for message in found])
 
     run(case())
 
