@@ -103,8 +103,8 @@ def member(who: int, clean: bool = True, entries=(), table=TakeOver, **settings)
 def master(store: Store, who: int = 1, now: int = 1000, end: int = 0, **settings) -> TakeOver:
     """One that has begun its mastership of the group's first epoch."""
     table = member(who, **settings)
-    store.tick(table, now, end)
-    store.tick(table, now, end)
+    for _ in ("read", "create", "enter", "begin"):
+        store.tick(table, now, end)
     assert store.tick(table, now, end) == [Won(1)]
     table.began(now, table.marks.won(1, 0, end), end)
     return table
@@ -143,8 +143,10 @@ def test_the_first_one_creates_the_group_and_is_its_master() -> None:
     assert table.tick(0, 0) == [Read()]
     store.run(table, 0, [Read()])
     assert store.tick(table, 100, 30) == []
+    assert store.record == GroupRecord(number=1, group="group-1")
+    assert store.tick(table, 110, 30) == [] == store.tick(table, 120, 30)
     assert store.record == GroupRecord(
-        number=1,
+        number=3,
         members=(1,),
         places={1: place(1)},
         group="group-1",
@@ -641,6 +643,17 @@ def test_an_empty_store_of_another_group_comes_into_a_group_and_begins_none() ->
     assert store.record.stores[2] == empty._own.entry
 
 
+def test_a_late_first_write_counts_nobody_in() -> None:
+    """The record was lost; 1 has messages of it, and is down; the disk of 2 was swapped: one of two copies is lost."""
+    store, late = Store(), member(1, total=2)
+    late.saw(0, 0, None, 0)
+    (write,) = [effect for effect in late.tick(100, 0) if isinstance(effect, Write)]
+    store.record, store.revision = write.record, 1
+    two = member(2, total=2)
+    assert not stand(store, two, 20_000, 0)
+    assert two.trouble == "the group has not begun: it waits for 1 of 2 brokers"
+
+
 def test_a_second_life_of_an_id_ends_the_first() -> None:
     store = Store()
     one = master(store, end=80)
@@ -689,7 +702,7 @@ def test_two_that_are_elected_from_one_state_of_a_record_have_two_epochs(monkeyp
     for _ in range(2):
         store.revision, store.record = before
         table = member(1)
-        for now in range(0, 400, 100):
+        for now in range(0, 600, 100):
             store.tick(table, now)
         epochs.append(table.epoch)
     assert {epoch // EPOCH_STEP for epoch in epochs} == {1} and epochs[0] != epochs[1]

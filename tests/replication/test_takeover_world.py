@@ -9,7 +9,7 @@ SEEDS = 100
 FOUND = {
     "ack_local": 36,
     "grow_unasked": 381,
-    "lease_from_answer": 22,
+    "lease_from_answer": 9,
     "ignore_lease": 1,
     "cut_at_shorter": 5,
     "grow_behind": 65,
@@ -23,7 +23,7 @@ FOUND = {
     "cut_at_confirm": 5,
     "epochs_cut_first": 935,
     "read_unconfirmed": 3,
-    "report_first": 164,
+    "report_first": 103,
     "marked_before_settled": 196,
 }
 

@@ -402,14 +402,14 @@ class TakeOver:
         return self._stand(now_ms, record)
 
     def _create(self) -> tuple[Kind, GroupRecord] | None:
-        """A record of nobody yet: only stores without a history begin one."""
+        """A record of nobody yet, ourselves included: when this write comes late, where another one was lost, our store may
+        be full or gone, and who begins that record would count on it."""
         if not self._absent or self._leaving_ms is not None:
             return None
         if self.marks.marks or self._own.group:
             self._store_trouble = NO_RECORD
             return None
-        members = (self.me,) if self.settings.total <= 1 else ()
-        return Kind.CREATE, self._placed(GroupRecord(), members=members)
+        return Kind.CREATE, GroupRecord(number=self._own.seen + 1, group=self._own.fresh)
 
     def _begin(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
         self._why_none = not_begun(record, self.settings.total)
