@@ -98,6 +98,20 @@ def test_of_a_header_what_a_sound_record_proves_is_mended(at, mended):
     simulate(scenario)
 
 
+def test_a_size_beyond_the_end_of_the_log_is_mended():
+    """The file has room for it, and the log ends before."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        await until(lambda: len(set(logs(cluster))) == 1)
+        sound, ip = logs(cluster)[0], MEMBERS[1]
+        spoil(cluster, ip, sound.index(b"1000003") - BODY_AT + 2)
+        await until(lambda: health(cluster, ip, "mendedMessages") == 1)
+        assert set(logs(cluster)) == {sound}
+
+    simulate(scenario)
+
+
 def test_a_header_is_not_mended_from_a_record_that_differs_elsewhere_and_is_told():
     async def scenario(cluster: SimCluster) -> None:
         await filled(cluster)

@@ -39,12 +39,16 @@ _CRC_AT: Final = 8
 _CRC_END: Final = 12
 
 
-def look_through(data: bytes, start: int, file_end: int) -> tuple[int, list[tuple[int, int]]]:
-    """Where to go on behind a piece of the log, and the place and size of each record in it that has rotted."""
+def look_through(data: bytes, start: int, end: int) -> tuple[int, list[tuple[int, int]]]:
+    """Where to go on behind a piece of the log, and the place and size of each record in it that has rotted.
+
+    Args:
+        end: of the whole records there are, in this file: one that claims to reach beyond it has a rotten size.
+    """
     view, at = RecordView(), 0
     found: list[tuple[int, int]] = []
     while len(data) - at >= BLANK_SIZE:
-        fault = view.find_size(data, at, file_end - start - at)
+        fault = view.find_size(data, at, end - start - at)
         if fault == SOUND and at + view.size > len(data):
             break
         if fault == SOUND:
@@ -52,7 +56,7 @@ def look_through(data: bytes, start: int, file_end: int) -> tuple[int, list[tupl
         if fault != SOUND:
             if fault != BLANK:
                 found.append((start + at, UNKNOWN))
-            return file_end, found
+            return end, found
         if view.check_body() != SOUND:
             found.append((start + at, view.size))
         at += view.size
@@ -136,9 +140,10 @@ class Scrub:
         place = max(self._place, store.min_physical_offset)
         segment = store.config.segment_size
         file_end = place - place % segment + segment
-        end = min(place + self._piece, file_end, store.wrote, store.confirmed)
-        plan = store.plan_raw(place, max(0, end - place))
-        self._place, found = await submit(lambda: look_through(plan(), place, file_end))
+        known = max(place, min(file_end, store.wrote, store.confirmed))
+        end = min(place + self._piece, known)
+        plan = store.plan_raw(place, end - place)
+        self._place, found = await submit(lambda: look_through(plan(), place, known))
         if self._place == place and end < place + self._piece:  # there is no more
             self._place, self._left, self._counted = 0, self._counted, Counter()
         self._piece = PIECE if self._place != place else 2 * self._piece
