@@ -30,6 +30,7 @@ from tests.simulation.group_chaos_books import (
 from tests.simulation.group_chaos_check import LATE_S, TOPIC, check, ours
 from tests.simulation.group_chaos_kinds import NAME_SERVERS  # the first keeps the record
 from tests.simulation.group_chaos_later import Later
+from tests.simulation.group_chaos_rot import Rot
 from tests.simulation.group_chaos_stores import foreign_files
 from tests.simulation.pop_chaos import Consumer
 
@@ -105,6 +106,9 @@ class GroupChaos:
         self.tables_late_s = 0.0
         self.operator: Client | None = None
         self.pops, self.later, self.tables = Pops(self), Later(self), Tables(self)
+        self.rotten: dict[str, Rot] = {}  # damage under way, by member
+        self.spoilt: set[bytes] = set()  # bodies of all that was ever damaged
+        self.spoilt_places: set[tuple[str, int, int]] = set()
         self.lost_at = -1e9  # when somebody elected by order had forgotten something
         self._lossy_epoch = 0  # the newest that was looked at
         self.drawn: Counter[str] = Counter()
@@ -256,7 +260,7 @@ class GroupChaos:
         record = self.record
         ip = next((ip for ip, who in self.ids.items() if who == record.master), "")
         member = self.alive.get(ip)
-        if member is None or not member.is_master or member.broker is None:
+        if member is None or not member.is_master or member.broker is None or ip in self.rotten:
             return
         self._lossy_epoch = record.lossy_epoch
         store = member.broker.store
@@ -312,6 +316,8 @@ class GroupChaos:
     def show(self, topic: str, queue: int, offset: int, body: bytes) -> None:
         if self.lost_at >= 0 and self.now < self.lost_at + LATE_S:
             return  # what is still under way, of what was lost by order
+        if (topic, queue, offset) in self.spoilt_places:
+            return  # nobody compares a body with its CRC at each read
         known = self.shown.setdefault((topic, queue, offset), body)
         if known != body:
             self.wrong.append(f"{topic}/{queue}/{offset} was {known!r}, is {body!r} at {self.now}")
@@ -396,15 +402,18 @@ class GroupChaos:
             await asyncio.sleep(self.loop.random.uniform(0.05, 0.2))
             self.newest()
             for ip in self.members:
-                self._compare(self.member(ip))
+                self._compare(ip)
 
-    def _compare(self, member: Any) -> None:
+    def _compare(self, ip: str) -> None:
+        member = self.member(ip)
         broker = member.broker if member is not None else None
         if broker is None or not hasattr(broker, "store") or self.lost_at >= 0:
             return
         if member.failure is not None and not self.wrong:
             self.wrong.append(f"broker {member.id} has failed: {member.failure}")
         store = broker.store
+        if ip in self.rotten and self.rotten[ip].is_over(store):
+            del self.rotten[ip]
         start, end = self.looked.get(id(broker), 0), min(store.confirmed, store.wrote)
         start = max(start, store.min_physical_offset)
         if store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:  # readers see no more
@@ -415,6 +424,8 @@ class GroupChaos:
         self.looked.setdefault(-id(broker), broker)  # no other gets its id
         start = max(start, self.looked_from)
         data = log_of(store, start, end)
+        if ip in self.rotten:
+            data = self.rotten[ip].mended(data, start)
         known = bytes(self.confirmed[start:end])
         if data[: len(known)] != known:
             at = next(n for n in range(len(known)) if data[n : n + 1] != known[n : n + 1])
@@ -453,6 +464,7 @@ class GroupChaos:
         """Another disk, or other things on it."""
         self.cluster.hosts[ip].files = files
         self.unsure[ip] = None
+        self.rotten.pop(ip, None)
 
     def elsewhere(self, ip: str) -> str:
         """A machine for a second one of this id."""
@@ -470,7 +482,11 @@ class GroupChaos:
         """Is another one up of which the record is sure that it has all?"""
         record = self.newest()
         sure = {*record.members} - {*record.doubtful, self.ids[ip]}
-        up = {self.ids[each] for each in self.members if each not in self.busy | self.unsure}
+        up = {
+            self.ids[each]
+            for each in self.members
+            if each not in self.busy | self.unsure | self.rotten
+        }
         return NAME_SERVERS[0] not in self.busy and bool(sure & up)
 
     def may_lose(self, ip: str) -> bool:
@@ -515,6 +531,7 @@ class GroupChaos:
         """The group is whole again, and goes on."""
         had = len(self.acknowledged)
         await self.until(self._well, "the set is full", CALM_S)
+        await self.until(lambda: not self.rotten, "what has rotted is mended", CALM_S)
         await self.until(lambda: len(self.acknowledged) > had + 10, "messages are taken", CALM_S)
 
     def stores_open(self) -> list[Any]:
@@ -536,8 +553,9 @@ class GroupChaos:
         self.left += sorted(self.pops.sent - self.pops.finished)
         begin = max((store.min_physical_offset for store in self.stores_open()), default=0)
         self.left = [body for body in self.left if self.places[body][1] >= begin]
+        self.left = [body for body in self.left if body not in self.spoilt]
         if not self.expires:
-            self.left += self.later.left()
+            self.left += [body for body in self.later.left() if body not in self.spoilt]
         return not self.left
 
 

@@ -86,7 +86,7 @@ async def end(world: "GroupChaos", ip: str, rng: Random) -> None:
         world.cluster.kill(ip)
     else:
         await world.cluster.stop(ip)
-    if rng.random() < 0.5:
+    if rng.random() < 0.5 and ip not in world.rotten:
         world.copies[ip] = world.files(ip).crash(rng, share=1.0)
 
 

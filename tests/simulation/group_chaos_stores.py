@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.simulation.group_chaos_kinds import NAME_SERVERS, away_s, end, ended, held, kind
+from tests.simulation.group_chaos_rot import rot
 
 from roquette.errors import ConfigError, StoreError
 from roquette.testing.cluster import SimCluster, simulate
@@ -33,7 +34,7 @@ async def old_copy(world: "GroupChaos", ip: str, rng: Random) -> bool:
 @kind(1)
 async def image(world: "GroupChaos", ip: str, rng: Random) -> bool:
     """A copy of the store as it ran. That one which lacks less than half a second's messages is not seen is known."""
-    if ip in world.busy:
+    if ip in world.busy or ip in world.rotten:
         return False
     files, end = world.files(ip).crash(rng, share=1.0), world.alive[ip].own_end()
     await asyncio.sleep(rng.uniform(1, 15))
@@ -130,13 +131,19 @@ def foreign_files(size: int) -> FaultyFiles:
 
 @kind(2)
 async def damage(world: "GroupChaos", ip: str, rng: Random) -> bool:
-    """Some bytes of one file are others. What refuses to start in words gets a new disk."""
+    """Some bytes of one file are others. Those of confirmed messages stay so, until the member has mended them; while it
+    stands, or from before its start. What refuses to start in words gets a new disk."""
     with held(world, ip) as free:
         if not free or not world.spare(ip):
             return False
+        rots = rot(world, ip, rng) if rng.random() < 0.7 else None
+        if rots is not None and rng.random() < 0.5:
+            return rots.befall(world, ip, "while it stands")
         await end(world, ip, rng)
+        if rots is not None:
+            rots.befall(world, ip, "while it is down")
         before = world.files(ip).crash(rng, share=1.0)
-        at = _spoil(world.files(ip), rng)
+        at = -1 if rots is not None else _spoil(world.files(ip), rng)
         world.unsure[ip] = None
         await asyncio.sleep(away_s(rng))
         try:

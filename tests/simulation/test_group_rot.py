@@ -1,4 +1,4 @@
-"""A message that has rotted on the disk of one member gets its body back from another one."""
+"""A message that has rotted on the disk of one member comes back from another one."""
 
 import asyncio
 
@@ -26,14 +26,14 @@ def logs(cluster: SimCluster) -> list[bytes]:
     return [log_of(cluster, ip) for ip in MEMBERS]
 
 
-def spoil(cluster: SimCluster, ip: str, at: int) -> None:
-    """A byte of its log is another one."""
+def spoil(cluster: SimCluster, ip: str, at: int, word: bytes = b"X") -> None:
+    """Bytes of its log are others."""
     host = cluster.hosts[ip]
     size = host.service.broker.store.config.segment_size
     name = f"/commitlog/{at - at % size:020}"
     (path,) = [path for path in host.files.snapshot()[0] if path.endswith(name)]
-    host.files.open_file(path).pwrite(b"X", at % size)
-    assert log_of(cluster, ip)[at : at + 1] == b"X"
+    host.files.open_file(path).pwrite(word, at % size)
+    assert log_of(cluster, ip)[at : at + len(word)] == word
 
 
 def rot(cluster: SimCluster, ip: str, word: bytes) -> None:
@@ -112,15 +112,49 @@ def test_a_size_beyond_the_end_of_the_log_is_mended():
     simulate(scenario)
 
 
-def test_a_header_is_not_mended_from_a_record_that_differs_elsewhere_and_is_told():
+@pytest.mark.parametrize("role", ["master", "replica"])
+def test_what_rots_beside_a_body_or_a_size_is_mended_with_it(role):
+    """A sector of the disk that spans two messages: queue, time, hosts and properties of both are others, too."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        first = await filled(cluster, store={"segment_size": 2048})
+        await until(lambda: len(set(logs(cluster))) == 1)
+        ip = first if role == "master" else next(ip for ip in MEMBERS if ip != first)
+        sound = logs(cluster)[0]
+        spoil(cluster, ip, sound.index(b"1000003"), b"X" * 200)
+        await until(lambda: health(cluster, ip, "mendedMessages") == 2, 300)
+        assert set(logs(cluster)) == {sound}
+
+    simulate(scenario)
+
+
+def test_what_is_not_proven_rotten_is_not_replaced():
+    """Others that differ in a property of a sound record say nothing."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        await until(lambda: len(set(logs(cluster))) == 1)
+        sound, ip = logs(cluster)[0], MEMBERS[1]
+        for other in (MEMBERS[0], MEMBERS[2]):
+            spoil(cluster, other, sound.index(b"KEYS", sound.index(b"1000003")))
+        await asyncio.sleep(30)
+        assert log_of(cluster, ip) == sound and not health(cluster, ip, "mendedMessages")
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("rotten", [35 - BODY_AT, 0], ids=["place", "body"])
+def test_nothing_is_mended_from_members_that_differ_and_it_is_told(rotten):
+    """Each of them has another property there."""
+
     async def scenario(cluster: SimCluster) -> None:
         await filled(cluster)
         await until(lambda: len(set(logs(cluster))) == 1)
         sound, ip = logs(cluster)[0], MEMBERS[1]
         body = sound.index(b"1000003")
-        spoil(cluster, ip, body - BODY_AT + 35)
-        for other in (MEMBERS[0], MEMBERS[2]):
-            spoil(cluster, other, sound.index(b"KEYS", body))
+        spoil(cluster, ip, body + rotten)
+        for number, other in enumerate((MEMBERS[0], MEMBERS[2])):
+            spoil(cluster, other, sound.index(b"KEYS", body) + number)
         await until(lambda: health(cluster, ip, "rottenMessages") == 1)
         assert f"/store/commitlog/{0:020}" in cluster.hosts[ip].service.health(0)["rottenFiles"]
         await asyncio.sleep(10)
@@ -151,20 +185,5 @@ def test_what_nobody_has_is_told_and_mended_when_one_is_back_that_has_it():
         await cluster.restart(last)
         await until(lambda: set(logs(cluster)) == {sound}, 60)
         await until(lambda: not any(health(cluster, ip, "rottenMessages") for ip in MEMBERS))
-
-    simulate(scenario)
-
-
-def test_a_record_with_other_properties_is_no_twin():
-    async def scenario(cluster: SimCluster) -> None:
-        first = await filled(cluster)
-        rot(cluster, first, b"1000003")
-        for ip in MEMBERS:
-            if ip != first:
-                log = log_of(cluster, ip)
-                spoil(cluster, ip, log.index(b"KEYS", log.index(b"1000003")))
-        await until(lambda: health(cluster, first, "rottenMessages") == 1)
-        await asyncio.sleep(10)
-        assert health(cluster, first, "mendedMessages") == 0
 
     simulate(scenario)

@@ -1,7 +1,8 @@
 """A member looks through its log, slowly and for ever, for what has rotted in it, and gets it from another.
 
-That is a body that does not match its CRC, and a record whose parts do not add up or that names another place. Nothing
-tells of a wrong queue, time, host, flag or property: a member that differs there may as well be the rotten one.
+That is a record whose body does not match its CRC, whose parts do not add up or that names another place. It is replaced as
+a whole: a sector that rots does not end with the body. Nothing tells of a wrong queue, time, host, flag or property alone: a
+member that differs there may as well be the rotten one.
 
 No read of the broker compares bodies with their CRC: a client that does gets nothing of a rotten one, and another server's
 copy may be sound. Recovery and a replica that is filled compare, so this is for what has rotted since.
@@ -12,6 +13,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from roquette.base.clock import Clock
@@ -19,9 +21,10 @@ from roquette.base.executor import submit
 from roquette.base.lifecycle import Health
 from roquette.base.logs import RateLimited
 from roquette.errors import ClientError, StoreError
-from roquette.message.record_layout import BLANK_SIZE, PHYSICAL_AT, PLACE_END
+from roquette.message.record_layout import BLANK_SIZE, HEAD_SIZE
 from roquette.message.record_view import BLANK, SOUND, RecordView
 from roquette.remoting.client import RemotingClient
+from roquette.replication.record import GroupRecord
 from roquette.replication.takeover import TakeOver
 from roquette.store.layout import offset_name
 from roquette.store.message_store import MessageStore
@@ -35,8 +38,6 @@ PIECE: Final = 1 << 20  # bytes looked at in one go
 FILES: Final = 3  # are named
 PAUSE_S: Final = 2.0  # between two: some 40 GB a day, which no reader and no writer feels
 UNKNOWN: Final = 0  # size of a record whose header has rotted
-_CRC_AT: Final = 8
-_CRC_END: Final = 12
 
 
 def look_through(data: bytes, start: int, end: int) -> tuple[int, list[tuple[int, int]]]:
@@ -63,35 +64,21 @@ def look_through(data: bytes, start: int, end: int) -> tuple[int, list[tuple[int
     return start + at, found
 
 
-def is_twin(own: bytes, other: bytes, place: int) -> bool:
-    """Is it the same record, but for the body and its CRC, which are right in the other one?"""
-    view = RecordView()
-    if len(own) != len(other) or view.examine(other, 0, place, True) != SOUND:
-        return False
-    rest = ((0, _CRC_AT), (_CRC_END, view.body_at), (view.body_at + view.body_size, len(own)))
-    return all(own[a:b] == other[a:b] for a, b in rest)
+def belongs_there(store: MessageStore, place: int, size: int, other: bytes) -> bool:
+    """Is what another member has at a place a sound record, whose place and size our own queue has, too?
 
-
-def has_its_frame(own: bytes, other: bytes, place: int) -> bool:
-    """Is the other one sound, and ours the same but for its size, magic number, place and the lengths of its parts?
-
-    Those a sound record proves, and nothing else of the header: so what else differs may be wrong in either.
+    A queue that is gone says nothing: then its size is the one our header has, or the next record must begin behind it.
     """
     view = RecordView()
-    sound = view.examine(other, 0, place, True) == SOUND and view.size == len(other) == len(own)
-    if not sound or own == other:
+    if view.examine(other, 0, place, True) != SOUND or view.size != len(other):
         return False
-    frame = (
-        (0, _CRC_AT),
-        (PHYSICAL_AT, PLACE_END),
-        (view.body_at - 4, view.body_at),
-        (view.body_at + view.body_size, view.topic_at),
-        (view.properties_at - 2, view.properties_at),
-    )
-    mended = bytearray(own)
-    for begin, end in frame:
-        mended[begin:end] = other[begin:end]
-    return bytes(mended) == other
+    record = view.record()
+    units = store.queue_units(record.topic, record.queue_id, record.queue_offset, 1)
+    if units is not None or size != UNKNOWN:
+        return units[0][:2] == (place, record.size) if units else size == record.size
+    behind = store.read_raw(place + record.size, BLANK_SIZE)
+    room = -(place + record.size) % store.config.segment_size or store.config.segment_size
+    return len(behind) < BLANK_SIZE or view.find_size(behind, 0, room) in (SOUND, BLANK)
 
 
 class Scrub:
@@ -152,31 +139,32 @@ class Scrub:
                 self._place = offset  # what follows it can be read now
 
     async def _mend(self, store: MessageStore, place: int, size: int) -> bool:
-        """The log may have been closed, cut or deleted there while the others were asked."""
-        own = store.read_raw(place, size) if self._store() is store else b""
+        """By what the others in step have there, if all that have it sound have the same. The log may have been closed, cut
+        or deleted there while they were asked."""
+        own = store.read_raw(place, size or HEAD_SIZE) if self._store() is store else b""
         name = offset_name(place - place % store.config.segment_size)
         path = os.path.join(store.layout.commit_log, name)
         ext = encode_ext(ViewMessageRequestHeader(offset=place))
-        record = self._table.record
-        places = record.places if record else {}
-        for address in (known.address for who, known in places.items() if who != self._table.me):
-            try:
+        record = self._table.record or GroupRecord()
+        found: dict[bytes, str] = {}
+        for who in {*record.members} - {*record.doubtful, self._table.me}:
+            address = record.address_of(who) or ""
+            with suppress(ClientError):
                 reply = await self._client.invoke(address, RequestCode.VIEW_MESSAGE_BY_ID, ext)
-            except ClientError:
-                continue
-            if self._store() is not store or store.read_raw(place, size) != own:
-                return False
-            if size == UNKNOWN:
-                right = has_its_frame(store.read_raw(place, len(reply.body)), reply.body, place)
-            else:
-                right = is_twin(own, reply.body, place)
-            if right:
-                store.restore_record(place, reply.body)
-                self._mended[path] += 1
-                log.warning(
-                    "a rotten message was mended file=%s offset=%d from=%s", path, place, address
-                )
-                return True
+                found[reply.body] = address
+        if self._store() is not store or store.read_raw(place, size or HEAD_SIZE) != own:
+            return False
+        right = [data for data in found if belongs_there(store, place, size, data)]
+        if len(right) == 1:
+            store.restore_record(place, right[0])
+            self._mended[path] += 1
+            log.warning(
+                "a rotten message was mended file=%s offset=%d from=%s",
+                path,
+                place,
+                found[right[0]],
+            )
+            return True
         self._counted[path] += 1
         self._noise.line(
             logging.ERROR,
