@@ -57,6 +57,23 @@ def test_a_delayed_message_stops_nobody_behind_it(run_broker):
     run_broker(scenario)
 
 
+def test_a_delayed_message_with_another_size_stops_nobody_behind_it(run_broker):
+    """Its neighbours are read together with it."""
+
+    async def scenario(case):
+        client = await case.client()
+        for body in (b"first", BODY, b"next", b"last"):
+            await client.produce(body=body, properties={"DELAY": "1"})
+        store = case.broker.store
+        place = store.queue_units("SCHEDULE_TOPIC_XXXX", 0, 1, 1)[0][0]
+        store._log.write_pending()
+        store._log.find_segment(place).file.pwrite(b"X", place + 3)
+        await asyncio.sleep(3)
+        assert await bodies(client, "T") == [b"first", b"next", b"last"]
+
+    run_broker(scenario)
+
+
 def test_a_half_message_is_not_committed(run_broker):
     async def scenario(case):
         client = await case.client()

@@ -158,7 +158,9 @@ async def damage(world: "GroupChaos", ip: str, rng: Random) -> bool:
                 ip
             )  # no CRC covers it, or readers meet it: that no member mends this is known
             before.restart()
+            under_way = {each: one for each, one in world.rotten.items() if each == ip}
             world.swap(ip, before)
+            world.rotten |= under_way
             await world.start(ip)
             return False
         return True

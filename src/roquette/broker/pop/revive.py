@@ -260,7 +260,8 @@ class Reviver:
         )
         if not found.count:
             return [], max(offset, found.next_begin_offset)
-        return sound_records(b"".join(found.runs)), found.next_begin_offset
+        records = sound_records(self._store, self._log.topic, number, offset, found)
+        return records, found.next_begin_offset
 
     # Reviving
 

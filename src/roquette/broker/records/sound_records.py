@@ -2,11 +2,12 @@
 
 import logging
 
-from librt.strings import read_i32_be
-
 from roquette.errors import CorruptRecord
-from roquette.message.record import decode_record
+from roquette.message.record import decode_record, decode_records
 from roquette.message.record_layout import PHYSICAL_AT, PLACE_END, StoredRecord
+from roquette.store.message_store import MessageStore
+from roquette.store.queues.unit import FILLER_FROM
+from roquette.store.results import Found
 
 log = logging.getLogger("roquette.broker")
 
@@ -27,19 +28,20 @@ def sound_record(data: bytes, position: int = 0) -> StoredRecord | None:
         return None
 
 
-def sound_records(data: bytes) -> list[StoredRecord]:
-    """The sound records of a run of records."""
-    found: list[StoredRecord] = []
-    position = 0
-    while len(data) - position >= PLACE_END:
-        record = sound_record(data, position)
-        if record is not None:
-            found.append(record)
-        size = read_i32_be(data, position)
-        if size < PLACE_END:
-            break
-        position += size
-    return found
+def sound_records(
+    store: MessageStore, topic: str, queue_id: int, offset: int, found: Found
+) -> list[StoredRecord]:
+    """The sound records of what was read from an offset of a queue on.
+
+    A damaged one may say a wrong size: then the queue says where each of the others is.
+    """
+    try:
+        return decode_records(b"".join(found.runs), True)
+    except CorruptRecord:
+        units = store.queue_units(topic, queue_id, offset, found.next_begin_offset - offset) or ()
+        places = [(place, place + size) for place, size, _ in units if size < FILLER_FROM]
+        each = (sound_record(store.read_log(start, end)) for start, end in places)
+        return [record for record in each if record is not None]
 
 
 def topic_of(record: bytes) -> str:

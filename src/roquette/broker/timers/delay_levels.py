@@ -152,7 +152,7 @@ class DelayLevels:
                     log.warning("delay queue moved level=%d from=%d to=%d", level, offset, moved)
                     self._advance(level, moved, now_ms)
                 return False
-            for record in sound_records(b"".join(found.runs)):
+            for record in sound_records(self._store, names.SCHEDULE_TOPIC, queue_id, offset, found):
                 self._note_gap(queue_id, offset, record.queue_offset, now_ms)
                 due_ms = self._due_ms(record, level, steady_ms)
                 if due_ms > steady_ms:

@@ -93,7 +93,7 @@ class Transactions:
         end = self._store.max_offset(names.TRANS_OP_HALF_TOPIC, HALF_QUEUE)
         while offset < end:
             found = self._read(names.TRANS_OP_HALF_TOPIC, offset)
-            for record in sound_records(b"".join(found.runs)) if found.count else ():
+            for record in self._sound(names.TRANS_OP_HALF_TOPIC, offset, found):
                 for ended in op_offsets(record):
                     if ended < limit:
                         self.state.end(ended)
@@ -186,13 +186,16 @@ class Transactions:
         if found.status is GetStatus.OFFSET_TOO_SMALL:
             log.warning("half messages expired from=%d to=%d", offset, found.min_offset)
             self.state.skip(found.min_offset)
-        records = sound_records(b"".join(found.runs)) if found.count else []
+        records = self._sound(names.TRANS_HALF_TOPIC, offset, found)
         return records, max(found.next_begin_offset, offset)
 
     def _read(self, topic: str, offset: int) -> Found:
         return self._store.read_queue(
             ReadRequest(topic, HALF_QUEUE, offset, _READ_COUNT, _READ_BYTES)
         )
+
+    def _sound(self, topic: str, offset: int, found: Found) -> list[StoredRecord]:
+        return sound_records(self._store, topic, HALF_QUEUE, offset, found)
 
     @property
     def end_offset(self) -> int:
