@@ -134,7 +134,7 @@ async def damage(world: "GroupChaos", ip: str, rng: Random) -> bool:
     """Some bytes of one file are others. Those of confirmed messages stay so, until the member has mended them; while it
     stands, or from before its start. What refuses to start in words gets a new disk."""
     with held(world, ip) as free:
-        if not free or not world.spare(ip):
+        if not free or not world.spare(ip) or ip in world.rotten:
             return False
         rots = rot(world, ip, rng) if rng.random() < 0.7 else None
         if rots is not None and rng.random() < 0.5:
@@ -158,9 +158,7 @@ async def damage(world: "GroupChaos", ip: str, rng: Random) -> bool:
                 ip
             )  # no CRC covers it, or readers meet it: that no member mends this is known
             before.restart()
-            under_way = {each: one for each, one in world.rotten.items() if each == ip}
             world.swap(ip, before)
-            world.rotten |= under_way
             await world.start(ip)
             return False
         return True

@@ -98,6 +98,25 @@ def test_of_a_header_what_a_sound_record_proves_is_mended(at, mended):
     simulate(scenario)
 
 
+def test_a_log_that_grows_is_looked_through_again_and_again():
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        await until(lambda: len(set(logs(cluster))) == 1)
+        sound, ip = logs(cluster)[0], MEMBERS[1]
+        mq = await cluster.client("10.0.2.2")
+        number = 0
+        while not health(cluster, ip, "mendedMessages"):
+            assert number < 100, "it follows the end of the log"
+            await send(mq, 2_000_000 + number)
+            await asyncio.sleep(0.5)
+            number += 1
+            if number == 10:
+                rot(cluster, ip, b"1000003")
+        assert log_of(cluster, ip).startswith(sound)
+
+    simulate(scenario)
+
+
 def test_a_size_beyond_the_end_of_the_log_is_mended():
     """The file has room for it, and the log ends before."""
 

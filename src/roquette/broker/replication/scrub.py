@@ -131,12 +131,13 @@ class Scrub:
         end = min(place + self._piece, known)
         plan = store.plan_raw(place, end - place)
         self._place, found = await submit(lambda: look_through(plan(), place, known))
-        if self._place == place and end < place + self._piece:  # there is no more
-            self._place, self._left, self._counted = 0, self._counted, Counter()
-        self._piece = PIECE if self._place != place else 2 * self._piece
+        ended = known < min(file_end, place + self._piece)  # the log does, though it may be growing
+        self._piece = PIECE if ended or self._place != place else 2 * self._piece
         for offset, size in found:
             if await self._mend(store, offset, size) and size == UNKNOWN:
-                self._place = offset  # what follows it can be read now
+                self._place, ended = offset, False  # what follows it can be read now
+        if ended:
+            self._place, self._left, self._counted = 0, self._counted, Counter()
 
     async def _mend(self, store: MessageStore, place: int, size: int) -> bool:
         """By what the others in step have there, if all that have it sound have the same. The log may have been closed, cut
