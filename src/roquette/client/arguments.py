@@ -69,6 +69,8 @@ def as_message(
             raise TypeError("a Message has its own body, key, tag, properties, shard key and delay")
         _check_properties(topic.properties)
         return topic
+    if not said:  # as most of a batch are
+        return Message(topic, body_of(body, encode))
     key, properties, at = said.get("key"), said.get("properties"), said.get("deliver_at")
     named = dict(_mapping(properties)) if properties else {}
     _check_properties(named)
