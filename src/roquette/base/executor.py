@@ -5,6 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from contextvars import copy_context
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -128,15 +129,15 @@ def in_threads(call: Callable[..., Any], most: int, name: str) -> Callable[..., 
 
     threads = ThreadPoolExecutor(most, name)
 
-    def once(*args: Any) -> Any:
+    def once(*args: Any, **named: Any) -> Any:
         try:
-            return call(*args)
+            return call(*args, **named)
         except StopIteration as error:  # no future takes it
             raise RuntimeError(f"{name} raised StopIteration") from error
 
-    async def run(*args: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(threads, copy_context().run, once, *args)
+    async def run(*args: Any, **named: Any) -> Any:
+        work = partial(copy_context().run, once, *args, **named)
+        found = await asyncio.get_running_loop().run_in_executor(threads, work)
         return await found if isinstance(found, Awaitable) else found
 
     return run

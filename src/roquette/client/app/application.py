@@ -148,8 +148,6 @@ class App(Router):
         if name_servers:
             self.name_servers = name_servers
         limit_s = self.drain_s if drain is None else seconds_of(drain, "drain")
-        blocks = any(not function.waits for function in self._checks.values())
-        threads = sum(member.threads for member in self._members.values()) + blocks
 
         async def body(stop: asyncio.Event) -> int:
             async with self._healthy(health), self.serving(drain=limit_s) as client:
@@ -160,9 +158,7 @@ class App(Router):
                 log.info("drains seconds=%s", limit_s)
             return self.unfinished
 
-        return run_until_told(body, threads=threads, limit_s=limit_s + LEAVE_S) or min(
-            self.unsaid, 1
-        )
+        return run_until_told(body, limit_s=limit_s + LEAVE_S) or min(self.unsaid, 1)
 
     @asynccontextmanager
     async def _healthy(self, address: str) -> AsyncIterator[None]:

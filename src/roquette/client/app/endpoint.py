@@ -1,15 +1,11 @@
 """One function of an application: what it is called with, and what becomes of messages it cannot handle."""
 
-import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextvars import copy_context
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
-from roquette.base.executor import run_blocking
-from roquette.client.answers import body_of, check_function, not_understood, verdict
+from roquette.client.answers import body_of, check_function, for_loop, not_understood, verdict
 from roquette.client.app.values import CannotDecode, Decode, Parameters, Things
 from roquette.client.client import Client
 from roquette.client.consumer_options import ConsumerOptions
@@ -58,6 +54,7 @@ class Function:
     Args:
         what: what it is, in errors.
         many: it takes lists.
+        most: calls at a time, of a plain one in threads.
     """
 
     def __init__(
@@ -67,15 +64,14 @@ class Function:
         decode: Decode | None = None,
         *,
         many: bool = False,
+        most: int = 20,
     ) -> None:
         check_function(what, function)
         if decode is not None:
             check_function("decode", decode, waits=False)
-        self.waits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - a callable object's own method
-        )
-        self.parameters = Parameters(function, decode, many=many, waits=self.waits)
-        self._function = function
+        self._function = for_loop(function, most)
+        waits = self._function is function
+        self.parameters = Parameters(function, decode, many=many, waits=waits)
         self._kept: dict[str, object] = {}
 
     def bind(self, client: Client, things: Things) -> None:
@@ -83,14 +79,9 @@ class Function:
         self._kept = self.parameters.things(things) | self.parameters.clients(client)
 
     async def call(self, message: object, value: object) -> object:
-        """Its answer; a plain function runs in a thread."""
+        """Its answer."""
         positional, named = self.parameters.words(self._kept, message, value)
-        if self.waits:
-            answer = self._function(*positional, **named)
-        else:
-            run = partial(self._function, *positional, **named)
-            answer = await run_blocking(copy_context().run, run)
-        return await answer if isinstance(answer, Awaitable) else answer
+        return await self._function(*positional, **named)
 
     async def of(self, message: ReceivedMessage) -> Any:
         """Its answer to one message. Raises CannotDecode."""

@@ -52,12 +52,6 @@ class Member:
         self._topics[topic] = wanted if before is None else f"{before} || {wanted}"
 
     @property
-    def threads(self) -> int:
-        """As many as messages are handled at the same time, if a function of them blocks."""
-        blocks = any(not each.function.waits for each in self._endpoints)
-        return self._options.get("concurrency", 20) if blocks else 0
-
-    @property
     def _options(self) -> ConsumerOptions:
         """Without what a function wants of its topics."""
         said = self._endpoints[0].options.items()

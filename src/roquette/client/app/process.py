@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from roquette.base.executor import new_loop
@@ -19,18 +18,17 @@ Body = Callable[[asyncio.Event], Awaitable[int]]
 """Ends after the event is set; how many handlers were ended at work."""
 
 
-def run_until_told(body: Body, *, threads: int, limit_s: float) -> int:
+def run_until_told(body: Body, *, limit_s: float) -> int:
     """Run it on a loop of its own (uvloop's where installed) until SIGTERM or SIGINT; returns 0.
 
     The process ends at once, with status 1, when something was ended at work or the end takes too long: a thread,
     or a task that will not be cancelled, would hold it up. A second signal ends it as well, with 128 + its number.
 
     Args:
-        threads: for handlers that block; 0 if there are none.
         limit_s: the longest that the end may take.
     """
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        if (unfinished := runner.run(_serve(body, threads, limit_s))) > 0:
+        if (unfinished := runner.run(_serve(body, limit_s))) > 0:
             _end(1, f"ended with {unfinished} handlers at work")
     return 0
 
@@ -44,10 +42,8 @@ def _end(status: int, why: str) -> None:
     os._exit(status)
 
 
-async def _serve(body: Body, threads: int, limit_s: float) -> int:
+async def _serve(body: Body, limit_s: float) -> int:
     loop = asyncio.get_running_loop()
-    if threads:
-        loop.set_default_executor(ThreadPoolExecutor(threads, "roquette-handlers"))
     stop = asyncio.Event()
 
     def told(number: int) -> None:

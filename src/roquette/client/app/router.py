@@ -85,7 +85,8 @@ class Router:
         )
 
         def add(function: F) -> F:
-            called = Function("handler", function, decode, many=batch is not None)
+            many, most = batch is not None, chosen.concurrency
+            called = Function("handler", function, decode, many=many, most=most)
             endpoint = Endpoint(called, chosen.subscriptions, policy, options)
             self._add(Member(name, [endpoint], batch=batch))
             return function
@@ -115,10 +116,11 @@ class Router:
         name = self._group_of(group)
         check_words("serve", options, ServeOptions)
         words = cast(ConsumerOptions, options)
-        topics = member_options(name, topic, words).subscriptions
+        chosen = member_options(name, topic, words)
 
         def add(function: F) -> F:
-            endpoint = Endpoint(Function("server", function, decode), topics, Policy(), words)
+            called = Function("server", function, decode, most=chosen.concurrency)
+            endpoint = Endpoint(called, chosen.subscriptions, Policy(), words)
             self._add(Member(name, [endpoint], serves=True))
             return function
 
