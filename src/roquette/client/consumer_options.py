@@ -22,7 +22,8 @@ class StartFrom(enum.StrEnum):
     """Where a group that has no offset yet begins in a queue; the values are Apache's ConsumeFromWhere.
 
     Attributes:
-        LAST: after the newest message; what was sent earlier is never consumed.
+        LAST: after the newest message; but in a queue whose first message ever is still in memory brokers begin there,
+            as Apache's clients have it.
         FIRST: at the oldest message the broker still has.
     """
 
