@@ -16,7 +16,9 @@ def test_it_is_read_as_it_was_written() -> None:
     assert decode_record(record.encode()) == record
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"number":"x"}', b'{"places":{"a":1}}'])
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{", b'{"number":"x"}', b'{"places":{"a":1}}', b'{"group":"\xd8"}']
+)
 def test_what_is_none_is_an_error(data: bytes) -> None:
     with pytest.raises(AgreementError, match="not readable"):
         decode_record(data)

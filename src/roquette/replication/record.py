@@ -101,7 +101,7 @@ def decode_record(data: bytes) -> GroupRecord:
     try:
         other = {name: raw.copy() for name, raw in _split(data).items() if name not in _FIELDS}
         return msgspec.structs.replace(_decode(data), other=other)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise AgreementError(f"the group's record is not readable: {error}") from None
 
 

@@ -62,6 +62,7 @@ def test_wrong_files_are_refused_in_words(tmp_path: Path) -> None:
         MemberFile(OsFiles(), str(tmp_path), "key").load(2, clean=True)
     with pytest.raises(ConfigError, match="belongs to the group key, not to other"):
         MemberFile(OsFiles(), str(tmp_path), "other").load(1, clean=True)
-    (tmp_path / "roquetteMember.json").write_text("{")
-    with pytest.raises(ConfigError, match="is not readable"):
-        MemberFile(OsFiles(), str(tmp_path), "key").load(1, clean=True)
+    for damaged in (b"{", b'{"group":"\xd8"}'):
+        (tmp_path / "roquetteMember.json").write_bytes(damaged)
+        with pytest.raises(ConfigError, match="is not readable"):
+            MemberFile(OsFiles(), str(tmp_path), "key").load(1, clean=True)

@@ -59,7 +59,7 @@ class MemberFile:
             return Kept(group=self._key, id=asked, boot="", clean=clean)
         try:
             found = msgspec.json.decode(self._files.read_bytes(self._path), type=Kept)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"{self._path} is not readable: {error}. Remove it, and set brokerId to this member's id"
             ) from None
