@@ -55,6 +55,9 @@ OPENED = (
 )
 SMALL_JVM = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8")
 
+# No words about an archive of classes that does not fit after all.
+QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
+
 # Apache's brokers by version; the name server is always 5.5.0. 4.9.7 is the newest 4.9 on Maven Central.
 SERVERS = {"4.9.7": "servers49", "5.5.0": "servers55"}
 
@@ -121,6 +124,35 @@ def compiled(name: str, folder: str = "src") -> str:
                 pytest.fail(said)
             fresh.rename(classes)
     return f"{classes}{os.pathsep}{jars}"
+
+
+def shared_classes(name: str = SERVERS["5.5.0"]) -> Path:
+    """Where the archive (CDS) of the classes that Apache's broker loads is, or would be."""
+    java = Path(shutil.which("java") or "java").resolve()
+    release = java.parent.parent / "release"
+    made_of = (
+        class_path(name).encode(),
+        bytes(java),
+        release.read_bytes() if release.exists() else b"",
+    )
+    return CACHE / f"{name}-{digest(*made_of)}.jsa"
+
+
+def make_shared_classes() -> None:
+    """Start and end a broker, and keep what it loaded: servers that map it start with half the CPU time, 1.5 s instead of 2.6."""
+    wanted = shared_classes()
+    with alone("classes"), tempfile.TemporaryDirectory() as folder:
+        if wanted.exists():
+            return
+        fresh = wanted.with_suffix(f".{os.getpid()}")
+        namesrv = start_apache_namesrv(Path(folder, "namesrv"))
+        try:
+            start = (f"-XX:ArchiveClassesAtExit={fresh}", *QUIET)
+            start_apache_broker(Path(folder, "broker"), namesrv.address, options=start).stop()
+        finally:
+            namesrv.discard()
+        if fresh.exists():
+            fresh.replace(wanted)
 
 
 @contextlib.contextmanager
@@ -303,13 +335,16 @@ def _java_server(
     *arguments: str,
     version: str = "5.5.0",
     closed: Way | None = None,
+    options: Sequence[str] = (),
 ) -> Process:
+    if not options and version == "5.5.0" and (archive := shared_classes()).exists():
+        options = (f"-XX:SharedArchiveFile={archive}", *QUIET)
     folder.mkdir(parents=True, exist_ok=True)
     if version == "4.9.7":
         (folder / "conf").mkdir(exist_ok=True)
         (folder / "conf" / "logback_broker.xml").write_text(_LOGBACK)
     command = [
-        *("java", *SMALL_JVM, f"-Xmx{heap}", "-XX:MaxDirectMemorySize=512m", *OPENED),
+        *("java", *SMALL_JVM, f"-Xmx{heap}", "-XX:MaxDirectMemorySize=512m", *OPENED, *options),
         *(f"-D{key}={value}" for key, value in _tls(closed).items()),
         *(f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"),
         *("-cp", class_path(SERVERS[version]), main, *arguments),
@@ -350,8 +385,9 @@ def start_apache_broker(
     settings: Mapping[str, str] | None = None,
     version: str = "5.5.0",
     closed: Way | None = None,
+    options: Sequence[str] = (),
 ) -> Server:
-    """Apache's broker on a free loopback port, registered with `namesrv`, ready."""
+    """Apache's broker on a free loopback port, registered with `namesrv`, ready. `options`: of the JVM."""
     require_java()
     port = _port_with(closed)
     wanted = {
@@ -373,7 +409,9 @@ def start_apache_broker(
     }
     main = "org.apache.rocketmq.broker.BrokerStartup"
     file = _properties(folder, wanted)
-    process = _java_server(main, folder, "512m", "-c", file, version=version, closed=closed)
+    process = _java_server(
+        main, folder, "512m", "-c", file, version=version, closed=closed, options=options
+    )
     server = Server(process, f"127.0.0.1:{port}", "apache", name)
     return _ready(server, lambda: serves(namesrv, name, server.address))
 
