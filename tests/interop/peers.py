@@ -13,6 +13,7 @@ import json
 import os
 import queue
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -148,10 +149,11 @@ def make_shared_classes() -> None:
         namesrv = start_apache_namesrv(Path(folder, "namesrv"))
         try:
             start = (f"-XX:ArchiveClassesAtExit={fresh}", *QUIET)
-            start_apache_broker(Path(folder, "broker"), namesrv.address, options=start).stop()
+            broker = start_apache_broker(Path(folder, "broker"), namesrv.address, options=start)
+            ended = broker.stop()
         finally:
             namesrv.discard()
-        if fresh.exists():
+        if ended == 128 + signal.SIGTERM and fresh.exists():  # whole: it was not killed meanwhile
             fresh.replace(wanted)
 
 
