@@ -40,15 +40,20 @@ class MessageStream(Opened):
         if not self._closed:
             if self._handed is not None:
                 self._handed.settle(ACKED)
-            if self._handed is None:
+            else:
                 await self.start()
-            if self._handed is not None:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._limit_s):
-                        message = await self._handed.take()
-                    if message is not None:
-                        return message
+            if (handed := self._handed) is not None:
+                # a limit costs more than all the rest of a message that is there
+                taken = handed.take() if self._limit_s is None else self._in_time(handed)
+                if (message := await taken) is not None:
+                    return message
         raise StopAsyncIteration
+
+    async def _in_time(self, handed: HandedQueues) -> ReceivedMessage | None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._limit_s):
+                return await handed.take()
+        return None
 
     async def start(self) -> None:
         """Join the group, unless another task has done it."""
