@@ -1,7 +1,7 @@
 """`python -m benchmarks.closed`: what TLS and access control cost the broker, ours and Apache's in turn, in one run.
 
 Doors are open (plain, everybody may all), tls (TLS 1.3, enforced), signed (ACL 2.0: every request is signed by one
-super user, and checked) and user (the same with a normal user, whose ten rules decide). Apache's broker has BoringSSL on its class path, as in Apache's distribution. A figure is
+super user, and checked) and user (the same with a normal user, whose eleven rules decide). Apache's broker has BoringSSL on its class path, as in Apache's distribution. A figure is
 the median of the repeats: the broker's CPU microseconds a message.
 """
 

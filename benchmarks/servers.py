@@ -264,11 +264,14 @@ def create_topic(pair: Pair, name: str, queues: int = QUEUES) -> None:
 
 
 def let_in(pair: Pair, topic: str) -> None:
-    """Loads are a normal user's from here on, with the rules of the tests' one and another for the topic."""
-    for code, fields, body in ways.rights(ways.ALICE, {**ways.MAY, f"Topic:{topic}": "Pub,Sub"}):
-        answer = peers.call(pair.broker, code, fields, body)
-        if answer is None or answer[0]["code"] != 0:
-            raise RuntimeError(f"{pair.kind}: the user was not made: {answer}")
+    """Loads are a normal user's from here on, with the rules of the tests' one and two others for topic and groups."""
+    may = {**ways.MAY, f"Topic:{topic}": "Pub,Sub,Get", "Group:*": "Sub,Get"}
+    own = () if pair.kind == "apache" else (pair.namesrv,)  # Apache's has no users
+    for address in (pair.broker, *own):
+        for code, fields, body in ways.rights(ways.ALICE, may):
+            answer = peers.call(address, code, fields, body)
+            if answer is None or answer[0]["code"] != 0:
+                raise RuntimeError(f"{pair.kind}: the user was not made: {answer}")
     pair.user = ways.ALICE
 
 
