@@ -387,7 +387,7 @@ def sends(bench: Bench) -> Steps:
     yield "normal", send(message(tag="t", keys=["k1", "k2"], user={"colour": "red"}))
     yield "batch", send(message(), message())
     yield "fifo", send(message("V_fifo", kind=fifo, message_group="g"))
-    yield "delay", send(message("V_delay", kind=delay, delivery_timestamp=later(2)))
+    yield "delay", send(message("V_delay", kind=delay, delivery_timestamp=later(600)))
     yield "priority", send(message("V_priority", kind=d.MessageType.PRIORITY, priority=3))
     yield "gzip flag", send(message(body_encoding=d.Encoding.GZIP))
     yield "no encoding", send(message(body_encoding=0))
