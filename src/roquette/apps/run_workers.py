@@ -17,8 +17,7 @@ from roquette.base.executor import run_blocking
 from roquette.base.lifecycle import Tasks
 from roquette.base.log_settings import begin_log
 from roquette.cli.output import say
-from roquette.remoting.http1 import HttpPages
-from roquette.remoting.http_listener import HttpListener
+from roquette.remoting.http_listener import served_health
 
 log = logging.getLogger("roquette.run")
 
@@ -105,18 +104,14 @@ class Keeper:
         """Run them until SIGTERM or SIGINT; the exit status. Raises ConfigError: the port of `health` is taken."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._told)
-        about = f"roquette run {target}"
-        listener = HttpListener(HttpPages(about=about, anyone=True, ready=self.why_not_ready))
-        if health:
-            await listener.start(health)
-        try:
-            if self._folder is not None:
-                self._tasks.start("reload", self._watch(self._folder))
-            self._tasks.start("ready", self._say_ready(target))
-            await asyncio.gather(*map(self._keep, self._workers))
-        finally:
-            await self._tasks.stop()
-            await listener.close()
+        async with served_health(health, f"roquette run {target}", self.why_not_ready):
+            try:
+                if self._folder is not None:
+                    self._tasks.start("reload", self._watch(self._folder))
+                self._tasks.start("ready", self._say_ready(target))
+                await asyncio.gather(*map(self._keep, self._workers))
+            finally:
+                await self._tasks.stop()
         return int(self._failed)
 
     def _told(self) -> None:

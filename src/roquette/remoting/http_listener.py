@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 from roquette.base.descriptors import words_of
@@ -53,6 +55,24 @@ class HttpListener:
             self._server.close()
         for session in list(self._open):
             session.abort()
+
+
+@asynccontextmanager
+async def served_health(address: str, about: str, ready: Callable[[], str]) -> AsyncIterator[None]:
+    """/healthz and /readyz meanwhile, for everybody who reaches host:port; "": nowhere. Raises what `HttpListener.start` does.
+
+    Args:
+        ready: why it is not; "": it is.
+    """
+    if not address:
+        yield
+        return
+    listener = HttpListener(HttpPages(about=about, anyone=True, ready=ready))
+    await listener.start(address)
+    try:
+        yield
+    finally:
+        await listener.close()
 
 
 class _Session(HttpSession):

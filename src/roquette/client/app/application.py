@@ -18,8 +18,7 @@ from roquette.client.push_consumer import PushConsumer
 from roquette.client.settings import ClientSettings, config_of
 from roquette.errors import ConfigError
 from roquette.message.names import DEFAULT_PRODUCER_GROUP
-from roquette.remoting.http1 import HttpPages
-from roquette.remoting.http_listener import HttpListener
+from roquette.remoting.http_listener import served_health
 
 log = logging.getLogger("roquette.client")
 
@@ -150,7 +149,8 @@ class App(Router):
         limit_s = self.drain_s if drain is None else seconds_of(drain, "drain")
 
         async def body(stop: asyncio.Event) -> int:
-            async with self._healthy(health), self.serving(drain=limit_s) as client:
+            pages = served_health(health, "roquette application", self._why_not_ready)
+            async with pages, self.serving(drain=limit_s) as client:
                 self._client = client
                 ready()
                 await stop.wait()
@@ -159,20 +159,6 @@ class App(Router):
             return self.unfinished
 
         return run_until_told(body, limit_s=limit_s + LEAVE_S) or min(self.unsaid, 1)
-
-    @asynccontextmanager
-    async def _healthy(self, address: str) -> AsyncIterator[None]:
-        """Serve /healthz and /readyz meanwhile."""
-        if not address:
-            yield
-            return
-        pages = HttpPages(about="roquette application", anyone=True, ready=self._why_not_ready)
-        listener = HttpListener(pages)
-        await listener.start(address)
-        try:
-            yield
-        finally:
-            await listener.close()
 
     def _why_not_ready(self) -> str:
         if not self._waits_for and self._client is not None and not self._client.is_connected:

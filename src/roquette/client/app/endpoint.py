@@ -27,14 +27,12 @@ class Policy:
     """What becomes of messages that are not handled, and of answers; `Router.consumer` explains each.
 
     Attributes:
-        decode: makes the value of a body; None: by the function's annotation.
         publish: the topic that answers are sent to; None: an answer is a verdict.
     """
 
     undecodable: Fate = "dead-letter"
     dead_letter_on: Errors = ()
     drop_on: Errors = ()
-    decode: Decode | None = None
     publish: str | None = None
 
     def __post_init__(self) -> None:

@@ -80,7 +80,6 @@ class Router:
             undecodable=undecodable,
             dead_letter_on=dead_letter_on,
             drop_on=drop_on,
-            decode=decode,
             publish=publish,
         )
 

@@ -100,8 +100,7 @@ class Parameters:
                 raise ConfigError(
                     f"handler {self.name} takes batches: its {name} is a list, such as list[dict]"
                 )
-            (plain,) = typing.get_args(plain)
-            hint = plain
+            (hint,) = typing.get_args(plain)
         if self._decode is None:
             self._decode = decoder_of(hint, f"{name} of handler {self.name}")
         return "value"
