@@ -16,7 +16,7 @@ from rich.table import Table
 from tests.interop import peers
 from tests.interop.copied_logs import change, log_range
 
-from benchmarks import loads, servers
+from benchmarks import against, loads, servers
 from benchmarks.__main__ import say
 
 SYNC = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "1", "flushDiskType": "ASYNC_FLUSH"}
@@ -71,10 +71,14 @@ def main() -> None:
     """Measure and show."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kinds", default="apache,compiled")
+    parser.add_argument("--against", metavar="COMMIT", help="an earlier commit, beside them")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
     arguments = parser.parse_args()
     kinds = arguments.kinds.split(",")
+    if arguments.against:
+        servers.ENVIRONMENTS[servers.BEFORE] = against.prepare(arguments.against)
+        kinds.append(servers.BEFORE)
     if "compiled" in kinds:
         servers.build_compiled()
     running = {kind: start(kind) for kind in kinds}
@@ -134,7 +138,7 @@ def main() -> None:
                 f"{p99:.0f}",
                 f"{rate:.0f}",
             )
-    Console().print(table)
+    Console(width=120).print(table)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,21 @@ import asyncio
 import dataclasses
 import datetime
 import functools
+import io
 from typing import Any
 
+import fastavro
 import msgspec
+import pyarrow as pa
 import pydantic
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
+from tests.pipelines.fake_registry import FakeRegistry, fake_registry
 
 import roquette
 from roquette.client.app.values import decoder_of
+from roquette.pipelines.rows.registry_rows import RegistryReader, newest_columns
+from roquette.spark.registry import Registry
 from roquette.testing.embedded import EmbeddedBroker
 
 
@@ -109,6 +115,33 @@ def test_types_that_encode_differently_are_told_apart_by_a_function() -> None:
                 await mq.send("lines", 7)
 
     asyncio.run(scenario())
+
+
+def test_avro_by_a_registry_is_what_the_pipelines_read() -> None:
+    schema = {"type": "record", "name": "Payment", "fields": [{"name": "cents", "type": "long"}]}
+
+    def to_avro(value: object) -> bytes:
+        out = io.BytesIO()
+        out.write(b"\0" + (7).to_bytes(4, "big"))
+        fastavro.schemaless_writer(out, schema, value)
+        return out.getvalue()
+
+    async def scenario(registry: FakeRegistry) -> None:
+        async with EmbeddedBroker() as broker, broker.client(encode=to_avro) as mq:
+            await mq.send_batch("payments", [{"cents": 700}, {"cents": -1}])
+            with pytest.raises(roquette.MessageIllegal, match="no body of dict"):
+                await mq.send("payments", {"euros": 7})
+            bodies = [message.body for message in broker.messages("payments")]
+        asked = Registry(registry.url)
+        found = RegistryReader(newest_columns(asked, "payments-value"), asked).read(
+            pa.array(bodies)
+        )
+        assert [column.to_pylist() for column in found.columns] == [[700, -1]]
+        assert found.errors.to_pylist() == [None, None]
+
+    with fake_registry() as registry:
+        registry.register("payments-value", 7, schema)
+        asyncio.run(scenario(registry))
 
 
 def test_values_without_an_encoder_and_wrong_encoders_are_refused() -> None:
