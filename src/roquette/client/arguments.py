@@ -230,7 +230,7 @@ def member_options(
 
 def check_words(call: str, words: Mapping[str, object], known: type) -> None:
     """Raises TypeError, as Python does: a keyword that the call does not have."""
-    if words.keys() <= known.__annotations__.keys():
+    if not words or words.keys() <= known.__annotations__.keys():
         return
     for unknown in sorted(set(words) - set(known.__annotations__)):
         meant = did_you_mean(unknown, known.__annotations__)

@@ -66,12 +66,15 @@ class ConcurrentQueues:
         """What a worker handles now: messages of several pulls go together; none: others have taken them."""
         if state.dropped:
             self._waiting.pop(state, None)
-        waiting = self._waiting.get(state, ())
-        found = (
-            [waiting.popleft() for _ in range(min(self._batch, len(waiting)))] if waiting else []
-        )
+        waiting = self._waiting.get(state)
         if not waiting:
-            self._waiting.pop(state, None)
+            return []
+        if self._batch == 1:
+            found = [waiting.popleft()]
+        else:
+            found = [waiting.popleft() for _ in range(min(self._batch, len(waiting)))]
+        if not waiting:
+            del self._waiting[state]
         return found
 
     def bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
@@ -160,7 +163,7 @@ class ConcurrentQueues:
     async def _worker(self, index: int, health: Health) -> None:
         if (left := self._at_work.pop(index, None)) is not None:
             for message in left[1]:
-                self._end(left[0], message, False)
+                self._end(left[0], message, accepted(message, False))
         while True:
             health.worked()
             state = await self._work.get()
@@ -171,10 +174,11 @@ class ConcurrentQueues:
             if self._at_work.pop(index, None) is None:
                 continue  # it took too long: the messages have gone back already
             for place, message in enumerate(messages):
-                self._end(state, message, place < done)
+                decision = message.decision
+                self._end(state, message, place < done if decision is None else decision.accepted)
 
-    def _end(self, state: ProcessQueue, message: ReceivedMessage, answered: bool) -> None:
-        if accepted(message, answered):
+    def _end(self, state: ProcessQueue, message: ReceivedMessage, is_done: bool) -> None:
+        if is_done:
             self._member.finish(state, message)
         else:
             self._failed(state, message)
@@ -204,7 +208,7 @@ class ConcurrentQueues:
                 now_ms - began_ms,
             )
             for message in messages:
-                self._end(state, message, False)
+                self._end(state, message, accepted(message, False))
 
     async def renew(self, queues: Mapping[MessageQueue, ProcessQueue]) -> None:
         """Renew the locks, also those of queues about to be given up."""

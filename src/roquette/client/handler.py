@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
+from types import CoroutineType
 from typing import Any, Final
 
 from roquette.base.stacks import waiting_at
@@ -150,9 +151,15 @@ class HandlerRunner(Decides):
         try:
             result: object = context.run(self._handler, messages if self._many else first)
             if isinstance(result, Awaitable):
-                began = asyncio.get_running_loop().time()
-                self._waiting[id(first)] = (first, result, began)
-                result = await _Within(context, result)
+                steps = result if isinstance(result, CoroutineType) else _steps(result)
+                try:
+                    waits_for = context.run(steps.send, None)
+                except StopIteration as end:  # most handlers of short work wait for nothing
+                    result = end.value
+                else:
+                    began = asyncio.get_running_loop().time()
+                    self._waiting[id(first)] = (first, steps, began)
+                    result = await _Within(context, steps, waits_for)
             done = _accepted(result, len(messages)) if self._many else verdict(result) is not False
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -171,7 +178,8 @@ class HandlerRunner(Decides):
             for message in messages:
                 message.delivery = None
             if not self._many:
-                done = int(accepted(first, done > 0))
+                decision = first.decision
+                done = int(done > 0 if decision is None else decision.accepted)
             for place, tell in reversed(told):
                 context.run(tell, accepted(messages[place], place < done), raised)
             self.busy -= 1
@@ -193,28 +201,34 @@ class HandlerRunner(Decides):
 
 
 class _Within:
-    """Awaits in a context, on the task of who waits: a task for each message would cost more than the rest of the call."""
+    """Goes on with a coroutine in a context, on the task of who waits: a task for each message would cost more than the rest of the call.
 
-    __slots__ = ("_context", "_steps")
+    Args:
+        waits_for: what its first step waits for.
+    """
 
-    def __init__(self, context: Context, awaited: Awaitable[object]) -> None:
+    __slots__ = ("_context", "_steps", "_waits_for")
+
+    def __init__(
+        self, context: Context, steps: Coroutine[Any, Any, object], waits_for: object
+    ) -> None:
         self._context = context
-        self._steps = awaited if isinstance(awaited, Coroutine) else _steps(awaited)
+        self._steps = steps
+        self._waits_for = waits_for
 
     def __await__(self) -> Generator[Any, Any, object]:
-        run = self._context.run
-        steps = self._steps
-        step: Callable[..., Any] = steps.send
-        value: Any = None
+        run, steps, waits_for = self._context.run, self._steps, self._waits_for
+        step: Callable[..., Any]
+        value: Any
         while True:
-            try:
-                waits_for = run(step, value)
-            except StopIteration as end:
-                return end.value
             try:
                 step, value = steps.send, (yield waits_for)
             except (Exception, asyncio.CancelledError, GeneratorExit) as error:  # noqa: BLE001 - into the handler
                 step, value = steps.throw, error
+            try:
+                waits_for = run(step, value)
+            except StopIteration as end:
+                return end.value
 
 
 async def _steps(awaited: Awaitable[object]) -> object:

@@ -78,8 +78,8 @@ class Message:
             found[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
         if self.delay_level:
             found[names.DELAY] = str(self.delay_level)
-        if self.deliver_at_ms:
-            found[names.TIMER_DELIVER_MS] = str(self.deliver_at_ms)
+        if self.deliver_at is not None and (at_ms := _ms(self.deliver_at)):
+            found[names.TIMER_DELIVER_MS] = str(at_ms)
         if self.shard_key:
             found[names.SHARDING_KEY] = self.shard_key
         if self.priority is not None:
@@ -144,14 +144,16 @@ class Message:
             return (
                 "shard key '' is empty, and would choose no queue: leave it out, or give it a value"
             )
-        if self.priority is not None and not 0 <= self.priority <= names.MAX_PRIORITY:
-            return f"priority {self.priority} is not 0 to {names.MAX_PRIORITY}"
-        if self.priority is not None and (self.shard_key or self.delay_level or self.deliver_at):
-            return "a priority stands with neither shard key nor delay: brokers would drop it"
-        if self.deliver_at is not None and self.deliver_at.tzinfo is None:
-            return f"deliver_at={self.deliver_at.isoformat()} has no time zone: say datetime.now(timezone.utc) + ..."
-        if self.deliver_at_ms < 0:
-            return f"deliver_at={self.deliver_at} is before 1970"
+        if self.priority is not None:
+            if not 0 <= self.priority <= names.MAX_PRIORITY:
+                return f"priority {self.priority} is not 0 to {names.MAX_PRIORITY}"
+            if self.shard_key or self.delay_level or self.deliver_at:
+                return "a priority stands with neither shard key nor delay: brokers would drop it"
+        if self.deliver_at is not None:
+            if self.deliver_at.tzinfo is None:
+                return f"deliver_at={self.deliver_at.isoformat()} has no time zone: say datetime.now(timezone.utc) + ..."
+            if self.deliver_at_ms < 0:
+                return f"deliver_at={self.deliver_at} is before 1970"
         return ""
 
 
