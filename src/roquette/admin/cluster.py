@@ -1,18 +1,22 @@
 """Clusters and brokers: who is there, and how they are doing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from roquette.client import calls
 from roquette.client.operations import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
-from roquette.errors import ConfigError
-from roquette.wire.bodies import ClusterInfo
+from roquette.errors import ClientError, ConfigError
+from roquette.wire.bodies import ENDED, REFUSED, SILENT, BrokerLeft, ClusterInfo
 
 
 class BrokerState(msgspec.Struct, frozen=True):
-    """One broker process. Rates are messages per second over the last 10 s; -1 and "" when it does not answer."""
+    """One broker process. Rates are messages per second over the last 10 s; -1 and "" when it does not answer.
+
+    Attributes:
+        error: what is wrong: it does not answer, left, is to be there and never came, lacks replicas, refuses messages.
+    """
 
     cluster: str
     broker: str
@@ -66,15 +70,49 @@ def masters_of(
     return found
 
 
+def gone_of(infos: Iterable[ClusterInfo]) -> list[BrokerLeft]:
+    """Of what name servers remember: brokers that none of them has, and those that are refused; each as last seen."""
+    found: dict[tuple[str, str, str], BrokerLeft] = {}
+    there: set[tuple[str, str]] = set()
+    for info in infos:
+        for name, data in info.broker_addr_table.items():
+            there |= {(name, address) for address in data.broker_addrs.values()}
+        for gone in info.brokers_left or ():
+            key = gone.broker_name, gone.broker_addr, gone.peer
+            if key not in found or gone.ago_ms < found[key].ago_ms:
+                found[key] = gone
+    return [g for key, g in sorted(found.items()) if g.peer or key[:2] not in there]
+
+
+def left_words(gone: BrokerLeft) -> str:
+    """Where a broker was, how long ago it left, and how."""
+    minutes, seconds = divmod(gone.ago_ms // 1000, 60)
+    ago = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {seconds} s"
+    how = {ENDED: "ended in order", SILENT: "fell silent"}.get(gone.why, "lost its connection")
+    if gone.why == REFUSED:
+        return f"the one on {gone.peer} that names {gone.broker_addr} is refused: another one has its place"
+    return f"{gone.broker_addr} {how} {ago} ago"
+
+
 def require_one(answers: Sequence[Answer[Any]]) -> None:
     """Raise what the first server failed with when none has an answer."""
     if answers and all(answer.error is not None for answer in answers):
         answers[0].get()
 
 
-def cluster_state() -> Operation[list[BrokerState]]:
-    """Every broker process, by cluster, name and id; one that does not answer is listed as such."""
-    info = yield from cluster_info()
+def cluster_state(
+    name_servers: Sequence[str] = (ANY_NAME_SERVER,), expected: Sequence[str] = ()
+) -> Operation[list[BrokerState]]:
+    """Every broker process, by cluster, name and id; also those that have left these name servers, or are to be there
+    (names in `expected`).
+
+    Raises:
+        ClientError: no name server answers.
+    """
+    asked = yield from ask_all((server, calls.cluster_info()) for server in name_servers)
+    require_one(asked)
+    infos = [answer.value for answer in asked if answer.value is not None]
+    info = infos[0]
     found = [
         (cluster, name, broker_id, address)
         for cluster, names in sorted(info.cluster_addr_table.items())
@@ -83,7 +121,15 @@ def cluster_state() -> Operation[list[BrokerState]]:
         for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
     ]
     answers = yield from ask_all((address, calls.runtime_info()) for *_, address in found)
-    return [_state(*place, answer) for place, answer in zip(found, answers, strict=True)]
+    rows = [_state(*place, answer) for place, answer in zip(found, answers, strict=True)]
+    for gone in gone_of(infos):
+        place = gone.cluster, gone.broker_name, gone.broker_id, gone.broker_addr
+        rows.append(_state(*place, Answer("", None, ClientError(left_words(gone)))))
+    for name in expected:
+        if not any(row.broker == name for row in rows):
+            error = ClientError("no name server knows it")
+            rows.append(_state("", name, 0, "", Answer("", None, error)))
+    return rows
 
 
 def _state(
@@ -102,8 +148,17 @@ def _state(
         -1 if answer.error else now - morning,
         _first(table.get("commitLogDiskRatio", "")),
         answer.error is None,
-        answer.reason,
+        answer.reason or _trouble(table),
     )
+
+
+def _trouble(table: dict[str, str]) -> str:
+    """What a broker that answers says is wrong."""
+    have, want = (int(table.get(key, "0")) for key in ("replicasInStep", "replicasExpected"))
+    words = [f"{have + 1} of {want + 1} members are in step"] if have < want else []
+    if table.get("messagesRefused", "no") != "no":
+        words.append(f"refuses messages: {table['messagesRefused']}")
+    return "; ".join(words)
 
 
 def _first(text: str) -> float:

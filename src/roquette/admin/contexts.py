@@ -19,10 +19,11 @@ DEFAULT_NAME_SERVERS: Final = "127.0.0.1:9876"
 
 
 class Context(msgspec.Struct, frozen=True):
-    """One cluster. `login`: path of a login file, "": none."""
+    """One cluster. `login`: path of a login file, "": none. `brokers`: names of those that are to be there."""
 
     namesrv: str
     login: str = ""
+    brokers: tuple[str, ...] = ()
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,10 +108,14 @@ def contexts_of(environ: Mapping[str, str]) -> Contexts:
 
 
 class Place(NamedTuple):
-    """Where a command goes, and as whom: `login` is the path of a login file, None: as the environment says."""
+    """Where a command goes, and as whom: `login` is the path of a login file, None: as the environment says.
+
+    `brokers`: names of those that are to be there.
+    """
 
     name_servers: str
     login: str | None = None
+    brokers: tuple[str, ...] = ()
 
 
 def place_of(
@@ -137,4 +142,4 @@ def place_of(
     if not name:
         return Place(DEFAULT_NAME_SERVERS, login)
     found = book.get(name)
-    return Place(found.namesrv, login or found.login or None)
+    return Place(found.namesrv, login or found.login or None, found.brokers)

@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from roquette.admin.cluster import cluster_info
-from roquette.client import calls
+from roquette.admin.cluster import cluster_info, left_words, require_one
+from roquette.client import calls, change_calls
 from roquette.client.operations import Answer, Operation, ask, ask_all
 from roquette.client.registers import put_register_if, register
 from roquette.errors import AgreementError, BrokerError, ClientError, ConfigError
@@ -106,8 +106,7 @@ def group_record(name_servers: Sequence[str], key: str) -> Operation[Found | Non
 
 def _no_controller(answers: Sequence[Answer[Any]]) -> ClientError:
     reasons = "; ".join(f"{answer.address}: {answer.reason}" for answer in answers)
-    codes = {getattr(answer.error, "code", None) for answer in answers}
-    if codes == {ResponseCode.REQUEST_CODE_NOT_SUPPORTED}:
+    if all(map(_is_none, answers)):
         return ClientError(
             "none of the name servers is a controller (namesrv --controller ...): brokers that ask etcd "
             "themselves are seen through a name server with the same --controller etcd://..."
@@ -275,6 +274,42 @@ def _without_users(tables: dict[int, dict[str, str]]) -> list[str]:
     ]
     words = "is of an older version: users and rules pass neither to it nor from it until it is upgraded"
     return [f"broker {who} {words}" for who in older]
+
+
+def forget(name_servers: Sequence[str], name: str, member: int | None) -> Operation[list[str]]:
+    """Expect brokers of a name that have left, or a member of its group that will not come back, no more.
+
+    Returns:
+        Those that were forgotten, in words.
+
+    Raises:
+        ConfigError: there is nothing to forget. ClientError: a server did not do it; the master and living members stay.
+    """
+    asked = yield from ask_all((server, calls.cluster_info()) for server in name_servers)
+    require_one(asked)
+    found = [
+        (answer.address, gone)
+        for answer in asked
+        for gone in (answer.value and answer.value.brokers_left) or ()
+        if gone.broker_name == name and not gone.peer
+    ]
+    answers = yield from ask_all((at, change_calls.forget_broker(gone)) for at, gone in found)
+    for answer in answers:
+        answer.get()
+    done = {left_words(gone): None for _, gone in found}
+    if member is not None:
+        call = change_calls.clean_member(name, member)
+        cleaned = yield from ask_all((server, call) for server in name_servers)
+        require_one(sorted(cleaned, key=_is_none))
+        done[f"member {member} of the group"] = None
+    if not done:
+        raise ConfigError(f"no name server remembers a broker {name} that has left")
+    return list(done)
+
+
+def _is_none(answer: Answer[Any]) -> bool:
+    """Whether the name server is no controller."""
+    return getattr(answer.error, "code", None) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 def _number(table: dict[str, str], key: str) -> int:

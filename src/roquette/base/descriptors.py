@@ -23,6 +23,9 @@ KEEPS_DESCRIPTOR: Final = OLD_MMAP and not LINUX
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 """Errors that pass when space is freed."""
 
+DENIED: Final = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))
+"""Errors of a file that this user may not read or write."""
+
 SHORTAGE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """Errors of a call that the system had no descriptor or no memory for: nothing was done, and it may be tried again."""
 
@@ -32,6 +35,12 @@ _UNLIMITED: Final = 1 << 20
 _OWN: Final = 48  # the log, tables, threads, listeners, name servers
 _SPARES: Final = 8
 _MAPS: Final = 65_530  # Linux's default of vm.max_map_count
+
+
+def rights_words(path: str) -> str:
+    """What gives this user the rights of a file or directory, to be typed by who may."""
+    user = os.geteuid() if hasattr(os, "geteuid") else "USER"
+    return f"Give it to the user of this process (and mount it writable): chown -R {user} {path} && chmod -R u+rwX {path}"
 
 
 def raise_limit() -> str | None:

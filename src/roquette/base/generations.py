@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from roquette.base.checksum import crc32
-from roquette.base.descriptors import SHORTAGE
+from roquette.base.descriptors import DENIED, SHORTAGE, rights_words
 from roquette.base.files import Files, make_durable_dir, write_whole
 from roquette.errors import RoquetteError, StoreError
 
@@ -140,6 +140,8 @@ def load(files: Files, path: str, parse: Callable[[bytes], T]) -> Loaded[T] | No
         except (OSError, ValueError, RoquetteError) as error:
             if isinstance(error, OSError) and error.errno in SHORTAGE:
                 raise  # an older content must not be taken for want of a descriptor
+            if isinstance(error, OSError) and error.errno in DENIED:  # nor for want of a right
+                raise StoreError(f"{name} cannot be read: {error}. {rights_words(name)}") from None
             problems.append(f"{name}: {error}")
             continue
         foreign = not any(mark.matches(data) for mark in marks)

@@ -126,8 +126,12 @@ class OsFile:
         return self._fd if self._fd >= 0 and not self._rests else None
 
     def allocate(self, size: int) -> None:
-        if not self._call(lambda fd: system_calls.reserve(fd, size)):
-            self._write_blocks(size)  # holes too: Apache leaves its files sparse
+        try:
+            if not self._call(lambda fd: system_calls.reserve(fd, size)):
+                self._write_blocks(size)  # holes too: Apache leaves its files sparse
+        except OSError as error:
+            error.filename = error.filename or self._path
+            raise
 
     def _write_blocks(self, size: int) -> None:
         """Reserve blocks by writing each: what is there again, zeros behind it. Never a hole, or a store into it

@@ -74,6 +74,9 @@ class Shell(Protocol):
     def runtime_info(self, now_ms: int) -> dict[str, str]:
         """The features' lines of GET_BROKER_RUNTIME_INFO."""
 
+    def unready(self) -> str:
+        """Why clients are not served now, as the features say; "": they are."""
+
     def measures(self, now_ms: int) -> Iterable[Table]:
         """The features' metrics."""
 

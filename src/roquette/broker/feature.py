@@ -117,6 +117,10 @@ class Feature:
         """Figures of trouble, for operators: shown with the run-time table."""
         return {}
 
+    def unready(self) -> str:
+        """Why clients are not served now; "": they are."""
+        return ""
+
     async def leave(self) -> None:
         """The broker is about to stop: leave others in order."""
 

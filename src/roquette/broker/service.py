@@ -277,6 +277,10 @@ class Broker:
             table |= feature.runtime_info(now_ms) | feature.health()
         return table
 
+    def unready(self) -> str:
+        """The first reason of a feature; "": there is none."""
+        return next((why for one in self._features if (why := one.unready())), "")
+
     def measures(self, now_ms: int) -> Iterator[Table]:
         """The features' metrics."""
         for feature in self._features:

@@ -135,6 +135,25 @@ async def _promote(where: Cluster, name: tuple[str, str], member: int, accept_lo
     )
 
 
+@app.command("forget")
+@cluster_verb
+def forget_command(
+    where: Cluster,
+    name: Annotated[str, typer.Argument(metavar="BROKER", show_default=False)],
+    member: Annotated[
+        int | None,
+        typer.Option("--id", metavar="ID", min=1, help="Also this member of its group, for good."),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Expect a broker that has left no more: `cluster` and `doctor` miss it no longer. One that is there stays."""
+    from roquette.admin.replication import forget
+
+    confirm(f"expect {name}{f' (id {member})' if member else ''} no more", yes)
+    for words in where.run(forget(where.addresses(), name, member)):
+        say(f"forgotten: {name}, {words}")
+
+
 @app.command("drain")
 @cluster_verb
 def drain_command(

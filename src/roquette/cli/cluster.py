@@ -8,10 +8,13 @@ from roquette.cli.exits import UNHEALTHY
 
 @listing_verb
 def cluster(cluster: Cluster) -> None:
-    """Show clusters, brokers, their addresses and traffic. Exit code 10 when a broker does not answer."""
+    """Show clusters, brokers, their addresses and traffic.
+
+    Exit code 10 when a broker does not answer, has left, refuses messages or lacks replicas, or when there is none.
+    """
     from roquette.admin.cluster import cluster_state
 
-    brokers = cluster.run(cluster_state())
+    brokers = cluster.run(cluster_state(cluster.addresses(), cluster.expected))
     cluster.show(brokers, empty="the name server knows no broker yet")
-    if not all(broker.answers for broker in brokers):
+    if not brokers or any(broker.error for broker in brokers):
         raise typer.Exit(UNHEALTHY)

@@ -105,10 +105,17 @@ def client_of(
 
 
 class Cluster:
-    """The cluster a verb is about, who asks it, and the form of its output."""
+    """The cluster a verb is about, who asks it, and the form of its output. `expected`: brokers that are to be there."""
 
-    def __init__(self, name_servers: str, output: Output, login: str | None = None) -> None:
+    def __init__(
+        self,
+        name_servers: str,
+        output: Output,
+        login: str | None = None,
+        expected: Sequence[str] = (),
+    ) -> None:
         self.name_servers = name_servers
+        self.expected = expected
         self.output = output
         self._login = login
 
@@ -181,7 +188,7 @@ def _command(
         **options: Any,
     ) -> None:
         place = place_of(namesrv, login, context)
-        verb(Cluster(place.name_servers, output, place.login), *words, **options)
+        verb(Cluster(place.name_servers, output, place.login, place.brokers), *words, **options)
 
     shared = {
         "namesrv": (NameServers, None),

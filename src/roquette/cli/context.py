@@ -24,6 +24,7 @@ class ContextRow(msgspec.Struct, frozen=True):
     current: bool
     namesrv: str
     login: str
+    brokers: str
 
 
 def _book() -> "Contexts":
@@ -35,7 +36,7 @@ def _book() -> "Contexts":
 def _rows(book: "Contexts") -> list[ContextRow]:
     current = book.current
     return [
-        ContextRow(name, name == current, one.namesrv, one.login)
+        ContextRow(name, name == current, one.namesrv, one.login, ";".join(one.brokers))
         for name, one in sorted(book.all().items())
     ]
 
@@ -50,6 +51,14 @@ def add_command(
     login: Annotated[
         str, typer.Option("--login", metavar="FILE", help="The login file for it.")
     ] = "",
+    brokers: Annotated[
+        str,
+        typer.Option(
+            "--brokers",
+            metavar='"A;B"',
+            help="Names of its brokers: `cluster` and `doctor` miss those that are not there.",
+        ),
+    ] = "",
     use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
 ) -> None:
     """Remember a cluster under a name, or change it; `--context NAME` of other commands means it."""
@@ -58,7 +67,8 @@ def add_command(
 
     parse_name_servers(namesrv)
     book = _book()
-    book.put(name, Context(namesrv, os.path.abspath(login) if login else ""))
+    names = tuple(one.strip() for one in brokers.split(";") if one.strip())
+    book.put(name, Context(namesrv, os.path.abspath(login) if login else "", names))
     if use:
         book.use(name)
     say(f"context {name} is {namesrv}{', in use' if use else ''}; kept in {book.path}")
@@ -96,7 +106,9 @@ def show_command(
         chosen = os.environ.get(VARIABLE) or (
             "" if os.environ.get("NAMESRV_ADDR") else book.current
         )
-        row = ContextRow(chosen, True, place.name_servers, place.login or "")
+        row = ContextRow(
+            chosen, True, place.name_servers, place.login or "", ";".join(place.brokers)
+        )
     if output is Output.TABLE:
         show([row], output)
     else:

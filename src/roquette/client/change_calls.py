@@ -7,14 +7,17 @@ from roquette.client.calls import Call, body_of, nothing
 from roquette.message.names import TBW102
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from roquette.wire.bodies.progress import DelayOffsetSerializeWrapper, TimerMetricsSerializeWrapper
+from roquette.wire.bodies.route import BrokerLeft
 from roquette.wire.bodies.topic_config import TopicConfig
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import decode_ext
 from roquette.wire.headers import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
+    CleanControllerBrokerDataRequestHeader,
     CreateTopicRequestHeader,
     DeleteKVConfigRequestHeader,
+    UnRegisterBrokerRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
@@ -37,6 +40,26 @@ def add_write_permission(broker_name: str) -> Call[int]:
         lambda answer: decode_ext(AddWritePermOfBrokerResponseHeader, answer.ext).add_topic_count,
         AddWritePermOfBrokerRequestHeader(broker_name=broker_name),
     )
+
+
+def forget_broker(gone: BrokerLeft) -> Call[None]:
+    """Have a name server of ours forget that a broker has left."""
+    header = UnRegisterBrokerRequestHeader(
+        broker_name=gone.broker_name,
+        broker_addr=gone.broker_addr,
+        cluster_name=gone.cluster,
+        broker_id=gone.broker_id,
+        forget=True,
+    )
+    return Call(RequestCode.UNREGISTER_BROKER, nothing, header)
+
+
+def clean_member(name: str, member: int) -> Call[None]:
+    """Have a controller take a member that will not come back from its group's record."""
+    header = CleanControllerBrokerDataRequestHeader(
+        broker_name=name, broker_controller_ids_to_clean=str(member)
+    )
+    return Call(RequestCode.CLEAN_BROKER_DATA, nothing, header)
 
 
 def name_server_settings() -> Call[dict[str, str]]:

@@ -40,6 +40,12 @@ class NameServerCore:
         self.fixed: dict[str, str] = {}
         self.changed: list[Callable[[NamesrvConfig], None]] = []
 
+    def waits_s(self) -> float:
+        """Seconds for which routes are still refused after the start (needWaitForService)."""
+        config, ran_ms = self.config, self.clock.steady_ms() - self.started_ms
+        wait_s = config.wait_seconds_for_service - ran_ms / 1000
+        return wait_s if config.need_wait_for_service and wait_s > 0 else 0.0
+
     def change(self, config: NamesrvConfig) -> None:
         """Other settings from now on."""
         self.config = config

@@ -28,6 +28,11 @@ class BrokerIdentity:
         """Cluster and address: by these a registration is found again."""
         return (self.cluster, self.address)
 
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Its place in the cluster, wherever it runs: cluster, name and id."""
+        return (self.cluster, self.broker_name, self.broker_id)
+
     def check(self, *more: str | None) -> None:
         """Raise Refused when a name, an address or one of `more` is longer than what is kept."""
         for text in (self.cluster, self.broker_name, self.address, *more):

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from roquette.base import metric_families as m
-from roquette.base.exposition import KIND, Exposition, labels
+from roquette.base.exposition import KIND, Exposition, Table, labels
 from roquette.base.lifecycle import Tasks
 from roquette.base.task_metrics import LoopLag, task_families, unwell
 from roquette.nameserver.core import NameServerCore
@@ -12,6 +12,7 @@ from roquette.remoting.account import Account
 from roquette.remoting.http1 import HttpPages
 from roquette.remoting.http_listener import HttpListener
 from roquette.remoting.http_stream import StreamedPage
+from roquette.wire.bodies import MASTER_ID, REFUSED
 
 LAG_BEAT_S = 1.0
 
@@ -44,6 +45,7 @@ class NameServerMetrics:
             anyone=True,
             shown=True,
             well=lambda: unwell(tasks.health()),
+            ready=self._why_not_ready,
             streams={"/metrics": StreamedPage(kind=KIND, begin=self._pieces)},
         )
         self.listener: HttpListener | None = None
@@ -56,6 +58,39 @@ class NameServerMetrics:
             await self.listener.start(address)
         loop = asyncio.get_running_loop()
         self._tasks.every("loop-lag", LAG_BEAT_S, lambda: self._loop_lag.look(loop.time()))
+
+    def _why_not_ready(self) -> str:
+        """Why a sender gets no route here."""
+        core = self._core
+        if wait_s := core.waits_s():
+            return f"routes are refused for {wait_s:.0f} s more (needWaitForService)"
+        if not len(core.routes.live):
+            left = len(core.routes.departed.all(core.clock.steady_ms()))
+            return f"no broker is registered here; {left} have left within a day"
+        return ""
+
+    def _brokers(self, text: str) -> Iterator[Table]:
+        """Who is there, who left and who is refused; of each name whether it has a master."""
+        routes, masters = self._core.routes, dict[tuple[str, str], bool]()
+        gone = routes.departed.all(self._core.clock.steady_ms())
+        refused = [left for left in gone if left.why == REFUSED]
+        up: list[tuple[str, str, int, str, float]] = []
+        for live in routes.live.all():
+            who = live.identity
+            up.append((*who.place, who.address, 1.0))
+            name = who.cluster, who.broker_name
+            masters[name] = masters.get(name, False) or who.broker_id == MASTER_ID
+        for left in gone:
+            if left.why != REFUSED:
+                up.append((left.cluster, left.broker_name, left.broker_id, left.broker_addr, 0.0))
+        shown = (
+            (labels({"cluster": c, "broker": n, "broker_id": i, "address": at}), value)
+            for c, n, i, at, value in up
+        )
+        yield Table(m.BROKER_UP, len(up), ((f"{text},{each}", value) for each, value in shown))
+        named = ((labels({"cluster": c, "broker": n}), has) for (c, n), has in masters.items())
+        yield Table(m.HAS_MASTER, len(masters), ((f"{text},{n}", float(has)) for n, has in named))
+        yield Table(m.BROKERS_REFUSED, 1, [(text, len(refused))])
 
     def _pieces(self) -> Iterator[bytes]:
         core, routes = self._core, self._core.routes
@@ -70,6 +105,8 @@ class NameServerMetrics:
             (m.LOOP_LAG, self._loop_lag.longest_s()),
         ):
             yield from out.family(family, [(text, value)])
+        for table in self._brokers(text):
+            yield from out.table(table)
         for family, samples in task_families(self._tasks.health(), text):
             yield from out.family(family, samples)
 

@@ -19,6 +19,7 @@ import msgspec
 from roquette.errors import Refused
 from roquette.message.names import PERM_READ, PERM_WRITE
 from roquette.nameserver.bounds import FILTER_SERVERS, NAME, Bounds
+from roquette.nameserver.departed import Departed
 from roquette.nameserver.identity import (
     BrokerIdentity,
     BrokerKey,
@@ -29,7 +30,10 @@ from roquette.nameserver.identity import (
 from roquette.nameserver.liveness import LiveBroker, LiveBrokers
 from roquette.nameserver.route_watches import RouteWatches
 from roquette.wire.bodies import (
+    ENDED,
+    LOST,
     MASTER_ID,
+    SILENT,
     BrokerData,
     ClusterInfo,
     QueueData,
@@ -56,6 +60,7 @@ class RouteTable:
     def __init__(self, bounds: Bounds | None = None) -> None:
         self.bounds = bounds or Bounds()
         self.live = LiveBrokers()
+        self.departed = Departed()
         self.revision = 0
         self.watches = RouteWatches(self.bounds)
         self._told_count = 0  # entries of `_told`
@@ -155,6 +160,7 @@ class RouteTable:
         if filters is not None:
             self._set_filters(identity.key, filters)
         if self.live.add(LiveBroker(said)):
+            self.departed.came(identity, elects=said.data_version.state_version > 0)
             log.info("broker registered broker=%s", identity)
         for _ in () if stepwise else answer.rest:
             pass
@@ -291,23 +297,24 @@ class RouteTable:
         if connection < live.connection or live.identity.broker_name != identity.broker_name:
             log.warning("stale unregistration ignored broker=%s", identity)
             return False
-        self._remove(identity.key, "unregistered")
+        self._remove(identity.key, ENDED, now_ms)
         return True
 
-    def connection_lost(self, connection: int) -> list[LiveBroker]:
+    def connection_lost(self, connection: int, now_ms: int) -> list[LiveBroker]:
         """Remove what was registered over this connection and not over a newer one since."""
         keys = self.live.of_connection(connection)
-        return [self._remove(key, "its connection was lost") for key in keys]
+        return [self._remove(key, LOST, now_ms) for key in keys]
 
     def expire(self, now_ms: int) -> list[LiveBroker]:
         """Remove brokers whose heartbeat is overdue."""
         late = self.live.overdue(now_ms)
-        return [self._remove(live.identity.key, "its heartbeat is overdue") for live in late]
+        return [self._remove(live.identity.key, SILENT, now_ms) for live in late]
 
-    def _remove(self, key: BrokerKey, why: str) -> LiveBroker:
+    def _remove(self, key: BrokerKey, why: str, now_ms: int) -> LiveBroker:
         live = self.live.remove(key)
         assert live is not None, key
         log.info("broker removed broker=%s why=%s", live.identity, why)
+        self.departed.note(live.identity, why, now_ms)
         self._remove_address(live.identity)
         return live
 
@@ -407,11 +414,12 @@ class RouteTable:
             topic_queue_mapping_by_broker=self._mappings.get(topic),
         )
 
-    def cluster_info(self) -> ClusterInfo:
-        """Every broker and cluster."""
+    def cluster_info(self, now_ms: int) -> ClusterInfo:
+        """Every broker and cluster, and who has left."""
         return ClusterInfo(
             broker_addr_table=dict(self._brokers),
             cluster_addr_table={c: list(names) for c, names in self._clusters.items()},
+            brokers_left=self.departed.all(now_ms) or None,
         )
 
     def find_cluster(self, broker_name: str) -> str:

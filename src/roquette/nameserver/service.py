@@ -193,7 +193,7 @@ class NameServer:
             self.core.routes.live.heard(peer.id, self.core.clock.steady_ms())
 
     def _connection_lost(self, peer: Peer) -> None:
-        self.core.routes.connection_lost(peer.id)
+        self.core.routes.connection_lost(peer.id, self.core.clock.steady_ms())
         self.core.routes.watches.forget(peer.id)
 
     def _tell_soon(self) -> None:

@@ -2,7 +2,15 @@
 
 from typing import Final
 
-from roquette.admin.doctor.checks import addresses, brokers, groups, queues, settings, topics
+from roquette.admin.doctor.checks import (
+    addresses,
+    brokers,
+    groups,
+    missing,
+    queues,
+    settings,
+    topics,
+)
 from roquette.admin.doctor.facts import Facts
 from roquette.admin.doctor.findings import Check, Finding, Intent, Looks, Severity, Sign
 
@@ -53,6 +61,12 @@ CHECKS: Final = (
     Check("RQ-D037", _E, "a replica has what its master lacks", brokers.ahead_of_master),
     Check("RQ-D038", _E, "a member of a group cannot do its part", brokers.group_trouble),
     Check("RQ-D039", _E, "a disk has changed messages", brokers.rotten),
+    Check("RQ-D040", _E, "a broker has left", missing.left),
+    Check("RQ-D041", _E, "a group has fewer members in step than it should", missing.fewer),
+    Check("RQ-D042", _E, "a broker name has no master", missing.masterless),
+    Check("RQ-D043", _E, "two brokers want one place", missing.two_of_one),
+    Check("RQ-D044", _E, "tables cannot be written", missing.unwritten),
+    Check("RQ-D045", _E, "there is no broker", missing.nobody),
 )
 """Codes never change their meaning."""
 

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from roquette.admin.cluster import gone_of
 from roquette.message.message import MessageQueue
 from roquette.message.names import DLQ_PREFIX, REPLY_TOPIC_SUFFIX, RETRY_PREFIX, is_system_topic
 from roquette.wire.bodies import (
+    BrokerLeft,
     ClusterInfo,
     ConsumerRunningInfo,
     SubscriptionData,
@@ -173,6 +175,10 @@ class Facts(msgspec.Struct, kw_only=True):
     brokers: list[BrokerFacts] = []
     groups: list[GroupFacts] = []
     left_out: list[str] = []
+
+    def left(self) -> list[BrokerLeft]:
+        """Brokers that are at no name server that had them, and those that are refused."""
+        return gone_of(server.cluster for server in self.name_servers)
 
     def answering(self) -> list[BrokerFacts]:
         """Brokers that answered."""

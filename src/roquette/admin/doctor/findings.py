@@ -19,10 +19,11 @@ class Severity(StrEnum):
 
 class Intent(msgspec.Struct, frozen=True):
     """What the cluster is to be: in production, settings for trials are faults; `none_lost`: no acknowledged message
-    may be lost when a machine loses power."""
+    may be lost when a machine loses power; `brokers`: names of those that are to be there."""
 
     production: bool = False
     none_lost: bool = False
+    brokers: tuple[str, ...] = ()
 
 
 class Remedy(msgspec.Struct, frozen=True):

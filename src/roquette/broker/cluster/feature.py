@@ -58,6 +58,10 @@ class ClusterFeature(Feature):
         """Register; waits for the name servers, but not for long."""
         await self.registration.start()
 
+    def unready(self) -> str:
+        """No client finds it."""
+        return self.registration.trouble
+
     async def leave(self) -> None:
         """Unregister."""
         await self.registration.stop()

@@ -41,6 +41,10 @@ UNSPLIT = (
     4_000  # topics of one registration at most: some ms of work, and far below a frame's 16 MiB
 )
 READ_WRITE = 6
+NOWHERE = (
+    "namesrvAddr is empty: this broker is registered nowhere, and no client finds it; "
+    "roquette broker -n HOST:PORT names a name server"
+)
 
 
 class _Server:
@@ -54,6 +58,7 @@ class _Server:
         self.version: DataVersion | None = None  # of the last full registration it acknowledged
         self.told = 0  # number of the newest change it acknowledged
         self.reachable: bool | None = None
+        self.error: ClientError | None = None  # of the last registration
         self.master = ("", "")  # what it last told a replica: address and HA address
         self.wake = asyncio.Event()
         self.waiters: list[asyncio.Future[None]] = []
@@ -93,12 +98,27 @@ class Registration:
         self._running = True
         self._begin_epoch()
         self.refresh()
+        if not self._servers:
+            log.warning("%s", NOWHERE)
         self._tasks.keep("name-server-agreement", self._watch)
         config = self._live.current
         if config.enable_controller_mode:
             beat_s = config.broker_heartbeat_interval / 1000
             self._tasks.every("name-server-heartbeat", beat_s, self._beat)
         await self.settled()
+
+    @property
+    def trouble(self) -> str:
+        """Why clients do not find this broker; "": a name server has it, and none refuses it."""
+        failed = [server for server in self._servers.values() if not server.reachable]
+        refused = [server for server in failed if isinstance(server.error, BrokerError)]
+        if refused or len(failed) == len(self._servers):
+            told = (
+                f"{each.address}: {each.error or 'not asked yet'}" for each in refused or failed
+            )
+            how = "a name server refuses it" if refused else "it is registered at no name server"
+            return f"{how}: {'; '.join(told)}" if self._servers else NOWHERE
+        return ""
 
     async def _watch(self, health: Health) -> None:
         while True:
@@ -257,7 +277,7 @@ class Registration:
             server.everything = server.everything or everything or isinstance(error, BrokerError)
             if server.reachable is not False:
                 log.warning("registration failed namesrv=%s error=%s", server.address, error)
-            server.reachable = False
+            server.reachable, server.error = False, error
             return False
         if not server.reachable:
             log.info(
@@ -267,7 +287,7 @@ class Registration:
                 str(self._core.address),
                 len(wanted),
             )
-        server.reachable = True
+        server.reachable, server.error = True, None
         server.version = version if everything else None
         for name in names:
             server.pending.pop(name, None)

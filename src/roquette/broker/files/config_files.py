@@ -5,16 +5,16 @@ How a file is replaced, and what is read when it is damaged, is `base.generation
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from roquette.base import generations
-from roquette.base.descriptors import NO_SPACE
+from roquette.base.descriptors import DENIED, NO_SPACE, rights_words
 from roquette.base.executor import run_blocking
-from roquette.base.files import Files
+from roquette.base.files import Files, make_durable_dir, write_whole
 from roquette.base.lifecycle import Tasks
-from roquette.errors import Refused
+from roquette.errors import Refused, StoreError
 from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_body, fastjson_pretty
 from roquette.wire.unknown_fields import Unknown, add_unknown, find_unknown
@@ -42,6 +42,9 @@ class ConfigFiles:
     Args:
         make_room: asked when the disk is full; True when there is room now, and the write is tried once more.
             Called where the write is: in the executor.
+
+    Attributes:
+        failures: by file, why its last write failed; those that went well are not there.
     """
 
     def __init__(
@@ -51,11 +54,39 @@ class ConfigFiles:
         self._directory = directory
         self._make_room = make_room
         self._unknown: dict[str, Unknown | None] = {}
+        self.failures: dict[str, OSError] = {}
 
     @property
     def place(self) -> tuple[Files, str, Callable[[], bool]]:
         """What it was made of, for files of another kind in the same directory."""
         return self._files, self._directory, self._make_room
+
+    def prove(self, kept_open: Iterable[str] = ()) -> None:
+        """Raise StoreError when this user cannot replace files, or write `kept_open`: say root has restored them. Blocks.
+
+        A full disk proves nothing: what it has is served.
+        """
+        probe = f"{self._directory}/writable.tmp"
+        try:
+            make_durable_dir(self._files, probe)
+            write_whole(self._files, probe, b"", sync=False)
+            self._files.remove(probe)
+            for path in (f"{self._directory}/{name}" for name in kept_open):
+                if self._files.exists(path):
+                    self._files.open_file(path).close()
+        except OSError as error:
+            if error.errno in DENIED:
+                raise StoreError(f"tables cannot be written: {error}. {self.way_out}") from None
+
+    @property
+    def way_out(self) -> str:
+        """What mends the rights of the directory."""
+        return rights_words(self._directory)
+
+    @property
+    def trouble(self) -> str:
+        """Which files cannot be written, and why; "": all can."""
+        return "; ".join(f"{name}: {error}" for name, error in list(self.failures.items()))
 
     def load(self, name: str, shape: type[T]) -> T | None:
         """`load_marked` without the mark."""
@@ -96,11 +127,16 @@ class ConfigFiles:
         """Replace a file by encoded content. Blocks; an OSError leaves the older content."""
         path = f"{self._directory}/{name}"
         try:
-            generations.save(self._files, path, data)
+            try:
+                generations.save(self._files, path, data)
+            except OSError as error:
+                if error.errno not in NO_SPACE or not self._make_room():
+                    raise
+                generations.save(self._files, path, data)
         except OSError as error:
-            if error.errno not in NO_SPACE or not self._make_room():
-                raise
-            generations.save(self._files, path, data)
+            self.failures[name] = error
+            raise
+        self.failures.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)

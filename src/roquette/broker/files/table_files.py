@@ -9,18 +9,23 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from roquette.base.descriptors import NO_SPACE
 from roquette.base.executor import run_blocking
+from roquette.base.exposition import Table, one
+from roquette.base.metric_families import TABLES_UNWRITTEN
 from roquette.broker.cluster.registration import SETTLE_S, Registration
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Start
 from roquette.broker.files import config_files
 from roquette.broker.files.config_files import Saver, SaveSteps
 from roquette.broker.files.lost_topics import restore_topics
+from roquette.broker.files.offset_journal import NAMES as JOURNALS
 from roquette.broker.files.offset_journal import Change, OffsetJournal
 from roquette.broker.records import set_aside
 from roquette.broker.tables.deleted_topics import DeletedTopics
 from roquette.broker.tables.deletions import Deletions
 from roquette.broker.tables.topics import system_topics
+from roquette.errors import StoreError
 from roquette.message.names import PERM_WRITE, perm_text
 from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.store.config import FlushDiskType
@@ -99,6 +104,7 @@ class TablePersistence(Feature):
 
     def load(self, start: Start) -> None:
         """Read the files into the tables; raises StoreError when a file exists and cannot be read."""
+        self._files.prove(JOURNALS)
         topics = self._files.load(config_files.TOPICS, TopicConfigSerializeWrapper)
         if topics is not None:
             self._topics.load(topics.topic_config_table.values(), topics.data_version)
@@ -303,6 +309,27 @@ class TablePersistence(Feature):
             self._offset_file.mark()
         for saver in (self._offset_file, self._topic_file, self._group_file, *self._more):
             await saver.try_save()
+        failures = self._files.failures
+        if any(error.errno not in NO_SPACE for error in list(failures.values())):
+            raise StoreError(f"tables cannot be written: {self._files.trouble}")
+
+    @property
+    def _trouble(self) -> str:
+        files, journal = self._files.trouble, self._journal.failure
+        return "; ".join([*([files] if files else ()), *([journal] if journal else ())])
+
+    def unready(self) -> str:
+        """What changes now is gone after a restart."""
+        why = self._trouble
+        return f"tables cannot be written: {why}. {self._files.way_out}" if why else ""
+
+    def health(self) -> dict[str, str]:
+        """Tables that cannot be written, and what mends their rights."""
+        return {"tablesUnwritten": self._trouble or "no", "tablesRemedy": self._files.way_out}
+
+    def measures(self, now_ms: int) -> list[Table]:
+        """How many those are."""
+        return [one(TABLES_UNWRITTEN, len(self._files.failures))]
 
     def save_now(self) -> None:
         """Write everything (Apache persists whatever there is)."""

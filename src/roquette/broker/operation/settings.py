@@ -40,6 +40,7 @@ class AdminProcessor(Feature):
         self._aside = core.writer.aside
         self._tables = core.tables
         self._shell = core.shell
+        self._replicas = core.replicas
 
     def rows(self) -> list[Row]:
         """What it serves."""
@@ -147,7 +148,7 @@ class AdminProcessor(Feature):
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{store.layout.commit_log}": ratio,
             "consumeQueueDiskRatio": _used_share(*root),
-            "messagesRefused": store.send_refusal or "no",
+            "messagesRefused": store.send_refusal or self._replicas.refusal or "no",
             "logSetAside": store.disk.kept_words,
             "dispatchBehindBytes": "0",
             "remainHowManyDataToFlush": f"{max(0, store.max_physical_offset - store.synced_offset)} B",

@@ -81,6 +81,11 @@ class Source:
     def heard(self) -> None:
         """The master lives."""
 
+    @property
+    def shortage(self) -> str:
+        """Why the group takes no messages, as far as a replica knows; "": it does."""
+        return "" if self.trouble == "no" else self.trouble
+
     def health(self) -> dict[str, str]:
         """What a member of a group says of it."""
         return {}
@@ -182,6 +187,13 @@ class SlaveReplication(Feature):
             **self._source.health(),
             "followsRefused": self._source.trouble,
         }
+
+    def unready(self) -> str:
+        """Nobody can send to its group, or what was sent does not come here."""
+        shortage = self._source.shortage
+        if self._link is None:
+            return f"it follows no master{': ' if shortage else ''}{shortage}"
+        return f"its group refuses messages: {shortage}" if shortage else ""
 
     async def stop(self) -> None:
         """Follow no more."""

@@ -45,6 +45,12 @@ class GroupQuorum:
         return self._table.confirmed
 
     @property
+    def expected(self) -> int:
+        """By totalReplicas; where that is not set, all that ever joined and were not cleaned away."""
+        record, total = self._table.record, self._core.live.current.total_replicas
+        return (total if total > 1 or record is None else len(record.places)) - 1
+
+    @property
     def marks(self) -> Epochs:
         """The log's epochs, from where it begins now."""
         begin = self._store.min_physical_offset
@@ -92,6 +98,10 @@ class GroupMaster(Feature):
     def turn_written(self, log_end: int) -> bool:
         """The lease, by the clock, at the write that ends the turn: without it no answer leaves."""
         return self._table.may_acknowledge(self._driver.now_ms)
+
+    def unready(self) -> str:
+        """What takes the office soon, or has."""
+        return self._table.trouble
 
     def _confirmed(self, offset: int) -> None:
         core = self._core

@@ -224,11 +224,17 @@ class MasterReplication(Feature):
     def _in_step(self, feed: Feed) -> bool:
         return feed.who is not None and self.quorum.in_step(feed.who)
 
+    def unready(self) -> str:
+        """Too few replicas."""
+        why = self._core.replicas.refusal
+        return f"it refuses messages: {why}" if why else ""
+
     def health(self) -> dict[str, str]:
-        """Replicas, those in step, how far the last one is behind, bytes; those that have what this log lacks."""
+        """Replicas, those expected and in step, how far the last one is behind, bytes; those that have what this log lacks."""
         feeds = list(self._feeds.values())
         return {
             "replicas": str(len(feeds)),
+            "replicasExpected": str(self.quorum.expected),
             "replicasInStep": str(sum(map(self._in_step, feeds))),
             "replicaLagBytes": str(max((self.end - max(f.acked, 0) for f in feeds), default=0)),
             "replicaAhead": "; ".join(_ahead_words(*one) for one in self._ahead.items()) or "no",

@@ -35,6 +35,10 @@ class Quorum(Protocol):
         """Why messages are refused now; None: they are taken."""
 
     @property
+    def expected(self) -> int:
+        """Replicas that should be in step."""
+
+    @property
     def marks(self) -> Epochs:
         """The log's epochs; none: this master speaks the classic protocol only."""
 
@@ -109,6 +113,11 @@ class ClassicQuorum:
         if least <= 1 or 1 + sum(map(self._is_near, self._ends.values())) >= least:
             return None
         return NOT_ENOUGH
+
+    @property
+    def expected(self) -> int:
+        """By totalReplicas: nobody else knows."""
+        return self._live.current.total_replicas - 1
 
     @property
     def marks(self) -> Epochs:

@@ -17,6 +17,7 @@ from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire import headers
 from roquette.wire.bodies import (
     PART,
+    REFUSED,
     BrokerMemberGroup,
     DataVersion,
     GetBrokerMemberGroupResponseBody,
@@ -141,7 +142,10 @@ class BrokerProcessor:
     def unregister(
         self, ctx: RequestContext, header: headers.UnRegisterBrokerRequestHeader, body: bytes
     ) -> Outcome:
-        """UNREGISTER_BROKER: done when answered."""
+        """UNREGISTER_BROKER: done when answered. With `forget` of ours it is of one that has left, for good."""
+        if header.forget:
+            self._routes.departed.forget(_identity(header))
+            return OK
         if self._holder(ctx, _identity(header)) is None:
             return self._leave(ctx, header)
         return Task(self._unregister_late(ctx, header))
@@ -195,6 +199,9 @@ class BrokerProcessor:
                     return
         finally:
             self._waiting -= 1
+        if ctx.command.code == R.REGISTER_BROKER:
+            host = ctx.peer.remote.rpartition(":")[0]
+            self._routes.departed.note(identity, REFUSED, self._steady_ms(), host)
         self._noise.warning(
             "alive", "refused, it is alive elsewhere broker=%s peer=%s", identity, ctx.peer.remote
         )
@@ -287,7 +294,7 @@ class BrokerProcessor:
 
     def cluster_info(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_BROKER_CLUSTER_INFO."""
-        return Reply(body=encode_body(self._routes.cluster_info()))
+        return Reply(body=encode_body(self._routes.cluster_info(ctx.steady_ms)))
 
     def wipe_write_perm(
         self, ctx: RequestContext, header: headers.WipeWritePermOfBrokerRequestHeader, body: bytes

@@ -47,10 +47,7 @@ class RouteProcessor:
     ) -> Reply:
         """GET_ROUTEINFO_BY_TOPIC."""
         config = self._core.config
-        if (
-            config.need_wait_for_service
-            and ctx.steady_ms - self._core.started_ms < config.wait_seconds_for_service * 1000
-        ):
+        if config.need_wait_for_service and self._core.waits_s():
             raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
         zone = _zone_of(ctx)
         if zone is not None:

@@ -4,9 +4,12 @@ import contextlib
 import logging
 
 from roquette.base.files import Files
+from roquette.errors import StoreError
 from roquette.store.config import StoreConfig
+from roquette.store.index.index_file import index_file_size
 from roquette.store.layout import StoreLayout, parse_offset_name
 from roquette.store.log.replaced import KeptFile, list_kept
+from roquette.store.queues.unit import UNIT_SIZE
 from roquette.store.upkeep.reserve import DiskReserve
 from roquette.store.upkeep.retention import DiskState, LogState, clamped_keys, refusal
 
@@ -46,7 +49,7 @@ class DiskGuard:
         its blocks, which Apache's broker leaves sparse. Blocks.
 
         Raises:
-            OSError: there is no space for them.
+            OSError: there is no space for them. StoreError: it is a new store, and its disk is too small for its files.
         """
         if self._files.disk_usage(self._layout.root)[1] < self.reserve.size:
             self.reserve.release()
@@ -59,6 +62,32 @@ class DiskGuard:
             file = self._files.open_file(f"{self._layout.commit_log}/{names[-1]}")
             file.allocate(file.size)
             file.close()
+        else:
+            self._refuse_small_disk()
+
+    def _refuse_small_disk(self) -> None:
+        """The first message of a new store needs a whole file of the log, of its queue and of the index."""
+        config, layout, files = self.config, self._layout, self._files
+        index = index_file_size(config.max_hash_slots, config.max_index_entries)
+        if not config.index_enable or files.list_dir(layout.index):
+            index = 0
+        wanted = [
+            (layout.commit_log, config.segment_size, "log: mappedFileSizeCommitLog"),
+            (layout.root, config.queue_file_units * UNIT_SIZE, "queue: mappedFileSizeConsumeQueue"),
+            (layout.root, index, "index: maxIndexNum, maxHashSlotNum, or messageIndexEnable=false"),
+        ]
+        apart = layout.commit_log_apart
+        for rows in (wanted[:1], wanted[1:]) if apart else (wanted,):
+            files.make_dirs(rows[0][0])
+            free = files.disk_usage(rows[0][0])[1]
+            if sum(size for _, size, _ in rows) > free:
+                told = "; ".join(
+                    f"{at}: {size >> 20} MiB for the {what}" for at, size, what in rows
+                )
+                raise StoreError(
+                    f"the disk has {free >> 20} MiB free, less than the first message of a new store needs: {told}. "
+                    "Make these settings smaller, or take a larger disk"
+                )
 
     def measure(self) -> tuple[Usage, Usage | None]:
         """The root's disk, and the commit log's where that may be another. Looks at what was set aside, too. Blocks."""

@@ -59,11 +59,36 @@ def canonical(data: TopicRouteData) -> tuple[object, ...]:
     )
 
 
+ENDED: Final = "ended"
+SILENT: Final = "silent"
+LOST: Final = "lost"
+REFUSED: Final = "refused"
+
+
+class BrokerLeft(msgspec.Struct, rename="camel", frozen=True):
+    """A broker that a name server had, or does not take.
+
+    Attributes:
+        why: ENDED: it ended in order; SILENT: its heartbeat is overdue; LOST: its connection has ended; REFUSED: another
+            one has its place.
+        ago_ms: how long ago. peer: of one that is refused: the host it calls from.
+    """
+
+    cluster: str = ""
+    broker_name: str = ""
+    broker_id: int = 0
+    broker_addr: str = ""
+    why: str = LOST
+    ago_ms: int = 0
+    peer: str = ""
+
+
 class ClusterInfo(msgspec.Struct, rename="camel"):
-    """Every broker, and which clusters they form."""
+    """Every broker, and which clusters they form. `brokers_left`: ours, Apache's tools pass over it."""
 
     broker_addr_table: dict[str, BrokerData] = {}
     cluster_addr_table: dict[str, list[str]] = {}
+    brokers_left: list[BrokerLeft] | None = None
 
 
 class BrokerMemberGroup(msgspec.Struct, rename="camel"):

@@ -170,12 +170,14 @@ def refuses(looks: Looks) -> Iterator[Sign]:
     for broker in looks.now.answering():
         why = broker.runtime.get("messagesRefused", "no")
         if why != "no":
-            yield Sign(
-                broker.label,
-                f"it refuses messages: {why}",
-                "its store takes nothing at present",
-                "free space, or raise what the text names",
-            )
+            cause, fix = "its store takes nothing", "free space, or raise what the text names"
+            if broker.broker_id == 0 and "in-sync replicas" in why:
+                cause = "fewer brokers have what is sent than minInSyncReplicas and inSyncReplicas ask for"
+                fix = (
+                    "start those that are away; or take messages with one copy: roquette broker config set "
+                    f"minInSyncReplicas=1 inSyncReplicas=1 --broker {broker.name}"
+                )
+            yield Sign(broker.label, f"it refuses messages: {why}", cause, fix)
 
 
 def set_aside(looks: Looks) -> Iterator[Sign]:
@@ -303,8 +305,8 @@ def tasks(looks: Looks) -> Iterator[Sign]:
     for broker in looks.now.answering():
         for key, line in sorted(broker.runtime.items()):
             found = _TASK.fullmatch(line) if key.startswith("task_") else None
-            if found is None:
-                continue
+            if found is None or (key == "task_offsets" and _unwritten(broker)):
+                continue  # RQ-D044 tells that one
             failures, well_s, aside = int(found[1]), float(found[2]), int(found[3])
             more = failures - _failures_before(looks.before, broker, key)
             standing = failures > 0 and well_s > TASK_QUIET_S
@@ -317,6 +319,10 @@ def tasks(looks: Looks) -> Iterator[Sign]:
                     "the broker's log has the whole error: please report it if it is no full disk",
                     Severity.ERROR if standing else None,
                 )
+
+
+def _unwritten(broker: BrokerFacts) -> bool:
+    return broker.runtime.get("tablesUnwritten", "no") != "no"
 
 
 def _failures_before(before: Facts | None, broker: BrokerFacts, key: str) -> int:

@@ -87,7 +87,8 @@ class MetricsFeature(Feature):
 
     def _why_not_ready(self) -> str:
         refusal = self._core.store.send_refusal
-        return self._not_ready or (f"it refuses messages: {refusal}" if refusal else "")
+        words = f"it refuses messages: {refusal}" if refusal else ""
+        return self._not_ready or words or self._core.shell.unready()
 
     def _look_at_loop(self) -> None:
         self._loop_lag.look(asyncio.get_running_loop().time())

@@ -99,6 +99,7 @@ class Scrape:
         yield m.FLUSH_BEHIND, one(new, behind)
         yield m.SENDS_FAILED, one(new, stats.put_failed.total)
         yield m.REFUSING, one(new, float(store.send_refusal is not None))
+        yield m.REFUSING_ALONE, one(new, float(core.replicas.refusal is not None))
         yield (
             m.DISK_USED,
             iter([(f'{new},disk="log"', log_disk), (f'{new},disk="root"', root_disk)]),
@@ -120,6 +121,7 @@ class Scrape:
         for family, key in (
             (m.REPLICAS, "replicas"),
             (m.REPLICAS_IN_STEP, "replicasInStep"),
+            (m.REPLICAS_EXPECTED, "replicasExpected"),
             (m.REPLICA_LAG, "replicaLagBytes"),
         ):
             if key in shown:
