@@ -274,7 +274,7 @@ def test_many_topics_are_registered_in_parts_and_stay(run_broker, count, setting
         assert len(fake.seen) >= 3 * parts
         assert all(seen[2].data_version == versions[-1] for seen in fake.seen)
         assert len([t for t in real.core.routes.topics() if t.startswith("a-topic")]) == count
-        assert "broker-a" in real.core.routes.cluster_info().broker_addr_table
+        assert "broker-a" in real.core.routes.cluster_info(0).broker_addr_table
         health = {h.name: h for h in case.broker.tasks.health()}["register-10.0.1.2:9876"]
         assert (health.failures, health.age_s() < 61) == (0, True)
         await real.stop()

@@ -59,7 +59,7 @@ def test_the_deposed_master_is_refused_over_its_old_connection_and_removes_nothi
     with pytest.raises(Refused, match=r"not the master any more: it names epoch 5.* at 6"):
         elect(table, A, 0, 5, connection=1)
     assert not table.unregister(BrokerIdentity("c", "a", A, 0), connection=1, now_ms=1)
-    assert table.connection_lost(1) == []
+    assert table.connection_lost(1, 0) == []
     assert addresses(table) == {0: B}
     elect(table, A, 1, 6, connection=1)
     assert addresses(table) == {0: B, 1: A}
@@ -70,10 +70,10 @@ def test_replicas_keep_a_deposed_master_out_when_the_new_one_has_died() -> None:
     elect(table, A, 0, 5, connection=1)
     elect(table, B, 0, 6, connection=2)
     elect(table, "10.0.0.3:10911", 3, 6, connection=3)
-    table.connection_lost(2)
+    table.connection_lost(2, 0)
     with pytest.raises(Refused):
         elect(table, A, 0, 5, connection=1)
-    table.connection_lost(3)
+    table.connection_lost(3, 0)
     elect(table, A, 0, 5, connection=1)
     assert addresses(table) == {0: A}, (
         "nobody is left who knows better: no claim outlives its broker"
@@ -114,7 +114,7 @@ def test_nobody_is_deposed_for_an_address_that_another_name_has_in_another_clust
     register(table, topics("T", "U"), connection=5)
     register(table, topics("V", "W"), name="evil", cluster="d", connection=8)
     register(table, topics("V", "W"), name="evil", address=B, connection=8)
-    assert len(table.connection_lost(5)) == 1
+    assert len(table.connection_lost(5, 0)) == 1
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ class Elections(RuleBasedStateMachine):
             return
         connection = data.draw(st.sampled_from(self.used[address]))
         self.used[address].remove(connection)
-        self.table.connection_lost(connection)
+        self.table.connection_lost(connection, 0)
         if self.master is not None and self.master[2] == connection:
             self.master = None
 

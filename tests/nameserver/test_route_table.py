@@ -80,7 +80,7 @@ def test_a_master_enters_its_topics() -> None:
     assert route.queue_datas == [QueueData("a", 4, 4, 6, 0)]
     assert [b.broker_addrs for b in route.broker_datas] == [{0: A}]
     assert table.topics() == ["T", "U"]
-    assert table.cluster_info().cluster_addr_table == {"c": ["a"]}
+    assert table.cluster_info(0).cluster_addr_table == {"c": ["a"]}
 
 
 def test_an_unknown_topic_has_no_route() -> None:
@@ -186,7 +186,7 @@ def test_a_replica_that_becomes_master_has_one_entry() -> None:
     table = RouteTable()
     register(table, topics("T", "U"))
     register(table, topics("T", "U"), address=B, broker_id=1, connection=2)
-    table.connection_lost(1)
+    table.connection_lost(1, 0)
     register(table, topics("T", "U"), address=B, broker_id=0, connection=2, version=V2)
     assert addresses(table) == {0: B}
 
@@ -211,7 +211,7 @@ def test_a_renamed_broker_leaves_its_old_name() -> None:
     register(table, topics("T", "U"), name="old")
     register(table, topics("T", "U"), name="new")
     assert queues(table, "T") == {"new": (4, 4, 6)}
-    assert table.cluster_info().cluster_addr_table == {"c": ["new"]}
+    assert table.cluster_info(0).cluster_addr_table == {"c": ["new"]}
 
 
 def test_absent_topics_are_deleted_only_when_told_to() -> None:
@@ -273,16 +273,16 @@ def test_a_lost_connection_takes_all_that_came_over_it() -> None:
     table = RouteTable()
     register(table, topics("T", "U"))
     register(table, topics("T", "U"), name="b", address=B)
-    assert [b.identity.broker_name for b in table.connection_lost(1)] == ["a", "b"]
+    assert [b.identity.broker_name for b in table.connection_lost(1, 0)] == ["a", "b"]
     assert empty(table)
-    assert table.connection_lost(1) == []
+    assert table.connection_lost(1, 0) == []
 
 
 def test_a_stale_loss_leaves_a_fresh_registration() -> None:
     table = RouteTable()
     register(table, topics("T", "U"), connection=1)
     register(table, topics("T", "U"), connection=2)
-    assert table.connection_lost(1) == []
+    assert table.connection_lost(1, 0) == []
     assert queues(table, "T") == {"a": (4, 4, 6)}
 
 
@@ -293,8 +293,8 @@ def test_only_its_own_connection_keeps_a_broker_alive_until_it_is_silent() -> No
     assert table.live.touch("c", A, connection=2, now_ms=75_001), (
         "it was silent: the other one has it"
     )
-    assert table.connection_lost(1) == []
-    assert len(table.connection_lost(2)) == 1
+    assert table.connection_lost(1, 0) == []
+    assert len(table.connection_lost(2, 0)) == 1
 
 
 def test_unregistering_removes_at_once() -> None:
@@ -350,7 +350,7 @@ def test_the_place_of_a_living_broker_is_taken(identity: BrokerIdentity) -> None
     assert table.live.touch("c", A, connection=7, now_ms=60_000, beats=True)
     assert table.rival(identity, connection=8, now_ms=70_000) == 7
     assert table.rival(identity, connection=8, now_ms=70_001) is None, "no beat for 10 s"
-    table.connection_lost(7)
+    table.connection_lost(7, 0)
     assert table.rival(identity, connection=8, now_ms=60_000) is None
 
 
@@ -365,10 +365,10 @@ def test_a_group_keeps_its_topics_while_a_member_lives() -> None:
     table = RouteTable()
     register(table, topics("T", "U"))
     register(table, topics("T", "U"), address=B, broker_id=1, connection=2)
-    table.connection_lost(1)
+    table.connection_lost(1, 0)
     assert queues(table, "T") == {"a": (4, 4, 6)}
     assert addresses(table) == {1: B}
-    table.connection_lost(2)
+    table.connection_lost(2, 0)
     assert empty(table)
 
 
@@ -393,7 +393,7 @@ def test_registering_a_topic_needs_known_brokers() -> None:
     register(table, topics("T", "U"))
     table.register_topic("N", [QueueData("a", 2, 2, 6, 0), QueueData("nobody", 2, 2, 6, 0)])
     assert queues(table, "N") == {"a": (2, 2, 6)}
-    table.connection_lost(1)
+    table.connection_lost(1, 0)
     assert empty(table)
 
 
@@ -490,7 +490,7 @@ class Interleavings(RuleBasedStateMachine):
             return
         connection = data.draw(st.sampled_from(self.used[address]))
         self.used[address].remove(connection)
-        self.table.connection_lost(connection)
+        self.table.connection_lost(connection, 0)
         if address in self.model and self.model[address][0] == connection:
             del self.model[address]
 
@@ -532,7 +532,7 @@ class Interleavings(RuleBasedStateMachine):
         names = sorted(self.identity(address).broker_name for address in self.model)
         assert sorted(queues(self.table, "T")) == names
         assert sorted(queues(self.table, "U")) == names
-        assert sorted(self.table.cluster_info().broker_addr_table) == names
+        assert sorted(self.table.cluster_info(0).broker_addr_table) == names
         if not names:
             assert empty(self.table)
 
@@ -612,7 +612,7 @@ class Strangers(RuleBasedStateMachine):
 
     @rule(connection=st.sampled_from([3, 8, 9]))
     def hang_up(self, connection: int) -> None:
-        self.table.connection_lost(connection)
+        self.table.connection_lost(connection, 0)
 
     @invariant()
     def the_living_broker_is_as_it_was(self) -> None:
@@ -630,7 +630,7 @@ class Strangers(RuleBasedStateMachine):
         assert route is not None
         assert route.topic_queue_mapping_by_broker == {"a": self.mapping}
         assert route.filter_server_table[A] == ["10.0.0.1:1"]
-        assert "a" in self.table.cluster_info().cluster_addr_table["c"]
+        assert "a" in self.table.cluster_info(0).cluster_addr_table["c"]
 
 
 TestStrangers = Strangers.TestCase

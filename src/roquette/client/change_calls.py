@@ -7,6 +7,7 @@ from roquette.client.calls import Call, body_of, nothing
 from roquette.message.names import TBW102
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from roquette.wire.bodies.progress import DelayOffsetSerializeWrapper, TimerMetricsSerializeWrapper
+from roquette.wire.bodies.registration import FORGET
 from roquette.wire.bodies.route import BrokerLeft
 from roquette.wire.bodies.topic_config import TopicConfig
 from roquette.wire.codes import RequestCode
@@ -49,9 +50,8 @@ def forget_broker(gone: BrokerLeft) -> Call[None]:
         broker_addr=gone.broker_addr,
         cluster_name=gone.cluster,
         broker_id=gone.broker_id,
-        forget=True,
     )
-    return Call(RequestCode.UNREGISTER_BROKER, nothing, header)
+    return Call(RequestCode.UNREGISTER_BROKER, nothing, header, FORGET)
 
 
 def clean_member(name: str, member: int) -> Call[None]:

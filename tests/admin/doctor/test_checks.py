@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 from tests.admin.doctor.scripted import ADDRESSES, CLUSTER, GROUP, NOW_MS, QUEUES, TOPIC, healthy
 from tools.commands_page import ROOT_COMMAND, below
 
@@ -16,6 +17,12 @@ from roquette.admin.doctor.remedies import remedies_of
 from roquette.message.message import MessageQueue
 from roquette.replication.writes import TROUBLES
 from roquette.wire.bodies import (
+    ENDED,
+    LOST,
+    REFUSED,
+    SILENT,
+    BrokerLeft,
+    ClusterInfo,
     ConsumerRunningInfo,
     PopProcessQueueInfo,
     SubscriptionData,
@@ -222,6 +229,57 @@ def standing_still(facts: Facts) -> None:
     facts.groups[0].members[0].running, facts.groups[0].members[0].silent = None, True
 
 
+def gone(*those: BrokerLeft, there: bool = False) -> Change:
+    """Of name servers' memory; without `there`, broker-b is not registered any more either."""
+
+    def change(facts: Facts) -> None:
+        for server in facts.name_servers:
+            server.cluster.brokers_left = list(those)
+            if not there:
+                del server.cluster.broker_addr_table["broker-b"]
+                server.routes = {}
+        if not there:
+            del facts.brokers[1]
+            facts.groups.clear()
+
+    return change
+
+
+def short(have: int) -> Change:
+    def change(facts: Facts) -> None:
+        facts.brokers[0].runtime |= {"replicasExpected": "2", "replicasInStep": str(have)}
+
+    return change
+
+
+def replica_alone(facts: Facts) -> None:
+    facts.brokers[1].broker_id = 1
+    facts.groups.clear()
+    for server in facts.name_servers:
+        data = server.cluster.broker_addr_table["broker-b"]
+        data.broker_addrs = {1: data.broker_addrs[0]}
+
+
+def no_brokers(facts: Facts) -> None:
+    facts.brokers.clear()
+    facts.groups.clear()
+    for server in facts.name_servers:
+        server.cluster, server.routes = ClusterInfo(), {}
+
+
+def unwritten(facts: Facts) -> None:
+    """The task that fails is no finding of its own."""
+    facts.brokers[0].runtime |= {
+        "tablesUnwritten": "topics.json: Permission denied",
+        "tablesRemedy": "chown -R 7 /s/config",
+        "task_offsets": TASK % (9, "300.0", 0),
+    }
+
+
+B_AT = ADDRESSES["broker-b"]
+LEFT_B = BrokerLeft(CLUSTER, "broker-b", 0, B_AT, ENDED, 61_000)
+TWIN = BrokerLeft(CLUSTER, "broker-b", 0, "192.168.1.9:10911", REFUSED, 900, "192.168.1.9")
+
 TASK = "failures=%d wellAgo=%ss setAside=%d lastError=OSError(28)"
 PRODUCTION, NONE_LOST = Intent(production=True), Intent(none_lost=True)
 E, W, N = Severity.ERROR, Severity.WARNING, Severity.NOTE
@@ -292,6 +350,17 @@ SICK = [
     ),
     Case("RQ-D039", rotten(2, 1), "2 messages have rotted", severity=E),
     Case("RQ-D039", rotten(0, 7), "7 were mended from another member: /s/commitlog/0", severity=W),
+    Case("RQ-D040", gone(LEFT_B), f"{B_AT} ended in order 1 min 1 s ago", severity=W),
+    Case("RQ-D040", gone(replace(LEFT_B, why=LOST)), f"{B_AT} lost its connection 1", severity=E),
+    Case("RQ-D040", gone(replace(LEFT_B, why=SILENT, ago_ms=7_260_000)), "fell silent 2 h 1 min"),
+    Case("RQ-D040", gone(LEFT_B), "ended in order", gone(LEFT_B), severity=W),
+    Case("RQ-D040", lambda f: None, "no name server", intent=Intent(brokers=("broker-a", "x"))),
+    Case("RQ-D041", short(1), "2 of 3 members are in step"),
+    Case("RQ-D041", short(0), "1 of 3 members are in step", short(1)),
+    Case("RQ-D042", replica_alone, "id 1 at 192.168.1.12:10911; no master"),
+    Case("RQ-D043", gone(TWIN, there=True), "the one on 192.168.1.9 that names 192.168.1.9:10911"),
+    Case("RQ-D044", unwritten, "topics.json: Permission denied"),
+    Case("RQ-D045", no_brokers, "no name server knows a broker"),
     Case("RQ-D034", standing_still, "connected from 192.168.1.3:500"),
     Case("RQ-D034", standing_still, "does not answer", standing_still),
     Case("RQ-D033", expired, "601 messages of 1 queues"),
@@ -437,6 +506,8 @@ HARMLESS: dict[str, Change] = {
     "RQ-D023 without a claim": setting("flushDiskType", "ASYNC_FLUSH"),
     "RQ-D024 RQ-D025 on this machine only": on_loopback,
     "RQ-D025 access control of 4.x": acl_of_4,
+    "RQ-D040 it is there at another name server": gone(LEFT_B, there=True),
+    "RQ-D041 all are in step": short(2),
     "RQ-D029 a failure long mended": runtime("task_timer", TASK % (3, "1.0", 0)),
 }
 
@@ -457,6 +528,9 @@ PASSING: dict[str, tuple[Change, Change]] = {
     "RQ-D012 it went on": (standing, lambda facts: None),
     "RQ-D016 a long lag that shrinks": (slow, lambda facts: None),
     "RQ-D017 no more of them": (lambda f: dead(f, 9), lambda f: dead(f, 9)),
+    "RQ-D040 in one look only": (lambda facts: None, gone(LEFT_B)),
+    "RQ-D041 in one look only": (lambda facts: None, short(0)),
+    "RQ-D042 in one look only": (lambda facts: None, replica_alone),
     "RQ-D028 those were before": (runtime("wrongProtocolConnections", "4"),) * 2,
 }
 

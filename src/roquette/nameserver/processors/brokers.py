@@ -16,6 +16,7 @@ from roquette.remoting.promises import Promise as P
 from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire import headers
 from roquette.wire.bodies import (
+    FORGET,
     PART,
     REFUSED,
     BrokerMemberGroup,
@@ -142,8 +143,8 @@ class BrokerProcessor:
     def unregister(
         self, ctx: RequestContext, header: headers.UnRegisterBrokerRequestHeader, body: bytes
     ) -> Outcome:
-        """UNREGISTER_BROKER: done when answered. With `forget` of ours it is of one that has left, for good."""
-        if header.forget:
+        """UNREGISTER_BROKER: done when answered. With our body it is of one that has left, for good."""
+        if body == FORGET:
             self._routes.departed.forget(_identity(header))
             return OK
         if self._holder(ctx, _identity(header)) is None:

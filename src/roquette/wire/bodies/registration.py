@@ -25,6 +25,8 @@ MAX_DECOMPRESSED: Final = 64 << 20  # a million topics; the frame holds at most 
 V5_0_0: Final = 413
 PART: Final = "splitRegistration"
 """Header field of ours: the body holds some of the broker's topics; those that are absent are not gone."""
+FORGET: Final = b"forget"
+"""A body of UNREGISTER_BROKER of ours: the broker has left, and is not expected any more. Apache's requests have none."""
 
 
 class RegisterBrokerBody(msgspec.Struct, rename="camel"):

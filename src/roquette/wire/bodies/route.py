@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from roquette.wire.bodies.topic_config import TopicQueueMappingInfo
-from roquette.wire.numbers import Int32
+from roquette.wire.numbers import Int32, Int64
 
 MASTER_ID: Final = 0  # every other id is a replica's
 
@@ -76,10 +76,10 @@ class BrokerLeft(msgspec.Struct, rename="camel", frozen=True):
 
     cluster: str = ""
     broker_name: str = ""
-    broker_id: int = 0
+    broker_id: Int64 = 0
     broker_addr: str = ""
     why: str = LOST
-    ago_ms: int = 0
+    ago_ms: Int64 = 0
     peer: str = ""
 
 

@@ -27,7 +27,6 @@ class UnRegisterBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rena
     broker_addr: str
     cluster_name: str
     broker_id: Int64
-    forget: bool | None = None  # ours: it has left, and is not expected any more
 
 
 class QueryDataVersionRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):

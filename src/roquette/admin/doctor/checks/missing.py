@@ -133,5 +133,5 @@ def nobody(looks: Looks) -> Iterator[Sign]:
             "cluster",
             "no name server knows a broker",
             "none was started, or they register with other name servers (namesrvAddr)",
-            "roquette broker -n NAMESRV",
+            "start brokers whose namesrvAddr (-n) names these name servers",
         )
