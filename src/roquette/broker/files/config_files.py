@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from roquette.base import generations
 from roquette.base.descriptors import DENIED, NO_SPACE, rights_words
 from roquette.base.executor import run_blocking
-from roquette.base.files import Files, make_durable_dir, write_whole
+from roquette.base.files import Files, make_durable_dir
 from roquette.base.lifecycle import Tasks
 from roquette.errors import Refused, StoreError
 from roquette.wire.codes import ResponseCode
@@ -69,7 +69,7 @@ class ConfigFiles:
         probe = f"{self._directory}/writable.tmp"
         try:
             make_durable_dir(self._files, probe)
-            write_whole(self._files, probe, b"", sync=False)
+            self._files.open_file(probe, create=True).close()
             self._files.remove(probe)
             for path in (f"{self._directory}/{name}" for name in kept_open):
                 if self._files.exists(path):

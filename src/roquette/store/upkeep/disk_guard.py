@@ -4,7 +4,6 @@ import contextlib
 import logging
 
 from roquette.base.files import Files
-from roquette.errors import StoreError
 from roquette.store.config import StoreConfig
 from roquette.store.index.index_file import index_file_size
 from roquette.store.layout import StoreLayout, parse_offset_name
@@ -49,7 +48,7 @@ class DiskGuard:
         its blocks, which Apache's broker leaves sparse. Blocks.
 
         Raises:
-            OSError: there is no space for them. StoreError: it is a new store, and its disk is too small for its files.
+            OSError: there is no space for them.
         """
         if self._files.disk_usage(self._layout.root)[1] < self.reserve.size:
             self.reserve.release()
@@ -62,32 +61,6 @@ class DiskGuard:
             file = self._files.open_file(f"{self._layout.commit_log}/{names[-1]}")
             file.allocate(file.size)
             file.close()
-        else:
-            self._refuse_small_disk()
-
-    def _refuse_small_disk(self) -> None:
-        """The first message of a new store needs a whole file of the log, of its queue and of the index."""
-        config, layout, files = self.config, self._layout, self._files
-        index = index_file_size(config.max_hash_slots, config.max_index_entries)
-        if not config.index_enable or files.list_dir(layout.index):
-            index = 0
-        wanted = [
-            (layout.commit_log, config.segment_size, "log: mappedFileSizeCommitLog"),
-            (layout.root, config.queue_file_units * UNIT_SIZE, "queue: mappedFileSizeConsumeQueue"),
-            (layout.root, index, "index: maxIndexNum, maxHashSlotNum, or messageIndexEnable=false"),
-        ]
-        apart = layout.commit_log_apart
-        for rows in (wanted[:1], wanted[1:]) if apart else (wanted,):
-            files.make_dirs(rows[0][0])
-            free = files.disk_usage(rows[0][0])[1]
-            if sum(size for _, size, _ in rows) > free:
-                told = "; ".join(
-                    f"{at}: {size >> 20} MiB for the {what}" for at, size, what in rows
-                )
-                raise StoreError(
-                    f"the disk has {free >> 20} MiB free, less than the first message of a new store needs: {told}. "
-                    "Make these settings smaller, or take a larger disk"
-                )
 
     def measure(self) -> tuple[Usage, Usage | None]:
         """The root's disk, and the commit log's where that may be another. Looks at what was set aside, too. Blocks."""
@@ -119,6 +92,8 @@ class DiskGuard:
         if log_usage is not None:
             self.disks.insert(0, DiskState(layout.commit_log, *log_usage))
         words = refusal(self.config, self.disks, state, now_ms)
+        if words is None and state.count == 0:
+            words = self._too_small()
         if not self.reserve.take(free if total > 0 else 2 * self.reserve.size) and words is None:
             words = (
                 f"the disk of {layout.root} was full and has {free >> 20} MiB free: the reserve of "
@@ -132,6 +107,27 @@ class DiskGuard:
         self._failed = False
         self.refusal = words
         self.exhausted = any(d.is_exhausted(self.config) for d in self.disks)
+
+    def _too_small(self) -> str | None:
+        """Why a store without messages cannot take one: that needs a whole file of the log, of a queue and of the index."""
+        config, layout = self.config, self._layout
+        index = index_file_size(config.max_hash_slots, config.max_index_entries)
+        if not config.index_enable or self._files.list_dir(layout.index):
+            index = 0
+        rows = [
+            (config.segment_size, "for a file of the log (mappedFileSizeCommitLog)"),
+            (config.queue_file_units * UNIT_SIZE, "of a queue (mappedFileSizeConsumeQueue)"),
+            (index, "of the index (maxIndexNum, maxHashSlotNum, or messageIndexEnable=false)"),
+        ]
+        parts = [rows] if len(self.disks) == 1 else [rows[:1], rows[1:]]
+        for disk, part in zip(self.disks, parts, strict=True):
+            if disk.free < sum(size for size, _ in part) and disk.total > 0:
+                told = ", ".join(f"{size >> 20} MiB {what}" for size, what in part if size)
+                return (
+                    f"the disk of {disk.directory} has {disk.free >> 20} MiB free, too few for the first message: it needs "
+                    f"{told}. Take a larger disk, or start a broker with smaller ones"
+                )
+        return None
 
     @property
     def kept_words(self) -> str:
