@@ -1,6 +1,6 @@
 """Clusters and brokers: who is there, and how they are doing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -8,15 +8,12 @@ import msgspec
 from roquette.client import calls
 from roquette.client.operations import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError
-from roquette.wire.bodies import ENDED, REFUSED, SILENT, BrokerLeft, ClusterInfo
+from roquette.wire import bodies as b
+from roquette.wire.bodies import BrokerLeft, ClusterInfo
 
 
 class BrokerState(msgspec.Struct, frozen=True):
-    """One broker process. Rates are messages per second over the last 10 s; -1 and "" when it does not answer.
-
-    Attributes:
-        error: what is wrong: it does not answer, left, is to be there and never came, lacks replicas, refuses messages.
-    """
+    """One broker process. Rates are messages per second over the last 10 s; -1 and "" when it does not answer; `error`: why."""
 
     cluster: str
     broker: str
@@ -70,27 +67,38 @@ def masters_of(
     return found
 
 
-def gone_of(infos: Iterable[ClusterInfo]) -> list[BrokerLeft]:
-    """Of what name servers remember: brokers that none of them has, and those that are refused; each as last seen."""
+def gone_of(infos: Sequence[ClusterInfo], expected: Sequence[str] = ()) -> list[BrokerLeft]:
+    """Brokers that are not there: those that name servers remember and none has, those that are refused, and, absent,
+    names in `expected` and masters of replicas that nobody remembers. Each as it was seen last."""
     found: dict[tuple[str, str, str], BrokerLeft] = {}
     there: set[tuple[str, str]] = set()
+    names = dict.fromkeys(expected, "")
     for info in infos:
         for name, data in info.broker_addr_table.items():
             there |= {(name, address) for address in data.broker_addrs.values()}
+            names[name] = data.cluster
         for gone in info.brokers_left or ():
             key = gone.broker_name, gone.broker_addr, gone.peer
             if key not in found or gone.ago_ms < found[key].ago_ms:
                 found[key] = gone
-    return [g for key, g in sorted(found.items()) if g.peer or key[:2] not in there]
+    left = [gone for key, gone in sorted(found.items()) if gone.peer or key[:2] not in there]
+    masters = {gone.broker_name for gone in left if gone.broker_id == b.MASTER_ID and not gone.peer}
+    tables = [info.broker_addr_table for info in infos]
+    masters |= {name for name in names for t in tables if name in t and 0 in t[name].broker_addrs}
+    return left + [
+        BrokerLeft(names[name], name, why=b.ABSENT) for name in sorted({*names} - masters)
+    ]
 
 
 def left_words(gone: BrokerLeft) -> str:
     """Where a broker was, how long ago it left, and how."""
     minutes, seconds = divmod(gone.ago_ms // 1000, 60)
     ago = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {seconds} s"
-    how = {ENDED: "ended in order", SILENT: "fell silent"}.get(gone.why, "lost its connection")
-    if gone.why == REFUSED:
-        return f"the one on {gone.peer} that names {gone.broker_addr} is refused: another one has its place"
+    if gone.why == b.ABSENT:
+        return "no name server knows its master"
+    if gone.why == b.REFUSED:
+        return f"the one on {gone.peer} that names {gone.broker_addr} is refused: another has its place"
+    how = {b.ENDED: "ended in order", b.SILENT: "fell silent"}.get(gone.why, "lost its connection")
     return f"{gone.broker_addr} {how} {ago} ago"
 
 
@@ -101,14 +109,10 @@ def require_one(answers: Sequence[Answer[Any]]) -> None:
 
 
 def cluster_state(
-    name_servers: Sequence[str] = (ANY_NAME_SERVER,), expected: Sequence[str] = ()
+    name_servers: Sequence[str], expected: Sequence[str] = ()
 ) -> Operation[list[BrokerState]]:
-    """Every broker process, by cluster, name and id; also those that have left these name servers, or are to be there
-    (names in `expected`).
-
-    Raises:
-        ClientError: no name server answers.
-    """
+    """Every broker process, by cluster, name and id; those that do not answer or are not there (`gone_of`) are listed as
+    such, and what is wrong with the others. Raises ClientError."""
     asked = yield from ask_all((server, calls.cluster_info()) for server in name_servers)
     require_one(asked)
     infos = [answer.value for answer in asked if answer.value is not None]
@@ -121,15 +125,10 @@ def cluster_state(
         for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
     ]
     answers = yield from ask_all((address, calls.runtime_info()) for *_, address in found)
-    rows = [_state(*place, answer) for place, answer in zip(found, answers, strict=True)]
-    for gone in gone_of(infos):
-        place = gone.cluster, gone.broker_name, gone.broker_id, gone.broker_addr
-        rows.append(_state(*place, Answer("", None, ClientError(left_words(gone)))))
-    for name in expected:
-        if not any(row.broker == name for row in rows):
-            error = ClientError("no name server knows it")
-            rows.append(_state("", name, 0, "", Answer("", None, error)))
-    return rows
+    for gone in gone_of(infos, expected):
+        found.append((gone.cluster, gone.broker_name, gone.broker_id, gone.broker_addr))
+        answers.append(Answer("", None, ClientError(left_words(gone))))
+    return [_state(*place, answer) for place, answer in zip(found, answers, strict=True)]
 
 
 def _state(
@@ -156,8 +155,8 @@ def _trouble(table: dict[str, str]) -> str:
     """What a broker that answers says is wrong."""
     have, want = (int(table.get(key, "0")) for key in ("replicasInStep", "replicasExpected"))
     words = [f"{have + 1} of {want + 1} members are in step"] if have < want else []
-    if table.get("messagesRefused", "no") != "no":
-        words.append(f"refuses messages: {table['messagesRefused']}")
+    if (why := table.get("messagesRefused", "no")) != "no":
+        words.append(f"refuses messages: {why}")
     return "; ".join(words)
 
 

@@ -108,10 +108,8 @@ def contexts_of(environ: Mapping[str, str]) -> Contexts:
 
 
 class Place(NamedTuple):
-    """Where a command goes, and as whom: `login` is the path of a login file, None: as the environment says.
-
-    `brokers`: names of those that are to be there.
-    """
+    """Where a command goes, as whom (`login`: the path of a login file, None: as the environment says), and which
+    brokers are to be there."""
 
     name_servers: str
     login: str | None = None

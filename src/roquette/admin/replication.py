@@ -106,7 +106,7 @@ def group_record(name_servers: Sequence[str], key: str) -> Operation[Found | Non
 
 def _no_controller(answers: Sequence[Answer[Any]]) -> ClientError:
     reasons = "; ".join(f"{answer.address}: {answer.reason}" for answer in answers)
-    if all(map(_is_none, answers)):
+    if all(map(_is_no_controller, answers)):
         return ClientError(
             "none of the name servers is a controller (namesrv --controller ...): brokers that ask etcd "
             "themselves are seen through a name server with the same --controller etcd://..."
@@ -277,13 +277,10 @@ def _without_users(tables: dict[int, dict[str, str]]) -> list[str]:
 
 
 def forget(name_servers: Sequence[str], name: str, member: int | None) -> Operation[list[str]]:
-    """Expect brokers of a name that have left, or a member of its group that will not come back, no more.
-
-    Returns:
-        Those that were forgotten, in words.
+    """Expect brokers of a name that have left no more, nor that member of its group; what was forgotten, in words.
 
     Raises:
-        ConfigError: there is nothing to forget. ClientError: a server did not do it; the master and living members stay.
+        ConfigError: nothing has left. ClientError: a server did not do it; members that live stay.
     """
     asked = yield from ask_all((server, calls.cluster_info()) for server in name_servers)
     require_one(asked)
@@ -294,21 +291,18 @@ def forget(name_servers: Sequence[str], name: str, member: int | None) -> Operat
         if gone.broker_name == name and not gone.peer
     ]
     answers = yield from ask_all((at, change_calls.forget_broker(gone)) for at, gone in found)
-    for answer in answers:
-        answer.get()
-    done = {left_words(gone): None for _, gone in found}
     if member is not None:
         call = change_calls.clean_member(name, member)
         cleaned = yield from ask_all((server, call) for server in name_servers)
-        require_one(sorted(cleaned, key=_is_none))
-        done[f"member {member} of the group"] = None
-    if not done:
+        answers.append(min(cleaned, key=_is_no_controller))
+    if not answers:
         raise ConfigError(f"no name server remembers a broker {name} that has left")
-    return list(done)
+    for answer in answers:
+        answer.get()
+    return sorted({left_words(gone) for _, gone in found})
 
 
-def _is_none(answer: Answer[Any]) -> bool:
-    """Whether the name server is no controller."""
+def _is_no_controller(answer: Answer[Any]) -> bool:
     return getattr(answer.error, "code", None) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 

@@ -190,17 +190,13 @@ WAITING_SENDS: Final = Family(
 )
 WAITING_SENDS_MOST: Final = Family("rocketmq_waiting_send_bytes_limit", _G, "maxWaitingSendBytes.")
 REPLICAS_EXPECTED: Final = Family(
-    "rocketmq_replicas_expected",
-    _G,
-    "Replicas that this master is to have in step: by totalReplicas, else all that ever joined the group.",
+    "rocketmq_replicas_expected", _G, "Replicas this master should have in step (totalReplicas)."
 )
 REFUSING_ALONE: Final = Family(
-    "rocketmq_refusing_for_replicas", _G, "1 while sends are refused: too few replicas are in step."
+    "rocketmq_refusing_for_replicas", _G, "1 while sends are refused: too few are in step."
 )
 TABLES_UNWRITTEN: Final = Family(
-    "rocketmq_tables_unwritten",
-    _G,
-    "Files of tables that could not be written when they were last.",
+    "rocketmq_tables_unwritten", _G, "Files of tables whose last write failed."
 )
 SERIES_DROPPED: Final = Family(
     DROPPED, _G, "Series left out of a metric (metricsMaxSeries, metricsMaxSamples)."
@@ -210,17 +206,10 @@ SERIES_DROPPED: Final = Family(
 BROKERS: Final = Family("rocketmq_namesrv_brokers", _G, "Brokers that are registered.")
 ROUTES: Final = Family("rocketmq_namesrv_topics", _G, "Topics that have a route.")
 BROKER_UP: Final = Family(
-    "rocketmq_namesrv_broker_up",
-    _G,
-    "1 of a broker that is registered, 0 of one that left within a day and is expected.",
+    "rocketmq_namesrv_broker_up", _G, "1: it is registered; 0: it left within a day, or is refused."
 )
 HAS_MASTER: Final = Family(
     "rocketmq_namesrv_has_master", _G, "0 of a broker name whose replicas alone are registered."
-)
-BROKERS_REFUSED: Final = Family(
-    "rocketmq_namesrv_brokers_refused",
-    _G,
-    "Brokers that are refused: another one has their name and id.",
 )
 CONNECTIONS: Final = Family(
     "rocketmq_namesrv_connections", _G, "Connections of clients and brokers."

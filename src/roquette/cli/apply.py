@@ -42,7 +42,7 @@ def apply(
     from roquette.admin.apply.plan import plan as make_plan
     from roquette.admin.apply.wanted import read_wanted
 
-    wanted = read_wanted(bytes_of(file), file)
+    wanted = read_wanted(_bytes_of(file), file)
     there = cluster.run(what_is_there())
     if missing := unknown(wanted, there):
         raise ConfigError(f"{file} names what is not there: {', '.join(missing)}")
@@ -74,8 +74,7 @@ def apply(
         say("the cluster is as the file says")
 
 
-def bytes_of(file: str) -> bytes:
-    """A file of wishes, - is standard input; raises ConfigError."""
+def _bytes_of(file: str) -> bytes:
     from roquette.base.read_files import OsReadFiles, read_all
     from roquette.base.yaml_text import MAX_BYTES
 

@@ -150,8 +150,8 @@ def forget_command(
     from roquette.admin.replication import forget
 
     confirm(f"expect {name}{f' (id {member})' if member else ''} no more", yes)
-    for words in where.run(forget(where.addresses(), name, member)):
-        say(f"forgotten: {name}, {words}")
+    words = where.run(forget(where.addresses(), name, member))
+    say(f"{name} is expected no more{': ' if words else ''}{'; '.join(words)}")
 
 
 @app.command("drain")

@@ -52,15 +52,6 @@ def doctor(
             help="No acknowledged message may be lost when a machine loses its power.",
         ),
     ] = False,
-    file: Annotated[
-        str | None,
-        typer.Option(
-            "--file",
-            "-f",
-            metavar="FILE",
-            help="The file of `apply`: brokers it names are to be there, as those of the context.",
-        ),
-    ] = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="Show what can be mended in a way back, and do it.")
     ] = False,
@@ -72,15 +63,8 @@ def doctor(
     """
     from roquette.admin.doctor.findings import Intent
 
-    names = (*cluster.expected, *(_named_in(file) if file else ()))
-    asyncio.run(_doctor(cluster, Intent(production, none_lost, names), seconds, (fix, yes)))
-
-
-def _named_in(file: str) -> list[str]:
-    from roquette.admin.apply.wanted import EVERY_BROKER, read_wanted
-    from roquette.cli.apply import bytes_of
-
-    return [name for name in read_wanted(bytes_of(file), file).settings if name != EVERY_BROKER]
+    intent = Intent(production, none_lost, tuple(cluster.expected))
+    asyncio.run(_doctor(cluster, intent, seconds, (fix, yes)))
 
 
 async def _doctor(

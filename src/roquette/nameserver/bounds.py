@@ -17,8 +17,7 @@ WATCHED_TOPICS: Final = 5_000  # of one client
 WATCH_BYTES: Final = 1 << 20  # of a request for them
 CACHED_ROUTES: Final = 20_000  # encoded answers that are kept,
 CACHED_BYTES: Final = 64 << 20  # and their size
-LEFT_BROKERS: Final = 1_000  # that left and are remembered,
-LEFT_CHARACTERS: Final = 256 << 10  # and those of their names and addresses
+LEFT_BROKERS: Final = 1_000  # that left, or are refused, and are remembered
 
 
 class Bounds(bounds.Bounds):

@@ -12,7 +12,7 @@ from roquette.remoting.account import Account
 from roquette.remoting.http1 import HttpPages
 from roquette.remoting.http_listener import HttpListener
 from roquette.remoting.http_stream import StreamedPage
-from roquette.wire.bodies import MASTER_ID, REFUSED
+from roquette.wire.bodies import MASTER_ID
 
 LAG_BEAT_S = 1.0
 
@@ -72,25 +72,17 @@ class NameServerMetrics:
     def _brokers(self, text: str) -> Iterator[Table]:
         """Who is there, who left and who is refused; of each name whether it has a master."""
         routes, masters = self._core.routes, dict[tuple[str, str], bool]()
-        gone = routes.departed.all(self._core.clock.steady_ms())
-        refused = [left for left in gone if left.why == REFUSED]
-        up: list[tuple[str, str, int, str, float]] = []
-        for live in routes.live.all():
-            who = live.identity
-            up.append((*who.place, who.address, 1.0))
-            name = who.cluster, who.broker_name
-            masters[name] = masters.get(name, False) or who.broker_id == MASTER_ID
-        for left in gone:
-            if left.why != REFUSED:
-                up.append((left.cluster, left.broker_name, left.broker_id, left.broker_addr, 0.0))
-        shown = (
-            (labels({"cluster": c, "broker": n, "broker_id": i, "address": at}), value)
-            for c, n, i, at, value in up
-        )
-        yield Table(m.BROKER_UP, len(up), ((f"{text},{each}", value) for each, value in shown))
-        named = ((labels({"cluster": c, "broker": n}), has) for (c, n), has in masters.items())
-        yield Table(m.HAS_MASTER, len(masters), ((f"{text},{n}", float(has)) for n, has in named))
-        yield Table(m.BROKERS_REFUSED, 1, [(text, len(refused))])
+        found = [(*live.identity.place, live.identity.address, "") for live in routes.live.all()]
+        for cluster, name, number, _, _ in found:
+            masters[cluster, name] = masters.get((cluster, name), False) or number == MASTER_ID
+        for left in routes.departed.all(self._core.clock.steady_ms()):
+            place = left.cluster, left.broker_name, left.broker_id
+            found.append((*place, left.broker_addr, left.why))
+        names = "cluster", "broker", "broker_id", "address", "why"
+        up = ((labels(dict(zip(names, row, strict=True))), float(not row[-1])) for row in found)
+        yield Table(m.BROKER_UP, len(found), ((f"{text},{row}", value) for row, value in up))
+        has = ((labels(dict(zip(names, key))), float(value)) for key, value in masters.items())
+        yield Table(m.HAS_MASTER, len(masters), ((f"{text},{row}", value) for row, value in has))
 
     def _pieces(self) -> Iterator[bytes]:
         core, routes = self._core, self._core.routes

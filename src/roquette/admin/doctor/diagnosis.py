@@ -2,15 +2,8 @@
 
 from typing import Final
 
-from roquette.admin.doctor.checks import (
-    addresses,
-    brokers,
-    groups,
-    missing,
-    queues,
-    settings,
-    topics,
-)
+from roquette.admin.doctor.checks import addresses, brokers, groups, missing, queues, topics
+from roquette.admin.doctor.checks import settings as of_settings
 from roquette.admin.doctor.facts import Facts
 from roquette.admin.doctor.findings import Check, Finding, Intent, Looks, Severity, Sign
 
@@ -40,11 +33,11 @@ CHECKS: Final = (
     Check("RQ-D018", _E, "delayed messages are late", brokers.delayed_late),
     Check("RQ-D019", _W, "half messages are old", brokers.half_old),
     Check("RQ-D020", _W, "the disk is full, or will be", brokers.disk),
-    Check("RQ-D021", _W, "limits of disk differ between brokers", settings.disk_limits),
+    Check("RQ-D021", _W, "limits of disk differ between brokers", of_settings.disk_limits),
     Check("RQ-D022", _W, "descriptors are near their limit", brokers.descriptors),
-    Check("RQ-D023", _N, "acknowledged before it is on the disk", settings.asynchronous_flush),
-    Check("RQ-D024", _N, "topics are created by sends, beyond trials", settings.auto_creation),
-    Check("RQ-D025", _N, "the cluster is open beyond loopback", settings.open_cluster),
+    Check("RQ-D023", _N, "acknowledged before it is on the disk", of_settings.asynchronous_flush),
+    Check("RQ-D024", _N, "topics are created by sends, beyond trials", of_settings.auto_creation),
+    Check("RQ-D025", _N, "the cluster is open beyond loopback", of_settings.open_cluster),
     Check("RQ-D026", _W, "clocks are apart", brokers.clock_skew),
     Check("RQ-D027", _W, "versions are mixed", brokers.versions),
     Check("RQ-D028", _W, "clients speak a wrong protocol", brokers.wrong_protocol),
@@ -61,12 +54,10 @@ CHECKS: Final = (
     Check("RQ-D037", _E, "a replica has what its master lacks", brokers.ahead_of_master),
     Check("RQ-D038", _E, "a member of a group cannot do its part", brokers.group_trouble),
     Check("RQ-D039", _E, "a disk has changed messages", brokers.rotten),
-    Check("RQ-D040", _E, "a broker has left", missing.left),
+    Check("RQ-D040", _E, "a broker is not there", missing.absent),
     Check("RQ-D041", _E, "a group has fewer members in step than it should", missing.fewer),
-    Check("RQ-D042", _E, "a broker name has no master", missing.masterless),
-    Check("RQ-D043", _E, "two brokers want one place", missing.two_of_one),
-    Check("RQ-D044", _E, "tables cannot be written", missing.unwritten),
-    Check("RQ-D045", _E, "there is no broker", missing.nobody),
+    Check("RQ-D042", _E, "tables cannot be written", missing.unwritten),
+    Check("RQ-D043", _E, "there is no broker", missing.nobody),
 )
 """Codes never change their meaning."""
 

@@ -3,7 +3,7 @@
 Times are milliseconds since 1970 by the clock of who examines, unless a field says whose they are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -176,9 +176,9 @@ class Facts(msgspec.Struct, kw_only=True):
     groups: list[GroupFacts] = []
     left_out: list[str] = []
 
-    def left(self) -> list[BrokerLeft]:
-        """Brokers that are at no name server that had them, and those that are refused."""
-        return gone_of(server.cluster for server in self.name_servers)
+    def gone(self, expected: Sequence[str] = ()) -> list[BrokerLeft]:
+        """Brokers that are not there (`gone_of`)."""
+        return gone_of([server.cluster for server in self.name_servers], expected)
 
     def answering(self) -> list[BrokerFacts]:
         """Brokers that answered."""

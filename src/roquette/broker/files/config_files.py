@@ -44,7 +44,7 @@ class ConfigFiles:
             Called where the write is: in the executor.
 
     Attributes:
-        failures: by file, why its last write failed; those that went well are not there.
+        failures: why the last write of a file failed.
     """
 
     def __init__(
@@ -76,17 +76,8 @@ class ConfigFiles:
                     self._files.open_file(path).close()
         except OSError as error:
             if error.errno in DENIED:
-                raise StoreError(f"tables cannot be written: {error}. {self.way_out}") from None
-
-    @property
-    def way_out(self) -> str:
-        """What mends the rights of the directory."""
-        return rights_words(self._directory)
-
-    @property
-    def trouble(self) -> str:
-        """Which files cannot be written, and why; "": all can."""
-        return "; ".join(f"{name}: {error}" for name, error in list(self.failures.items()))
+                words = rights_words(self._directory)
+                raise StoreError(f"tables cannot be written: {error}. {words}") from None
 
     def load(self, name: str, shape: type[T]) -> T | None:
         """`load_marked` without the mark."""
@@ -127,15 +118,11 @@ class ConfigFiles:
         """Replace a file by encoded content. Blocks; an OSError leaves the older content."""
         path = f"{self._directory}/{name}"
         try:
-            try:
-                generations.save(self._files, path, data)
-            except OSError as error:
-                if error.errno not in NO_SPACE or not self._make_room():
-                    raise
-                generations.save(self._files, path, data)
+            generations.save(self._files, path, data)
         except OSError as error:
-            self.failures[name] = error
-            raise
+            if error.errno not in NO_SPACE or not self._make_room():
+                raise
+            generations.save(self._files, path, data)
         self.failures.pop(name, None)
 
 
@@ -262,6 +249,7 @@ class Saver:
         try:
             await self.save()
         except OSError as error:
+            self._files.failures[self._name] = error
             log.error(
                 "%s not written, its older content stays and it is tried again error=%s",
                 self._name,
@@ -281,6 +269,7 @@ class Saver:
         try:
             await self.save()
         except OSError as error:
+            self._files.failures[self._name] = error
             why = str(error)
         if self._saved < wanted:
             log.error("%s not written, it is tried again error=%s", self._name, why)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from roquette.base.descriptors import NO_SPACE
+from roquette.base.descriptors import NO_SPACE, rights_words
 from roquette.base.executor import run_blocking
 from roquette.base.exposition import Table, one
 from roquette.base.metric_families import TABLES_UNWRITTEN
@@ -309,23 +309,23 @@ class TablePersistence(Feature):
             self._offset_file.mark()
         for saver in (self._offset_file, self._topic_file, self._group_file, *self._more):
             await saver.try_save()
-        failures = self._files.failures
-        if any(error.errno not in NO_SPACE for error in list(failures.values())):
-            raise StoreError(f"tables cannot be written: {self._files.trouble}")
+        if any(error.errno not in NO_SPACE for error in self._files.failures.values()):
+            raise StoreError(f"tables cannot be written: {self._trouble}")
 
     @property
     def _trouble(self) -> str:
-        files, journal = self._files.trouble, self._journal.failure
-        return "; ".join([*([files] if files else ()), *([journal] if journal else ())])
+        failed = [f"{name}: {error}" for name, error in self._files.failures.items()]
+        return "; ".join([*failed, *filter(None, [self._journal.failure])])
 
     def unready(self) -> str:
         """What changes now is gone after a restart."""
-        why = self._trouble
-        return f"tables cannot be written: {why}. {self._files.way_out}" if why else ""
+        why, remedy = self.health().values()
+        return f"tables cannot be written: {why}. {remedy}" if why != "no" else ""
 
     def health(self) -> dict[str, str]:
         """Tables that cannot be written, and what mends their rights."""
-        return {"tablesUnwritten": self._trouble or "no", "tablesRemedy": self._files.way_out}
+        remedy = rights_words(self._files.place[1])
+        return {"tablesUnwritten": self._trouble or "no", "tablesRemedy": remedy}
 
     def measures(self, now_ms: int) -> list[Table]:
         """How many those are."""

@@ -81,11 +81,6 @@ class Source:
     def heard(self) -> None:
         """The master lives."""
 
-    @property
-    def shortage(self) -> str:
-        """Why the group takes no messages, as far as a replica knows; "": it does."""
-        return "" if self.trouble == "no" else self.trouble
-
     def health(self) -> dict[str, str]:
         """What a member of a group says of it."""
         return {}
@@ -189,11 +184,10 @@ class SlaveReplication(Feature):
         }
 
     def unready(self) -> str:
-        """Nobody can send to its group, or what was sent does not come here."""
-        shortage = self._source.shortage
-        if self._link is None:
-            return f"it follows no master{': ' if shortage else ''}{shortage}"
-        return f"its group refuses messages: {shortage}" if shortage else ""
+        """What is sent does not come here."""
+        told = self.health()
+        why = told.get("groupTrouble") or told["followsRefused"]
+        return f"it follows no master; trouble: {why}" if self._link is None else ""
 
     async def stop(self) -> None:
         """Follow no more."""

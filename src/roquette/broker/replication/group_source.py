@@ -85,12 +85,6 @@ class GroupSource(Source):
         """The master lives."""
         self._member.table.news(self._member.driver.now_ms)
 
-    @property
-    def shortage(self) -> str:
-        """What is wrong with the group, or too few of it where answers wait for replicas."""
-        table, waits = self._member.table, self._member.config.broker_role == "SYNC_MASTER"
-        return table.trouble or (table.shortage if waits else "")
-
     def health(self) -> dict[str, str]:
         """What the member says of its group."""
         return self._member.health(len(self._core.access.users.state.users))

@@ -224,11 +224,6 @@ class MasterReplication(Feature):
     def _in_step(self, feed: Feed) -> bool:
         return feed.who is not None and self.quorum.in_step(feed.who)
 
-    def unready(self) -> str:
-        """Too few replicas."""
-        why = self._core.replicas.refusal
-        return f"it refuses messages: {why}" if why else ""
-
     def health(self) -> dict[str, str]:
         """Replicas, those expected and in step, how far the last one is behind, bytes; those that have what this log lacks."""
         feeds = list(self._feeds.values())

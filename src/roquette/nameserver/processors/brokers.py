@@ -145,7 +145,7 @@ class BrokerProcessor:
     ) -> Outcome:
         """UNREGISTER_BROKER: done when answered. With our body it is of one that has left, for good."""
         if body == FORGET:
-            self._routes.departed.forget(_identity(header))
+            self._routes.departed.forget(_identity(header).key)
             return OK
         if self._holder(ctx, _identity(header)) is None:
             return self._leave(ctx, header)

@@ -63,15 +63,15 @@ ENDED: Final = "ended"
 SILENT: Final = "silent"
 LOST: Final = "lost"
 REFUSED: Final = "refused"
+ABSENT: Final = "absent"
 
 
 class BrokerLeft(msgspec.Struct, rename="camel", frozen=True):
     """A broker that a name server had, or does not take.
 
     Attributes:
-        why: ENDED: it ended in order; SILENT: its heartbeat is overdue; LOST: its connection has ended; REFUSED: another
-            one has its place.
-        ago_ms: how long ago. peer: of one that is refused: the host it calls from.
+        why: ENDED: in order; SILENT: its heartbeat is overdue; LOST: its connection has ended; REFUSED: another one has its
+            place, `peer` is the host it calls from; ABSENT, which no name server says: nobody has seen it.
     """
 
     cluster: str = ""

@@ -303,10 +303,11 @@ def half_old(looks: Looks) -> Iterator[Sign]:
 def tasks(looks: Looks) -> Iterator[Sign]:
     """Tasks of a broker that fail, and entries they have set aside."""
     for broker in looks.now.answering():
+        unwritten = broker.runtime.get("tablesUnwritten", "no") != "no"
         for key, line in sorted(broker.runtime.items()):
             found = _TASK.fullmatch(line) if key.startswith("task_") else None
-            if found is None or (key == "task_offsets" and _unwritten(broker)):
-                continue  # RQ-D044 tells that one
+            if found is None or (key, unwritten) == ("task_offsets", True):
+                continue  # RQ-D042 tells that one
             failures, well_s, aside = int(found[1]), float(found[2]), int(found[3])
             more = failures - _failures_before(looks.before, broker, key)
             standing = failures > 0 and well_s > TASK_QUIET_S
@@ -319,10 +320,6 @@ def tasks(looks: Looks) -> Iterator[Sign]:
                     "the broker's log has the whole error: please report it if it is no full disk",
                     Severity.ERROR if standing else None,
                 )
-
-
-def _unwritten(broker: BrokerFacts) -> bool:
-    return broker.runtime.get("tablesUnwritten", "no") != "no"
 
 
 def _failures_before(before: Facts | None, broker: BrokerFacts, key: str) -> int:

@@ -86,7 +86,7 @@ class MetricsFeature(Feature):
         return unwell(self._core.shell.tasks.health())
 
     def _why_not_ready(self) -> str:
-        refusal = self._core.store.send_refusal
+        refusal = self._core.store.send_refusal or self._core.replicas.refusal
         words = f"it refuses messages: {refusal}" if refusal else ""
         return self._not_ready or words or self._core.shell.unready()
 
