@@ -192,6 +192,19 @@ def test_nothing_readable_is_an_error_and_never_an_empty_start() -> None:
     assert load(files) is None
 
 
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_file_that_may_not_be_read_is_not_taken_from_its_backup(error: int) -> None:
+    """Its rights are to be mended: an older content would lose what was saved last, and so would its removal."""
+    files = saved(FaultyFiles(), range(3))
+    files.fail("read", 2, error)  # the first one is of the sums
+
+    with pytest.raises(StoreError, match=rf"chown -R \d+ {PATH} && chmod -R u\+rwX {PATH}") as told:
+        load(files)
+    assert "remove" not in str(told.value)
+    files.work_again()
+    assert load(files) == 2
+
+
 def test_a_missing_file_comes_from_its_backup() -> None:
     files = saved(FaultyFiles(), range(3))
     files.remove(PATH)

@@ -172,3 +172,15 @@ def test_a_file_is_applied_once(roquette: Roquette, namesrv: str, tmp_path: Path
         roquette("apply", "-f", str(file), "--yes").exception
     )
     assert "cannot be read" in str(roquette("apply", "-f", str(tmp_path / "absent")).exception)
+
+
+def test_only_what_has_left_is_forgotten(roquette: Roquette) -> None:
+    name = json.loads(roquette("cluster", "-o", "json").stdout)[0]["broker"]
+
+    asked = roquette("broker", "forget", name)
+    assert f"expect {name} no more: there is no terminal" in str(asked.exception)
+    living = roquette("broker", "forget", name, "--yes")
+    assert f"no name server remembers a broker {name} that has left" in str(living.exception)
+    assert roquette("cluster").exit_code == 0
+    no_group = roquette("broker", "forget", name, "--id", "2", "--yes")
+    assert "this name server keeps no records of groups" in str(no_group.exception)

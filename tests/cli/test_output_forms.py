@@ -126,6 +126,18 @@ def test_contexts(tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch)
     ]
     assert rows[1]["login"].endswith("/some.conf")
 
+    run("context", "add", "more", "-n", namesrv, "--brokers", "broker-x; broker-y")
+    assert (
+        json.loads(run("context", "show", "more", "-o", "json"))["brokers"] == "broker-x;broker-y"
+    )
+    missed = CliRunner().invoke(app, ["cluster", "--context", "more", "-o", "json"])
+    assert missed.exit_code == 10
+    assert [(row["broker"], row["error"]) for row in json.loads(missed.stdout)][1:] == [
+        ("broker-x", "no name server knows its master"),
+        ("broker-y", "no name server knows its master"),
+    ]
+    assert CliRunner().invoke(app, ["doctor", "--context", "more"]).stdout.count("RQ-D040") == 2
+    run("context", "rm", "more", "--yes")
     with pytest.raises(ConfigError, match=r"login file .*some.conf cannot be read"):
         run("cluster", "--context", "nowhere")
     monkeypatch.setenv("ROQUETTE_CONTEXT", "nowhere")

@@ -8,10 +8,7 @@ from roquette.cli.exits import UNHEALTHY
 
 @listing_verb
 def cluster(cluster: Cluster) -> None:
-    """Show clusters, brokers, their addresses and traffic.
-
-    Exit code 10 when a broker does not answer, has left, refuses messages or lacks replicas, or when there is none.
-    """
+    """Show clusters, brokers, their addresses and traffic. Exit code 10 when one is missing, silent or refuses."""
     from roquette.admin.cluster import cluster_state
 
     brokers = cluster.run(cluster_state(cluster.addresses(), cluster.expected))

@@ -10,6 +10,7 @@ from tests.store.crash_model import BORN, HOST, START_MS, small_config
 from roquette.base.files import OsFiles
 from roquette.errors import StoreClosed, StoreError, StoreFull
 from roquette.message.record import decode_record
+from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.upkeep.reserve import DiskReserve
 from roquette.testing.faulty_files import FaultyFiles
@@ -51,6 +52,33 @@ def test_above_the_limits_senders_are_refused_and_the_broker_itself_goes_on() ->
     put(store)  # an acknowledgement, say
 
     store.check_disk(1000 << 20, 500 << 20)
+    store.check_send()
+
+
+@pytest.mark.parametrize(
+    ("size_mib", "changes", "told"),
+    [
+        (200, {}, "199 MiB free.* 1024 MiB for a file of the log .mappedFileSizeCommitLog."),
+        (300, {"segment_size": 64 << 20}, "64 MiB for .* 5 MiB of a queue .* 400 MiB of the index"),
+        (200, {"segment_size": 64 << 20, "index_enable": False}, ""),
+        (600, {"segment_size": 64 << 20}, ""),
+    ],
+)
+def test_a_disk_too_small_for_the_first_message_is_told_at_the_start(
+    size_mib: int, changes: dict[str, int], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With default settings otherwise; only then is it known which setting is to be smaller."""
+    files = FaultyFiles(capacity=size_mib << 20)
+    config = StoreConfig(**{"root_dir": "/s", "disk_reserve": 1 << 20, **changes})
+    store = MessageStore(config, files, HOST)
+    store.open(START_MS)
+
+    if told:
+        with pytest.raises(StoreFull, match=told):
+            store.check_send()
+        assert "too few for the first message" in caplog.text
+        files.set_capacity(4 << 30)
+        store.check_disk(*store.disk.measure()[0])
     store.check_send()
 
 
