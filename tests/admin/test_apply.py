@@ -10,6 +10,7 @@ from roquette.admin.apply.carry import carry_out, what_is_there
 from roquette.admin.apply.plan import Effect, Step, There, plan, unknown
 from roquette.admin.apply.wanted import Wanted, read_wanted
 from roquette.errors import ConfigError
+from roquette.message.names import PREDEFINED_GROUPS
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.bodies.topic_config import TopicConfig
@@ -121,6 +122,12 @@ def test_what_is_not_in_the_file_is_drift_and_stays() -> None:
         ("topic", "stray"),
         ("group", "lost"),
     ]
+    place.groups.update(
+        {name: SubscriptionGroupConfig(group_name=name) for name in PREDEFINED_GROUPS}
+    )
+    assert plan(wanted("topics:\n  orders: {}\ngroups:\n  g: {}"), [place]) == steps, (
+        "brokers have these from their start"
+    )
     assert "roquette topic delete stray" in steps[-2].how
     assert (
         plan(wanted("groups:\n  lost: {}"), [place]) == []

@@ -3,17 +3,19 @@
 import asyncio
 import json
 import time
+from typing import Any
 
 from tests.client.sink_cluster import SILENCE, SinkCluster
 from typer.testing import CliRunner
 
 from roquette import StartFrom
+from roquette.admin.catalogue import group_rows, groups
 from roquette.admin.cluster import cluster_state
-from roquette.admin.groups import group_lag, list_groups
+from roquette.admin.groups import group_lag
 from roquette.admin.inspector import ClusterInspector
 from roquette.admin.topics import create_topic, delete_topic, describe_topic
 from roquette.client import calls
-from roquette.client.operations import Operation, ask_all
+from roquette.client.operations import Answer, Operation, ask_all, together
 from roquette.errors import ClientError
 from roquette.message.message import ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
@@ -52,7 +54,7 @@ def test_a_frozen_broker_costs_its_rows_and_they_say_why() -> None:
             ("broker-b", -1),
         ]
         assert "10.0.1.2:10911" in lag[-1].error
-        (group,) = await run(list_groups())
+        (group,) = await run(group_rows(["g"], await run(groups())))
         assert (group.group, group.topics, group.lag) == ("g", 2, 0)
         assert group.error.startswith("broker-b: ")
         described = await run(describe_topic("orders"))
@@ -102,6 +104,32 @@ def test_a_server_that_is_silent_is_waited_for_once() -> None:
         assert loop.time() - begun < 5
 
     simulate(scenario)
+
+
+def test_operations_side_by_side_share_their_steps_and_not_their_failures() -> None:
+    def asks(times: int, fails: bool) -> Operation[int]:
+        found = 0
+        for number in range(times):
+            answers = yield from ask_all(("a", calls.topics_of_broker()) for _ in range(number))
+            found += len(answers)
+        if fails:
+            raise ClientError("no")
+        return found
+
+    steps: list[int] = []
+    work = together([asks(0, False), asks(3, False), asks(2, True), asks(4, False)])
+    told: list[Answer[Any]] | None = None
+    while True:
+        try:
+            wanted = work.send(told)  # type: ignore[arg-type]
+        except StopIteration as end:
+            found = end.value
+            break
+        steps.append(len(wanted))
+        told = [Answer(each.address, []) for each in wanted]
+    assert [answer.value for answer in found] == [0, 3, None, 6]
+    assert [answer.reason for answer in found] == ["", "", "no", ""]
+    assert steps == [3, 4, 3]
 
 
 class HalfSilent(SinkCluster):

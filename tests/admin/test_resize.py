@@ -108,6 +108,8 @@ def test_lossy_orders_are_refused() -> None:
         await run(create_topic(servers, "sorted", queues=2, order=True))
         with pytest.raises(ConfigError, match="sorted is an order topic"):
             await resize(run, "sorted", 1, pace)
+        (place, _) = await run(set_numbers("sorted", 2, 4, force=False))  # no key moves
+        assert (place.config.write_queue_nums, place.config.read_queue_nums) == (2, 4)
 
     simulate(scenario)
 

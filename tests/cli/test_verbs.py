@@ -133,9 +133,9 @@ def test_an_order_topic_has_its_order_configuration(roquette: Roquette, namesrv:
             "value": "broker-z:7;broker-a:1",
         }
         connection.call(100, fields)
-        roquette("topic", "create", "ordered", "--queues", "2", "--order", "--broker", "broker-a")
+        roquette("topic", "create", "ordered", "--queues", "6", "--order", "--broker", "broker-a")
         _, body = connection.call(105, {"topic": "ordered"})
-        assert json.loads(body)["orderTopicConf"] == "broker-a:2;broker-z:7"
+        assert json.loads(body)["orderTopicConf"] == "broker-a:6;broker-z:7"
         connection.call(318, {}, b"orderMessageEnable=false")
 
 

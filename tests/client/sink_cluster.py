@@ -8,7 +8,7 @@ from types import TracebackType
 
 from roquette.message.batch import BatchCursor
 from roquette.message.properties import decode_properties
-from roquette.wire.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from roquette.wire.bodies import BrokerData, ClusterInfo, QueueData, TopicConfig, TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
@@ -97,6 +97,11 @@ class SinkCluster:
             return self._route(ext["topic"])
         if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             return 0, None, {}, encode_body(ClusterInfo(broker_addr_table=self._brokers()))
+        if command.code == RequestCode.GET_TOPIC_CONFIG:
+            count = self.topics.get(ext["topic"], {}).get(broker)
+            if count is None:
+                return ResponseCode.TOPIC_NOT_EXIST, "no topic", {}, b""
+            return 0, None, {}, encode_body(TopicConfig(ext["topic"], count, count))
         if command.code == RequestCode.UPDATE_AND_CREATE_TOPIC:
             if self.refuse_topics:
                 return ResponseCode.NO_PERMISSION, "not you", {}, b""

@@ -85,6 +85,9 @@ def test_system_names() -> None:
     assert not names.is_system_topic("TopicTest")
     assert names.NOT_ALLOWED_SEND < names.SYSTEM_TOPICS
     assert names.is_system_group("CID_RMQ_SYS_TRANS")
+    assert [
+        names.is_users_group(name) for name in ("billing", "TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS")
+    ] == [True, False, False]
     assert (names.retry_topic("g"), names.dlq_topic("g"), names.reply_topic("c")) == (
         "%RETRY%g",
         "%DLQ%g",

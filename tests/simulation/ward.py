@@ -31,6 +31,7 @@ class Ward:
     async def build(
         self,
         *,
+        store_a: dict[str, Any] | None = None,
         store_b: dict[str, Any] | None = None,
         thrower: Thrower | None = None,
         **client: Any,
@@ -39,7 +40,7 @@ class Ward:
         cluster.loop.thrower = thrower
         for ip in (N1, N2):
             await cluster.add_namesrv(ip)
-        await cluster.add_broker(A, "broker-a", **SETTINGS)
+        await cluster.add_broker(A, "broker-a", store=store_a, **SETTINGS)
         await cluster.add_broker(B, "broker-b", store=store_b, **SETTINGS)
         self.mq = await cluster.client(OPERATOR, **client)
         await self.create("orders", queues=4)
@@ -72,9 +73,9 @@ class Ward:
         await self.cluster.run_on(ip, join)
         return client
 
-    async def send(self, count: int, **words: Any) -> None:
+    async def send(self, count: int, *, body: bytes = b"", **words: Any) -> None:
         for number in range(count):
-            await self.mq.send("orders", b"%d" % number, **words)
+            await self.mq.send("orders", body or b"%d" % number, **words)
 
     async def codes(self, intent: Intent) -> set[str]:
         """Errors and warnings of one look, where the cluster is to be so."""

@@ -5,13 +5,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from roquette.admin.cluster import masters_of, require_one
+from roquette.admin.cluster import is_unserved, masters_of, require_one
 from roquette.client import access_calls
 from roquette.client.calls import Call
 from roquette.client.operations import Answer, Operation, ask_all
-from roquette.errors import BrokerError, ClientError, ConfigError
+from roquette.errors import ClientError, ConfigError
 from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from roquette.wire.codes import ResponseCode
 
 T = TypeVar("T")
 
@@ -192,14 +191,9 @@ def _everywhere(
     answers = yield from ask_all((keeper.address, call) for keeper in asked)
     told: list[Told] = []
     for keeper, answer in zip(asked, answers, strict=True):
-        unserved = _unserved(answer)
+        unserved = is_unserved(answer)
         told.append(Told(*keeper, "" if unserved else answer.reason, unserved))
     return told
-
-
-def _unserved(answer: Answer[Any]) -> bool:
-    error = answer.error
-    return isinstance(error, BrokerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 def _read(
@@ -208,7 +202,7 @@ def _read(
     """Answers of those that keep users; raises ClientError when none does, or none answers."""
     asked = yield from keepers(name_servers, cluster)
     answers = yield from ask_all((keeper.address, call) for keeper in asked)
-    served = [answer for answer in answers if not _unserved(answer)]
+    served = [answer for answer in answers if not is_unserved(answer)]
     if not served:
         raise ClientError("no server here keeps users: Apache's brokers do since 5.3")
     require_one(served)

@@ -6,8 +6,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from roquette.admin.catalogue import OWN, GroupRow, group_rows, groups, topics
 from roquette.admin.clients import MemberRow, members
-from roquette.admin.groups import GroupRow, LagRow, delete_group, group_lag, list_groups
+from roquette.admin.groups import LagRow, delete_group, group_lag
 from roquette.admin.places import Place, parse_place
 from roquette.admin.seek import SeekRow, apply_seek, plan_seek, require_done
 from roquette.admin.topics import (
@@ -15,7 +16,6 @@ from roquette.admin.topics import (
     create_topic,
     delete_topic,
     describe_topic,
-    list_topics,
     require_topic,
 )
 from roquette.client.arguments import since_1970_ms
@@ -47,18 +47,18 @@ class Admin:
         self,
         topic: str,
         *,
-        queues: int = 8,
-        order: bool = False,
+        queues: int | None = None,
+        order: bool | None = None,
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
         """Create a topic, or change one, on every master (of a cluster), or on one; their names, when clients can use it.
 
         Args:
-            queues: on each broker. order: keys stay with a broker that is down.
+            queues: on each broker; 8 for a new one, None leaves what there is. order: keys stay with a broker that is down.
 
         Raises:
-            ConfigError: the name is not allowed, or there is no such cluster or broker.
+            ConfigError: the name is not allowed, there is no such cluster or broker, or it has more queues (`topic resize`).
             ClientError: a broker did not do it, others may have. RouteNotFound: no name server heard of it in 15 s.
         """
         session = self._client.session
@@ -102,8 +102,8 @@ class Admin:
 
     async def list_topics(self, *, system: bool = False) -> list[str]:
         """The topics of the client's namespace, sorted; `system`: the system's own, retries and dead letters, too."""
-        names = await self._run(list_topics(system=system))
-        return self._own(names)
+        found = await self._run(topics())
+        return self._own(found.page(kind=None if system else OWN)[0])
 
     async def describe_topic(self, topic: str) -> TopicDescription:
         """Brokers, queues and offsets of a topic; raises RouteNotFound."""
@@ -112,9 +112,11 @@ class Admin:
 
     async def list_groups(self, *, system: bool = False) -> list[GroupRow]:
         """The groups of the client's namespace, by name, with their members and how far behind they are."""
-        rows = await self._run(list_groups(system=system))
-        own = set(self._own([row.group for row in rows]))
-        return [shown for row in rows if (shown := self._shown(row)).group in own]
+        found = await self._run(groups())
+        names, _ = found.page(kind=None if system else OWN)
+        space = self._client.session.namespace
+        own = [name for name in names if space.wrap(name) == name]
+        return [self._shown(row) for row in await self._run(group_rows(own, found))]
 
     async def members(self, group: str) -> list[MemberRow]:
         """The members of a group that are online, with what each is doing; raises ConfigError when none is."""

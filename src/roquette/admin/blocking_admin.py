@@ -5,8 +5,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from roquette.admin import async_admin
+from roquette.admin.catalogue import GroupRow
 from roquette.admin.clients import MemberRow
-from roquette.admin.groups import GroupRow, LagRow
+from roquette.admin.groups import LagRow
 from roquette.admin.seek import SeekRow
 from roquette.admin.topics import TopicDescription
 from roquette.client.blocking_client import Client
@@ -32,8 +33,8 @@ class Admin:
         self,
         topic: str,
         *,
-        queues: int = 8,
-        order: bool = False,
+        queues: int | None = None,
+        order: bool | None = None,
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:

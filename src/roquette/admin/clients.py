@@ -2,12 +2,13 @@
 
 import msgspec
 
+from roquette.admin.catalogue import OWN, Names, groups
 from roquette.admin.cluster import masters_of, require_one
 from roquette.client import calls
 from roquette.client.group_requests import all_producers
 from roquette.client.inspection_calls import running_info
 from roquette.client.operations import Operation, ask_all
-from roquette.errors import ConfigError
+from roquette.errors import BrokerError, ConfigError
 from roquette.message.names import is_system_group
 from roquette.wire.bodies import ConsumerRunningInfo
 from roquette.wire.codes import version_text
@@ -49,33 +50,40 @@ class StacksRow(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def list_clients(group: str | None = None, *, system: bool = False) -> Operation[list[ClientRow]]:
-    """Every client that a master knows, of one group or of all, by kind, group and id."""
+def list_clients(
+    group: str | None = None, *, like: str = "", limit: int | None = None, system: bool = False
+) -> Operation[tuple[list[ClientRow], int]]:
+    """The clients that masters know, of one group or of all, by kind, group and id; and how many groups were left out.
+
+    Args:
+        like, limit: consumers and producers of the first groups with this word in their names.
+    """
     masters = yield from masters_of()
-    addresses = [address for _, address in masters]
-    groups = yield from ask_all((address, calls.groups_of_broker()) for address in addresses)
-    require_one(groups)
-    names = {group} if group else {name for answer in groups for name in answer.value or ()}
+    known, more = Names({OWN: [group or ""]}, {group or "": masters}), 0
+    names = [group or ""]
+    if group is None:
+        known = yield from groups()
+        names, more = known.page(like, limit, None if system else OWN)
+    asked = [(name, address) for name in names for _, address in known.places[name]]
+    online = yield from ask_all((address, calls.group_connections(name)) for name, address in asked)
+    if group is not None and not any(isinstance(each.error, BrokerError) for each in online):
+        require_one(online)  # a refusal is an answer: no member is online there
     found: dict[tuple[str, str, str], ClientRow] = {}
-    for name in sorted(names):
-        if is_system_group(name) and not (system or group):
-            continue
-        for answer in (
-            yield from ask_all((address, calls.group_connections(name)) for address in addresses)
-        ):
-            for each in answer.value.connection_set if answer.value else ():
-                words = (each.language or "", version_text(each.version))
-                _add(
-                    found, ClientRow(each.client_id, "consumer", name, each.client_addr, *words, 1)
-                )
-    for told in (yield from ask_all((address, all_producers()) for address in addresses)):
-        for name, producers in (told.value.data if told.value else {}).items():
-            if name != group if group else (is_system_group(name) and not system):
-                continue
-            for one in producers:
-                words = (one.language or "", version_text(one.version))
-                _add(found, ClientRow(one.client_id, "producer", name, one.remote_ip, *words, 1))
-    return [found[key] for key in sorted(found)]
+    for (name, _), answer in zip(asked, online, strict=True):
+        for each in answer.value.connection_set if answer.value else ():
+            words = (each.language or "", version_text(each.version))
+            _add(found, ClientRow(each.client_id, "consumer", name, each.client_addr, *words, 1))
+    told = yield from ask_all((address, all_producers()) for _, address in masters)
+    senders = [(name, one) for each in told if each.value for name, one in each.value.data.items()]
+    if group is None:
+        sending = {name for name, _ in senders if system or not is_system_group(name)}
+        names, left_out = Names({OWN: list(sending)}).page(like, limit)
+        more += left_out
+    for name, producers in senders:
+        for one in producers if name in names else ():
+            words = (one.language or "", version_text(one.version))
+            _add(found, ClientRow(one.client_id, "producer", name, one.remote_ip, *words, 1))
+    return [found[key] for key in sorted(found)], more
 
 
 def _add(found: dict[tuple[str, str, str], ClientRow], row: ClientRow) -> None:
@@ -90,7 +98,7 @@ def _members(
 ) -> Operation[list[tuple[ClientRow, ConsumerRunningInfo | None, str]]]:
     """The members of a group, each with its answer or why there is none."""
     masters = yield from masters_of()
-    rows = [row for row in (yield from list_clients(group)) if row.kind == "consumer"]
+    rows = [row for row in (yield from list_clients(group))[0] if row.kind == "consumer"]
     if not rows:
         raise ConfigError(
             f"group {group} has no member that is online: 'roquette group list' shows the groups"

@@ -6,10 +6,12 @@ from typing import Any
 import msgspec
 
 from roquette.client import calls
+from roquette.client.inspection_calls import topic_config, topic_configs
 from roquette.client.operations import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
-from roquette.errors import ClientError, ConfigError
+from roquette.errors import BrokerError, ClientError, ConfigError
 from roquette.wire import bodies as b
-from roquette.wire.bodies import BrokerLeft, ClusterInfo
+from roquette.wire.bodies import BrokerLeft, ClusterInfo, TopicConfig
+from roquette.wire.codes import ResponseCode
 
 
 class BrokerState(msgspec.Struct, frozen=True):
@@ -90,22 +92,46 @@ def gone_of(infos: Sequence[ClusterInfo], expected: Sequence[str] = ()) -> list[
     ]
 
 
+def span_words(ms: int) -> str:
+    """A time as people say it, in two units."""
+    minutes, seconds = divmod(ms // 1000, 60)
+    return (
+        f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {seconds} s"
+    )
+
+
 def left_words(gone: BrokerLeft) -> str:
     """Where a broker was, how long ago it left, and how."""
-    minutes, seconds = divmod(gone.ago_ms // 1000, 60)
-    ago = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {seconds} s"
     if gone.why == b.ABSENT:
         return "no name server knows its master"
     if gone.why == b.REFUSED:
         return f"the one on {gone.peer} that names {gone.broker_addr} is refused: another has its place"
     how = {b.ENDED: "ended in order", b.SILENT: "fell silent"}.get(gone.why, "lost its connection")
-    return f"{gone.broker_addr} {how} {ago} ago"
+    return f"{gone.broker_addr} {how} {span_words(gone.ago_ms)} ago"
 
 
 def require_one(answers: Sequence[Answer[Any]]) -> None:
     """Raise what the first server failed with when none has an answer."""
     if answers and all(answer.error is not None for answer in answers):
         answers[0].get()
+
+
+def is_unserved(answer: Answer[Any]) -> bool:
+    """Whether a server does not know the request at all, as older ones do not."""
+    error = answer.error
+    return isinstance(error, BrokerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def configs_of(topic: str, addresses: Sequence[str]) -> Operation[list[Answer[TopicConfig | None]]]:
+    """A topic as each of these brokers has it; None: it has none. Those before 5.0 can only tell of all their topics."""
+    answers = yield from ask_all((address, topic_config(topic)) for address in addresses)
+    old = [answer.address for answer in answers if is_unserved(answer)]
+    told = yield from ask_all((address, topic_configs()) for address in old)
+    by_address: dict[str, Answer[TopicConfig | None]] = {
+        each.address: Answer(each.address, (each.value or {}).get(topic), each.error)
+        for each in told
+    }
+    return [by_address.get(answer.address, answer) for answer in answers]
 
 
 def cluster_state(

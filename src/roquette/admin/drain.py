@@ -12,12 +12,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from roquette.admin.catalogue import OWN, kind_of
 from roquette.admin.cluster import cluster_info, masters_of, require_one, system_names
 from roquette.admin.left import Left, left_in, look_at
 from roquette.client import calls, change_calls, inspection_calls
 from roquette.client.operations import ANY_NAME_SERVER, Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError, RouteNotFound
-from roquette.message.names import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, is_system_topic
+from roquette.message.names import PERM_WRITE
 from roquette.wire.bodies import TopicRouteData
 
 T = TypeVar("T")
@@ -84,10 +85,7 @@ def _writable_topics(broker: str) -> Operation[list[str]]:
     return [
         name
         for name, config in sorted(configs.items())
-        if config.perm & PERM_WRITE
-        and not is_system_topic(name)
-        and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
-        and name not in own
+        if config.perm & PERM_WRITE and kind_of(name, own) == OWN
     ]
 
 

@@ -1,27 +1,15 @@
-"""Consumer groups: which exist, and how far behind they are."""
+"""Consumer groups: how far behind they are, and deleting them."""
+
+from collections.abc import Sequence
 
 import msgspec
 
-from roquette.admin.cluster import masters_of, require_one
+from roquette.admin.cluster import masters_of
 from roquette.client import calls, group_requests
 from roquette.client.operations import Operation, ask_all
-from roquette.errors import BrokerError, ConfigError
-from roquette.message.names import PREDEFINED_GROUPS, SYSTEM_GROUP_PREFIX
-
-
-class GroupRow(msgspec.Struct, frozen=True):
-    """One consumer group. `lag` counts messages not yet consumed, over all its topics and queues.
-
-    Attributes:
-        error: of which brokers the numbers lack the share, and why.
-    """
-
-    group: str
-    members: int
-    model: str
-    topics: int
-    lag: int
-    error: str = ""
+from roquette.errors import BrokerError, ClientError, ConfigError
+from roquette.message.message import unread
+from roquette.message.names import retry_topic
 
 
 class LagRow(msgspec.Struct, frozen=True):
@@ -41,51 +29,8 @@ class LagRow(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def group_names(*, system: bool = False) -> Operation[list[str]]:
-    """Names of every group known to any master, sorted; the system's own on request."""
-    return (yield from _names((yield from masters_of()), system))
-
-
-def list_groups(*, system: bool = False) -> Operation[list[GroupRow]]:
-    """Every group known to any master, sorted by name."""
-    masters = yield from masters_of()
-    found: list[GroupRow] = []
-    for name in (yield from _names(masters, system)):
-        found.append((yield from _group(masters, name)))
-    return found
-
-
-def _names(masters: list[tuple[str, str]], system: bool) -> Operation[list[str]]:
-    answers = yield from ask_all((address, calls.groups_of_broker()) for _, address in masters)
-    require_one(answers)
-    names = {name for answer in answers for name in answer.value or ()}
-    own = {name for name in names if name.startswith(SYSTEM_GROUP_PREFIX)} | PREDEFINED_GROUPS
-    return sorted(names if system else names - own)
-
-
-def _group(masters: list[tuple[str, str]], group: str) -> Operation[GroupRow]:
-    members: set[str] = set()
-    model = ""
-    for online in (
-        yield from ask_all((address, calls.group_connections(group)) for _, address in masters)
-    ):
-        if online.value is not None:  # else no member is online there
-            members |= {connection.client_id for connection in online.value.connection_set}
-            model = (online.value.message_model or "").lower()
-    rows = yield from _lag(masters, group, None)
-    told = [row for row in rows if not row.error]
-    return GroupRow(
-        group,
-        len(members),
-        model,
-        len({row.topic for row in told}),
-        sum(row.lag for row in told),
-        "; ".join(f"{row.broker}: {row.error}" for row in rows if row.error),
-    )
-
-
 def delete_group(group: str, *, with_offsets: bool) -> Operation[list[str]]:
-    """Remove a group from every master; the names of those that had it.
+    """Remove a group from every master, with its offsets its retry topic too; the names of those that had it.
 
     Raises:
         ConfigError: members are online, or no master knows the group.
@@ -110,6 +55,9 @@ def delete_group(group: str, *, with_offsets: bool) -> Operation[list[str]]:
     )
     for answer in answers:
         answer.get()
+    if with_offsets:  # who may not delete topics leaves it, and the doctor says so
+        retries = calls.delete_topic(retry_topic(group))
+        yield from ask_all((address, retries) for _, address in have)
     return [name for name, _ in have]
 
 
@@ -121,36 +69,53 @@ def group_lag(group: str, topic: str | None = None) -> Operation[list[LagRow]]:
         ClientError: no broker answers.
     """
     masters = yield from masters_of()
-    rows = yield from _lag(masters, group, topic)
+    found = yield from lags_of([(group, *place) for place in masters], topic)
+    rows = [row for each in found for row in each]
+    if len(rows) == len(masters) and all(row.error for row in rows):
+        raise ClientError(f"no broker answers: {rows[0].error}")
     if not rows:
         raise ConfigError(
             f"group {group} has consumed nothing yet: 'roquette group list' shows the groups there are"
         )
-    return rows
-
-
-def _lag(masters: list[tuple[str, str]], group: str, topic: str | None) -> Operation[list[LagRow]]:
-    answers = yield from ask_all(
-        (address, calls.consume_stats(group, topic)) for _, address in masters
-    )
-    if not any(
-        isinstance(answer.error, BrokerError) for answer in answers
-    ):  # it knows no such group
-        require_one(answers)
-    rows: list[LagRow] = []
-    for (broker, _), answer in zip(masters, answers, strict=True):
-        if answer.error is not None and not isinstance(answer.error, BrokerError):
-            rows.append(LagRow("", broker, -1, -1, -1, -1, -1, answer.reason))
-        for queue, at in (answer.value or {}).items():
-            rows.append(
-                LagRow(
-                    queue.topic,
-                    queue.broker_name,
-                    queue.queue_id,
-                    at.broker_offset,
-                    at.consumer_offset,
-                    max(0, at.broker_offset - at.consumer_offset),
-                    at.last_timestamp,
-                )
-            )
     return sorted(rows, key=lambda row: (row.error != "", row.topic, row.broker, row.queue))
+
+
+def lags_of(
+    asked: Sequence[tuple[str, str, str]], topic: str | None = None
+) -> Operation[list[list[LagRow]]]:
+    """Of each (group, broker, address), a row for each queue; a request of each, and of topics with lag where their queues begin."""
+    answers = yield from ask_all(
+        (address, calls.consume_stats(group, topic)) for group, _, address in asked
+    )
+    behind = sorted(
+        {
+            (address, queue.topic)
+            for (_, _, address), answer in zip(asked, answers, strict=True)
+            for queue, at in (answer.value or {}).items()
+            if at.broker_offset > at.consumer_offset
+        }
+    )
+    ends = yield from ask_all((address, calls.topic_stats(name)) for address, name in behind)
+    first = {
+        (each.address, queue): at.min_offset for each in ends for queue, at in each.value or ()
+    }
+    found: list[list[LagRow]] = []
+    for (_, broker, address), answer in zip(asked, answers, strict=True):
+        rows = [
+            LagRow(
+                queue.topic,
+                queue.broker_name,
+                queue.queue_id,
+                at.broker_offset,
+                at.consumer_offset,
+                unread(at.consumer_offset, first.get((address, queue), 0), at.broker_offset),
+                at.last_timestamp,
+            )
+            for queue, at in (answer.value or {}).items()
+        ]
+        if answer.error is not None and not isinstance(answer.error, BrokerError):
+            rows.append(
+                LagRow("", broker, -1, -1, -1, -1, -1, answer.reason)
+            )  # else: no such group
+        found.append(rows)
+    return found

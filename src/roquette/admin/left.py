@@ -1,27 +1,29 @@
 """What a broker still has to deliver: unread messages of groups, delayed ones, open transactions, popped ones."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
 from roquette.admin.cluster import cluster_info, system_names
 from roquette.client import calls
 from roquette.client.change_calls import delay_progress, timer_metrics
-from roquette.client.inspection_calls import topic_configs
+from roquette.client.inspection_calls import readers_of, topic_configs
 from roquette.client.operations import Answer, Operation, ask, ask_all
 from roquette.errors import BrokerError
-from roquette.message.message import MessageQueue
+from roquette.message.message import unread
 from roquette.message.names import (
     DLQ_PREFIX,
     REVIVE_LOG_PREFIX,
     SCHEDULE_TOPIC,
     TRANS_HALF_TOPIC,
-    is_system_group,
     is_system_topic,
+    is_users_group,
 )
 from roquette.wire.bodies import ConsumerConnection
 from roquette.wire.bodies.progress import TopicOffset
+
+T = TypeVar("T")
 
 Ends = dict[str, dict[int, TopicOffset]]
 """By topic and queue: its ends on one broker."""
@@ -70,8 +72,9 @@ class Holdings(msgspec.Struct, frozen=True):
     Attributes:
         places: where groups go on, those of the system, too.
         pairs: (group, topic) of the groups that read.
+        online: the members of each group that is connected; of a look at a few topics, of their groups.
         broadcasting: groups that keep their offsets at their members.
-        own: topics named like clusters and brokers.
+        own: topics named like clusters and brokers; of a look at a few topics, none.
         timed: in the timer. by_topic: of them, by topic. entering: on the way into it, of any topic.
     """
 
@@ -79,6 +82,7 @@ class Holdings(msgspec.Struct, frozen=True):
     places: Places
     pairs: set[tuple[str, str]]
     delays: dict[int, int]
+    online: dict[str, ConsumerConnection]
     broadcasting: list[str]
     own: set[str]
     timed: int = 0
@@ -86,29 +90,44 @@ class Holdings(msgspec.Struct, frozen=True):
     entering: int = 0
 
 
-def look_at(address: str, topics: Iterable[str] | None = None) -> Operation[Holdings]:
+def look_at(address: str, topics: Sequence[str] | None = None) -> Operation[Holdings]:
     """Look at a broker, or at a few topics of it; raises ClientError when it does not answer.
 
     The ends are asked after the groups' places: what is read meanwhile counts as left, never the other way round.
     """
     places = yield from ask(address, calls.committed_offsets())
-    groups = yield from ask(address, calls.groups_of_broker())
-    named = [group for group in groups if not is_system_group(group)]
+    if topics is None:
+        groups = set((yield from ask(address, calls.groups_of_broker())))
+    else:
+        readers = yield from ask_all((address, readers_of(topic)) for topic in topics)
+        groups = {group for answer in readers for group in _listed(answer)}
+    named = sorted(filter(is_users_group, groups))
     connections = yield from ask_all((address, calls.group_connections(group)) for group in named)
     delays = (yield from ask(address, delay_progress())).offset_table
     table = yield from ask(address, calls.runtime_info())
     by_topic = yield from _by_topic(address)
+    own: set[str] = set()
     if topics is None:
-        topics = yield from ask(address, topic_configs())
+        topics = list((yield from ask(address, topic_configs())))
+        own = system_names((yield from cluster_info()))
     wanted = sorted({*topics, SCHEDULE_TOPIC, TRANS_HALF_TOPIC})
     answers = yield from ask_all((address, calls.topic_stats(topic)) for topic in wanted)
-    ends = {topic: _ends(answer) for topic, answer in zip(wanted, answers, strict=True)}
-    pairs, broadcasting = _readers(dict(zip(named, connections, strict=True)), places)
-    own = system_names((yield from cluster_info()))
+    ends = {
+        topic: {queue.queue_id: at for queue, at in _listed(answer)}
+        for topic, answer in zip(wanted, answers, strict=True)
+    }
+    online = {
+        group: answer.value
+        for group, answer in zip(named, connections, strict=True)
+        if answer.value is not None  # else no member is there
+    }
+    pairs, broadcasting = _readers(online, places)
     # The wheel counts a recall as a message less, also when it takes none away.
     timed = max(int(table.get("timerCongestNum", "0")), sum(by_topic.values()))
     entering = int(table.get("timerOffsetBehind", "0"))
-    return Holdings(ends, places, pairs, delays, broadcasting, own, timed, by_topic, entering)
+    return Holdings(
+        ends, places, pairs, delays, online, broadcasting, own, timed, by_topic, entering
+    )
 
 
 def _by_topic(address: str) -> Operation[dict[str, int]]:
@@ -119,25 +138,21 @@ def _by_topic(address: str) -> Operation[dict[str, int]]:
     return {topic: count for topic, count in found.items() if count > 0}
 
 
-def _ends(answer: Answer[list[tuple[MessageQueue, TopicOffset]]]) -> dict[int, TopicOffset]:
-    """The queues of a topic; none when it is gone meanwhile."""
-    if isinstance(answer.error, BrokerError):
-        return {}
-    return {queue.queue_id: at for queue, at in answer.get()}
+def _listed(answer: Answer[list[T]]) -> list[T]:
+    """What is said of a topic; nothing when it is gone meanwhile."""
+    return [] if isinstance(answer.error, BrokerError) else answer.get()
 
 
 def _readers(
-    connections: dict[str, Answer[ConsumerConnection]], places: Places
+    online: dict[str, ConsumerConnection], places: Places
 ) -> tuple[set[tuple[str, str]], list[str]]:
-    pairs = {pair for pair in places if not is_system_group(pair[0])}
+    pairs = {pair for pair in places if is_users_group(pair[0])}
     broadcasting: list[str] = []
-    for group, answer in connections.items():
-        if answer.value is None:  # no member is online
-            continue
-        if answer.value.message_model == _BROADCASTING:
+    for group, members in online.items():
+        if members.message_model == _BROADCASTING:
             broadcasting.append(group)
         else:
-            pairs |= {(group, topic) for topic in answer.value.subscription_table}
+            pairs |= {(group, topic) for topic in members.subscription_table}
     return {pair for pair in pairs if pair[0] not in broadcasting}, broadcasting
 
 
@@ -150,7 +165,7 @@ def left_in(found: Holdings, ignored: Iterable[str] = ()) -> Left:
         for topic, queues in sorted(found.ends.items())
         if topic not in read and topic not in found.own and not is_system_topic(topic)
         for queue, at in sorted(queues.items())
-        if (count := at.max_offset - at.min_offset) > 0
+        if (count := unread(None, at.min_offset, at.max_offset))
     ]
     unknown = [
         f"group {group} broadcasts: its members keep their offsets themselves"
@@ -166,8 +181,7 @@ def _unread(found: Holdings, ignored: set[str]) -> list[LeftRow]:
             continue
         places = found.places.get((group, topic), {})
         for queue, at in sorted(found.ends.get(topic, {}).items()):
-            count = at.max_offset - max(at.min_offset, places.get(queue, 0))
-            if count > 0:
+            if count := unread(places.get(queue), at.min_offset, at.max_offset):
                 rows.append(LeftRow("unread", group, topic, queue, count))
     return rows
 
@@ -176,7 +190,7 @@ def _of_the_system(found: Holdings) -> list[LeftRow]:
     rows = [
         LeftRow("delayed", "", SCHEDULE_TOPIC, queue, count)
         for queue, at in sorted(found.ends[SCHEDULE_TOPIC].items())
-        if (count := at.max_offset - max(at.min_offset, found.delays.get(queue + 1, 0))) > 0
+        if (count := unread(found.delays.get(queue + 1), at.min_offset, at.max_offset))
     ]
     if (count := found.timed + found.entering) > 0:
         rows.append(LeftRow("timed", "", "", -1, count))
@@ -194,5 +208,5 @@ def _behind(found: Holdings, kind: str, topic: str, group: str) -> list[LeftRow]
     return [
         LeftRow(kind, "", topic, queue, count)
         for queue, at in sorted(found.ends.get(topic, {}).items())
-        if (count := at.max_offset - max(at.min_offset, done.get(queue, 0))) > 0
+        if (count := unread(done.get(queue), at.min_offset, at.max_offset))
     ]

@@ -10,13 +10,13 @@ from typing import Final
 
 import msgspec
 
-from roquette.admin.cluster import masters_of
+from roquette.admin.cluster import configs_of, masters_of
 from roquette.admin.drain import Pace, Run
 from roquette.admin.left import TRANS_GROUP, Holdings, look_at
-from roquette.client import calls, change_calls, inspection_calls
+from roquette.client import calls, change_calls
 from roquette.client.operations import Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError
-from roquette.message.message import MessageQueue
+from roquette.message.message import MessageQueue, unread
 from roquette.message.names import SCHEDULE_TOPIC, TOOLS_CONSUMER_GROUP, TRANS_HALF_TOPIC
 from roquette.message.properties import REAL_QID, REAL_TOPIC, decode_properties
 from roquette.message.record import decode_records
@@ -41,6 +41,7 @@ class ProofRow(msgspec.Struct, frozen=True):
 
     Attributes:
         coming: delayed messages and half messages that may still be put to the broker's queues that go.
+        unread: messages that wait for the group.
     """
 
     broker: str
@@ -50,18 +51,17 @@ class ProofRow(msgspec.Struct, frozen=True):
     group_offset: int
     coming: int
     proven: bool
+    unread: int = 0
 
 
 def places_of(topic: str) -> Operation[list[Place]]:
     """The masters that have the topic; raises ConfigError when none has it, ClientError when one does not answer."""
     masters = yield from masters_of()
-    answers = yield from ask_all(
-        (address, inspection_calls.topic_configs()) for _, address in masters
-    )
+    answers = yield from configs_of(topic, [address for _, address in masters])
     found = [
-        Place(broker, address, configs[topic])
+        Place(broker, address, config)
         for (broker, address), answer in zip(masters, answers, strict=True)
-        if topic in (configs := answer.get())
+        if (config := answer.get()) is not None
     ]
     if not found:
         raise ConfigError(
@@ -78,7 +78,8 @@ def check(places: Sequence[Place], write: int, read: int, *, force: bool) -> Non
             f"{topic} with {read} queues to read and {write} to write loses what goes to queue {read} and on: "
             "give no fewer to read than to write, or say --force"
         )
-    if any(place.config.order for place in places) and not force:
+    moved = any(place.config.order and place.config.write_queue_nums != write for place in places)
+    if moved and not force:
         raise ConfigError(
             f"{topic} is an order topic: with another number of queues its keys go to other queues, and messages of one "
             "key are no longer in order; say --force when none are under way"
@@ -120,7 +121,7 @@ def set_numbers(topic: str, write: int, read: int, *, force: bool) -> Operation[
 
 
 def prove(place: Place, first: int, ignored: Collection[str] = ()) -> Operation[list[ProofRow]]:
-    """Where every group is in the queues of a broker from number `first` on, and what may still come to them.
+    """Where every group is in the queues of a broker that go, from number `first` on, and what may still come to them.
 
     What may come is asked before where the groups are, and where they are before the ends: so each row errs to
     the side of waiting.
@@ -135,17 +136,20 @@ def prove(place: Place, first: int, ignored: Collection[str] = ()) -> Operation[
     groups = sorted(group for group, read in found.pairs if read == topic and group not in ignored)
     rows: list[ProofRow] = []
     for queue, at in sorted(found.ends[topic].items()):
-        if queue < first:
+        if not first <= queue < place.config.read_queue_nums:
             continue
-        if not groups and at.max_offset > at.min_offset:
+        if not groups and (count := unread(None, at.min_offset, at.max_offset)):
             raise ConfigError(
-                f"no group reads {topic}, and {at.max_offset - at.min_offset} messages in queue {queue} of {place.broker} "
+                f"no group reads {topic}, and {count} messages in queue {queue} of {place.broker} "
                 "would be out of reach; say --force if nobody wants them"
             )
         for group in groups or [""]:
             offset = found.places.get((group, topic), {}).get(queue, at.min_offset)
-            proven = coming == 0 and (not group or offset >= at.max_offset)
-            rows.append(ProofRow(place.broker, queue, group, at.max_offset, offset, coming, proven))
+            left = unread(offset, at.min_offset, at.max_offset) if group else 0
+            proven = coming == 0 and not left
+            rows.append(
+                ProofRow(place.broker, queue, group, at.max_offset, offset, coming, proven, left)
+            )
     return rows
 
 
@@ -299,8 +303,7 @@ def _in_short(rows: Sequence[ProofRow]) -> str:
     coming: dict[str, int] = {}
     for row in rows:
         if row.group:
-            lag = max(0, row.end_offset - row.group_offset)
-            behind[row.group] = behind.get(row.group, 0) + lag
+            behind[row.group] = behind.get(row.group, 0) + row.unread
         coming[row.broker] = row.coming
     words = [f"{count} unread of {group}" for group, count in behind.items() if count]
     if total := sum(coming.values()):

@@ -3,14 +3,17 @@
 Plain coroutines over a client, which reads and sends; the others of this room are operations.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
+from roquette.admin.cluster import masters_of
 from roquette.base.javatypes import whole_number
+from roquette.client import calls
 from roquette.client.client import Client
+from roquette.client.operations import Operation, ask_all
 from roquette.errors import ClientError, ConfigError, MessageIllegal, RouteNotFound
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette.message.names import dlq_topic
@@ -130,6 +133,30 @@ async def dead_letters(
             low = max(low, await client.offset_by_time(queue, since))
         async for message in _read(client, queue, low, await client.max_offset(queue)):
             yield message
+
+
+def note_seen(letters: Iterable[MessageRow]) -> Operation[None]:
+    """Note of each queue that somebody has looked at these dead letters: the place of READER, which the doctor asks for.
+
+    Raises:
+        ClientError: a broker did not note it.
+    """
+    addresses = dict((yield from masters_of()))
+    places: dict[MessageQueue, int] = {}
+    for row in letters:
+        if row.broker in addresses:
+            queue = MessageQueue(row.topic, row.broker, row.queue)
+            places[queue] = max(places.get(queue, 0), row.offset + 1)
+    before = yield from ask_all(
+        (addresses[queue.broker_name], calls.committed_offset(READER, queue, zero_if_new=False))
+        for queue in places
+    )
+    answers = yield from ask_all(
+        (known.address, calls.commit(READER, queue, max(place, known.get() or 0)))
+        for known, (queue, place) in zip(before, places.items(), strict=True)
+    )
+    for answer in answers:
+        answer.get()
 
 
 async def _queues(client: Client, topic: str, group: str) -> list[MessageQueue]:

@@ -1,23 +1,22 @@
-"""Topics: list, create, describe, delete, across every broker that is concerned."""
+"""Topics: create, describe, delete, across every broker that is concerned."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
-from roquette.admin.cluster import cluster_info, masters_of, require_one, system_names
+from roquette.admin.cluster import configs_of, masters_of, require_one
 from roquette.base.javatypes import whole_number
 from roquette.client import calls
+from roquette.client.change_calls import put_topic
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.operations import ANY_NAME_SERVER, Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError, RouteNotFound
-from roquette.message.names import (
-    DLQ_PREFIX,
-    RETRY_PREFIX,
-    is_system_topic,
-    perm_text,
-    topic_error,
-)
+from roquette.message.names import perm_text, topic_error
+from roquette.wire.bodies import TopicConfig
 from roquette.wire.codes import ORDER_TOPIC_CONFIG
+
+_NEW_QUEUES: Final = 8
 
 
 class QueueRow(msgspec.Struct, frozen=True):
@@ -56,11 +55,13 @@ class TopicChange(msgspec.Struct, frozen=True):
         done: names of brokers.
         failed: names of brokers that did not do it, and why.
         untold: addresses of name servers that were not told, and why.
+        now: the topic as each broker of `done` has it; {} when it was deleted.
     """
 
     done: list[str]
     failed: dict[str, str] = {}
     untold: dict[str, str] = {}
+    now: dict[str, TopicConfig] = {}
 
     def require_all(self) -> None:
         """Raise ClientError when a broker did not do it, or a name server was not told."""
@@ -69,60 +70,71 @@ class TopicChange(msgspec.Struct, frozen=True):
             raise ClientError(f"not done on {reasons}")
 
 
-def list_topics(*, system: bool = False) -> Operation[list[str]]:
-    """Names of all topics a name server knows, sorted; the system's own and groups' retries on request."""
-    names = yield from ask(ANY_NAME_SERVER, calls.topic_names())
-    if system:
-        return names
-    own = system_names((yield from cluster_info()))
-    return [
-        name
-        for name in names
-        if not is_system_topic(name)
-        and name not in own
-        and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
-    ]
-
-
 def create_topic(
     name_servers: Sequence[str],
     topic: str,
     *,
-    queues: int = 8,
-    perm: int = 6,
+    queues: int | None = None,
+    perm: int | None = None,
     cluster: str | None = None,
     broker: str | None = None,
-    order: bool = False,
+    order: bool | None = None,
 ) -> Operation[TopicChange]:
-    """Create or change a topic on every master of a cluster, or on one broker.
+    """Create a topic on every master of a cluster, or on one broker; where it is, change what is named and nothing else.
+
+    Where it is not, it becomes as it is on the others; of a new one None is 8 queues, 6 and False.
 
     Raises:
-        ConfigError: the name is not allowed, or no such cluster or broker exists.
+        ConfigError: the name is not allowed, no such cluster or broker exists, it has more queues (see `resize`), or keys
+            in order and `order` is not said.
         ClientError: no broker did it, or, for an order topic, a name server was not told.
     """
     error = topic_error(topic)
     if error is not None:
         raise ConfigError(error)
-    call = calls.create_topic(topic, queues=queues, perm=perm, order=order)
-    change = yield from _change_everywhere(cluster, broker, call)
-    if order:
-        counts = dict.fromkeys(change.done, queues)
-        keep = broker is not None or bool(change.failed)
-        yield from put_order_config(name_servers, topic, counts, keep=keep)
-    return change
-
-
-def _change_everywhere(
-    cluster: str | None, broker: str | None, call: calls.Call[None]
-) -> Operation[TopicChange]:
     masters = yield from masters_of(cluster, broker)
-    answers = yield from ask_all((address, call) for _, address in masters)
+    before = yield from configs_of(topic, [address for _, address in masters])
+    require_one(before)
+    there = [answer.value for answer in before if answer.value is not None]
+    if queues is not None:
+        for config in there:
+            _check_queues(config, queues, ordered=order is not None)
+    model = there[0] if there else TopicConfig(topic, _NEW_QUEUES, _NEW_QUEUES)
+    named = {"read_queue_nums": queues, "write_queue_nums": queues, "perm": perm, "order": order}
+    changes = {field: value for field, value in named.items() if value is not None}
+    wanted: dict[str, TopicConfig] = {}
+    asks: list[tuple[str, calls.Call[None]]] = []
+    for (name, address), answer in zip(masters, before, strict=True):
+        if answer.error is None:
+            config = wanted[name] = msgspec.structs.replace(answer.value or model, **changes)
+            new = {} if answer.value else {f"+{k}": v for k, v in config.attributes.items()}
+            asks.append((address, put_topic(config, attributes=new)))
+    answers = yield from ask_all(asks)
     require_one(answers)
-    results = [(name, answer.reason) for (name, _), answer in zip(masters, answers, strict=True)]
-    return TopicChange(
-        [name for name, reason in results if not reason],
-        {name: reason for name, reason in results if reason},
-    )
+    reasons = [(name, said.reason) for (name, _), said in zip(masters, before, strict=True)]
+    reasons += [(name, said.reason) for name, said in zip(wanted, answers, strict=True)]
+    failed = {name: reason for name, reason in reasons if reason}
+    now = {name: config for name, config in wanted.items() if name not in failed}
+    if any(config.order for config in now.values()):
+        counts = {name: config.write_queue_nums for name, config in now.items()}
+        keep = broker is not None or bool(failed)
+        yield from put_order_config(name_servers, topic, counts, keep=keep)
+    return TopicChange(list(now), failed, now=now)
+
+
+def _check_queues(config: TopicConfig, queues: int, *, ordered: bool) -> None:
+    """Raise ConfigError for a number of queues that would lose messages, or order that is not said to be known."""
+    topic, most = config.topic_name, max(config.read_queue_nums, config.write_queue_nums)
+    if queues < most:
+        raise ConfigError(
+            f"{topic} has {most} queues, and what is unread in queue {queues} and on would be out of reach: "
+            f"roquette topic resize {topic} --queues {queues} --wait takes them away when every group has read them"
+        )
+    if config.order and not ordered and queues > config.write_queue_nums:
+        raise ConfigError(
+            f"{topic} is an order topic, and its keys would go to other queues; when none are under way: "
+            f"roquette topic create {topic} --queues {queues} --order"
+        )
 
 
 def put_order_config(
@@ -181,10 +193,14 @@ def delete_topic(
         ClientError: no broker did it.
     """
     yield from require_topic(topic)
-    change = yield from _change_everywhere(cluster, None, calls.delete_topic(topic))
+    masters = yield from masters_of(cluster)
+    gone = yield from ask_all((address, calls.delete_topic(topic)) for _, address in masters)
+    require_one(gone)
+    results = [(name, answer.reason) for (name, _), answer in zip(masters, gone, strict=True)]
     answers = yield from ask_all((address, calls.forget_topic(topic)) for address in name_servers)
     untold = {answer.address: answer.reason for answer in answers if answer.error is not None}
-    return TopicChange(change.done, change.failed, untold)
+    failed = {name: reason for name, reason in results if reason}
+    return TopicChange([name for name, _ in results if name not in failed], failed, untold)
 
 
 def require_topic(topic: str) -> Operation[None]:

@@ -138,6 +138,11 @@ SENDS_FAILED: Final = Family("rocketmq_sends_failed_total", _C, "Sends that were
 SEND_BACKS: Final = Family(
     "rocketmq_send_back_total", _C, "Messages consumers gave back to be tried again."
 )
+DELETED_UNREAD: Final = Family(
+    "rocketmq_deleted_unread_messages_total",
+    _C,
+    "Messages that were deleted for their age, or for space, before the group had read them.",
+)
 REFUSING: Final = Family(
     "rocketmq_refusing_messages", _G, "1 while sends are refused: a disk is full."
 )

@@ -15,6 +15,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.broker.config import LiveConfig
 from roquette.broker.files.config_files import ConfigFiles
 from roquette.broker.operation.disk_watch import DiskWatch
+from roquette.broker.operation.losses import Losses
 from roquette.broker.operation.stats import BrokerStats
 from roquette.broker.pulling.filters import SubscriptionFilters
 from roquette.broker.records.log_sync import LogSync
@@ -227,7 +228,9 @@ def build_core(
         ha_port = live.current.ha_listen_port or address.port + 1
         identity = Identity(live.current.broker_id, 0, ha_port)
     files, clock, entropy = world
-    disk, replicas = DiskWatch(store, clock), ReplicaState(live)
+    stats = BrokerStats(clock.now_ms(), live.bounds.counted)
+    disk = DiskWatch(store, clock, Losses(store, tables.offsets, stats))
+    replicas = ReplicaState(live)
     timer_store = rules = None
     if live.store.timer_wheel_enable:
         timer_store = TimerStore(files, store, live.store)
@@ -252,7 +255,7 @@ def build_core(
         log_sync=LogSync(store, clock, live, replicas, shell),
         replicas=replicas,
         tables=tables,
-        stats=BrokerStats(clock.now_ms(), live.bounds.counted),
+        stats=stats,
         shell=shell,
         protection=rights.protect(protection),
         access=rights,

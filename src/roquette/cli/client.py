@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from roquette.cli.connect import Cluster, cluster_verb, listing_verb
+from roquette.cli.connect import PAGE, Cluster, Like, Limit, cluster_verb, listing_verb, say_more
 
 app = typer.Typer(
     help="List connected clients and see where their handlers are.", no_args_is_help=True
@@ -20,6 +20,8 @@ def ls_command(
     group: Annotated[
         str | None, typer.Option("--group", metavar="GROUP", help="Only this group's.")
     ] = None,
+    like: Like = "",
+    limit: Limit = PAGE,
     system: Annotated[bool, typer.Option("--system", help="Also the system's own.")] = False,
 ) -> None:
     """List producers and consumers with their addresses, languages and versions.
@@ -28,10 +30,12 @@ def ls_command(
     """
     from roquette.admin.clients import list_clients
 
+    rows, more = cluster.run(list_clients(group, like=like, limit=limit, system=system))
     cluster.show(
-        cluster.run(list_clients(group, system=system)),
+        rows,
         empty="no client is connected" + (f" in group {group}" if group else ""),
     )
+    say_more(more, "groups")
 
 
 @app.command("stacks")

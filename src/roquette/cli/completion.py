@@ -16,16 +16,18 @@ PATIENCE_S: Final = 1.0  # somebody waits with a finger on the key
 
 def topics(ctx: Any) -> list[str]:
     """All topics but the system's own."""
-    from roquette.admin.topics import list_topics
+    from roquette.admin import catalogue
 
-    return _asked(ctx, list_topics()) or []
+    found = _asked(ctx, catalogue.topics())
+    return [] if found is None else found.page()[0]
 
 
 def groups(ctx: Any) -> list[str]:
     """All groups but the system's own."""
-    from roquette.admin.groups import group_names
+    from roquette.admin import catalogue
 
-    return _asked(ctx, group_names()) or []
+    found = _asked(ctx, catalogue.groups())
+    return [] if found is None else found.page()[0]
 
 
 def brokers(ctx: Any) -> list[str]:

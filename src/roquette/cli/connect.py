@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import msgspec
 import typer
 
-from roquette.cli.output import Output, say_error, show, show_value
+from roquette.cli.output import Output, say, say_error, show, show_value
 from roquette.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
@@ -61,10 +61,19 @@ Watch = Annotated[bool, typer.Option("--watch", help="Show it again and again, u
 Every = Annotated[
     float, typer.Option("--every", metavar="SECONDS", min=0.1, help="The pause of --watch.")
 ]
+Like = Annotated[
+    str, typer.Option("--like", metavar="WORD", help="Only names with this word in them.")
+]
+Limit = Annotated[
+    int, typer.Option("--limit", metavar="N", min=1, help="Of so many; it says how many more.")
+]
 Yes = Annotated[
     bool,
     typer.Option("--yes", help="Do not ask; required when there is no terminal."),
 ]
+
+PAGE: Final = 50
+"""Names of which a list asks brokers, unless told otherwise: each is a few requests to each of its brokers."""
 
 CLEAR: Final = "\x1b[H\x1b[2J"
 
@@ -152,6 +161,12 @@ class Cluster:
     def show_value(self, value: object) -> None:
         """Print one value for programs."""
         show_value(value, self.output)
+
+
+def say_more(more: int, what: str) -> None:
+    """Say how many a list left out."""
+    if more:
+        say(f"{more} more {what}: --like WORD chooses, --limit N shows more")
 
 
 def cluster_verb(verb: Callable[..., None]) -> Callable[..., None]:

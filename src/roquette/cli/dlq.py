@@ -3,11 +3,14 @@
 import asyncio
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
 from roquette.cli.consume import as_json_line
 from roquette.cli.output import say
+from roquette.errors import ConfigError
+from roquette.message.names import DLQ_PREFIX
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,6 +20,16 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="See a group's dead letters, send them again, delete them.", no_args_is_help=True
 )
+
+
+class DeadRow(msgspec.Struct, frozen=True):
+    """A group that has dead letters. `error`: which brokers do not tell."""
+
+    group: str
+    messages: int
+    last_ms: int
+    error: str = ""
+
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 Since = Annotated[
@@ -33,7 +46,6 @@ def _moment(since: str | None) -> "datetime | None":
 
     from roquette.admin.places import parse_place
     from roquette.base.clock import SystemClock
-    from roquette.errors import ConfigError
 
     if since is None:
         return None
@@ -47,17 +59,30 @@ def _moment(since: str | None) -> "datetime | None":
 @cluster_verb
 def ls_command(
     cluster: Cluster,
-    group: Group,
+    group: Annotated[
+        str | None,
+        typer.Argument(metavar="GROUP", help="Without it, all groups that have some."),
+    ] = None,
     since: Since = None,
     most: ManyAtMost = 1_000,
     bodies: Annotated[
         bool, typer.Option("--bodies", help="One JSON object a line, with bodies.")
     ] = False,
+    seen: Annotated[
+        bool, typer.Option("--seen", help="Note that you have looked: the doctor tells later ones.")
+    ] = False,
 ) -> None:
-    """List a group's dead letters, with the topic each was sent to."""
-    from roquette.admin.stored import dead_letters, row_of
+    """List a group's dead letters, with the topic each was sent to; or the groups that have some."""
+    from roquette.admin.stored import dead_letters, note_seen, row_of
 
     moment = _moment(since)
+    if group is None:
+        if bodies or seen:
+            raise ConfigError(
+                "--bodies and --seen are about the dead letters of one group: say which"
+            )
+        _show_groups(cluster, moment, most)
+        return
 
     async def run() -> None:
         rows = []
@@ -69,12 +94,29 @@ def ls_command(
                 if len(rows) >= most:
                     say(f"stopped after {most}; say --most for more")
                     break
+            if seen:
+                await client.session.run(note_seen(rows))
         if not bodies:
             cluster.show(
                 rows, empty=f"group {group} has no dead letters" + (" since then" if since else "")
             )
 
     asyncio.run(run())
+
+
+def _show_groups(cluster: Cluster, since: "datetime | None", most: int) -> None:
+    from roquette.admin.catalogue import DEAD, topic_rows, topics
+
+    names, more = cluster.run(topics()).page(limit=most, kind=DEAD)
+    since_ms = 0.0 if since is None else since.timestamp() * 1000
+    rows = [
+        DeadRow(row.topic.removeprefix(DLQ_PREFIX), row.messages, row.last_ms, row.error)
+        for row in cluster.run(topic_rows(names))
+        if row.error or (row.messages > 0 and row.last_ms >= since_ms)
+    ]
+    cluster.show(rows, empty="no group has dead letters")
+    if more:
+        say(f"{more} more topics of dead letters: say --most for more")
 
 
 @app.command("resend")
@@ -96,7 +138,7 @@ def resend_command(
 
     Running it twice sends them twice: --since says which. Exit code 1 when one could not be sent; none after it was tried.
     """
-    from roquette.admin.stored import dead_letters, resend
+    from roquette.admin.stored import dead_letters, note_seen, resend, row_of
 
     moment = _moment(since)
 
@@ -116,6 +158,8 @@ def resend_command(
                 rows.append(await resend(client, message, to or message.origin_topic))
                 if rows[-1].error:
                     break
+            sent = zip(found, rows, strict=False)
+            await client.session.run(note_seen(row_of(m) for m, row in sent if not row.error))
         return rows
 
     rows = asyncio.run(run())

@@ -4,7 +4,17 @@ from typing import Annotated
 
 import typer
 
-from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm, listing_verb
+from roquette.cli.connect import (
+    PAGE,
+    Cluster,
+    Like,
+    Limit,
+    Yes,
+    cluster_verb,
+    confirm,
+    listing_verb,
+    say_more,
+)
 from roquette.cli.output import say
 
 app = typer.Typer(
@@ -16,15 +26,20 @@ app = typer.Typer(
 @listing_verb
 def list_command(
     cluster: Cluster,
+    like: Like = "",
+    limit: Limit = PAGE,
     system: Annotated[bool, typer.Option("--system", help="Also the system's own groups.")] = False,
 ) -> None:
     """List consumer groups with their members and lag."""
-    from roquette.admin.groups import list_groups
+    from roquette.admin.catalogue import OWN, group_rows, groups
 
+    found = cluster.run(groups())
+    names, more = found.page(like, limit, None if system else OWN)
     cluster.show(
-        cluster.run(list_groups(system=system)),
+        cluster.run(group_rows(names, found)),
         empty="no consumer groups yet: a group appears when its first consumer starts",
     )
+    say_more(more, "groups")
 
 
 @app.command("lag")

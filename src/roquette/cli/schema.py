@@ -9,8 +9,8 @@ import typer
 from roquette.errors import ConfigError
 
 _ROWS: Final = {
-    "topic list": "roquette.cli.topic:TopicName",
-    "group list": "roquette.admin.groups:GroupRow",
+    "topic list": "roquette.admin.catalogue:TopicRow",
+    "group list": "roquette.admin.catalogue:GroupRow",
     "group lag": "roquette.admin.groups:LagRow",
     "group seek": "roquette.admin.seek:SeekRow",
     "cluster": "roquette.admin.cluster:BrokerState",

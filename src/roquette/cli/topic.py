@@ -1,11 +1,12 @@
 """`roquette topic ...`"""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm, listing_verb
+from roquette.cli.connect import Cluster, Like, Yes, cluster_verb, confirm, listing_verb, say_more
 from roquette.cli.output import say
 from roquette.cli.resize import resize_command
 from roquette.errors import ConfigError
@@ -44,18 +45,32 @@ def _require_all(change: "TopicChange") -> None:
 @listing_verb
 def list_command(
     cluster: Cluster,
+    like: Like = "",
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=1,
+            help="The first N, with their queues, permissions and messages; it says how many more.",
+        ),
+    ] = None,
     system: Annotated[
         bool,
         typer.Option("--system", help="Also the system's own topics, retries and dead letters."),
     ] = False,
 ) -> None:
-    """List topics."""
-    from roquette.admin.topics import list_topics
+    """List topics: the names of all, or with --limit what there is to know of some."""
+    from roquette.admin.catalogue import OWN, topic_rows, topics
 
+    names, more = cluster.run(topics()).page(like, limit, None if system else OWN)
+    rows: Sequence[msgspec.Struct] = [TopicName(name) for name in names]
+    if limit is not None:
+        rows = cluster.run(topic_rows(names))
     cluster.show(
-        [TopicName(name) for name in cluster.run(list_topics(system=system))],
-        empty="no topics yet: a first send creates one, or 'roquette topic create NAME'",
+        rows, empty="no topics yet: a first send creates one, or 'roquette topic create NAME'"
     )
+    say_more(more, "topics")
 
 
 @app.command("create")
@@ -64,44 +79,57 @@ def create_command(
     where: Cluster,
     topic: Topic,
     queues: Annotated[
-        int, typer.Option("--queues", min=1, help="Read and write queues on each broker.")
-    ] = 8,
+        int | None,
+        typer.Option(
+            "--queues", min=1, help="Read and write queues on each broker; 8 for a new one."
+        ),
+    ] = None,
     perm: Annotated[
-        str, typer.Option("--perm", help="What may be done: 2 write, 4 read, 6 both.")
-    ] = "6",
+        str | None,
+        typer.Option("--perm", help="What may be done: 2 write, 4 read, 6 both; 6 for a new one."),
+    ] = None,
     cluster: ClusterName = None,
     broker: Annotated[
         str | None, typer.Option("--broker", metavar="BROKER", help="Only this broker.")
     ] = None,
     order: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--order",
+            "--order/--no-order",
             help="An order topic: a broker that is down keeps its place, so that keys do not move "
             "(with orderMessageEnable=true at the name servers).",
         ),
-    ] = False,
+    ] = None,
 ) -> None:
-    """Create a topic, or change one, on every broker of a cluster or on one broker."""
+    """Create a topic on every broker of a cluster or on one; where it is, change what is said and nothing else.
+
+    For fewer queues: roquette topic resize.
+    """
     from roquette.admin.topics import create_topic, hands_out_order_config
 
-    if perm not in ("2", "4", "6"):
+    if perm not in (None, "2", "4", "6"):
         raise ConfigError(f"--perm {perm} is not one of 2 (write), 4 (read), 6 (both)")
     change = where.run(
         create_topic(
             where.addresses(),
             topic,
             queues=queues,
-            perm=int(perm),
+            perm=None if perm is None else int(perm),
             cluster=cluster,
             broker=broker,
             order=order,
         )
     )
+    now = next(iter(change.now.values()))
     if where.for_programs:
-        where.show_value({"topic": topic, "queues": queues, "perm": int(perm), **_plain(change)})
+        numbers = {"queues": now.write_queue_nums, "perm": now.perm}
+        where.show_value({"topic": topic, **numbers, **_plain(change)})
     else:
-        say(f"topic {topic} now has {queues} queues on each of: {', '.join(change.done)}")
+        same: dict[int, list[str]] = {}
+        for name, config in change.now.items():
+            same.setdefault(config.write_queue_nums, []).append(name)
+        for count, names in same.items():
+            say(f"topic {topic} now has {count} queues on each of: {', '.join(names)}")
         if order and not where.run(hands_out_order_config(topic)):
             say("the name servers keep its order from clients: set orderMessageEnable=true there")
     _require_all(change)

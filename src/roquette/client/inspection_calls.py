@@ -6,14 +6,20 @@ from roquette.base.property_files import format_properties, parse_properties
 from roquette.client.calls import Call, body_of, nothing
 from roquette.wire.bodies import (
     ConsumerRunningInfo,
+    GroupList,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
 )
-from roquette.wire.codes import RequestCode
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.headers import (
     GetAllTopicConfigRequestHeader,
     GetConsumerRunningInfoRequestHeader,
+    GetTopicConfigRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
 )
 from roquette.wire.json_body import decode_body
 
@@ -40,6 +46,35 @@ def topic_configs() -> Call[dict[str, TopicConfig]]:
         return decode_body(TopicConfigAndMappingSerializeWrapper, answer.body).topic_config_table
 
     return Call(RequestCode.GET_ALL_TOPIC_CONFIG, read, GetAllTopicConfigRequestHeader())
+
+
+def topic_config(topic: str) -> Call[TopicConfig | None]:
+    """A topic as a broker has it; None: it has none. Apache's brokers serve it since 5.0."""
+
+    def read(answer: Command) -> TopicConfig | None:
+        return None if answer.code else decode_body(TopicConfig, answer.body)
+
+    header = GetTopicConfigRequestHeader(topic=topic)
+    missing = frozenset((ResponseCode.TOPIC_NOT_EXIST,))
+    return Call(RequestCode.GET_TOPIC_CONFIG, read, header, also=missing)
+
+
+def readers_of(topic: str) -> Call[list[str]]:
+    """The groups that have offsets of a topic at a broker, or members there that subscribe to it."""
+    header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
+    code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+    return Call(code, lambda answer: decode_body(GroupList, answer.body).group_list, header)
+
+
+def time_spans(group: str, topic: str) -> Call[list[QueueTimeSpan]]:
+    """Of each queue of a topic at a broker: when its messages were stored, and since when the next one of a group is there."""
+    header = QueryConsumeTimeSpanRequestHeader(topic=topic, group=group)
+    code = RequestCode.QUERY_CONSUME_TIME_SPAN
+    return Call(
+        code,
+        lambda answer: decode_body(QueryConsumeTimeSpanBody, answer.body).consume_time_span_set,
+        header,
+    )
 
 
 def running_info(group: str, client_id: str, *, stacks: bool = False) -> Call[ConsumerRunningInfo]:

@@ -12,6 +12,7 @@ broker that is frozen or dead costs its part of a result, not the result:
 
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from roquette.client.calls import Call
@@ -28,6 +29,10 @@ HANDED_ON: Final = frozenset((int(RequestCode.GET_CONSUMER_RUNNING_INFO),))
 
 AHEAD: Final = 64
 """Requests of one operation that a runner has in flight at one server."""
+
+
+AT_ONCE: Final = 8_192
+"""Requests of one step, at all servers: each is a task and an answer in memory."""
 
 
 class Ask(NamedTuple):
@@ -67,8 +72,32 @@ Operation = Generator[list[Ask], list[Answer[Any]], T]
 
 
 def ask_all(asks: Iterable[tuple[str, Call[T]]]) -> Operation[list[Answer[T]]]:
-    """Requests of one kind, side by side; the answers are in their order."""
-    return (yield [Ask(address, call) for address, call in asks])
+    """Requests of one kind, side by side, `AT_ONCE` in a step; the answers are in their order."""
+    wanted = [Ask(address, call) for address, call in asks]
+    answers: list[Answer[T]] = []
+    for start in range(0, len(wanted), AT_ONCE):
+        answers += yield wanted[start : start + AT_ONCE]
+    return answers
+
+
+def together(operations: Iterable[Operation[T]]) -> Operation[list[Answer[T]]]:
+    """Operations side by side, in their order: a step asks what all of them ask next. One that fails costs its own result."""
+    going = dict(enumerate(operations))
+    found: dict[int, Answer[T]] = {}
+    told: dict[int, Any] = dict.fromkeys(going)  # None begins a generator
+    while True:
+        asks: dict[int, list[Ask]] = {}
+        for number, answers in told.items():
+            try:
+                asks[number] = going[number].send(answers)
+            except StopIteration as end:
+                found[number] = Answer("", end.value)
+            except ClientError as error:
+                found[number] = Answer("", error=error)
+        if not asks:
+            return [found[number] for number in going]
+        rest = iter((yield [each for wanted in asks.values() for each in wanted]))
+        told = {number: list(islice(rest, len(wanted))) for number, wanted in asks.items()}
 
 
 def ask(address: str, call: Call[T]) -> Operation[T]:

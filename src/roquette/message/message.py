@@ -36,6 +36,16 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False, rename="ca
     queue_id: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
+def unread(place: int | None, first: int, end: int) -> int:
+    """How many messages of a queue wait for a group: what was deleted does not, and where it has no place yet, all do.
+
+    Args:
+        place: where the group goes on; None or below 0: it has no offset there.
+        first, end: the offsets of the queue's oldest message and of its next one.
+    """
+    return max(0, end - max(first, place or 0))
+
+
 @dataclass(slots=True)
 class Message:
     """A message to send.

@@ -193,6 +193,11 @@ def is_system_group(name: str) -> bool:
     return name.startswith(SYSTEM_GROUP_PREFIX)
 
 
+def is_users_group(name: str) -> bool:
+    """Whether a group is neither the system's nor one that Apache's brokers have from their start."""
+    return not (name in PREDEFINED_GROUPS or is_system_group(name))
+
+
 def topic_error(name: str, longest: int = MAX_TOPIC) -> str | None:
     """What is wrong with a topic's name, in the broker's words; None when it is good.
 

@@ -16,13 +16,14 @@ from roquette.client import calls
 from roquette.client.config import ClientConfig
 from roquette.client.core.bounds import BROKERS, TOPICS, keep
 from roquette.client.core.route_cache import TopicRoute
+from roquette.client.inspection_calls import topic_config
 from roquette.client.session import Session
 from roquette.errors import ClientError, Refused, RequestTimeout, RouteNotFound, TooManyRequests
 from roquette.message.names import is_system_topic
 from roquette.proxy.answers import Answer, Asks, Then
 from roquette.proxy.backend import Topic
 from roquette.proxy.call import Caller
-from roquette.proxy.lookups import WAITING, Lookup, group_config, topic_config
+from roquette.proxy.lookups import WAITING, Lookup, group_config
 from roquette.proxy.places import prove_place
 from roquette.proxy.service import Proxy
 from roquette.proxy.statuses import PROXY_TIMEOUT

@@ -10,13 +10,9 @@ from roquette.client.calls import Call
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.errors import ClientError
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
-from roquette.wire.bodies.topic_config import TopicConfig
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
-from roquette.wire.headers import (
-    GetSubscriptionGroupConfigRequestHeader,
-    GetTopicConfigRequestHeader,
-)
+from roquette.wire.headers import GetSubscriptionGroupConfigRequestHeader
 from roquette.wire.json_body import decode_body
 
 log = logging.getLogger("roquette.proxy")
@@ -25,17 +21,6 @@ FRESH_S: Final = 20.0  # Apache: topicRouteServiceCacheRefreshSeconds
 WAITING: Final = 10_000  # who wait for answers of one table
 
 T = TypeVar("T")
-
-
-def topic_config(topic: str) -> Call[TopicConfig | None]:
-    """A topic as a broker has it; None: it has none."""
-
-    def read(answer: Command) -> TopicConfig | None:
-        return None if answer.code else decode_body(TopicConfig, answer.body)
-
-    header = GetTopicConfigRequestHeader(topic=topic)
-    missing = frozenset((ResponseCode.TOPIC_NOT_EXIST,))
-    return Call(RequestCode.GET_TOPIC_CONFIG, read, header, also=missing)
 
 
 def group_config(group: str) -> Call[SubscriptionGroupConfig | None]:

@@ -49,6 +49,15 @@ class StoredMessages:
         entry = self._queues.topics.get(topic)
         return sorted(entry.queues) if entry is not None else []
 
+    def queues_from(self, topic: str, count: int) -> list[int]:
+        """Ids from `count` on of queues that hold messages: a topic had more queues once."""
+        return [
+            queue_id
+            for queue_id in self.queues_of(topic)
+            if queue_id >= count
+            and self.min_offset(topic, queue_id) < self.max_offset(topic, queue_id)
+        ]
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The first queue offset there is; 0 without a queue."""
         queue = self._queues.find(topic, queue_id)

@@ -9,7 +9,7 @@ from roquette.broker.pop.feature import PopFeature
 from roquette.broker.service import Broker
 from roquette.broker.timers.delay_feature import DelayFeature
 from roquette.message import properties as names
-from roquette.message.message import ReceivedMessage
+from roquette.message.message import ReceivedMessage, unread
 from roquette.message.names import SCHEDULE_TOPIC, TIMER_TOPIC, pop_retry_topic, retry_topic
 from roquette.testing.seeds import stored
 
@@ -37,7 +37,7 @@ def _unread(broker: Broker, name: str, topic: str, group: str) -> int:
     if name == retry_topic(group):
         return sum(_is_of(message, topic) for message in stored(broker, name, begins))
     return sum(
-        store.max_offset(name, queue) - max(begin, store.min_offset(name, queue))
+        unread(begin, store.min_offset(name, queue), store.max_offset(name, queue))
         for queue, begin in begins.items()
     )
 

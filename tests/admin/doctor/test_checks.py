@@ -110,6 +110,7 @@ def lost_queue(facts: Facts) -> None:
 def too_many(facts: Facts) -> None:
     for broker in facts.brokers:
         broker.topics[TOPIC].read_queue_nums = 0
+        broker.offsets[GROUP, TOPIC] = dict.fromkeys(range(QUEUES), 1002)
     facts.brokers[0].topics[TOPIC].read_queue_nums = 1
 
 
@@ -159,6 +160,41 @@ def dead(facts: Facts, count: int, age_ms: int = 30_000) -> None:
         broker.topics[topic] = TopicConfig(topic, 1, 1, 6)
     ends = TopicOffset(0, count, facts.at_ms - age_ms)
     facts.brokers[0].queues[MessageQueue(topic, "broker-a", 0)] = ends
+
+
+def dead_and_seen(facts: Facts, *, seen: int = 9) -> None:
+    dead(facts, 9, 86_400_000)
+    facts.brokers[0].offsets["TOOLS_CONSUMER", f"%DLQ%{GROUP}"] = {0: seen}
+
+
+def fewer_queues(facts: Facts, *, read: bool) -> None:
+    for broker in facts.brokers:
+        broker.topics[TOPIC].read_queue_nums = broker.topics[TOPIC].write_queue_nums = 1
+        if read:
+            broker.offsets[GROUP, TOPIC] = dict.fromkeys(range(QUEUES), 1002)
+    for number in (0, 1):
+        running(facts, number).mq_table.clear()
+        running(facts, number).properties["PROP_CONSUME_TYPE"] = "CONSUME_ACTIVELY"
+
+
+def away(facts: Facts, waited_h: float, *, at: int = 1000) -> None:
+    """The group has no member, and messages wait for it."""
+    facts.groups, facts.offline = [], [GROUP]
+    for broker in facts.brokers:
+        broker.offsets[GROUP, TOPIC] = dict.fromkeys(range(QUEUES), at)
+        for number in range(QUEUES):
+            broker.queues[MessageQueue(TOPIC, broker.name, number)].max_offset = 1002
+        broker.waits[GROUP, TOPIC] = int(waited_h * 3_600_000)
+
+
+def away_too_long(facts: Facts) -> None:
+    away(facts, 0)
+    facts.brokers[1].offsets[GROUP, TOPIC][1] = 102
+    facts.brokers[1].queues[MessageQueue(TOPIC, "broker-b", 1)].min_offset = 1002
+
+
+def behind(facts: Facts, waited_h: float) -> None:
+    facts.brokers[1].waits[GROUP, TOPIC] = int(waited_h * 3_600_000)
 
 
 def runtime(key: str, value: str) -> Change:
@@ -363,6 +399,19 @@ SICK = [
     Case("RQ-D043", no_brokers, "no name server knows a broker"),
     Case("RQ-D034", standing_still, "connected from 192.168.1.3:500"),
     Case("RQ-D034", standing_still, "does not answer", standing_still),
+    Case("RQ-D047", lambda f: fewer_queues(f, read=False), "4 messages wait in queues that nobody"),
+    Case(
+        "RQ-D048", lambda f: away(f, 0.5), "8 messages wait in 4 queues, the first for 30 min 0 s"
+    ),
+    Case("RQ-D048", lambda f: away(f, 9), "first for 9 h 0 min", lambda f: away(f, 9)),
+    Case("RQ-D049", away_too_long, "900 messages were deleted before they were consumed"),
+    Case(
+        "RQ-D050",
+        lambda f: behind(f, 49),
+        "has been there for 49 h 0 min, and may be deleted in 23 h 0",
+    ),
+    Case("RQ-D051", lambda f: dead(f, 9, 3_600_000), "9 dead letters that nobody has read; the la"),
+    Case("RQ-D051", lambda f: dead_and_seen(f, seen=4), "5 dead letters that nobody has read"),
     Case("RQ-D033", expired, "601 messages of 1 queues"),
 ]
 
@@ -498,7 +547,7 @@ HARMLESS: dict[str, Change] = {
     "RQ-D010 everybody gets all": broadcasting,
     "RQ-D013 all are locked": lambda facts: orderly(facts, got=True),
     "RQ-D014 something passes in one queue": lambda facts: filtered(facts, last=True),
-    "RQ-D017 dead letters of the day before": lambda facts: dead(facts, 9, 86_400_000),
+    "RQ-D017 RQ-D051 dead letters of the day before, seen": dead_and_seen,
     "RQ-D018 they are not due": lambda facts: late(facts, 10),
     "RQ-D019 a young transaction": lambda facts: half(facts, 100_000),
     "RQ-D020 retention comes before": lambda facts: filling(facts, 90),
@@ -508,6 +557,10 @@ HARMLESS: dict[str, Change] = {
     "RQ-D025 access control of 4.x": acl_of_4,
     "RQ-D040 it is there at another name server": gone(LEFT_B, there=True),
     "RQ-D041 all are in step": short(2),
+    "RQ-D047 all are read": lambda facts: fewer_queues(facts, read=True),
+    "RQ-D048 not for long": lambda facts: away(facts, 0.1),
+    "RQ-D048 RQ-D049 nothing waits": lambda facts: away(facts, 0, at=1002),
+    "RQ-D050 a third of the time is left": lambda facts: behind(facts, 47),
     "RQ-D029 a failure long mended": runtime("task_timer", TASK % (3, "1.0", 0)),
 }
 
@@ -527,6 +580,10 @@ PASSING: dict[str, tuple[Change, Change]] = {
     "RQ-D010 in one look only": (lambda facts: None, lost_queue),
     "RQ-D012 it went on": (standing, lambda facts: None),
     "RQ-D016 a long lag that shrinks": (slow, lambda facts: None),
+    "RQ-D048 somebody who is no member reads": (
+        lambda f: away(f, 9, at=999),
+        lambda f: away(f, 9),
+    ),
     "RQ-D017 no more of them": (lambda f: dead(f, 9), lambda f: dead(f, 9)),
     "RQ-D040 in one look only": (lambda facts: None, gone(LEFT_B)),
     "RQ-D041 in one look only": (lambda facts: None, short(0)),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,16 @@ MEMBER = ConsumerConnection(
 )
 
 
-def facts(place: int | None, *copies: ReceivedMessage, **changes: Any) -> Facts:
+def facts(
+    place: int | None,
+    *copies: ReceivedMessage,
+    online: Mapping[str, ConsumerConnection] = {"g": MEMBER},
+    **changes: Any,
+) -> Facts:
     """One broker, and a group `g` that is at `place` in the queue."""
     places = {} if place is None else {("g", "orders"): {3: place}}
-    holdings = Holdings({}, places, {("g", "orders")}, {}, [], set())
-    broker = BrokerFacts(holdings, TOPIC, {"g": MEMBER}, {}, (1_000,), 1)
+    holdings = Holdings({}, places, {("g", "orders")}, {}, dict(online), [], set())
+    broker = BrokerFacts(holdings, TOPIC, {}, (1_000,), 1)
     broker = dataclasses.replace(broker, **changes)
     return Facts("ID", "orders", 10_000, [COPY, *copies], {"broker-a": broker})
 

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from roquette.admin.apply.plan import Effect, Step, There
-from roquette.admin.cluster import cluster_info
+from roquette.admin.cluster import cluster_info, masters_of
 from roquette.client.calls import Call
 from roquette.client.change_calls import group_configs, put_group, put_topic
 from roquette.client.inspection_calls import broker_settings, change_broker_settings, topic_configs
 from roquette.client.operations import Ask, Operation, ask_all
-from roquette.errors import ConfigError
 
 
 class StepRow(msgspec.Struct, frozen=True):
@@ -33,17 +32,9 @@ def what_is_there() -> Operation[list[There]]:
         ClientError: a master does not answer: a plan without it would be half of one.
         ConfigError: no master is known.
     """
-    info = yield from cluster_info()
-    clusters = {
-        name: cluster for cluster, names in info.cluster_addr_table.items() for name in names
-    }
-    masters = [
-        (name, data.broker_addrs[0])
-        for name, data in sorted(info.broker_addr_table.items())
-        if 0 in data.broker_addrs
-    ]
-    if not masters:
-        raise ConfigError("the name server knows no master")
+    masters = yield from masters_of()
+    known = (yield from cluster_info()).cluster_addr_table
+    clusters = {name: cluster for cluster, names in known.items() for name in names}
     topics = yield from ask_all((address, topic_configs()) for _, address in masters)
     groups = yield from ask_all((address, group_configs()) for _, address in masters)
     settings = yield from ask_all((address, broker_settings()) for _, address in masters)

@@ -7,13 +7,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from roquette.admin.apply.wanted import EVERY_BROKER, Wanted, WantedGroup, WantedTopic
-from roquette.message.names import (
-    PERM_READ,
-    PERM_WRITE,
-    is_system_group,
-    is_system_topic,
-    perm_text,
-)
+from roquette.admin.catalogue import OWN, kind_of
+from roquette.message.names import PERM_READ, PERM_WRITE, is_users_group, perm_text, reply_topic
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.bodies.topic_config import TopicConfig
 
@@ -185,19 +180,14 @@ def _settings(wanted: Mapping[str, Mapping[str, str]], place: There) -> Iterator
 
 def _drift(wanted: Wanted, there: list[There]) -> Iterator[Step]:
     topics, groups = {each.topic for each in wanted.topics}, {each.group for each in wanted.groups}
-    brokers = {place.broker for place in there} | {place.cluster for place in there}
+    clusters = {place.cluster for place in there}
+    own = {*clusters, *map(reply_topic, clusters), *(place.broker for place in there)}
     for place in there:
         for name, topic in sorted(place.topics.items()):
-            own = is_system_topic(name) or name.startswith("%") or name in brokers
-            if (
-                wanted.topics
-                and name not in topics
-                and not own
-                and not name.endswith("_REPLY_TOPIC")
-            ):
+            if wanted.topics and name not in topics and kind_of(name, own) == OWN:
                 yield _left(place, "topic", name, _topic_words(topic))
         for name, group in sorted(place.groups.items()):
-            if wanted.groups and name not in groups and not is_system_group(name):
+            if wanted.groups and name not in groups and is_users_group(name):
                 yield _left(place, "group", name, _group_words(group))
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from roquette.admin.doctor.checks import addresses, brokers, groups, missing, queues, topics
+from roquette.admin.doctor.checks import addresses, brokers, groups, missing, queues, topics, unread
 from roquette.admin.doctor.checks import settings as of_settings
 from roquette.admin.doctor.facts import Facts
 from roquette.admin.doctor.findings import Check, Finding, Intent, Looks, Severity, Sign
@@ -58,6 +58,11 @@ CHECKS: Final = (
     Check("RQ-D041", _E, "a group has fewer members in step than it should", missing.fewer),
     Check("RQ-D042", _E, "tables cannot be written", missing.unwritten),
     Check("RQ-D043", _E, "there is no broker", missing.nobody),
+    Check("RQ-D047", _E, "messages are in queues that nobody reads", unread.out_of_reach),
+    Check("RQ-D048", _W, "messages wait for a group without members", unread.nobody_there),
+    Check("RQ-D049", _W, "messages were deleted for a group that is away", unread.deleted_unread),
+    Check("RQ-D050", _W, "messages will be deleted before they are read", unread.deleted_soon),
+    Check("RQ-D051", _W, "nobody has looked at dead letters", unread.dead_unseen),
 )
 """Codes never change their meaning."""
 

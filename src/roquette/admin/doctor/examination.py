@@ -15,7 +15,7 @@ from roquette.admin.doctor.facts import (
     is_of_group,
     whole,
 )
-from roquette.admin.doctor.group_examination import examine_groups
+from roquette.admin.doctor.group_examination import examine_groups, examine_waits
 from roquette.base.clock import Clock
 from roquette.client import calls, inspection_calls
 from roquette.client.calls import Call
@@ -61,7 +61,8 @@ def examine(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
         yield from _queue_ends(broker, facts.left_out)
         yield from _delays(broker, clock)
         yield from _half_messages(broker)
-    facts.groups = yield from examine_groups(facts.masters(), facts.left_out)
+    facts.groups, facts.offline = yield from examine_groups(facts.masters(), facts.left_out)
+    yield from examine_waits(facts, clock.now_ms())
     facts.at_ms, facts.steady_ms = clock.now_ms(), clock.steady_ms()
     return facts
 

@@ -8,8 +8,14 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from roquette.admin.cluster import gone_of
-from roquette.message.message import MessageQueue
-from roquette.message.names import DLQ_PREFIX, REPLY_TOPIC_SUFFIX, RETRY_PREFIX, is_system_topic
+from roquette.message.message import MessageQueue, unread
+from roquette.message.names import (
+    DLQ_PREFIX,
+    REPLY_TOPIC_SUFFIX,
+    RETRY_PREFIX,
+    is_system_topic,
+    is_users_group,
+)
 from roquette.wire.bodies import (
     BrokerLeft,
     ClusterInfo,
@@ -79,6 +85,7 @@ class BrokerFacts(msgspec.Struct, kw_only=True):
         queues: ends of the queues of the users' topics, retries and dead letters among them.
         delays: its delay levels.
         half_born_ms: when the oldest half message was sent that is still open; 0: none is, or not known.
+        waits: by (group, topic), for how many ms the next message has been there; of groups that are away, or behind.
     """
 
     cluster: str
@@ -97,6 +104,7 @@ class BrokerFacts(msgspec.Struct, kw_only=True):
     queues: dict[MessageQueue, TopicOffset] = {}
     delays: list[DelayLevel] = []
     half_born_ms: int = 0
+    waits: dict[tuple[str, str], int] = {}
 
     @property
     def label(self) -> str:
@@ -166,6 +174,7 @@ class Facts(msgspec.Struct, kw_only=True):
 
     Attributes:
         at_ms, steady_ms: when it ended, in both times.
+        groups: those with members online; `offline`: the users' others, by name.
         left_out: what the bounds of an examination left out, in words.
     """
 
@@ -174,6 +183,7 @@ class Facts(msgspec.Struct, kw_only=True):
     name_servers: list[NameServerFacts] = []
     brokers: list[BrokerFacts] = []
     groups: list[GroupFacts] = []
+    offline: list[str] = []
     left_out: list[str] = []
 
     def gone(self, expected: Sequence[str] = ()) -> list[BrokerLeft]:
@@ -207,15 +217,23 @@ class Facts(msgspec.Struct, kw_only=True):
                 found[topic] = has, lacks
         return found
 
+    def behind(self) -> dict[tuple[str, str], list["Position"]]:
+        """By (group, topic) of the users, where messages wait."""
+        found: dict[tuple[str, str], list[Position]] = {}
+        for at in self.positions():
+            if at.lag and is_users_group(at.group):
+                found.setdefault((at.group, at.queue.topic), []).append(at)
+        return dict(sorted(found.items()))
+
     def positions(self) -> Iterator["Position"]:
-        """Every queue of every group's offsets whose ends are known."""
+        """Every queue whose ends are known, of each topic that a group has an offset of; -1: it has none in this one."""
         for broker in self.masters():
+            queues: dict[str, list[tuple[MessageQueue, TopicOffset]]] = {}
+            for queue, ends in broker.queues.items():
+                queues.setdefault(queue.topic, []).append((queue, ends))
             for (group, topic), offsets in broker.offsets.items():
-                for queue_id, offset in offsets.items():
-                    queue = MessageQueue(topic, broker.name, queue_id)
-                    ends = broker.queues.get(queue)
-                    if ends is not None:
-                        yield Position(group, queue, offset, ends)
+                for queue, ends in queues.get(topic, ()):
+                    yield Position(group, queue, offsets.get(queue.queue_id, -1), ends)
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -229,4 +247,4 @@ class Position(msgspec.Struct, frozen=True):
     @property
     def lag(self) -> int:
         """Messages that are not consumed."""
-        return max(0, self.ends.max_offset - max(self.offset, self.ends.min_offset, 0))
+        return unread(self.offset, self.ends.min_offset, self.ends.max_offset)

@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from typing import Final
 
-from roquette.admin.doctor.facts import BrokerFacts, FilterProbe, GroupFacts, MemberFacts
+from roquette.admin.doctor.facts import (
+    BrokerFacts,
+    Facts,
+    FilterProbe,
+    GroupFacts,
+    MemberFacts,
+)
 from roquette.client import calls, inspection_calls
 from roquette.client.calls import PullFilter
+from roquette.client.inspection_calls import time_spans
 from roquette.client.operations import Operation, ask_all
 from roquette.errors import BrokerError, RequestTimeout
 from roquette.message.message import MessageQueue
-from roquette.message.names import (
-    PREDEFINED_GROUPS,
-    RETRY_PREFIX,
-    SYSTEM_GROUP_PREFIX,
-    TOOLS_CONSUMER_GROUP,
-)
+from roquette.message.names import RETRY_PREFIX, TOOLS_CONSUMER_GROUP, is_users_group
 from roquette.wire.bodies import ConsumerConnection, SubscriptionData
 from roquette.wire.codes import ResponseCode
 
@@ -22,15 +24,20 @@ MAX_GROUPS: Final = 2_000
 MAX_MEMBERS: Final = 2_000
 """Of all groups together: each is asked what it is doing."""
 MAX_PROBES: Final = 2_000
+MAX_WAITS: Final = 2_000
+MIN_LAG: Final = 50
+"""Messages that a group with members may be behind, whatever their age."""
 NEWEST: Final = 32
 """Messages of a queue among which one should pass a group's filter."""
 
 
 def examine_groups(
     masters: Sequence[BrokerFacts], left_out: list[str]
-) -> Operation[list[GroupFacts]]:
-    """Every group that has members online."""
-    names = sorted({group for broker in masters for group in broker.groups if is_own(group)})
+) -> Operation[tuple[list[GroupFacts], list[str]]]:
+    """Every group that has members online, and the names of the others."""
+    names = sorted(
+        {group for broker in masters for group in broker.groups if is_users_group(group)}
+    )
     if len(names) > MAX_GROUPS:
         left_out.append(f"{len(names) - MAX_GROUPS} of {len(names)} consumer groups")
         names = names[:MAX_GROUPS]
@@ -48,12 +55,30 @@ def examine_groups(
     found = [groups[name] for name in sorted(groups)]
     yield from _probe_filters(found, masters, left_out)  # before who may keep a broker waiting
     yield from _ask_members(found, {broker.name: broker.address for broker in masters}, left_out)
-    return found
+    return found, [name for name in names if name not in groups]
 
 
-def is_own(group: str) -> bool:
-    """Whether a group is the users' own, not the system's."""
-    return not (group in PREDEFINED_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX))
+def examine_waits(facts: Facts, now_ms: int) -> Operation[None]:
+    """For how long messages wait for groups that are away, and for those that are far behind."""
+    away = set(facts.offline)
+    reads = {group.group: group.subscriptions for group in facts.groups}
+    pairs = [
+        (broker, pair)
+        for pair, positions in facts.behind().items()
+        if pair[0] in away
+        or (pair[1] in reads.get(pair[0], ()) and sum(at.lag for at in positions) >= MIN_LAG)
+        for broker in facts.masters()
+        if any(at.queue.broker_name == broker.name for at in positions)
+    ]
+    if len(pairs) > MAX_WAITS:
+        facts.left_out.append(f"how long {len(pairs) - MAX_WAITS} of {len(pairs)} groups wait")
+        pairs = pairs[:MAX_WAITS]
+    answers = yield from ask_all((broker.address, time_spans(*pair)) for broker, pair in pairs)
+    for (broker, pair), answer in zip(pairs, answers, strict=True):
+        # Of a message that is deleted they say that it has been there since 1970: the queue's first one is the next.
+        spans = [span for span in answer.value or () if span.min_time_stamp > 0]
+        known = (min(span.delay_time, now_ms - span.min_time_stamp) for span in spans)
+        broker.waits[pair] = max(known, default=0)
 
 
 def _join(facts: GroupFacts, broker: str, online: ConsumerConnection) -> None:

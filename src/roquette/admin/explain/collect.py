@@ -1,17 +1,18 @@
 """What to ask whom about a message."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Final
 
-from roquette.admin.cluster import masters_of
+from roquette.admin.catalogue import OWN, kind_of
+from roquette.admin.cluster import cluster_info, configs_of, masters_of, system_names
 from roquette.admin.explain.facts import Attempt, BrokerFacts, Facts
 from roquette.admin.explain.traces import attempts_in
 from roquette.admin.left import Holdings, look_at
-from roquette.admin.topics import list_topics
 from roquette.client import calls, change_calls, inspection_calls
 from roquette.client.find_requests import query, view
-from roquette.client.operations import Operation, ask, ask_all
+from roquette.client.operations import AT_ONCE, Answer, Operation, ask, ask_all, together
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import ReceivedMessage
 from roquette.message.message_id import decode_offset_message_id, host_text
@@ -24,7 +25,6 @@ from roquette.message.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
 )
-from roquette.wire.bodies import ConsumerConnection
 
 MOST: Final = 32
 """Messages of one key that a broker is asked for."""
@@ -49,16 +49,14 @@ def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[Facts]
     placed = yield from _at_its_place(masters, asked)
     if placed is not None:
         wanted, named = placed.message_id, placed.origin_topic
-    topics = [named] if named else (yield from list_topics())
     found: dict[tuple[str, str], list[ReceivedMessage]] = {}
-    for name in topics:
-        for copy in (yield from _find(masters, [name], wanted)):
-            found.setdefault((name, copy.message_id), []).append(copy)
+    for copy in (yield from _copies(masters, wanted, named)):
+        found.setdefault((copy.topic, copy.message_id), []).append(copy)
     if placed is not None and placed.origin_topic == placed.topic:
         known = found.setdefault((placed.topic, placed.message_id), [])
         if not any(copy.offset_message_id == placed.offset_message_id for copy in known):
             known.append(placed)
-    waiting = yield from _find(masters, _SYSTEM, wanted)
+    waiting = yield from _find(product(_SYSTEM, masters), wanted)
     for copy in waiting:
         name = copy.properties.get("REAL_TOPIC", "")
         if not name.startswith((RETRY_PREFIX, DLQ_PREFIX)) and (named is None or name == named):
@@ -69,10 +67,14 @@ def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[Facts]
             "--topic says more about one of them"
         )
     facts: list[Facts] = []
+    brokers: dict[str, list[Answer[BrokerFacts]]] = {}
     for name, message_id in sorted(found) or [(named or "", wanted)]:
         copies = found.get((name, message_id), [])
         copies = copies + [copy for copy in waiting if copy.message_id == message_id]
-        facts.append((yield from _facts(masters, (message_id, name, now_ms), copies)))
+        if name not in brokers:
+            brokers[name] = yield from together(_broker(address, name) for _, address in masters)
+        about = message_id, name, now_ms
+        facts.append((yield from _facts(masters, about, copies, brokers[name])))
     return facts
 
 
@@ -90,25 +92,46 @@ def _at_its_place(masters: Masters, asked: str) -> Operation[ReceivedMessage | N
         return None
 
 
-def _find(masters: Masters, topics: Iterable[str], key: str) -> Operation[list[ReceivedMessage]]:
-    asks = [
-        (address, query(name, topic, key, MOST)) for name, address in masters for topic in topics
-    ]
-    answers = yield from ask_all(asks)
+def _copies(masters: Masters, wanted: str, topic: str | None) -> Operation[list[ReceivedMessage]]:
+    """The messages of an id or key in a topic; without one, in all topics of users: batch by batch, of an id until one has it."""
+    if topic is not None:
+        return (yield from _find(product([topic], masters), wanted))
+    answers = yield from ask_all((address, calls.topics_of_broker()) for _, address in masters)
+    own = system_names((yield from cluster_info()))
+    places = sorted(
+        (name, place)
+        for place, answer in zip(masters, answers, strict=True)
+        for name in answer.value or ()
+        if kind_of(name, own) == OWN
+    )
+    copies: list[ReceivedMessage] = []
+    for start in range(0, len(places), AT_ONCE):
+        copies += yield from _find(places[start : start + AT_ONCE], wanted)
+        if any(copy.message_id == wanted for copy in copies):
+            break
+    return copies
+
+
+def _find(
+    places: Iterable[tuple[str, tuple[str, str]]], key: str
+) -> Operation[list[ReceivedMessage]]:
+    """What is found of a key in topics at brokers."""
+    answers = yield from ask_all(
+        (address, query(broker, topic, key, MOST)) for topic, (broker, address) in places
+    )
     return [message for answer in answers for message in answer.value or ()]
 
 
 def _facts(
-    masters: Masters, about: tuple[str, str, int], copies: list[ReceivedMessage]
+    masters: Masters,
+    about: tuple[str, str, int],
+    copies: list[ReceivedMessage],
+    told: Sequence[Answer[BrokerFacts]],
 ) -> Operation[Facts]:
     message_id, topic, now_ms = about
-    brokers: dict[str, BrokerFacts] = {}
-    unreachable: dict[str, str] = {}
-    for name, address in masters:
-        try:
-            brokers[name] = yield from _broker(address, topic)
-        except ClientError as error:
-            unreachable[name] = str(error)
+    named = [(name, answer) for (name, _), answer in zip(masters, told, strict=True)]
+    brokers = {name: answer.value for name, answer in named if answer.value is not None}
+    unreachable = {name: answer.reason for name, answer in named if answer.error is not None}
     if not brokers:
         raise ClientError("no broker answers: " + "; ".join(unreachable.values()))
     groups = {
@@ -125,7 +148,7 @@ def _facts(
             *(f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"),
         )
     ]
-    more = yield from _find(masters, failures, message_id)
+    more = yield from _find(product(failures, masters), message_id)
     attempts = yield from _attempts(masters, message_id)
     known = [copy for copy in [*copies, *more] if copy.queue.broker_name in brokers]
     return Facts(message_id, topic, now_ms, known, brokers, attempts, unreachable)
@@ -133,20 +156,13 @@ def _facts(
 
 def _broker(address: str, topic: str) -> Operation[BrokerFacts]:
     holdings: Holdings = yield from look_at(address, [topic])
-    configs = yield from ask(address, inspection_calls.topic_configs())
+    (config,) = yield from configs_of(topic, [address])
     groups = yield from ask(address, change_calls.group_configs())
     settings = yield from ask(address, inspection_calls.broker_settings())
     table = yield from ask(address, calls.runtime_info())
-    readers = sorted({group for group, _ in holdings.pairs} | set(holdings.broadcasting))
-    answers = yield from ask_all((address, calls.group_connections(group)) for group in readers)
-    online: dict[str, ConsumerConnection] = {
-        group: answer.value
-        for group, answer in zip(readers, answers, strict=True)
-        if answer.value is not None
-    }
     delays = delays_ms(settings.get("messageDelayLevel", ""))
     first_ms = int(table.get("earliestMessageTimeStamp", "0"))
-    return BrokerFacts(holdings, configs.get(topic), online, groups, delays, first_ms)
+    return BrokerFacts(holdings, config.get(), groups, delays, first_ms)
 
 
 def delays_ms(levels: str) -> tuple[int, ...]:
@@ -157,7 +173,7 @@ def delays_ms(levels: str) -> tuple[int, ...]:
 
 def _attempts(masters: Masters, message_id: str) -> Operation[list[Attempt]]:
     """Who handled it, by the trace topic; none when nobody traces."""
-    found = yield from _find(masters, [TRACE_TOPIC], message_id)
+    found = yield from _find(product([TRACE_TOPIC], masters), message_id)
     return attempts_in(
         ((message.body.decode("utf-8", "replace"), message.born_host) for message in found),
         message_id,

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 from roquette.admin.left import Holdings
 from roquette.message.message import ReceivedMessage
-from roquette.wire.bodies import ConsumerConnection
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.bodies.topic_config import TopicConfig
 
@@ -15,7 +14,6 @@ class BrokerFacts:
 
     Attributes:
         topic: the topic as the broker has it; None: it has none.
-        online: the members of each group that is connected here.
         groups: the configurations of groups.
         delays_ms: of each delay level, from level 1 on.
         first_ms: when the oldest message of its log was stored.
@@ -23,7 +21,6 @@ class BrokerFacts:
 
     holdings: Holdings
     topic: TopicConfig | None
-    online: dict[str, ConsumerConnection]
     groups: dict[str, SubscriptionGroupConfig]
     delays_ms: tuple[int, ...]
     first_ms: int

@@ -145,7 +145,7 @@ def _readers(facts: Facts, copy: ReceivedMessage) -> Verdicts:
         | {
             group
             for group in broker.holdings.broadcasting
-            if facts.topic in broker.online[group].subscription_table
+            if facts.topic in broker.holdings.online[group].subscription_table
         }
     )
     if not groups:
@@ -157,7 +157,7 @@ def _readers(facts: Facts, copy: ReceivedMessage) -> Verdicts:
 
 
 def _reader(facts: Facts, copy: ReceivedMessage, broker: BrokerFacts, group: str) -> Verdict:
-    online = broker.online.get(group)
+    online = broker.holdings.online.get(group)
     subscribed = online.subscription_table.get(facts.topic) if online else None
     if group in broker.holdings.broadcasting:
         says = "broadcasts: its members keep their offsets themselves, and which of them has it cannot be known"
@@ -207,7 +207,7 @@ def _waiting(
         says = "cannot reach it: the topic is not readable, or has fewer queues to read now"
         numbers = f"perm {topic.perm}, {topic.read_queue_nums} queues to read"
         return Verdict("out-of-reach", group, says, f"{numbers}; {evidence}")
-    if group not in broker.online:
+    if group not in broker.holdings.online:
         return Verdict("offline", group, "has not read it, and nobody of it is connected", evidence)
     if place is None:
         says = "has committed nothing in this queue yet: it has just begun, or begins behind the message"

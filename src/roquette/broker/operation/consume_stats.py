@@ -11,7 +11,7 @@ from roquette.broker.operation.item_stats import GROUP_GET_NUMS, ItemStats
 from roquette.broker.records.steps import encode_rows, paced
 from roquette.broker.tables.topics import Topic
 from roquette.errors import Refused
-from roquette.message.message import MessageQueue
+from roquette.message.message import MessageQueue, unread
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
@@ -111,7 +111,9 @@ class ConsumeStatsProcessor(Feature):
     def consume_stats(
         self, ctx: RequestContext, header: GetConsumeStatsRequestHeader, body: bytes
     ) -> Task:
-        """GET_CONSUME_STATS: per queue, how far the group is and how far it could be; at most MAX_ROWS of them."""
+        """GET_CONSUME_STATS: per queue, how far the group is and how far it could be; at most MAX_ROWS of them.
+
+        Unlike Apache's, also queues beyond the topic's number in which messages wait for the group."""
         group = header.consumer_group
         listed = [name for name in (header.topic_list or "").split(";") if name]
         if listed:
@@ -161,7 +163,17 @@ class ConsumeStatsProcessor(Feature):
         *,
         pulls: bool,
     ) -> None:
-        async for queue_id in paced(range(queues)):
+        store, offsets = self._store, self._offsets
+        left = [
+            queue
+            for queue in store.queues_from(topic, queues)
+            if unread(
+                offsets.query(group, topic, queue),
+                store.min_offset(topic, queue),
+                store.max_offset(topic, queue),
+            )
+        ]
+        async for queue_id in paced([*range(queues), *left]):
             high = max(0, self._store.max_offset(topic, queue_id))
             committed = max(0, self._offsets.query(group, topic, queue_id))
             pulled = self._offsets.query_pull(group, topic, queue_id)
@@ -227,7 +239,7 @@ class ConsumeStatsProcessor(Feature):
     ) -> Reply:
         topic, store = header.topic, self._store
         spans: list[QueueTimeSpan] = []
-        async for queue_id in paced(range(queues)):
+        async for queue_id in paced([*range(queues), *store.queues_from(topic, queues)]):
             first = store.store_time(topic, queue_id, store.min_offset(topic, queue_id))
             end = store.max_offset(topic, queue_id)
             committed = self._offsets.query(header.group, topic, queue_id)
@@ -248,7 +260,7 @@ class ConsumeStatsProcessor(Feature):
                 )
             )
         answer = QueryConsumeTimeSpanBody(consume_time_span_set=spans)
-        return Reply(b"", await encode_rows(answer, queues))
+        return Reply(b"", await encode_rows(answer, len(spans)))
 
     def consume_queue(
         self, ctx: RequestContext, header: QueryConsumeQueueRequestHeader, body: bytes

@@ -9,6 +9,7 @@ from typing import Final
 from roquette.base.clock import Clock
 from roquette.base.descriptors import NO_SPACE
 from roquette.base.executor import run_blocking
+from roquette.broker.operation.losses import Losses
 from roquette.store.message_store import MessageStore
 from roquette.store.upkeep.disk_guard import Usage
 from roquette.store.upkeep.plans import DeletionPlan
@@ -20,11 +21,16 @@ MANUAL_CLEANINGS: Final = (
 
 
 class DiskWatch:
-    """The driver of one store's disk policy."""
+    """The driver of one store's disk policy.
 
-    def __init__(self, store: MessageStore, clock: Clock) -> None:
+    Attributes:
+        losses: counts what groups had not read of what is deleted.
+    """
+
+    def __init__(self, store: MessageStore, clock: Clock, losses: Losses) -> None:
         self._store = store
         self._clock = clock
+        self.losses = losses
         self._cleaning = asyncio.Lock()
 
     async def look(self) -> None:
@@ -44,6 +50,7 @@ class DiskWatch:
                 self._clock.now_ms(), root, manual, log_usage, self._clock.steady_ms()
             )
             if plan is not None:
+                await self.losses.count()
                 await run_blocking(self._delete, plan)
                 await self.look()
             return plan is not None

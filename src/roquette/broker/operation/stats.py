@@ -113,6 +113,7 @@ class BrokerStats:
         "boot_ms",
         "bound",
         "check_points",
+        "deleted_unread",
         "get_durations",
         "get_found",
         "get_messages",
@@ -146,6 +147,7 @@ class BrokerStats:
         self.group_gets: dict[tuple[str, str], Gets] = {}  # by (topic, group)
         self.acks: dict[tuple[str, str], int] = {}  # of POP, by (topic, group)
         self.check_points: dict[tuple[str, str], int] = {}
+        self.deleted_unread: dict[tuple[str, str], int] = {}  # by (topic, group)
         self._put_times_seen = 0
         self._day = boot_ms // _DAY_MS
 
@@ -213,12 +215,17 @@ class BrokerStats:
         """A check-point was made for messages of POP."""
         self._add(self.check_points, (topic, group), 1)
 
+    def lost(self, topic: str, group: str, count: int) -> None:
+        """Messages were deleted that a group had not read."""
+        self._add(self.deleted_unread, (topic, group), count)
+
     def forget_topic(self, topic: str) -> None:
         """A topic is deleted."""
         self.acks = {key: n for key, n in self.acks.items() if key[0] != topic}
         self.check_points = {key: n for key, n in self.check_points.items() if key[0] != topic}
         self.group_gets = {key: n for key, n in self.group_gets.items() if key[0] != topic}
         self.send_backs = {key: n for key, n in self.send_backs.items() if key[0] != topic}
+        self.deleted_unread = {key: n for key, n in self.deleted_unread.items() if key[0] != topic}
 
     def forget_group(self, group: str) -> None:
         """A group is deleted."""
@@ -226,6 +233,7 @@ class BrokerStats:
         self.check_points = {key: n for key, n in self.check_points.items() if key[1] != group}
         self.group_gets = {key: n for key, n in self.group_gets.items() if key[1] != group}
         self.send_backs = {key: n for key, n in self.send_backs.items() if key[1] != group}
+        self.deleted_unread = {key: n for key, n in self.deleted_unread.items() if key[1] != group}
 
     def turn_durations(self) -> None:
         """Every minute: what is shown of durations is the minute that ends now."""

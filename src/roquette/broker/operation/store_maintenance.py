@@ -1,6 +1,7 @@
 """Runs what the store plans: flushes, allocation and deletion, on other threads."""
 
 from roquette.base.executor import run_blocking
+from roquette.base.lifecycle import Tasks
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature
 from roquette.broker.operation.disk_watch import BEAT_S as DISK_BEAT_S
@@ -33,6 +34,10 @@ class StoreMaintenance(Feature):
             Beat("disk", DISK_BEAT_S, self._disk.look),
             Beat("retention", store.clean_interval_ms / 1000, self._disk.clean),
         ]
+
+    async def start(self, tasks: Tasks) -> None:
+        """See what is gone already of what groups have not read."""
+        await self._disk.losses.begin()
 
     async def flush_queues(self) -> None:
         """Bring consume queues and index to the disk."""

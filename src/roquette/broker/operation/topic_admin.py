@@ -214,7 +214,8 @@ class TopicProcessor(Feature):
     def stats(
         self, ctx: RequestContext, header: GetTopicStatsInfoRequestHeader, body: bytes
     ) -> Task:
-        """GET_TOPIC_STATS_INFO: offsets of every queue and when it was last written."""
+        """GET_TOPIC_STATS_INFO: offsets of every queue and when it was last written; unlike Apache's, also of those
+        beyond the topic's numbers that still hold messages."""
         topic = self._topics.find(header.topic)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
@@ -222,7 +223,8 @@ class TopicProcessor(Feature):
 
     async def _stats(self, topic: str, queues: int) -> Reply:
         table: dict[MessageQueue, TopicOffset] = {}
-        async for queue_id in paced(range(queues)):
+        ids = [*range(queues), *self._store.queues_from(topic, queues)]
+        async for queue_id in paced(ids):
             low = max(0, self._store.min_offset(topic, queue_id))
             high = max(0, self._store.max_offset(topic, queue_id))
             last = self._store.store_time(topic, queue_id, high - 1) if high > low else 0
@@ -234,7 +236,7 @@ class TopicProcessor(Feature):
             )
         tps = self._items.tps(TOPIC_PUT_NUMS, topic)
         answer = TopicStatsTable(offset_table=table, topic_put_tps=tps)
-        return Reply(b"", await encode_rows(answer, queues))
+        return Reply(b"", await encode_rows(answer, len(table)))
 
     def delete_topic(
         self, ctx: RequestContext, header: DeleteTopicRequestHeader, body: bytes

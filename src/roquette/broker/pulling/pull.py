@@ -24,7 +24,7 @@ from roquette.broker.tables.groups import GroupTable
 from roquette.broker.tables.offsets import OffsetTable
 from roquette.broker.tables.topics import Topic, TopicTable
 from roquette.errors import ExpressionError, Refused
-from roquette.message.names import PERM_READ, PREDEFINED_GROUPS, RETRY_PREFIX, is_system_group
+from roquette.message.names import PERM_READ, RETRY_PREFIX, is_users_group
 from roquette.remoting.outcomes import Held, Outcome, Reply, Task
 from roquette.remoting.request import RequestContext
 from roquette.store.message_store import MessageStore
@@ -330,7 +330,7 @@ class PullProcessor:
             online.consume_type != "CONSUME_ACTIVELY" or ctx.peer.id in online.channels
         ):
             return
-        if not (name in PREDEFINED_GROUPS or is_system_group(name)):
+        if is_users_group(name):
             raise Refused(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
                 f"the consumer's group info not exist, or the pull consumer is rejected by server.{FAQ}",

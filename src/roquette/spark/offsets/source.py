@@ -16,7 +16,7 @@ from roquette.admin.inspector import BrokerAddress, ClusterInspector, QueueState
 from roquette.base.options import REQUIRED, option
 from roquette.client.access import security_of
 from roquette.errors import BrokerError, ClientError, ConfigError, RequestTimeout
-from roquette.message.message import MessageQueue
+from roquette.message.message import MessageQueue, unread
 from roquette.message.names import is_system_group, is_system_topic
 from roquette.spark.access_options import AccessOptions
 from roquette.spark.errors import plain_errors
@@ -131,11 +131,10 @@ def broker_rows(
         yield row
         for group in groups_of.get(queue.topic, ()):
             place_of = committed.get((group, queue.topic), {}).get(queue.queue_id)
-            behind = state.max_offset - (state.min_offset if place_of is None else place_of)
             yield row | {
                 "group": group,
                 "committed_offset": place_of,
-                "lag": max(0, behind),
+                "lag": unread(place_of, state.min_offset, state.max_offset),
                 "last_consume_timestamp": _micros(times.get((group, queue), 0)),
             }
 

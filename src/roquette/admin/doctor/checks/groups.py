@@ -121,13 +121,15 @@ def surplus_members(looks: Looks) -> Iterator[Sign]:
         topics = subscribed_topics(group)
         if not divides_queues(group) or pops or not topics:
             continue
-        most = max(len(readable_queues(looks.now, topic)) for topic in topics)
+        queues = {topic: readable_queues(looks.now, topic) for topic in topics}
+        largest = max(topics, key=lambda topic: len(queues[topic]))
+        most, brokers = len(queues[largest]), len({q.broker_name for q in queues[largest]})
         if 0 < most < len(group.members):
             yield Sign(
                 f"group {group.group}",
                 f"{len(group.members)} members, {most} queues in its largest topic",
                 "a queue is consumed by one member at a time: the others have nothing to do",
-                f"roquette topic create {topics[0]} --queues N with more queues, or run fewer consumers",
+                f"roquette topic resize {largest} --queues {-(-len(group.members) // brokers)}; or run fewer consumers",
             )
 
 
@@ -144,7 +146,8 @@ def dead_letters(looks: Looks) -> Iterator[Sign]:
         )
 
 
-def _dead_queues(facts: Facts) -> dict[MessageQueue, TopicOffset]:
+def dead_queues(facts: Facts) -> dict[MessageQueue, TopicOffset]:
+    """The ends of the queues of dead letters."""
     return {
         queue: ends
         for broker in facts.masters()
@@ -155,7 +158,7 @@ def _dead_queues(facts: Facts) -> dict[MessageQueue, TopicOffset]:
 
 def _recent_dead(facts: Facts) -> dict[str, str]:
     last: dict[str, int] = {}
-    for queue, ends in _dead_queues(facts).items():
+    for queue, ends in dead_queues(facts).items():
         if ends.max_offset > 0:
             last[queue.topic] = max(last.get(queue.topic, 0), ends.last_update_timestamp)
     return {
@@ -166,10 +169,10 @@ def _recent_dead(facts: Facts) -> dict[str, str]:
 
 
 def _more_dead(looks: Looks) -> dict[str, str]:
-    before = {} if looks.before is None else _dead_queues(looks.before)
+    before = {} if looks.before is None else dead_queues(looks.before)
     answered = set() if looks.before is None else {b.name for b in looks.before.masters()}
     more: dict[str, int] = {}
-    for queue, ends in _dead_queues(looks.now).items():
+    for queue, ends in dead_queues(looks.now).items():
         known = before.get(queue)
         if queue.broker_name in answered:
             grown = ends.max_offset - (0 if known is None else known.max_offset)

@@ -6,19 +6,20 @@ from typing import Final
 from roquette.admin.doctor.checks.groups import divides_queues, readable_queues, subscribed_topics
 from roquette.admin.doctor.facts import Facts, GroupFacts, Position, whole
 from roquette.admin.doctor.findings import Looks, Sign
-from roquette.admin.doctor.group_examination import is_own
-from roquette.message.message import MessageQueue
+from roquette.admin.doctor.group_examination import MIN_LAG
+from roquette.message.message import MessageQueue, unread
+from roquette.message.names import is_users_group
 from roquette.wire.bodies import ProcessQueueInfo
 
 SETTLED_MS: Final = 60_000  # a group whose members are younger may still divide its queues
 STALL_S: Final = 30.0  # a handler that does not finish a message for so long is stuck
 STUCK_MS: Final = 120_000
-MIN_LAG: Final = 50
 CATCH_UP_S: Final = 10.0
 _NAMED: Final = 4
 
 
-def _words(queues: Iterable[MessageQueue]) -> str:
+def queue_words(queues: Iterable[MessageQueue]) -> str:
+    """The first of them, and how many more there are."""
     listed = [f"{queue.broker_name}/{queue.queue_id}" for queue in sorted(queues)]
     more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
     return ", ".join(listed[:_NAMED]) + more
@@ -71,7 +72,7 @@ def _waiting(looks: Looks, group: GroupFacts) -> dict[str, set[MessageQueue]]:
 def _lags(facts: Facts, group: str, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
     """How many messages wait for a group in each queue: all of them where it has no offset."""
     ends = {queue: e for b in facts.masters() for queue, e in b.queues.items() if queue in queues}
-    found = {queue: e.max_offset - e.min_offset for queue, e in ends.items()}
+    found = {queue: unread(None, e.min_offset, e.max_offset) for queue, e in ends.items()}
     return found | {
         at.queue: at.lag for at in facts.positions() if at.group == group and at.queue in queues
     }
@@ -89,7 +90,7 @@ def unassigned(looks: Looks) -> Iterator[Sign]:
         for topic, queues in sorted(_waiting(looks, group).items()):
             yield Sign(
                 f"group {group.group}, topic {topic}",
-                f"{len(queues)} queues without a consumer among {len(group.members)} members: {_words(queues)}; "
+                f"{len(queues)} queues without a consumer among {len(group.members)} members: {queue_words(queues)}; "
                 f"{_lag_of(looks.now, group.group, queues)} messages wait",
                 "members disagree about who is in the group: equal client ids, different subscriptions, "
                 "or a broker that some of them cannot reach",
@@ -113,7 +114,7 @@ def locked(looks: Looks) -> Iterator[Sign]:
         for topic, queues in sorted(found.items()):
             yield Sign(
                 f"group {group.group}, topic {topic}",
-                f"{len(queues)} queues are locked by somebody else: {_words(queues)}; "
+                f"{len(queues)} queues are locked by somebody else: {queue_words(queues)}; "
                 f"{_lag_of(looks.now, group.group, queues)} messages wait",
                 "messages are consumed in order under a lock, which a member that is gone, or still thinks it has "
                 "the queue, holds: it ends 60 s after its last renewal",
@@ -148,7 +149,7 @@ def stalled(looks: Looks) -> Iterator[Sign]:
             for topic, queues in sorted(found.items()):
                 yield Sign(
                     f"group {group.group}, topic {topic}",
-                    f"{member.client_id}: {_words(queues)}: {next(iter(queues.values()))}; "
+                    f"{member.client_id}: {queue_words(queues)}: {next(iter(queues.values()))}; "
                     f"{_lag_of(looks.now, group.group, set(queues))} messages wait",
                     "the consumer holds messages and does not finish them: a handler that waits for ever, "
                     "or a process that stands still",
@@ -178,7 +179,7 @@ def filtered_out(looks: Looks) -> Iterator[Sign]:
                 yield Sign(
                     f"group {group.group}, topic {topic}",
                     f"filter {probes[0].expression}: none of the newest {probes[0].looked_at} messages passes "
-                    f"in each of {len(probes)} queues: {_words(probe.queue for probe in probes)}",
+                    f"in each of {len(probes)} queues: {queue_words(probe.queue for probe in probes)}",
                     "producers give messages no such tag or property, or another member's subscription replaced this one: "
                     "the group's offsets move on, and it is given nothing",
                     f"compare the tags: roquette msg tail {topic} --offset -5; mend the expression or the producer",
@@ -189,13 +190,13 @@ def illegal_offset(looks: Looks) -> Iterator[Sign]:
     """Offsets of groups outside of their queues."""
     beyond: dict[tuple[str, str], list[Position]] = {}
     for at in looks.now.positions():
-        if is_own(at.group) and at.offset > at.ends.max_offset:
+        if is_users_group(at.group) and at.offset > at.ends.max_offset:
             beyond.setdefault((at.group, at.queue.topic), []).append(at)
     for (group, topic), positions in sorted(beyond.items()):
         first = min(positions, key=lambda at: at.queue)
         yield Sign(
             f"group {group}, topic {topic}",
-            f"{len(positions)} queues: {_words(at.queue for at in positions)}; the first is at {first.offset}, "
+            f"{len(positions)} queues: {queue_words(at.queue for at in positions)}; the first is at {first.offset}, "
             f"the queue ends at {first.ends.max_offset}",
             "the queue lost messages after they were consumed (a restored or lost store), or an offset was set by hand: "
             "new messages before this offset are not given to the group",
@@ -215,7 +216,7 @@ def behind_retention(looks: Looks) -> Iterator[Sign]:
         yield Sign(
             f"group {group}, topic {topic}",
             f"{count} messages of {len(positions)} queues were deleted before they were consumed: "
-            f"{_words(at.queue for at in positions)}",
+            f"{queue_words(at.queue for at in positions)}",
             "the group is slower than messages are deleted, or was away for longer than they are kept",
             "keep messages longer (fileReservedTime), and add consumers",
         )
@@ -226,7 +227,7 @@ def _totals(facts: Facts) -> dict[tuple[str, str], tuple[int, int]]:
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for at in facts.positions():
         lag, done = found.get((at.group, at.queue.topic), (0, 0))
-        found[at.group, at.queue.topic] = lag + at.lag, done + at.offset
+        found[at.group, at.queue.topic] = lag + at.lag, done + max(0, at.offset)
     return found
 
 
@@ -239,7 +240,11 @@ def lag_growing(looks: Looks) -> Iterator[Sign]:
         lag_before, done_before = before.get((group, topic), (lag, done))
         rate = (done - done_before) / looks.seconds
         grown = lag - lag_before
-        if not is_own(group) or grown < max(MIN_LAG, lag_before // 10) or lag < rate * CATCH_UP_S:
+        if (
+            not is_users_group(group)
+            or grown < max(MIN_LAG, lag_before // 10)
+            or lag < rate * CATCH_UP_S
+        ):
             continue
         members = len(online[group].members) if group in online else 0
         yield Sign(

@@ -80,13 +80,13 @@ def on_one_broker(looks: Looks) -> Iterator[Sign]:
             f"topic {topic}",
             f"on {_names(has)}, not on {_names(lacks)}",
             "it was created by a send, or on one broker by hand: all of its load is there, and nobody can send while it is down",
-            f"roquette topic create {topic} --queues {config.write_queue_nums} --perm {config.perm}",
+            f"roquette topic create {topic}",
             remedies=tuple(_created(topic, config, broker) for broker in lacks),
         )
 
 
 def _created(topic: str, config: TopicConfig, broker: BrokerFacts) -> Remedy:
-    undo = f"roquette topic create {topic} --queues {config.write_queue_nums} --perm 4 --broker {broker.name}"
+    undo = f"roquette topic create {topic} --perm 4 --broker {broker.name}"
     queues, perm = config.write_queue_nums, config.perm & 6 or 6
     return Remedy(broker.name, broker.address, undo, topic, queues, perm)
 

@@ -12,7 +12,7 @@ from roquette.broker.feature import Beat, Feature
 from roquette.broker.listeners import ABOUT
 from roquette.broker.operation.item_stats import ItemStats
 from roquette.broker.operation.metrics.lag_times import LagTimes
-from roquette.broker.operation.metrics.rows import Popped, Rows
+from roquette.broker.operation.metrics.rows import Popped, Rows, queues_of
 from roquette.broker.operation.metrics.scrape import Scrape
 from roquette.broker.records.steps import paced
 from roquette.broker.tables.deletions import Deletions
@@ -100,7 +100,8 @@ class MetricsFeature(Feature):
         async for name in paced({key.partition("@")[0]: None for key in keys}):
             topic = core.tables.topics.find(name)
             if topic is not None:
-                ends = (core.store.max_offset(name, queue) for queue in range(topic.queue_limit))
+                ids = queues_of(core.store, topic)
+                ends = (core.store.max_offset(name, queue) for queue in ids)
                 self._times.note(name, sum(ends), core.clock.steady_ms())
 
     def _scrape(self) -> Iterator[bytes]:

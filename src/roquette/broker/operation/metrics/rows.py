@@ -7,12 +7,19 @@ from roquette.base.exposition import escaped
 from roquette.broker.core import BrokerCore
 from roquette.broker.operation.metrics.lag_times import LagTimes
 from roquette.broker.tables.topics import Topic
-from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX
+from roquette.message.message import unread
+from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX, TOOLS_CONSUMER_GROUP
+from roquette.store.message_store import MessageStore
 
 AT_ONCE: Final = 500  # queues of one slice
 
 
 Popped = Callable[[int, int], Iterator[tuple[str, int, bool]]]
+
+
+def queues_of(store: MessageStore, topic: Topic) -> list[int]:
+    """Ids of a topic's queues, those among them that it had once: their sums only grow."""
+    return sorted({*range(topic.queue_limit), *store.queues_of(topic.name)})
 
 
 class TopicRow(NamedTuple):
@@ -81,9 +88,10 @@ class Rows:
 
     def collect(self) -> Iterator[None]:
         """Each step is a slice."""
-        yield from self._collect_topics()
-        yield from self._collect_popped()
-        yield from self._collect_groups()
+        for part in (self._collect_topics(), self._collect_popped(), self._collect_groups()):
+            yield from part
+            self._looked = 0
+            yield
 
     def _collect_topics(self) -> Iterator[None]:
         store = self._core.store
@@ -92,7 +100,7 @@ class Rows:
                 self.dropped_topics += 1
                 continue
             end, ends, name = 0, [], topic.name
-            for queue in range(topic.queue_limit):
+            for queue in queues_of(store, topic):
                 last = store.max_offset(name, queue)
                 end += last
                 if self._each:
@@ -121,21 +129,25 @@ class Rows:
                 self.dropped_groups += 1
                 continue
             topic, _, group = key.partition("@")
-            if self._core.tables.topics.find(topic) is not None:
-                self.groups.append((yield from self._group(topic, group)))
+            if group == TOOLS_CONSUMER_GROUP:  # what tools note is nobody's progress
+                continue
+            if (found := self._core.tables.topics.find(topic)) is not None:
+                self.groups.append((yield from self._group(found, group)))
             self._looked += 1
 
-    def _group(self, name: str, group: str) -> Generator[None, None, GroupRow]:
-        store, offsets = self._core.store, self._core.tables.offsets
+    def _group(self, topic: Topic, group: str) -> Generator[None, None, GroupRow]:
+        store, offsets, name = self._core.store, self._core.tables.offsets, topic.name
         committed = lag = inflight = 0
         queues: list[tuple[int, int, int]] = []
-        for queue, offset in sorted(offsets.of_topic(group, name).items()):
-            last = store.max_offset(name, queue)
-            behind = max(0, last - offset)
+        places = offsets.of_topic(group, name)
+        for queue in queues_of(store, topic):
+            place, last = places.get(queue), store.max_offset(name, queue)
+            behind = unread(place, store.min_offset(name, queue), last)
+            offset = place or 0
             pulled = min(last, offsets.query_pull(group, name, queue))
             committed += offset
             lag += behind
-            inflight += max(0, pulled - offset)
+            inflight += 0 if place is None else max(0, pulled - place)
             if self._each:
                 queues.append((queue, offset, behind))
             self._looked += 1

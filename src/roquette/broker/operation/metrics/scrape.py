@@ -257,11 +257,14 @@ class Scrape:
         yield Table(m.MESSAGES_OUT, len(pairs), counted(False))
         yield Table(m.BYTES_OUT, len(pairs), counted(True))
         yield Table(m.SEND_BACKS, len(backs), ((text(key), count) for key, count in backs))
+        lost = list(stats.deleted_unread.items())
+        yield Table(m.DELETED_UNREAD, len(lost), ((text(key), count) for key, count in lost))
 
 
 # In this order they get what room there is: what alerts need, what people look at first, the same by other names.
 _TABLES: Final = (
     m.DLQ_OFFSET,
+    m.DELETED_UNREAD,
     m.SEND_BACKS,
     m.LAG,
     m.MESSAGES_IN,

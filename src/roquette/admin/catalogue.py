@@ -1,0 +1,194 @@
+"""What a cluster has: names come in one request of a server, and what is to know of each only for a page of them."""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from roquette.admin.cluster import cluster_info, masters_of, require_one, system_names
+from roquette.admin.groups import LagRow, lags_of
+from roquette.client import calls
+from roquette.client.core.route_cache import TopicRoute
+from roquette.client.operations import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
+from roquette.message.message import MessageQueue, unread
+from roquette.message.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    is_system_topic,
+    is_users_group,
+    perm_text,
+)
+from roquette.wire.bodies import TopicOffset, TopicRouteData
+
+OWN: Final = "own"
+RETRIES: Final = "retries"
+DEAD: Final = "dead letters"
+SYSTEM: Final = "system"
+
+
+class Names(msgspec.Struct, frozen=True):
+    """Topics, or consumer groups.
+
+    Attributes:
+        kinds: OWN (the users'), RETRIES, DEAD, SYSTEM -> names, sorted.
+        places: of groups: (broker, address) of the masters that know each, and of those that do not tell.
+    """
+
+    kinds: dict[str, list[str]]
+    places: dict[str, list[tuple[str, str]]] = {}
+
+    def page(
+        self, like: str = "", limit: int | None = None, kind: str | None = OWN
+    ) -> tuple[list[str], int]:
+        """The first names with a word in them, whatever its case, and how many more there are; `kind` None: of all."""
+        kinds = self.kinds.values() if kind is None else [self.kinds.get(kind, [])]
+        word = like.lower()
+        found = sorted(name for names in kinds for name in names if word in name.lower())
+        return found[:limit], len(found) - len(found[:limit])
+
+
+class TopicRow(msgspec.Struct, frozen=True):
+    """A topic over all its brokers. Numbers are -1 when not asked or not known; `last_ms` 0: nothing is in it.
+
+    Attributes:
+        error: of which brokers the numbers lack the share, and why.
+    """
+
+    topic: str
+    brokers: int = -1
+    read_queues: int = -1
+    write_queues: int = -1
+    perm: str = ""
+    messages: int = -1
+    last_ms: int = -1
+    error: str = ""
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    """One consumer group. `lag` counts messages not yet consumed, over all its topics and queues.
+
+    Attributes:
+        error: of which brokers the numbers lack the share, and why.
+    """
+
+    group: str
+    members: int
+    model: str
+    topics: int
+    lag: int
+    error: str = ""
+
+
+def kind_of(topic: str, own: set[str]) -> str:
+    """The kind of a topic; `own`: the names of clusters and brokers, which are topics too."""
+    if topic.startswith(RETRY_PREFIX):
+        return RETRIES
+    if topic.startswith(DLQ_PREFIX):
+        return DEAD
+    return SYSTEM if is_system_topic(topic) or topic in own else OWN
+
+
+def topics() -> Operation[Names]:
+    """Every topic a name server knows: two requests."""
+    names = yield from ask(ANY_NAME_SERVER, calls.topic_names())
+    own = system_names((yield from cluster_info()))
+    return Names(_by_kind((kind_of(name, own), name) for name in names))
+
+
+def groups() -> Operation[Names]:
+    """Every group a master knows: a request of each; raises ClientError when none answers."""
+    masters = yield from masters_of()
+    answers = yield from ask_all((address, calls.groups_of_broker()) for _, address in masters)
+    require_one(answers)
+    names = {name for answer in answers for name in answer.value or ()}
+    places: dict[str, list[tuple[str, str]]] = {name: [] for name in names}
+    for place, answer in zip(masters, answers, strict=True):
+        for name in names if answer.value is None else answer.value:
+            places[name].append(place)
+    return Names(
+        _by_kind((OWN if is_users_group(name) else SYSTEM, name) for name in names), places
+    )
+
+
+def _by_kind(named: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for kind, name in sorted(named):
+        found.setdefault(kind, []).append(name)
+    return found
+
+
+def topic_rows(names: Sequence[str]) -> Operation[list[TopicRow]]:
+    """What there is to know of these topics: a route of each, and a request to each of its brokers."""
+    routes = yield from ask_all((ANY_NAME_SERVER, calls.route(name)) for name in names)
+    asked = [_addresses(name, route.value) for name, route in zip(names, routes, strict=True)]
+    answers = yield from ask_all(
+        (address, calls.topic_stats(name))
+        for name, addresses in zip(names, asked, strict=True)
+        for address in addresses
+    )
+    rest = iter(answers)
+    return [
+        _topic_row(name, route, list(islice(rest, len(addresses))))
+        for name, route, addresses in zip(names, routes, asked, strict=True)
+    ]
+
+
+def _addresses(name: str, data: TopicRouteData | None) -> list[str]:
+    route = TopicRoute(name, data or TopicRouteData())
+    return [address for broker in route.addresses if (address := route.address_for_read(broker))]
+
+
+def _topic_row(
+    name: str,
+    route: Answer[TopicRouteData],
+    stats: Sequence[Answer[list[tuple[MessageQueue, TopicOffset]]]],
+) -> TopicRow:
+    if route.value is None:
+        return TopicRow(name, error=route.reason)
+    data = route.value.queue_datas
+    ends = [at for answer in stats for _, at in answer.value or ()]
+    return TopicRow(
+        name,
+        len(data),
+        sum(each.read_queue_nums for each in data),
+        sum(each.write_queue_nums for each in data),
+        " ".join(sorted({perm_text(each.perm) for each in data})),
+        sum(unread(None, at.min_offset, at.max_offset) for at in ends),
+        max((at.last_update_timestamp for at in ends), default=0),
+        "; ".join(f"{answer.address}: {answer.reason}" for answer in stats if answer.error),
+    )
+
+
+def group_rows(names: Sequence[str], found: Names) -> Operation[list[GroupRow]]:
+    """What there is to know of these groups: two requests of each to each master that knows it, and the ends of what is behind."""
+    asked = [(name, *place) for name in names for place in found.places.get(name, ())]
+    online = yield from ask_all(
+        (address, calls.group_connections(group)) for group, _, address in asked
+    )
+    members: dict[str, set[str]] = {}
+    models: dict[str, str] = {}
+    for (group, _, _), answer in zip(asked, online, strict=True):
+        if answer.value is not None:  # else no member is online there
+            told = {connection.client_id for connection in answer.value.connection_set}
+            members.setdefault(group, set()).update(told)
+            models[group] = (answer.value.message_model or "").lower()
+    lags: dict[str, list[LagRow]] = {name: [] for name in names}
+    for (group, _, _), rows in zip(asked, (yield from lags_of(asked)), strict=True):
+        lags[group] += rows
+    return [
+        _group_row(name, members.get(name, set()), models.get(name, ""), lags[name])
+        for name in names
+    ]
+
+
+def _group_row(group: str, members: set[str], model: str, lags: list[LagRow]) -> GroupRow:
+    told = [row for row in lags if not row.error]
+    return GroupRow(
+        group,
+        len(members),
+        model,
+        len({row.topic for row in told}),
+        sum(row.lag for row in told),
+        "; ".join(f"{row.broker}: {row.error}" for row in lags if row.error),
+    )

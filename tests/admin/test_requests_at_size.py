@@ -1,0 +1,193 @@
+"""What a question costs in a cluster of 100 brokers, 5,000 topics and 2,000 groups: requests and steps, counted."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tests.admin.explain.test_pure_verdicts import COPY, MEMBER
+
+from roquette.admin import catalogue
+from roquette.admin.clients import list_clients
+from roquette.admin.explain.collect import collect
+from roquette.client.operations import AT_ONCE, Answer, Ask, Operation
+from roquette.message.message import MessageQueue
+from roquette.wire.bodies import (
+    BrokerData,
+    ClusterInfo,
+    OffsetWrapper,
+    QueueData,
+    TopicConfig,
+    TopicOffset,
+    TopicRouteData,
+)
+from roquette.wire.bodies.clients import ProducerTableInfo
+from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.progress import DelayOffsetSerializeWrapper
+from roquette.wire.codes import RequestCode as R
+from roquette.wire.header_codec import ext_dict
+
+BROKERS, TOPICS, GROUPS, EACH, PAGE = 100, 5_000, 2_000, 4, 50
+NAMES = [f"broker-{number:02}" for number in range(BROKERS)]
+ADDRESSES = {f"10.0.0.{number}:10911": name for number, name in enumerate(NAMES)}
+WANTED = 4_711  # the topic that has the message, on four brokers as each of them
+
+
+def topic(number: int) -> str:
+    return f"topic-{number:04}"
+
+
+def brokers_of(name: str) -> list[str]:
+    first = int(name.rpartition("-")[2])
+    return [NAMES[(first + step) % BROKERS] for step in range(EACH)]
+
+
+def readers(name: str) -> list[str]:
+    """Each group reads two or three topics."""
+    return [f"group-{int(name.rpartition('-')[2]) % GROUPS:04}"]
+
+
+ON = {name: [t for t in map(topic, range(TOPICS)) if name in brokers_of(t)] for name in NAMES}
+GROUP_NAMES = [f"group-{number:04}" for number in range(GROUPS)]
+CONFIGS = {name: SubscriptionGroupConfig(group_name=name) for name in GROUP_NAMES}
+CLUSTER = ClusterInfo(
+    {name: BrokerData("C", name, {0: address}) for address, name in ADDRESSES.items()},
+    {"C": NAMES},
+)
+
+
+def route(name: str) -> TopicRouteData:
+    by_name = {name: address for address, name in ADDRESSES.items()}
+    return TopicRouteData(
+        queue_datas=[QueueData(broker, EACH, EACH, 6) for broker in brokers_of(name)],
+        broker_datas=[BrokerData("C", b, {0: by_name[b]}) for b in brokers_of(name)],
+    )
+
+
+FOUND = dataclasses.replace(
+    COPY,
+    topic=topic(WANTED),
+    queue=MessageQueue(topic(WANTED), brokers_of(topic(WANTED))[0], 3),
+    message_id="0A" * 16,
+)
+
+
+def found(broker: str, ext: dict[str, str]) -> list[Any]:
+    return [FOUND] if ext["topic"] == FOUND.topic and broker == FOUND.queue.broker_name else []
+
+
+def stats(broker: str, ext: dict[str, str]) -> dict[MessageQueue, OffsetWrapper]:
+    name = topic(int(ext["consumerGroup"].rpartition("-")[2]))
+    return (
+        {MessageQueue(name, broker, 0): OffsetWrapper(9, 4)} if broker in brokers_of(name) else {}
+    )
+
+
+def places(broker: str, ext: dict[str, str]) -> dict[tuple[str, str], dict[int, int]]:
+    return {(group, name): {0: 4} for name in ON[broker] for group in readers(name)}
+
+
+ANSWERS: dict[int, Callable[[str, dict[str, str]], Any]] = {
+    R.GET_BROKER_CLUSTER_INFO: lambda broker, ext: CLUSTER,
+    R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: lambda broker, ext: list(map(topic, range(TOPICS))),
+    R.GET_ROUTEINFO_BY_TOPIC: lambda broker, ext: route(ext["topic"]),
+    R.GET_TOPIC_STATS_INFO: lambda broker, ext: [
+        (MessageQueue(ext["topic"], broker, queue), TopicOffset(2, 9, 5)) for queue in range(EACH)
+    ],
+    R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: lambda broker, ext: CONFIGS,
+    R.GET_CONSUMER_CONNECTION_LIST: lambda broker, ext: MEMBER,
+    R.GET_CONSUME_STATS: stats,
+    R.GET_ALL_PRODUCER_INFO: lambda broker, ext: ProducerTableInfo(),
+    R.GET_ALL_TOPIC_CONFIG: lambda broker, ext: ON[broker],
+    R.QUERY_MESSAGE: found,
+    R.VIEW_MESSAGE_BY_ID: lambda broker, ext: None,
+    R.GET_ALL_CONSUMER_OFFSET: places,
+    R.QUERY_TOPIC_CONSUME_BY_WHO: lambda broker, ext: readers(ext["topic"]),
+    R.GET_ALL_DELAY_OFFSET: lambda broker, ext: DelayOffsetSerializeWrapper(),
+    R.GET_BROKER_RUNTIME_INFO: lambda broker, ext: {},
+    R.GET_TIMER_METRICS: lambda broker, ext: {},
+    R.GET_TOPIC_CONFIG: lambda broker, ext: TopicConfig(ext["topic"], EACH, EACH),
+    R.GET_BROKER_CONFIG: lambda broker, ext: {},
+}
+
+
+class Cost(NamedTuple):
+    """Requests by code; `largest`: of one step. `at_one`: at the broker that is asked most."""
+
+    result: Any
+    requests: Counter[str]
+    steps: int
+    largest: int
+    at_one: int
+
+    @property
+    def total(self) -> int:
+        return self.requests.total()
+
+
+def cost(operation: Operation[Any]) -> Cost:
+    requests: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+    steps = largest = 0
+    told: list[Answer[Any]] | None = None
+    while True:
+        try:
+            asks: list[Ask] = operation.send(told)  # type: ignore[arg-type]
+        except StopIteration as end:
+            return Cost(end.value, requests, steps, largest, max(asked.values(), default=0))
+        steps += 1
+        largest = max(largest, len(asks))
+        told = []
+        for address, call in asks:
+            requests[R(call.code).name] += 1
+            if address:
+                asked[address] += 1
+            value = ANSWERS[call.code](
+                ADDRESSES.get(address, ""), ext_dict(call.ext) if call.ext else {}
+            )
+            told.append(Answer(address, value))
+
+
+def test_names_and_a_page_of_topics() -> None:
+    names = cost(catalogue.topics())
+    assert (names.total, names.steps) == (2, 2)
+    shown, more = names.result.page(limit=PAGE)
+    assert (len(shown), more) == (PAGE, TOPICS - PAGE)
+    assert names.result.page("TOPIC-47", 3)[0] == ["topic-4700", "topic-4701", "topic-4702"]
+    rows = cost(catalogue.topic_rows(shown))
+    assert (rows.total, rows.steps) == (PAGE + PAGE * EACH, 2)
+    assert rows.result[0] == catalogue.TopicRow(shown[0], 4, 16, 16, "RW-", 4 * 4 * 7, 5)
+
+
+def test_names_and_a_page_of_groups() -> None:
+    names = cost(catalogue.groups())
+    assert (names.total, names.steps) == (1 + BROKERS, 2)
+    shown, more = names.result.page(limit=PAGE)
+    assert (len(shown), more) == (PAGE, GROUPS - PAGE)
+    rows = cost(catalogue.group_rows(shown, names.result))
+    assert rows.total == PAGE * BROKERS * 2 + PAGE * EACH
+    assert rows.steps == 3 and rows.at_one <= 3 * PAGE
+    assert [row.lag for row in rows.result] == [EACH * 5] * PAGE
+
+
+def test_a_page_of_clients() -> None:
+    clients = cost(list_clients(limit=PAGE))
+    assert clients.total == 2 + BROKERS + PAGE * BROKERS + BROKERS
+    assert clients.steps == 5
+    assert clients.result[1] == GROUPS - PAGE
+
+
+def test_what_became_of_a_message_of_a_topic() -> None:
+    told = cost(collect(FOUND.message_id, topic(WANTED), 0))
+    assert [facts.topic for facts in told.result] == [topic(WANTED)]
+    assert told.at_one <= 30 and told.total <= 30 * BROKERS
+    assert told.steps <= 20
+    assert told.requests["GET_CONSUMER_CONNECTION_LIST"] <= BROKERS
+
+
+def test_what_became_of_a_message_of_any_topic() -> None:
+    told = cost(collect(FOUND.message_id, None, 0))
+    assert [facts.topic for facts in told.result] == [topic(WANTED)]
+    assert told.total <= TOPICS * EACH + 30 * BROKERS
+    assert told.steps <= 20 + TOPICS * EACH // AT_ONCE
+    assert told.largest <= AT_ONCE
