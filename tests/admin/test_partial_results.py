@@ -60,7 +60,7 @@ def test_a_frozen_broker_costs_its_rows_and_they_say_why() -> None:
         described = await run(describe_topic("orders"))
         assert [row.error == "" for row in described.brokers] == [True, False]
         assert [(row.broker, row.max_offset) for row in described.queues] == [("broker-a", 1)] * 2
-        assert [(state.broker, state.answers) for state in await run(cluster_state())] == [
+        assert [(state.broker, state.answers) for state in await run(cluster_state(servers))] == [
             ("broker-a", True),
             ("broker-b", False),
         ]

@@ -19,7 +19,7 @@ from roquette.message.names import (
     is_users_group,
     perm_text,
 )
-from roquette.wire.bodies import TopicOffset, TopicRouteData
+from roquette.wire.bodies import ConsumerConnection, TopicOffset, TopicRouteData
 
 OWN: Final = "own"
 RETRIES: Final = "retries"
@@ -166,28 +166,21 @@ def group_rows(names: Sequence[str], found: Names) -> Operation[list[GroupRow]]:
     online = yield from ask_all(
         (address, calls.group_connections(group)) for group, _, address in asked
     )
-    members: dict[str, set[str]] = {}
-    models: dict[str, str] = {}
+    members: dict[str, list[ConsumerConnection]] = {name: [] for name in names}
     for (group, _, _), answer in zip(asked, online, strict=True):
-        if answer.value is not None:  # else no member is online there
-            told = {connection.client_id for connection in answer.value.connection_set}
-            members.setdefault(group, set()).update(told)
-            models[group] = (answer.value.message_model or "").lower()
+        members[group] += [] if answer.value is None else [answer.value]  # nobody is online there
     lags: dict[str, list[LagRow]] = {name: [] for name in names}
     for (group, _, _), rows in zip(asked, (yield from lags_of(asked)), strict=True):
         lags[group] += rows
-    return [
-        _group_row(name, members.get(name, set()), models.get(name, ""), lags[name])
-        for name in names
-    ]
+    return [_group_row(name, members[name], lags[name]) for name in names]
 
 
-def _group_row(group: str, members: set[str], model: str, lags: list[LagRow]) -> GroupRow:
+def _group_row(group: str, online: list[ConsumerConnection], lags: list[LagRow]) -> GroupRow:
     told = [row for row in lags if not row.error]
     return GroupRow(
         group,
-        len(members),
-        model,
+        len({member.client_id for each in online for member in each.connection_set}),
+        next(((each.message_model or "").lower() for each in online), ""),
         len({row.topic for row in told}),
         sum(row.lag for row in told),
         "; ".join(f"{row.broker}: {row.error}" for row in lags if row.error),

@@ -49,15 +49,15 @@ def delete_group(group: str, *, with_offsets: bool) -> Operation[list[str]]:
         raise ConfigError(
             f"no broker knows group {group}: 'roquette group list' shows those there are"
         )
+    if with_offsets:  # before the group: a pull that is held there would make it again
+        retries = calls.delete_topic(retry_topic(group))
+        yield from ask_all((address, retries) for _, address in have)  # the doctor finds what stays
     answers = yield from ask_all(
         (address, group_requests.delete_group(group, with_offsets=with_offsets))
         for _, address in have
     )
     for answer in answers:
         answer.get()
-    if with_offsets:  # who may not delete topics leaves it, and the doctor says so
-        retries = calls.delete_topic(retry_topic(group))
-        yield from ask_all((address, retries) for _, address in have)
     return [name for name, _ in have]
 
 

@@ -142,11 +142,12 @@ def note_seen(letters: Iterable[MessageRow]) -> Operation[None]:
         ClientError: a broker did not note it.
     """
     addresses = dict((yield from masters_of()))
-    places: dict[MessageQueue, int] = {}
-    for row in letters:
-        if row.broker in addresses:
-            queue = MessageQueue(row.topic, row.broker, row.queue)
-            places[queue] = max(places.get(queue, 0), row.offset + 1)
+    places = {
+        MessageQueue(row.topic, row.broker, row.queue): row.offset
+        + 1  # in their order: the last one counts
+        for row in letters
+        if row.broker in addresses
+    }
     before = yield from ask_all(
         (addresses[queue.broker_name], calls.committed_offset(READER, queue, zero_if_new=False))
         for queue in places

@@ -11,7 +11,7 @@ from roquette.broker.operation.item_stats import GROUP_GET_NUMS, ItemStats
 from roquette.broker.records.steps import encode_rows, paced
 from roquette.broker.tables.topics import Topic
 from roquette.errors import Refused
-from roquette.message.message import MessageQueue, unread
+from roquette.message.message import MessageQueue
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
@@ -113,7 +113,7 @@ class ConsumeStatsProcessor(Feature):
     ) -> Task:
         """GET_CONSUME_STATS: per queue, how far the group is and how far it could be; at most MAX_ROWS of them.
 
-        Unlike Apache's, also queues beyond the topic's number in which messages wait for the group."""
+        Unlike Apache's, also queues beyond the topic's number that still hold messages."""
         group = header.consumer_group
         listed = [name for name in (header.topic_list or "").split(";") if name]
         if listed:
@@ -163,17 +163,7 @@ class ConsumeStatsProcessor(Feature):
         *,
         pulls: bool,
     ) -> None:
-        store, offsets = self._store, self._offsets
-        left = [
-            queue
-            for queue in store.queues_from(topic, queues)
-            if unread(
-                offsets.query(group, topic, queue),
-                store.min_offset(topic, queue),
-                store.max_offset(topic, queue),
-            )
-        ]
-        async for queue_id in paced([*range(queues), *left]):
+        async for queue_id in paced([*range(queues), *self._store.queues_from(topic, queues)]):
             high = max(0, self._store.max_offset(topic, queue_id))
             committed = max(0, self._offsets.query(group, topic, queue_id))
             pulled = self._offsets.query_pull(group, topic, queue_id)
