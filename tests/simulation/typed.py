@@ -14,9 +14,10 @@ from tests.simulation.ward import Ward
 from typer.testing import CliRunner, Result
 
 from roquette.apps.main import app
-from roquette.cli import connect
+from roquette.cli import apply, broker, connect, dlq, doctor, group, resize, topic
 from roquette.errors import RoquetteError
 
+VERBS = (apply, broker, dlq, doctor, group, resize, topic)
 COMMAND = re.compile(r"roquette [^;]+")
 
 
@@ -59,11 +60,8 @@ async def typed(ward: Ward, line: str, *more: str) -> Result:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "run", hand_over)
         patch.setattr(connect, "client_of", lambda *args, **settings: Borrowed(ward.mq))
-        patch.setattr(connect, "confirm", lambda deed, yes: None)
-        for verb in ("group", "topic", "resize", "dlq", "doctor", "apply", "broker"):
-            module = __import__(f"roquette.cli.{verb}", fromlist=["confirm"])
-            if hasattr(module, "confirm"):
-                patch.setattr(module, "confirm", lambda deed, yes: None)
+        for module in VERBS:
+            patch.setattr(module, "confirm", lambda deed, yes: None)
         patch.setenv("NAMESRV_ADDR", ";".join(ward.mq.session.name_servers))
         thread = threading.Thread(target=run, daemon=True)
         thread.start()

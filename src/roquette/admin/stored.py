@@ -142,19 +142,15 @@ def note_seen(letters: Iterable[MessageRow]) -> Operation[None]:
         ClientError: a broker did not note it.
     """
     addresses = dict((yield from masters_of()))
-    places = {
-        MessageQueue(row.topic, row.broker, row.queue): row.offset
-        + 1  # in their order: the last one counts
-        for row in letters
-        if row.broker in addresses
-    }
+    known = [row for row in letters if row.broker in addresses]  # in their order
+    places = {MessageQueue(row.topic, row.broker, row.queue): row.offset + 1 for row in known}
     before = yield from ask_all(
         (addresses[queue.broker_name], calls.committed_offset(READER, queue, zero_if_new=False))
         for queue in places
     )
     answers = yield from ask_all(
-        (known.address, calls.commit(READER, queue, max(place, known.get() or 0)))
-        for known, (queue, place) in zip(before, places.items(), strict=True)
+        (told.address, calls.commit(READER, queue, max(place, told.get() or 0)))
+        for told, (queue, place) in zip(before, places.items(), strict=True)
     )
     for answer in answers:
         answer.get()

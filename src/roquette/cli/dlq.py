@@ -9,7 +9,7 @@ import typer
 from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
 from roquette.cli.consume import as_json_line
 from roquette.cli.output import say
-from roquette.errors import ConfigError
+from roquette.errors import ClientError, ConfigError
 from roquette.message.names import DLQ_PREFIX
 
 if TYPE_CHECKING:
@@ -159,7 +159,10 @@ def resend_command(
                 if rows[-1].error:
                     break
             sent = zip(found, rows, strict=False)
-            await client.session.run(note_seen(row_of(m) for m, row in sent if not row.error))
+            try:
+                await client.session.run(note_seen(row_of(m) for m, row in sent if not row.error))
+            except ClientError as error:  # they are sent all the same
+                say(f"the doctor is not told that they were seen: {error}")
         return rows
 
     rows = asyncio.run(run())
@@ -182,8 +185,6 @@ def purge_command(cluster: Cluster, group: Group, yes: Yes = False) -> None:
     confirm(f"delete all {count} dead letters of {group}", yes)
     change = cluster.run(delete_topic(cluster.addresses(), topic))
     if change.failed:
-        from roquette.errors import ClientError
-
         reasons = "; ".join(f"{broker}: {reason}" for broker, reason in change.failed.items())
         raise ClientError(f"not deleted on {reasons}")
     say(f"{count} dead letters of {group} deleted")
