@@ -26,6 +26,11 @@ def etcd_program() -> Path:
     return built_by_go("etcd", ROOT / "tests" / "peers" / "etcd", "etcd")
 
 
+def prometheus_program() -> Path:
+    """Prometheus' engine and rules, of the module that peers/prometheus/go.mod pins: scrapes to alerts."""
+    return built_by_go("prometheus", ROOT / "tests" / "peers" / "prometheus", "Prometheus' engine")
+
+
 def h2spec_program() -> Path:
     """The conformance test of HTTP/2 that peers/h2spec/go.mod pins."""
     return built_by_go("h2spec", ROOT / "tests" / "peers" / "h2spec", "h2spec")

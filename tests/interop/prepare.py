@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.interop.clients import etcd_program, go_program, node_program
+from tests.interop.clients import etcd_program, go_program, node_program, prometheus_program
 from tests.interop.conftest import java_clients, java_servers
 from tests.interop.peers import make_shared_classes
 from tests.interop.v5.peers import go_peer, java_peer, node_peer, python_peer, rust_peer
@@ -24,7 +24,7 @@ def java() -> None:
 
 
 BUILDS = (
-    *(java, go_program, node_program, etcd_program, chromium),
+    *(java, go_program, node_program, etcd_program, prometheus_program, chromium),
     *(go_peer, node_peer, python_peer, rust_peer),
 )
 

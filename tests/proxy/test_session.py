@@ -35,6 +35,7 @@ class Client(asyncio.Protocol):
         self.heard: dict[int, bytes] = {}
         self.status: dict[int, int] = {}
         self.http_status: dict[int, bytes] = {}
+        self.kinds: dict[int, bytes] = {}
         self.resets: dict[int, int] = {}
         self.goaways: list[int] = []
         self.pings = 0
@@ -64,6 +65,7 @@ class Client(asyncio.Protocol):
             fields = dict(event.headers)
             if b":status" in fields:
                 self.http_status[event.stream_id] = fields[b":status"]
+                self.kinds[event.stream_id] = fields.get(b"content-type", b"")
             if b"grpc-status" in fields:
                 assert event.stream_id not in self.status, "answered twice"
                 self.status[event.stream_id] = int(fields[b"grpc-status"])

@@ -13,6 +13,7 @@ from roquette.proxy.sessions import Sessions
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.statuses import RpcError
 from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.request import Peer, Row
@@ -179,11 +180,12 @@ class World:
             self.dispatcher, self.proxy, settings or ProxySettings(), clock, who
         )
         self.sessions.limits = limits or self.sessions.limits
+        self.pages: HttpPages | None = None
         self._next = 0
 
     def accept(self) -> Any:
         self._next += 1
-        return self.sessions.open(self._next, self._made, self._lost)
+        return self.sessions.open(self._next, self._made, self._lost, self.pages)
 
     def _made(self, peer: Peer) -> None:
         self.peers[peer.id] = peer

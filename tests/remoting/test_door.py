@@ -16,7 +16,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import TLS_ONLY, UNKNOWN, Door, Kind, Lobby, Speaks, is_local, kind_of
-from roquette.remoting.http1 import HttpPages
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.request import Row
@@ -52,7 +52,7 @@ async def served(tls: ServerTls | None = None) -> tuple[Server, int, list[Other]
     dispatcher = Dispatcher([row], [LaneLimits("all", 10)], clock, loop, Tasks())
     server = Server(dispatcher, clock)
     speaks = Speaks(
-        http2=lambda number, on_made, on_lost: Other(made), http1=HttpPages(about="a port")
+        http2=lambda number, on_made, on_lost, pages: Other(made), pages=HttpPages(about="a port")
     )
     return server, await server.start("127.0.0.1", 0, tls, speaks), made
 
@@ -128,8 +128,8 @@ class World:
         self.server = Server(dispatcher, clock, bound=ConnectionBound(bound))
         self.tls = tls
         self.speaks = Speaks(
-            **{"http1": HttpPages(about="a port", anyone=True)}
-            | {"http2": lambda number, made, lost: Other(self.made)}
+            **{"pages": HttpPages(about="a port", anyone=True)}
+            | {"http2": lambda number, made, lost, pages: Other(self.made)}
             | {"trusted": (ip_network("10.0.0.0/8"),)}
             | speaks
         )
@@ -407,8 +407,8 @@ async def fuzz(seed: int, count: int) -> None:
     noise = RateLimited(logging.getLogger("none"), ManualClock())
     lobby = Lobby(admit, release, noise, 120)
     speaks = Speaks(
-        http2=lambda number, made, lost: _Kept(),
-        http1=HttpPages(about="x"),
+        http2=lambda number, made, lost, pages: _Kept(),
+        pages=HttpPages(about="x"),
         trusted=(ip_network("10.0.0.0/8"),),
     )
     for _ in range(count):

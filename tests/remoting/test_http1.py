@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from roquette.remoting.address import host_name
-from roquette.remoting.http1 import MOST_HEAD, HttpPages, HttpRefused, HttpSession, read_request
+from roquette.remoting.http1 import MOST_HEAD, HttpRefused, HttpSession, read_request
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.http_stream import StreamedPage
 from roquette.testing.sim_loop import SimLoop, run
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from roquette.remoting.http1 import HttpPages
 from roquette.remoting.http_listener import MOST, HttpListener
+from roquette.remoting.http_pages import HttpPages
 from roquette.testing.sim_loop import SimLoop, run
 
 HOST, PORT = "10.0.0.1", 9400

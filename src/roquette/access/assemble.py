@@ -34,6 +34,7 @@ class Access:
 
     Attributes:
         guard: asked before each request; None: everybody may do everything.
+        audit: who was refused.
         proofs: of the requests that other servers of ours have signed.
     """
 
@@ -52,6 +53,7 @@ class Access:
         self.proofs = Proofs()
         self._prover = prover
         self._clock = clock
+        self.audit = Audit(clock)
         self.guard: Guard | None = None
         if settings.authentication_enabled:
             scope = Scope(
@@ -61,7 +63,7 @@ class Access:
                 unjudged=codes_of(settings.authorization_whitelist),
             )
             judge = PolicyJudge(policies)
-            self.guard = Guard(self.users, judge, scope, Audit(clock), self._replayed)
+            self.guard = Guard(self.users, judge, scope, self.audit, self._replayed)
 
     def protect(self, protection: Protection) -> Protection:
         """The same with this guard, and with what signs the server's own calls."""

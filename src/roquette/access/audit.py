@@ -21,27 +21,32 @@ _NAMES: Final = {int(code): code.name for code in RequestCode}
 
 
 class Audit:
-    """Writes the audit lines of one server."""
+    """Writes the audit lines of one server.
+
+    Attributes:
+        refusals: since the start, of those who are unproven, and of those whose right was denied.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._lines = RateLimited(log, clock)
         self._unproven = RateLimited(
             log, clock
         )  # of its own: who makes names up hides no line of others
-        self.refusals: int = 0
+        self.refusals: dict[str, int] = {"unproven": 0, "denied": 0}
 
     def refused(self, user: str, code: int, resource: Resource | None, ip: str, why: str) -> None:
         """A proven user was not let do something."""
+        self.refusals["denied"] += 1
         self._refused(self._lines, f"{user[:64]} {code} {why}", (user, code, resource, ip, why))
 
     def unproven(self, user: str, code: int, ip: str, why: str) -> None:
         """Somebody was not let in; `user` is what he says, or empty: such lines are one in 10 s of an address and a reason."""
+        self.refusals["unproven"] += 1
         self._refused(self._unproven, f"{ip} {why}", (user, code, None, ip, why))
 
     def _refused(
         self, lines: RateLimited, key: str, what: tuple[str, int, Resource | None, str, str]
     ) -> None:
-        self.refusals += 1
         user, code, resource, ip, why = what
         lines.warning(
             key,

@@ -409,7 +409,9 @@ class LocalProxy(Feature):
             sessions.who = guard.who
             guard.watch(proxy)
         numbers = itertools.count(FIRST_NUMBER)  # unique among the connections of both ports
-        return Speaks(http2=lambda _, made, lost: sessions.open(next(numbers), made, lost))
+        return Speaks(
+            http2=lambda _, made, lost, pages: sessions.open(next(numbers), made, lost, pages)
+        )
 
     def beats(self) -> list[Beat]:
         """Of connections, and of the proxy's parts."""

@@ -26,8 +26,8 @@ from roquette.errors import ConfigError, RemoteProtocolError, RoquetteError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.remoting.etcd import SCHEME, parse_etcd, tls_context
 from roquette.remoting.http import connect_http
-from roquette.remoting.http1 import HttpPages
 from roquette.remoting.http_listener import HttpListener
+from roquette.remoting.http_pages import HttpPages
 
 log = logging.getLogger("roquette.apps")
 

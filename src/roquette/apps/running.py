@@ -22,7 +22,12 @@ from roquette.base.log_settings import LogSettings
 from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError
 from roquette.remoting.authority import own_hosts
-from roquette.remoting.certificates import TlsSettings, client_tls, server_tls
+from roquette.remoting.certificates import (
+    TlsSettings,
+    certificate_ends,
+    client_tls,
+    server_tls,
+)
 from roquette.remoting.door_settings import DoorSettings
 from roquette.remoting.protection import Protection
 from roquette.remoting.security import Security
@@ -153,6 +158,7 @@ def protection_of(
     place = os.path.join(os.path.expanduser(directory), "tls")
     return Protection(
         tls=server_tls(tls, place, hosts, clock),
+        ends=certificate_ends(tls, place),
         calls=Security(tls=client_tls(tls, clock)),
         door=door,
         shown=to_properties(tls)

@@ -60,6 +60,10 @@ class Bounds:
         """Each of them."""
         return [bound for bound in vars(self).values() if isinstance(bound, Bound)]
 
+    def refused(self) -> int:
+        """What was refused since the start."""
+        return sum(bound.refused for bound in self.all())
+
     def shown(self) -> str:
         """For operators: what was refused since the start."""
         return " ".join(f"{b.what.replace(' ', '_')}={b.refused}" for b in self.all() if b.refused)

@@ -207,6 +207,47 @@ SERIES_DROPPED: Final = Family(
     DROPPED, _G, "Series left out of a metric (metricsMaxSeries, metricsMaxSamples)."
 )
 
+DISK_ROOM: Final = Family(
+    "rocketmq_disk_room_bytes",
+    _G,
+    "Bytes until messages are refused (diskSpaceWarningLevelRatio, diskFullFreeBytes).",
+)
+BROKER_CONNECTIONS: Final = Family(
+    "rocketmq_broker_connections", _G, "Connections of clients and other servers."
+)
+REGISTERED: Final = Family(
+    "rocketmq_registered", _G, "1 while that name server has taken the last registration."
+)
+ROLE: Final = Family(
+    "rocketmq_broker_role",
+    _G,
+    "1 at the role the broker has, 0 at the other one.",
+)
+EPOCH: Final = Family("rocketmq_group_epoch", _G, "The newest epoch that a group's member knows.")
+LEASE: Final = Family("rocketmq_group_lease_seconds", _G, "How long a group's master may answer.")
+FOLLOWS: Final = Family(
+    "rocketmq_follows_connected", _G, "1 while a replica is connected to its master."
+)
+
+# Of every server.
+SERVER_READY: Final = Family("rocketmq_ready", _G, "1 while /readyz answers 200.")
+TIME: Final = Family("rocketmq_time_seconds", _G, "The server's clock, seconds since 1970.")
+REFUSALS: Final = Family(
+    "rocketmq_refusals_total", _C, "Requests and connections refused since the start, by why."
+)
+CERTIFICATE_END: Final = Family(
+    "rocketmq_certificate_end_seconds",
+    _G,
+    "When the certificates of a file end, seconds since 1970.",
+)
+BUILD: Final = Family("rocketmq_build_info", _G, "1, with the version and what runs it.")
+CPU: Final = Family("process_cpu_seconds_total", _C, "User and system CPU time, in seconds.")
+RESIDENT: Final = Family("process_resident_memory_bytes", _G, "Resident memory.")
+VIRTUAL: Final = Family("process_virtual_memory_bytes", _G, "Virtual memory.")
+BEGUN: Final = Family("process_start_time_seconds", _G, "When it began, seconds since 1970.")
+OPEN_FDS: Final = Family("process_open_fds", _G, "Open file descriptors.")
+MAX_FDS: Final = Family("process_max_fds", _G, "How many there may be.")
+
 # Of name servers.
 BROKERS: Final = Family("rocketmq_namesrv_brokers", _G, "Brokers that are registered.")
 ROUTES: Final = Family("rocketmq_namesrv_topics", _G, "Topics that have a route.")

@@ -34,7 +34,7 @@ from roquette.broker.tables.topics import TopicTable
 from roquette.broker.timers.timer_rules import rules_of
 from roquette.remoting.account import Account
 from roquette.remoting.protection import UNPROTECTED, Protection
-from roquette.remoting.request import RequestContext
+from roquette.remoting.request import Peer, RequestContext
 from roquette.store.config import FlushDiskType
 from roquette.store.message_store import MessageStore
 from roquette.store.queues.queue_read import QueueRead
@@ -83,6 +83,12 @@ class Shell(Protocol):
 
     def strangers(self) -> tuple[int, str]:
         """How many connections spoke none of the ports' protocols since the start, and the last one's host:port."""
+
+    def peers(self) -> list[Peer]:
+        """Who is connected."""
+
+    def refusals(self) -> dict[str, int]:
+        """Requests and connections refused since the start, by why."""
 
     def kept(self) -> Account:
         """What is kept for peers."""

@@ -8,7 +8,7 @@ from roquette.base.exposition import Table
 from roquette.base.lifecycle import Interval, Tasks
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
-from roquette.remoting.http1 import HttpPages
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Peer, Row
 from roquette.store.results import Arrival
 

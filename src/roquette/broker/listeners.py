@@ -14,6 +14,7 @@ from roquette.errors import ConfigError
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
 from roquette.remoting.hooks import Hooks
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Later
 from roquette.remoting.request import Peer, RequestContext, Row
@@ -83,8 +84,8 @@ class Listeners:
                 ours = self._speaks or found
                 self._speaks = replace(ours, http2=found.http2 or ours.http2)
             pages = feature.pages()
-            if pages is not None and self._speaks is not None and self._speaks.http1 is not None:
-                self._speaks = replace(self._speaks, http1=self._speaks.http1.joined(pages))
+            if pages is not None and self._speaks is not None and self._speaks.pages is not None:
+                self._speaks = replace(self._speaks, pages=self._speaks.pages.joined(pages))
 
     async def open(self, port: int, fast_port: int) -> None:
         """Accept connections. Raises ConfigError when the main port is taken; the other one is only missed."""
@@ -108,11 +109,16 @@ class Listeners:
                 words = "no further port %d (grpcServerPort, remotingListenPort): %s"
                 log.warning(words, further, error)
 
+    def refusals(self) -> dict[str, int]:
+        """What was refused since the start, by why."""
+        main, fast = (server.refusals() for server in self._servers)
+        return main | {why: main[why] + fast[why] for why in ("busy", "unsupported", "tls")}
+
     def peers(self) -> list[Peer]:
         """Who is connected, at both ports."""
         return [peer for server in self._servers for peer in server.peers.values()]
 
-    def http2(self) -> Callable[[], asyncio.Protocol] | None:
+    def http2(self) -> Callable[[HttpPages | None], asyncio.Protocol] | None:
         """Makes the protocol of an HTTP/2 connection that came in at another port of this process."""
         speaks = self._speaks
         return None if speaks is None or speaks.http2 is None else self._servers[0].http2

@@ -23,6 +23,7 @@ from roquette.broker.records.stored_times import BrokerClock
 from roquette.errors import StoreError
 from roquette.message.message_id import host_bytes
 from roquette.remoting.account import Account
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.protection import UNPROTECTED
 from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.store.config import FlushDiskType, StoreConfig
@@ -187,7 +188,7 @@ class Broker:
         """Who is connected."""
         return self._listeners.peers()
 
-    def http2(self) -> Callable[[], asyncio.Protocol] | None:
+    def http2(self) -> Callable[[HttpPages | None], asyncio.Protocol] | None:
         """Makes the protocol of an HTTP/2 connection at another port of this process; None: it is not spoken here."""
         return self._listeners.http2()
 
@@ -255,6 +256,15 @@ class Broker:
     def kept(self) -> Account:
         """What is kept for peers."""
         return self._listeners.limits.account
+
+    def refusals(self) -> dict[str, int]:
+        """Requests and connections refused since the start, by why."""
+        core = self.core
+        return {
+            **core.access.audit.refusals,
+            **self._listeners.refusals(),
+            "names": core.live.bounds.refused(),
+        }
 
     def lanes(self) -> list[tuple[str, int, int, int]]:
         """Name, size, capacity, age of the oldest request in ms: what the main port's lanes hold."""

@@ -1,5 +1,7 @@
 """`roquette generate`: a board for Grafana and rules for Prometheus, of the metrics that servers show."""
 
+from typing import Annotated
+
 import typer
 
 app = typer.Typer(
@@ -10,7 +12,7 @@ app = typer.Typer(
 
 @app.command()
 def grafana() -> None:
-    """Print a board for Grafana, as JSON to import."""
+    """Print a board for Grafana, as JSON to import or to provide as a file."""
     import json
 
     from roquette.base.metric_boards import grafana_board
@@ -19,10 +21,14 @@ def grafana() -> None:
 
 
 @app.command("prometheus-rules")
-def prometheus_rules() -> None:
+def prometheus_rules(
+    job: Annotated[
+        str, typer.Option("--job", help="The name of the job that scrapes the servers.")
+    ] = "rocketmq",
+) -> None:
     """Print alerting rules for Prometheus, a file for its rule_files."""
     import json
 
     from roquette.base.metric_boards import prometheus_rules
 
-    print(json.dumps(prometheus_rules(), indent=2))
+    print(json.dumps(prometheus_rules(job), indent=2))

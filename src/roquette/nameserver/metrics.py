@@ -1,27 +1,33 @@
 """/metrics, /healthz and /readyz of a name server."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from roquette.base import metric_families as m
 from roquette.base.exposition import KIND, Exposition, Table, labels
 from roquette.base.lifecycle import Tasks
-from roquette.base.task_metrics import LoopLag, task_families, unwell
+from roquette.base.server_metrics import LoopLag, ServerFigures, server_families, unwell
 from roquette.nameserver.core import NameServerCore
 from roquette.remoting.account import Account
-from roquette.remoting.http1 import HttpPages
 from roquette.remoting.http_listener import HttpListener
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.http_stream import StreamedPage
+from roquette.remoting.pem import ENDS_BEAT_S, CertificateEnds
 from roquette.wire.bodies import MASTER_ID
 
 LAG_BEAT_S = 1.0
+ABOUT = (
+    "This is a RocketMQ name server: clients of the remoting protocol (4.x, and 5.x ones of org.apache.rocketmq:"
+    "rocketmq-client) have its address as namesrvAddr; clients of the v5 SDKs (gRPC) go to a broker or a proxy."
+)
 
 
 class NameServerMetrics:
     """Shows what a name server knows of itself.
 
     Args:
-        connections: how many there are. kept: for them.
+        connections: how many there are. kept: for them. refused: what was refused since the start, by why.
+        ends: of the certificates it uses.
 
     Attributes:
         pages: for its own port. listener: the port of metricsListen, when there is one.
@@ -32,16 +38,19 @@ class NameServerMetrics:
         core: NameServerCore,
         tasks: Tasks,
         connections: Callable[[], int],
-        about: str,
         kept: Account,
+        refused: Callable[[], Mapping[str, int]],
+        ends: CertificateEnds,
     ) -> None:
         self._core = core
         self._tasks = tasks
         self._connections = connections
         self._kept = kept
+        self._refused = refused
+        self._ends = ends
         self._loop_lag = LoopLag(LAG_BEAT_S)
         self.pages = HttpPages(
-            about=about,
+            about=ABOUT,
             anyone=True,
             shown=True,
             well=lambda: unwell(tasks.health()),
@@ -58,6 +67,8 @@ class NameServerMetrics:
             await self.listener.start(address)
         loop = asyncio.get_running_loop()
         self._tasks.every("loop-lag", LAG_BEAT_S, lambda: self._loop_lag.look(loop.time()))
+        if self._ends.files:
+            self._tasks.every("certificates", ENDS_BEAT_S, self._ends.look, first_s=0.0)
 
     def _why_not_ready(self) -> str:
         """Why a sender gets no route here."""
@@ -92,14 +103,20 @@ class NameServerMetrics:
             (m.BROKERS, len(routes.live)),
             (m.ROUTES, len(routes.topics())),
             (m.CONNECTIONS, self._connections()),
-            (m.KEPT, self._kept.total),
-            (m.KEPT_MOST, self._kept.most),
-            (m.LOOP_LAG, self._loop_lag.longest_s()),
         ):
             yield from out.family(family, [(text, value)])
         for table in self._brokers(text):
             yield from out.table(table)
-        for family, samples in task_families(self._tasks.health(), text):
+        figures = ServerFigures(
+            now_ms=core.clock.now_ms(),
+            not_ready=self.pages.why_not_ready(),
+            refused=self._refused(),
+            ends=self._ends.found,
+            kept=(self._kept.total, self._kept.most),
+            loop_lag_s=self._loop_lag.longest_s(),
+            tasks=self._tasks.health(),
+        )
+        for family, samples in server_families(figures, text):
             yield from out.family(family, samples)
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ from roquette.nameserver.controller.groups import GroupProcessor
 from roquette.nameserver.controller.register_file import RegisterFile
 from roquette.nameserver.controller.registers import RegisterProcessor
 from roquette.nameserver.core import Lane, NameServerCore
-from roquette.nameserver.metrics import NameServerMetrics
+from roquette.nameserver.metrics import ABOUT, NameServerMetrics
 from roquette.nameserver.processors.brokers import BrokerProcessor
 from roquette.nameserver.processors.kv_config import KvConfigProcessor
 from roquette.nameserver.processors.routes import RouteProcessor
@@ -29,6 +29,7 @@ from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
 from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd
 from roquette.remoting.hooks import Hooks
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.protection import UNPROTECTED, Protection
 from roquette.remoting.request import Peer, Row
@@ -43,10 +44,6 @@ TELL_S = 0.02  # a broker's registration brings many changes
 TOLD_AT_ONCE = 200
 SIGNS_OF_LIFE = frozenset(
     (RequestCode.REGISTER_BROKER, RequestCode.BROKER_HEARTBEAT, RequestCode.QUERY_DATA_VERSION)
-)
-ABOUT = (
-    "This is a RocketMQ name server: clients of the remoting protocol (4.x, and 5.x ones of org.apache.rocketmq:"
-    "rocketmq-client) have its address as namesrvAddr; clients of the v5 SDKs (gRPC) go to a broker or a proxy."
 )
 
 log = logging.getLogger("roquette.nameserver")
@@ -89,9 +86,13 @@ class NameServer:
             config.max_unsent_bytes,
             config.max_kept_bytes,
         )
-        kept = self._limits.account
         self.metrics = NameServerMetrics(
-            self.core, self.tasks, lambda: len(self.peers()), ABOUT, kept
+            self.core,
+            self.tasks,
+            lambda: len(self.peers()),
+            self._limits.account,
+            self._refusals,
+            self._protection.ends,
         )
 
     def rows(self) -> list[Row]:
@@ -157,8 +158,8 @@ class NameServer:
         if door is None:
             return None
         found = door.speaks(ABOUT, guard is not None)
-        assert found.http1 is not None
-        return replace(found, http1=found.http1.joined(self.metrics.pages))
+        assert found.pages is not None
+        return replace(found, pages=found.pages.joined(self.metrics.pages))
 
     def client_rows(self, lane: int) -> list[Row]:
         """What clients need of a name server, for the ports of a broker in this process: Apache's proxy has both at one.
@@ -171,15 +172,20 @@ class NameServer:
             each.lane = lane
         return found
 
-    def lend(self, http2: Callable[[], asyncio.Protocol]) -> None:
+    def lend(self, http2: Callable[[HttpPages | None], asyncio.Protocol]) -> None:
         """HTTP/2 connections at this port are served, counted and closed by another server of this process."""
         server = self._server
         if server is not None and server.speaks is not None:
-            server.speaks = replace(server.speaks, http2=lambda number, on_made, on_lost: http2())
+            server.speaks = replace(server.speaks, http2=lambda _, made, lost, pages: http2(pages))
 
     def peers(self) -> list[Peer]:
         """Who is connected."""
         return [] if self._server is None else list(self._server.peers.values())
+
+    def _refusals(self) -> dict[str, int]:
+        of_port = {} if self._server is None else self._server.refusals()
+        names = {"names": self.core.bounds.refused()}
+        return {**self.access.audit.refusals, **of_port, **names}
 
     def _nudge(self, connection: int) -> None:
         """Send a request that no broker serves: if the broker is gone, its machine resets the connection."""

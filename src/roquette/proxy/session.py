@@ -13,19 +13,16 @@ from roquette.proxy.backlog import Backlog
 from roquette.proxy.call import Call
 from roquette.proxy.service import fail
 from roquette.proxy.serving import Callers, Serving, keep_half
-from roquette.proxy.statuses import (
-    GRPC_INTERNAL,
-    GRPC_UNAVAILABLE,
-    GRPC_UNIMPLEMENTED,
-    RpcError,
-)
+from roquette.proxy.statuses import GRPC_INTERNAL, GRPC_UNAVAILABLE, GRPC_UNIMPLEMENTED, RpcError
+from roquette.remoting.door import is_local
+from roquette.remoting.http2_pages import Http2Pages
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.inner import InnerWire
 from roquette.remoting.request import ANSWERS, Peer
 from roquette.remoting.transport import hang_up, host_of
 from roquette.wire.codes import ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.grpc import (
-    NOT_GRPC,
     RESPONSE,
     TRAILERS,
     Messages,
@@ -34,7 +31,6 @@ from roquette.wire.grpc import (
     NotCompressible,
     Unpacked,
     ending,
-    not_grpc,
     prefixed,
     timeout_ms,
     trailers_only,
@@ -81,6 +77,7 @@ class GrpcSession(asyncio.Protocol):
         number: int,
         on_made: Callable[[Peer], None],
         on_lost: Callable[[Peer, Exception | None], None],
+        pages: HttpPages | None = None,
     ) -> None:
         self.calls: dict[int, Call] = {}
         self._sessions = sessions
@@ -88,6 +85,8 @@ class GrpcSession(asyncio.Protocol):
         self._number = number
         self._on_made = on_made
         self._on_lost = on_lost
+        self._shown = pages
+        self._pages: Http2Pages
         self._peer: Peer
         self._http: Http2 = sessions.connect(sessions.limits)
         self._asks = Asks()
@@ -115,6 +114,7 @@ class GrpcSession(asyncio.Protocol):
             self._dispatcher, stream, self._number, host_of(there[0], there[1]),
             f"{there[0]}:{there[1]}", InnerWire(self._asks.answered, self._asked, self._drain),
         )  # fmt: skip
+        self._pages = Http2Pages(self._shown, self._http, is_local(peer.ip), self._said)
         self._callers = Callers(peer, self._asks)
         self._backlog = Backlog(self._dispatcher, peer, self._sessions.limits)
         peer.local = f"{here[0]}:{here[1]}"
@@ -176,6 +176,7 @@ class GrpcSession(asyncio.Protocol):
         hang_up(peer)
 
     def _cancel_all(self) -> None:
+        self._pages.close()
         calls = self.calls
         self.calls = {}
         self._held = 0
@@ -264,13 +265,12 @@ class GrpcSession(asyncio.Protocol):
         if fields.get(b"content-type", b"").startswith(GRPC):
             path = fields.get(b":path", b"").decode("utf-8", "replace")
             self._end(stream, GRPC_UNIMPLEMENTED, f"Method not found: {path[:200].lstrip('/')}")
-            return
-        method = fields.get(b":method", b"")
-        if method == b"HEAD":
-            self._http.send_headers(stream, not_grpc(method), end=True)
         else:
-            self._http.respond(stream, not_grpc(method), NOT_GRPC, ())
-        self._close(stream)
+            self._pages.answer(stream, fields)
+
+    def _said(self, stream: int, size: int, whole: bool) -> None:
+        self._backlog.says(size)
+        self._close(stream) if whole else self._dispatcher.mark(self._peer)
 
     def _data(self, stream: int, data: bytes, ended: bool) -> None:
         reading = self._reading
@@ -338,6 +338,7 @@ class GrpcSession(asyncio.Protocol):
     def _gone(self, stream: int) -> None:
         """The peer has reset a stream, or broke it."""
         self._hear_no_more(stream)
+        self._pages.gone(stream)
         self._speaking.discard(stream)
         call = self._leaves(stream)
         if call is not None:

@@ -7,6 +7,7 @@ from typing import Final
 from roquette.proxy.service import Beat
 from roquette.proxy.serving import Serving
 from roquette.proxy.session import GrpcSession
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Peer
 
 STEP_S: Final = 0.05
@@ -24,9 +25,10 @@ class Sessions(Serving):
         number: int,
         on_made: Callable[[Peer], None],
         on_lost: Callable[[Peer, Exception | None], None],
+        pages: HttpPages | None = None,
     ) -> GrpcSession:
         """The protocol of a new connection."""
-        return GrpcSession(self, number, on_made, on_lost)
+        return GrpcSession(self, number, on_made, on_lost, pages)
 
     def __len__(self) -> int:
         return len(self.open_now)

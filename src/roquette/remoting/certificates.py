@@ -18,7 +18,7 @@ from roquette.base.files import OsFiles, write_private
 from roquette.base.options import option
 from roquette.errors import ConfigError
 from roquette.remoting.authority import Authority
-from roquette.remoting.pem import FollowedContext, PemFiles, server_context
+from roquette.remoting.pem import CertificateEnds, FollowedContext, PemFiles, server_context
 from roquette.remoting.tls import ClientTls, ServerTls, TlsMode
 from roquette.remoting.tls_options import calling
 
@@ -164,6 +164,20 @@ def server_tls(
         return followed.get()
 
     return ServerTls(TlsMode[settings.mode.upper()], context)
+
+
+def certificate_ends(settings: TlsSettings, directory: str) -> CertificateEnds:
+    """Of all that a server uses; `directory` as in `server_tls`."""
+    used = settings.mode != "disabled"
+    own = "" if settings.key else os.path.join(directory, "server.pem")
+    return CertificateEnds(
+        {
+            "tls.server.certPath": (settings.certificate or own) if used else "",
+            "tls.server.trustCertPath": settings.trusted if used else "",
+            "tls.client.certPath": settings.client_certificate,
+            "tls.client.trustCertPath": settings.client_trusted,
+        }
+    )
 
 
 def _client_demand(settings: TlsSettings) -> ssl.VerifyMode:

@@ -12,7 +12,8 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import RemoteProtocolError, RoquetteError
 from roquette.remoting import proxy_protocol
-from roquette.remoting.http1 import HttpPages, HttpSession
+from roquette.remoting.http1 import HttpSession
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.parting import part
 from roquette.remoting.request import Peer
 from roquette.remoting.tls import ServerTls, TlsMode, TlsStream
@@ -78,6 +79,9 @@ class Lobby:
         release: one that was counted has gone, or is counted elsewhere from now on.
         silent_s: how long one may say nothing at all.
         stranger: told of each (host:port) that spoke nothing this port does.
+
+    Attributes:
+        unshaken: handshakes that have failed.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class Lobby:
         self._release = release
         self._silent_s = silent_s
         self.closed = False
+        self.unshaken = 0
         self._begun = 0  # handshakes, in this turn of the loop
         self._doors: dict[Door, float] = {}  # since when, loop seconds
 
@@ -164,20 +169,25 @@ class Speaks:
     """What a port speaks beside the remoting protocol.
 
     Attributes:
-        http2: makes the protocol of an HTTP/2 connection; takes what `PeerProtocol` takes: a number, and what to call
-            when its peer is made, and lost. None: who comes with HTTP/2 is told where to go.
-        http1: what is answered over HTTP/1.1; None: nothing.
+        http2: makes the protocol of an HTTP/2 connection; takes what `PeerProtocol` takes, a number, and what to call
+            when its peer is made, and lost, and `pages`. None: who comes with HTTP/2 is told where to go.
+        pages: what is answered over HTTP/1.1, and over HTTP/2 where that is spoken; None: nothing.
         trusted: whose PROXY headers are believed.
     """
 
     http2: (
         Callable[
-            [int, Callable[[Peer], None], Callable[[Peer, Exception | None], None]],
+            [
+                int,
+                Callable[[Peer], None],
+                Callable[[Peer, Exception | None], None],
+                HttpPages | None,
+            ],
             asyncio.Protocol,
         ]
         | None
     ) = None
-    http1: HttpPages | None = None
+    pages: HttpPages | None = None
     trusted: tuple[Network, ...] = ()
 
 
@@ -311,11 +321,11 @@ class Door(asyncio.Protocol):
             inner.data_received(first)
 
     def _open_http(self, speaks: Speaks | None) -> None:
-        if speaks is None or speaks.http1 is None:
+        if speaks is None or speaks.pages is None:
             self._refuse("are HTTP/1, which this port does not serve")
         else:  # it stays in the lobby, which counts it and ends it in time
             gone = partial(self._lobby.leave, self)
-            self._hand_over(HttpSession(speaks.http1, is_local(self._host), gone))
+            self._hand_over(HttpSession(speaks.pages, is_local(self._host), gone))
 
     def _read_proxy(self) -> bool:
         """Take a PROXY header; False: it is not whole."""
@@ -371,6 +381,8 @@ class Door(asyncio.Protocol):
         raw = self._raw
         try:
             context = await tls.context()
+            if self._speaks is None or self._speaks.http2 is None:  # who can choose is answered
+                context.set_alpn_protocols(["http/1.1", "h2"])
             await self._lobby.turn()
             stream = TlsStream(context, self._behind, None, self._lobby.noise, self._shaken)
         except (RoquetteError, OSError, ValueError) as error:
@@ -388,6 +400,7 @@ class Door(asyncio.Protocol):
 
     def _shaken(self, error: Exception | None) -> None:
         """The handshake is over, well or not."""
+        self._lobby.unshaken += error is not None
         self._stop_timer()
         self._lobby.leave(self)
 
@@ -405,7 +418,7 @@ class Door(asyncio.Protocol):
         self._raw.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._shaken(error)
+        self._shaken(None)
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

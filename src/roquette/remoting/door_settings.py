@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from roquette.base.options import Kind, option
 from roquette.remoting.door import Network, Speaks
-from roquette.remoting.http1 import HttpPages
+from roquette.remoting.http_pages import HttpPages
 
 
 def _networks(text: str) -> tuple[Network, ...]:
@@ -43,4 +43,4 @@ class DoorSettings:
             guarded: callers are asked who they are.
         """
         pages = HttpPages(about=about, anyone=guarded or self.http_access == "all")
-        return Speaks(http1=pages, trusted=_networks(self.proxy_protocol_trusted))
+        return Speaks(pages=pages, trusted=_networks(self.proxy_protocol_trusted))

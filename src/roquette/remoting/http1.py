@@ -1,15 +1,12 @@
-"""The little HTTP/1.1 that a port serves: what it is, and whether it is well. `http.py` is the other end."""
+"""The little HTTP/1.1 that a port serves its pages with. `http.py` is the other end."""
 
 import asyncio
-import ipaddress
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, cast
-from urllib.parse import urlsplit
 
-from roquette.remoting.address import host_name
-from roquette.remoting.http_stream import PageStream, StreamedPage
+from roquette.remoting.http_pages import HttpPages, HttpReply, host_said
+from roquette.remoting.http_stream import PageStream
 from roquette.remoting.parting import part
 
 MOST_HEAD: Final = 16 << 10  # bytes of request line and headers
@@ -26,44 +23,6 @@ _WORDS: Final = {
     503: "Service Unavailable",
     505: "HTTP Version Not Supported",
 }
-Page = Callable[[], tuple[str, bytes]]  # -> content type, body
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpPages:
-    """What is answered over HTTP.
-
-    Attributes:
-        about: what the port is, and how a client is pointed at it: one line.
-        anyone: whether other peers than those of the loopback get an answer.
-        ready: why the server should get no requests now; "": it should.
-        well: what is wrong with the server itself; "": nothing.
-        more: further pages by their path.
-        streams: pages that are made while they are sent, by their path.
-        shown: whether other peers than those of the loopback get these: they name topics and groups.
-    """
-
-    about: str
-    anyone: bool = False
-    ready: Callable[[], str] = lambda: ""
-    well: Callable[[], str] = lambda: ""
-    more: Mapping[str, Page] = field(default_factory=dict)
-    streams: Mapping[str, StreamedPage] = field(default_factory=dict)
-    shown: bool = False
-
-    def joined(self, other: "HttpPages") -> "HttpPages":
-        """These pages with those of `other`, and with its judgement of the server's health."""
-        return replace(
-            self,
-            ready=other.ready,
-            well=other.well,
-            more={**self.more, **other.more},
-            streams={**self.streams, **other.streams},
-        )
-
-    def paths(self) -> str:
-        """Where something is."""
-        return " ".join(["/", "/healthz", "/readyz", *self.more, *self.streams])
 
 
 class HttpRequest(NamedTuple):
@@ -117,23 +76,12 @@ def read_request(data: bytes) -> tuple[HttpRequest, int] | None:
     wish = fields.get("connection", "")
     kept = not body and (wish == "keep-alive" or (words[2] == "HTTP/1.1" and wish != "close"))
     try:
-        host = urlsplit("//" + fields.get("host", "")).hostname or ""
+        host = host_said(fields.get("host", ""))
     except ValueError:
         raise HttpRefused(400, "Host is no name or address") from None
     chunks = words[2] == "HTTP/1.1"
     request = HttpRequest(words[0], words[1].partition("?")[0], kept, chunks, host)
     return request, end + 4
-
-
-def names_this_machine(host: str) -> bool:
-    """Whether a request from this machine means this machine: a browser's page that had its own name lead here says that name."""
-    if host in ("", "localhost", host_name().lower()):
-        return True
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 class HttpSession(asyncio.Protocol):
@@ -146,7 +94,6 @@ class HttpSession(asyncio.Protocol):
     def __init__(self, pages: HttpPages, local: bool, gone: Callable[[], None]) -> None:
         self._pages = pages
         self._local = local
-        self._near = False  # the present request may have what is for this machine alone
         self._stream: PageStream | None = None
         self._gone = gone
         self._data = b""
@@ -180,7 +127,8 @@ class HttpSession(asyncio.Protocol):
             try:
                 found = read_request(self._data)
             except HttpRefused as refused:
-                self._answer(refused.status, f"{refused}\n".encode(), HttpRequest("", "", False))
+                reply = HttpReply(refused.status, f"{refused}\n".encode())
+                self._answer(reply, HttpRequest("", "", False))
                 return
             if found is None:
                 return
@@ -195,59 +143,30 @@ class HttpSession(asyncio.Protocol):
             self._wait()
 
     def _serve(self, request: HttpRequest) -> None:
-        pages = self._pages
-        self._near = self._local and names_this_machine(request.host)
-        if not (self._near or pages.anyone):
-            words = "HTTP is answered to this machine only, by its address or as localhost (setting httpAccess)\n"
-            self._answer(403, words.encode(), request)
+        reply = self._pages.reply(request.method, request.path, request.host, self._local)
+        if reply.stream is None:
+            self._answer(reply, request)
             return
-        if request.method not in ("GET", "HEAD"):
-            self._answer(405, b"only GET and HEAD are answered here\n", request)
-            return
-        status, kind, body = 200, "text/plain; charset=utf-8", b"ok\n"
-        match request.path:
-            case "/":
-                body = f"{pages.about}\n".encode()
-            case "/healthz" | "/readyz":
-                why = pages.well()
-                if not why and request.path == "/readyz":
-                    why = pages.ready()
-                if why:
-                    status, body = 503, f"{why}\n".encode()
-            case path if path in pages.streams:
-                self._serve_stream(pages.streams[path], request)
-                return
-            case path if path in pages.more:
-                kind, body = pages.more[path]()
-            case _:
-                status, body = 404, f"no such page; there are {pages.paths()}\n".encode()
-        self._answer(status, body, request, kind)
+        self._stop_timer()
+        chunks = "Transfer-Encoding: chunked\r\n" if request.chunks else ""
+        kept = request.kept and request.chunks
+        head = (
+            f"HTTP/1.1 200 OK\r\nContent-Type: {reply.kind}\r\n{chunks}"
+            "X-Content-Type-Options: nosniff\r\n"
+            f"Connection: {'keep-alive' if kept else 'close'}\r\n\r\n"
+        )
+        self._transport.write(head.encode())
+        write = self._write_chunk if request.chunks else self._transport.write
+        done = partial(self._streamed, request.chunks, kept)
+        self._stream = PageStream(reply.stream, write, self._transport.abort, done)
 
-    def _serve_stream(self, page: StreamedPage, request: HttpRequest) -> None:
-        if not (self._near or self._pages.shown):
-            words = b"this page is for this machine only (setting metricsListen opens a port for others)\n"
-            self._answer(403, words, request)
-        elif page.running >= page.most:
-            words = b"as many are being sent already as are sent at the same time\n"
-            self._answer(503, words, request)
-        elif request.method == "HEAD":
-            self._answer(200, b"", request, page.kind)
-        else:
-            self._stop_timer()
-            chunks = "Transfer-Encoding: chunked\r\n" if request.chunks else ""
-            head = (
-                f"HTTP/1.1 200 OK\r\nContent-Type: {page.kind}\r\n{chunks}"
-                "X-Content-Type-Options: nosniff\r\n"
-                f"Connection: {'keep-alive' if request.kept and request.chunks else 'close'}\r\n\r\n"
-            )
-            self._transport.write(head.encode())
-            kept = request.kept and request.chunks
-            self._stream = PageStream(
-                page, self._transport, chunked=request.chunks, done=partial(self._streamed, kept)
-            )
+    def _write_chunk(self, piece: bytes) -> None:
+        self._transport.write(b"%x\r\n%s\r\n" % (len(piece), piece))
 
-    def _streamed(self, kept: bool) -> None:
+    def _streamed(self, chunks: bool, kept: bool) -> None:
         self._stream = None
+        if chunks:
+            self._write_chunk(b"")
         if not kept:
             part(self._transport, b"", self._gone)
             return
@@ -266,16 +185,11 @@ class HttpSession(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
 
-    def _answer(
-        self,
-        status: int,
-        body: bytes,
-        request: HttpRequest,
-        kind: str = "text/plain; charset=utf-8",
-    ) -> None:
+    def _answer(self, reply: HttpReply, request: HttpRequest) -> None:
+        status, body = reply.status, reply.body
         allow = "Allow: GET, HEAD\r\n" if status == 405 else ""
         head = (
-            f"HTTP/1.1 {status} {_WORDS[status]}\r\nContent-Type: {kind}\r\n"
+            f"HTTP/1.1 {status} {_WORDS[status]}\r\nContent-Type: {reply.kind}\r\n"
             f"Content-Length: {len(body)}\r\nX-Content-Type-Options: nosniff\r\n{allow}"
             f"Connection: {'keep-alive' if request.kept else 'close'}\r\n\r\n"
         )

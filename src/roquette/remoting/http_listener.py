@@ -8,7 +8,8 @@ from typing import Final
 
 from roquette.base.descriptors import words_of
 from roquette.errors import ConfigError
-from roquette.remoting.http1 import HttpPages, HttpSession
+from roquette.remoting.http1 import HttpSession
+from roquette.remoting.http_pages import HttpPages
 
 MOST: Final = 32  # connections; of more the one that has asked nothing for longest is closed
 

@@ -29,21 +29,20 @@ class PageStream:
     """One answer on its way.
 
     Args:
-        chunked: in the chunks of HTTP/1.1; else the end of the connection ends it.
+        write: takes the pieces, which are not empty. abort: it breaks off: the peer takes too long, or a piece cannot be made.
         done: all of it is written.
     """
 
     def __init__(
         self,
         page: StreamedPage,
-        transport: asyncio.Transport,
-        *,
-        chunked: bool,
+        write: Callable[[bytes], None],
+        abort: Callable[[], None],
         done: Callable[[], None],
     ) -> None:
         self._page = page
-        self._transport = transport
-        self._chunked = chunked
+        self._write = write
+        self._abort = abort
         self._done = done
         self._pieces = page.begin()
         self._open = True
@@ -51,7 +50,7 @@ class PageStream:
         self._waiting = False
         page.running += 1
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(STREAM_S, transport.abort)
+        self._timer = loop.call_later(STREAM_S, abort)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -68,15 +67,13 @@ class PageStream:
             whole = True
         finally:
             if not whole:  # a defect: the peer must not take a part for all
-                self._transport.abort()
+                self._abort()
         if piece is None:
-            if self._chunked:
-                self._transport.write(b"0\r\n\r\n")
             self.close()
             self._done()
             return
         if piece:
-            self._transport.write(b"%x\r\n%s\r\n" % (len(piece), piece) if self._chunked else piece)
+            self._write(piece)
         self._go_on()
 
     def pause(self) -> None:

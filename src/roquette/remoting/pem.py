@@ -5,17 +5,20 @@ The files are read by OpenSSL, which takes paths only: they are always the syste
 
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from logging import getLogger
 from typing import Final
 
 from roquette.base.clock import Clock
+from roquette.base.executor import run_blocking
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 
 log = getLogger("roquette.remoting")
 
+ENDS_BEAT_S: Final = 60.0  # between two looks at when certificates end
 LOOK_MS: Final = 2_000
 """How often files are looked at for a change, at most."""
 
@@ -195,6 +198,36 @@ class FollowedContext:
         if self._context is None:
             raise ConfigError(self._error)
         return self._context
+
+
+class CertificateEnds:
+    """When the certificates in some files end.
+
+    Args:
+        files: by the setting that names each; "": none.
+
+    Attributes:
+        found: seconds since 1970, by setting, as `look` has found them: when the first of a pair's chain ends, and the last of
+            the authorities that are trusted.
+    """
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self.files = {setting: path for setting, path in files.items() if path}
+        self.found: dict[str, float] = {}
+
+    async def look(self) -> None:
+        """The beat. Of a file that cannot be read it keeps what it knows: who uses the file says what is wrong."""
+        if self.files:
+            await run_blocking(self._look)
+
+    def _look(self) -> None:
+        from cryptography import x509
+
+        for setting, path in self.files.items():
+            with suppress(OSError, ValueError):
+                found = x509.load_pem_x509_certificates(OsFiles().read_bytes(path))
+                pick = max if setting.endswith("trustCertPath") else min
+                self.found[setting] = pick(each.not_valid_after_utc.timestamp() for each in found)
 
 
 def _mark(path: str) -> Mark:

@@ -10,6 +10,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Door, Kind, Lobby, Speaks, stop_listening
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import BYTES, Peer
 from roquette.remoting.tls import ServerTls, TlsMode
 from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
@@ -32,6 +33,7 @@ class ConnectionBound:
     def __init__(self, wanted: int) -> None:
         self.most = min(wanted, connection_limit())
         self.open = 0
+        self.refused = 0
         self.met = 0  # connections ever; their numbers are unique among those ports
         self.refusal = (
             "maxConnections"
@@ -105,26 +107,29 @@ class Server:
             return int(bound.getsockname()[1])
         return port
 
-    def http2(self) -> asyncio.Protocol:
-        """The protocol of an HTTP/2 connection that came in at another server's port; it is counted and closed here."""
-        return self._new_protocol(Kind.HTTP2)
+    def http2(self, pages: HttpPages | None) -> asyncio.Protocol:
+        """The protocol of an HTTP/2 connection that came in at another server's port, whose pages these are; it is counted
+        and closed here."""
+        assert self.speaks is not None
+        assert self.speaks.http2 is not None
+        self._bound.met += 1
+        return self.speaks.http2(self._bound.met, self._made, self._lost, pages)
 
     def _door(self) -> asyncio.Protocol:
         return Door(self._tls, self._new_protocol, self._lobby, self.speaks)
 
     def _new_protocol(self, kind: Kind = Kind.REMOTING) -> asyncio.Protocol:
         """The protocol of a connection of this kind."""
-        self._bound.met += 1
-        number = self._bound.met
         if kind is Kind.HTTP2:
-            assert self.speaks is not None
-            assert self.speaks.http2 is not None
-            return self.speaks.http2(number, self._made, self._lost)
-        return PeerProtocol(self._dispatcher, number, self._noise, self._made, self._lost)
+            return self.http2(None if self.speaks is None else self.speaks.pages)
+        bound = self._bound
+        bound.met += 1
+        return PeerProtocol(self._dispatcher, bound.met, self._noise, self._made, self._lost)
 
     def _admit(self, remote: str) -> bool:
         bound = self._bound
         if bound.open >= bound.most:
+            bound.refused += 1
             most, silent = bound.open, self._lobby.drop_oldest()
             self._noise.warning(
                 "full",
@@ -164,6 +169,17 @@ class Server:
         for peer in self.peers.values():
             if peer.unread & BYTES:  # its share may be larger now
                 self._limits.account.look(peer)
+
+    def refusals(self) -> dict[str, int]:
+        """What was refused since the start, by why: of this port and, in the last two, of those that share its bounds."""
+        dispatcher = self._dispatcher
+        return {
+            "busy": dispatcher.refused,
+            "unsupported": dispatcher.unsupported,
+            "tls": self._lobby.unshaken,
+            "connections": self._bound.refused,
+            "protocol": self._limits.strangers,
+        }
 
     def expire_requests(self) -> None:
         """Fail our own requests to peers that were not answered in time (called by the broker's beat)."""

@@ -91,7 +91,7 @@ class Http2(Protocol):
         """A part of its body."""
 
     def send_trailers(self, stream: int, fields: Fields) -> None:
-        """Its end."""
+        """Its end; there may be no fields."""
 
     def hush(self, stream: int) -> None:
         """The reply is all said: when it is written, the peer need not go on with its request (NO_ERROR)."""

@@ -122,7 +122,10 @@ class NgConnection:
     def send_trailers(self, stream: int, fields: Fields) -> None:
         """See `Http2`."""
         with contextlib.suppress(ngh2.NGH2Error):
-            self._conn.send_trailers(stream, fields)
+            if fields:
+                self._conn.send_trailers(stream, fields)
+            else:
+                self._conn.end_stream(stream)
 
     def hush(self, stream: int) -> None:
         """See `Http2`."""

@@ -1,6 +1,8 @@
 """The broker in its cluster: registration, and questions to name servers."""
 
+from roquette.base.exposition import Table, labels
 from roquette.base.lifecycle import Tasks
+from roquette.base.metric_families import REGISTERED
 from roquette.broker.cluster.cluster_queues import ClusterQueues
 from roquette.broker.cluster.outbound import Outbound
 from roquette.broker.cluster.registration import Registration
@@ -53,6 +55,12 @@ class ClusterFeature(Feature):
 
     def _lost(self, name_server: str) -> None:
         self.registration.connection_lost(name_server)
+
+    def measures(self, now_ms: int) -> list[Table]:
+        """Its metrics."""
+        taken = self.registration.taken().items()
+        shown = ((labels({"namesrv": address}), float(done)) for address, done in taken)
+        return [Table(REGISTERED, len(taken), shown)]
 
     async def start(self, tasks: Tasks) -> None:
         """Register; waits for the name servers, but not for long."""

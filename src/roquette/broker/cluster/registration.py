@@ -193,6 +193,10 @@ class Registration:
             server.everything = True
             server.wake.set()
 
+    def taken(self) -> dict[str, bool]:
+        """By name server: whether it has taken the last registration."""
+        return {server.address: server.reachable is True for server in self._servers.values()}
+
     async def settled(self, limit_s: float = SETTLE_S) -> None:
         """Wait until every name server that answered last knows all changes so far, for `limit_s` at most."""
         loop = asyncio.get_running_loop()

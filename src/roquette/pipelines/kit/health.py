@@ -10,8 +10,8 @@ from typing import Final
 from roquette.base.clock import Clock
 from roquette.base.exposition import KIND, Exposition, Family, labels
 from roquette.errors import ClientError
-from roquette.remoting.http1 import HttpPages
 from roquette.remoting.http_listener import HttpListener
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.http_stream import StreamedPage
 
 LOOK_S: Final = 5.0  # between two questions to the brokers

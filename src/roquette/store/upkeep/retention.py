@@ -38,10 +38,17 @@ class DiskState:
         """0 to 100; 0 when the disk's size is unknown."""
         return 100.0 * (self.total - self.free) / self.total if self.total > 0 else 0.0
 
+    def room(self, config: StoreConfig) -> float:
+        """Bytes until messages are refused; negative: they are. Above the ratio, and, where there is one, below the limit in
+        bytes."""
+        to_ratio = self.total * config.warning_percent / 100 - (self.total - self.free)
+        if not config.disk_full_free:
+            return to_ratio
+        return max(to_ratio, self.free - max(config.disk_full_free, config.reserve_bytes))
+
     def is_full(self, config: StoreConfig) -> bool:
-        """Are messages refused? Above the ratio, and, where there is one, below the limit in bytes."""
-        limit = config.disk_full_free and max(config.disk_full_free, config.reserve_bytes)
-        return self.used_percent > config.warning_percent and _is_short(self.free, limit)
+        """Are messages refused?"""
+        return self.room(config) < 0
 
     def is_cleaned_forcibly(self, config: StoreConfig) -> bool:
         """May unexpired files go?"""

@@ -6,7 +6,7 @@ from typing import Final
 
 from roquette.base.exposition import KIND
 from roquette.base.lifecycle import Tasks
-from roquette.base.task_metrics import LoopLag, unwell
+from roquette.base.server_metrics import LoopLag, ServerFigures, unwell
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature
 from roquette.broker.listeners import ABOUT
@@ -16,8 +16,9 @@ from roquette.broker.operation.metrics.rows import Popped, Rows, queues_of
 from roquette.broker.operation.metrics.scrape import Scrape
 from roquette.broker.records.steps import paced
 from roquette.broker.tables.deletions import Deletions
-from roquette.remoting.http1 import HttpPages
+from roquette.remoting import pem
 from roquette.remoting.http_listener import HttpListener
+from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.http_stream import StreamedPage
 
 LAG_BEAT_S: Final = 1.0
@@ -57,13 +58,16 @@ class MetricsFeature(Feature):
 
     def beats(self) -> list[Beat]:
         """Looks at the loop, and at where topics end."""
+        ends = self._core.protection.ends
         return [
             Beat("loop-lag", LAG_BEAT_S, self._look_at_loop),
             Beat("topic-ends", ENDS_BEAT_S, self._look_at_ends),
+            *([Beat("certificates", pem.ENDS_BEAT_S, ends.look)] if ends.files else []),
         ]
 
     async def prepare(self) -> None:
         """Open the port of its own. Raises ConfigError when it is taken."""
+        await self._core.protection.ends.look()
         address = self._core.live.current.metrics_address()
         if address:
             self.listener = HttpListener(self._pages)
@@ -108,7 +112,17 @@ class MetricsFeature(Feature):
         core = self._core
         most = core.live.current.metrics_max_series
         rows = Rows(core, self._is_system, self._times, most, self._popped)
-        return Scrape(core, self._items, rows, self._loop_lag.longest_s()).pieces()
+        kept = core.shell.kept()
+        figures = ServerFigures(
+            now_ms=core.clock.now_ms(),
+            not_ready=self._pages.why_not_ready(),
+            refused=core.shell.refusals(),
+            ends=core.protection.ends.found,
+            kept=(kept.total, kept.most),
+            loop_lag_s=self._loop_lag.longest_s(),
+            tasks=core.shell.tasks.health(),
+        )
+        return Scrape(core, self._items, rows, figures).pieces()
 
     def forget_topic(self, topic: str) -> None:
         """Its ends begin at 0 again."""

@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 from roquette.base import metric_families as m
 from roquette.base.exposition import Exposition, Family, Sample, Table, labels
-from roquette.base.task_metrics import task_families
+from roquette.base.server_metrics import ServerFigures, server_families
 from roquette.broker.core import BrokerCore
 from roquette.broker.operation.item_stats import (
     GROUP_GET_NUMS,
@@ -28,15 +28,17 @@ class Scrape:
 
     Args:
         rows: not collected yet.
-        loop_lag_s: the longest wait for the loop, lately.
+        figures: of the server, whatever it serves.
     """
 
-    def __init__(self, core: BrokerCore, items: ItemStats, rows: Rows, loop_lag_s: float) -> None:
+    def __init__(
+        self, core: BrokerCore, items: ItemStats, rows: Rows, figures: ServerFigures
+    ) -> None:
         config = core.live.current
         self._core = core
         self._items = items
         self._rows = rows
-        self._loop_lag_s = loop_lag_s
+        self._figures = figures
         node = f"{core.name}-{core.identity.broker_id}"
         old = {"cluster": config.broker_cluster_name, "broker": core.name}
         new = {"cluster": config.broker_cluster_name, "node_type": "broker", "node_id": node}
@@ -55,8 +57,8 @@ class Scrape:
         yield out.summary(m.FSYNC, self._new, sync.sync_ms / 1000, sync.syncs)
         for shown in self._core.shell.measures(self._core.clock.now_ms()):
             yield from out.table(shown._replace(samples=_within(self._new, shown)))
-        for family, task_samples in task_families(self._core.shell.tasks.health(), self._new):
-            yield from out.family(family, task_samples)
+        for family, of_server in server_families(self._figures, self._new):
+            yield from out.family(family, of_server)
         tables: dict[Family, Table] = {}
         for table in self._tables():
             tables[table.family] = table
@@ -104,10 +106,14 @@ class Scrape:
             m.DISK_USED,
             iter([(f'{new},disk="log"', log_disk), (f'{new},disk="root"', root_disk)]),
         )
-        yield m.LOOP_LAG, one(new, self._loop_lag_s)
-        kept = core.shell.kept()
-        yield m.KEPT, one(new, kept.total)
-        yield m.KEPT_MOST, one(new, kept.most)
+        disks = dict(zip(("root", "log"), store.disk.disks[::-1]))
+        rooms = ((f'{new},disk="{at}"', d.room(store.disk.config)) for at, d in disks.items())
+        yield m.DISK_ROOM, iter(rooms)
+        yield m.BROKER_CONNECTIONS, one(new, len(core.shell.peers()))
+        role = "replica" if core.identity.broker_id else "master"
+        text = f"{new},{labels({'broker': core.name})}"
+        roles = [(f'{text},role="{r}"', float(r == role)) for r in ("master", "replica")]
+        yield m.ROLE, iter(roles)
         yield m.WAITING_SENDS, one(new, core.log_sync.in_flight)
         yield m.WAITING_SENDS_MOST, one(new, core.live.current.max_waiting_send_bytes)
         yield m.BACKWARD_REFUSED, one(new, tables.backward_commits.refused)
@@ -118,14 +124,18 @@ class Scrape:
             iter([(f'{new},processor="{name}"', size) for name, size, _, _ in core.shell.lanes()]),
         )
         shown = core.shell.runtime_info(core.clock.now_ms())
-        for family, key in (
-            (m.REPLICAS, "replicas"),
-            (m.REPLICAS_IN_STEP, "replicasInStep"),
-            (m.REPLICAS_EXPECTED, "replicasExpected"),
-            (m.REPLICA_LAG, "replicaLagBytes"),
+        for family, key, unit in (
+            (m.REPLICAS, "replicas", 1),
+            (m.REPLICAS_IN_STEP, "replicasInStep", 1),
+            (m.REPLICAS_EXPECTED, "replicasExpected", 1),
+            (m.REPLICA_LAG, "replicaLagBytes", 1),
+            (m.EPOCH, "groupLastEpoch", 1),
+            (m.LEASE, "groupLeaseLeftMs", 1000),
         ):
             if key in shown:
-                yield family, one(new, int(shown[key]))
+                yield family, one(new, int(shown[key]) / unit)
+        if "followsConnected" in shown:
+            yield m.FOLLOWS, one(new, float(shown["followsConnected"] == "true"))
         if (kinds := shown.get("groupTroubleKinds")) is not None:
             told = kinds.split(",")
             yield m.GROUP_TROUBLE, iter([(f'{new},kind="{k}"', float(k in told)) for k in TROUBLES])
