@@ -18,6 +18,8 @@ KINDS = {"dict", "set", "OrderedDict", "deque", "defaultdict", "WeakKeyDictionar
 BOUNDED: dict[str, str] = {
     # base, remoting
     "remoting/http_listener.py:_open": "MOST",
+    "remoting/http2_pages.py:_streams": "grpcMaxStreams of a connection; pages sent at one time: StreamedPage.most",
+    "remoting/pem.py:files found": "the settings that name a file of certificates",
     "remoting/server.py:peers": "maxConnections",
     "remoting/pending.py:_waiters": "65,535 requests in flight on a connection, then TooManyRequests",
     "remoting/client.py:_peers _connecting": "addresses of name servers and brokers; idle ones are closed",
@@ -37,6 +39,7 @@ BOUNDED: dict[str, str] = {
     "access/policies.py:_levels _with_places": "a user each",
     "access/policies.py:_exact _kinds _prefixes _lengths _singles": "the entries of a user's policies",
     "access/policies.py:_verdicts _known": "MAX_VERDICTS",
+    "access/audit.py:refusals": "two kinds",
     "access/guard.py:_names": "codes of needs.NEEDS, with MOST_NAMES each",
     "access/users.py:_accounts": "MOST_USERS",
     "access/tickets.py:_given": "MOST",

@@ -36,6 +36,8 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/pop/assignment.py": (VERSIONS, "set_request_mode"),
     "broker/clients/client_calls.py": (VERSIONS, "consume_directly"),
     "broker/operation/consume_stats.py": (SHOWN, "time_span"),
+    "broker/operation/metrics/feature.py": (SHOWN, "_scrape"),
+    "nameserver/metrics.py": (SHOWN, "_pieces"),
     "broker/operation/metrics/rows.py": (STORED, "_collect_popped"),
     "broker/operation/metrics/scrape.py": (SHOWN, "_of_broker pieces"),
     "broker/operation/group_admin.py": (

@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +14,21 @@ from tests.broker.test_replica_gate import SYNC_MASTER
 from tests.broker.test_transactions import COMMIT, ROLLBACK, end, prepare
 from tests.exposition import Sample, read_exposition
 
+from roquette import __version__
+from roquette.base.files import OsFiles
 from roquette.base.metric_families import FAMILIES
 from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.broker.operation.metrics.lag_times import KEPT, LagTimes
 from roquette.broker.operation.metrics.rows import AT_ONCE
 from roquette.broker.operation.stats_feature import StatsFeature
+from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.service import NameServer
 from roquette.remoting.account import WAITING
+from roquette.remoting.authority import Authority
+from roquette.remoting.door_settings import DoorSettings
+from roquette.remoting.pem import CertificateEnds
+from roquette.remoting.protection import Protection
+from roquette.store.upkeep.retention import LogState
 
 HOST = "10.0.0.1"
 ON = {"metrics_listen": f"{HOST}:5557"}
@@ -106,6 +117,117 @@ def test_what_is_kept_for_peers_is_shown_with_its_bounds(run_broker: Any) -> Non
         assert not value(found, "rocketmq_kept_bytes")
 
     run_broker(scenario, broker=ON | SYNC_MASTER | {"slave_timeout": 9_000})
+
+
+def test_what_a_broker_is_and_refuses_is_shown(run_broker: Any) -> None:
+    """Before: none of these series."""
+
+    async def scenario(case: Any) -> None:
+        client = await use(case)
+        core = case.broker.core
+        found = await scrape()
+        assert value(found, "rocketmq_broker_role", broker="broker-a", role="master") == 1
+        assert value(found, "rocketmq_broker_role", broker="broker-a", role="replica") == 0
+        assert value(found, "rocketmq_ready") == 1
+        assert value(found, "rocketmq_broker_connections") == 1
+        assert value(found, "rocketmq_time_seconds") == pytest.approx(case.clock.now_ms() / 1000, abs=1)  # fmt: skip
+        assert value(found, "rocketmq_build_info", version=__version__) == 1
+        assert value(found, "process_open_fds") < value(found, "process_max_fds")
+        assert value(found, "process_resident_memory_bytes") > 1 << 20
+        assert 0 < value(found, "process_cpu_seconds_total") < time.monotonic()
+        assert abs(value(found, "process_start_time_seconds") - time.time()) < 86_400
+        assert not any(sample.value for sample in found["rocketmq_refusals_total"])
+        assert "rocketmq_follows_connected" not in found and "rocketmq_group_epoch" not in found
+
+        await client.call(9_999, {})
+        core.live.bounds.topics.most = 0
+        await client.produce("another")
+        odd = (await asyncio.open_connection(HOST, case.broker.core.address.port))[1]
+        odd.write(b"\xff" * 20)
+        core.access.audit.unproven("eve", 10, "10.6.6.6", "the signature is wrong")
+        core.access.audit.refused("alice", 10, None, "10.6.6.6", "no policy matches")
+        await asyncio.sleep(1)
+        case.broker.store.send_refusal = "the disk is full"
+        found = await scrape()
+        assert value(found, "rocketmq_ready") == 0
+        kinds = {s.labels["kind"]: s.value for s in found["rocketmq_refusals_total"]}
+        wanted = {
+            "unsupported": 1,
+            "protocol": 1,
+            "unproven": 1,
+            "denied": 1,
+            "names": kinds["names"],
+        }
+        assert kinds == dict.fromkeys(("busy", "tls", "connections"), 0) | wanted
+        assert kinds["names"] > 0
+
+    door = Protection(door=DoorSettings())
+    run_broker(scenario, broker=ON, protection=door)
+
+
+def test_registration_at_each_name_server_is_shown(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        found = await scrape()
+        server = {"namesrv": "10.0.0.7:9876"}
+        assert value(found, "rocketmq_registered", **server) == 0
+        names = NameServer(NamesrvConfig(), files=OsFiles(), clock=case.clock)
+        await names.start("10.0.0.7", 9876)
+        await asyncio.sleep(30)
+        assert value(await scrape(), "rocketmq_registered", **server) == 1
+        await names.stop()
+        await asyncio.sleep(40)
+        assert value(await scrape(), "rocketmq_registered", **server) == 0
+
+    run_broker(scenario, broker=ON | {"namesrv_addr": "10.0.0.7:9876"})
+
+
+def test_the_ends_of_certificates_follow_their_files(run_broker: Any, tmp_path: Path) -> None:
+    """The first of a pair's chain ends it; of authorities the last; of a file that cannot be read what was known."""
+    now_ms, pair, trust = 1_700_000_000_000, tmp_path / "pair.pem", tmp_path / "ca.pem"
+    short, long = (Authority("ours", now_ms, days) for days in (10, 90))
+    both = short.server(["a"])["cert"] + long.pem["cert"]
+    pair.write_bytes(both)
+    trust.write_bytes(both)
+    missing = str(tmp_path / "none.pem")
+    ends = CertificateEnds(
+        {"tls.server.certPath": str(pair), "tls.server.trustCertPath": str(trust),
+         "tls.client.certPath": missing, "tls.client.trustCertPath": ""}
+    )  # fmt: skip
+
+    async def days() -> dict[str, float]:
+        found = (await scrape())["rocketmq_certificate_end_seconds"]
+        return {s.labels["file"]: (s.value - now_ms / 1000) / 86_400 for s in found}
+
+    async def scenario(case: Any) -> None:
+        assert await days() == {"tls.server.certPath": 10, "tls.server.trustCertPath": 90}
+        pair.write_bytes(long.server(["a"])["cert"])
+        trust.write_bytes(b"nothing")
+        await asyncio.sleep(61)
+        assert await days() == {"tls.server.certPath": 90, "tls.server.trustCertPath": 90}
+
+    run_broker(scenario, broker=ON, protection=Protection(ends=ends))
+
+
+@pytest.mark.parametrize(
+    ("full_free", "room"), [(0, 5 << 30), (16 << 30, 5 << 30), (4 << 30, 11 << 30)]
+)
+def test_the_room_of_a_disk_ends_where_messages_are_refused(
+    run_broker: Any, full_free: int, room: int
+) -> None:
+    """100 GiB, 15 of them free: 5 up to 90 %; and where that is later, up to diskFullFreeBytes."""
+
+    async def scenario(case: Any) -> None:
+        guard = case.broker.store.disk
+        guard.check((100 << 30, 15 << 30), None, LogState(1), 0)
+        found = await scrape()
+        assert value(found, "rocketmq_disk_room_bytes", disk="root") == room
+        guard.check((100 << 30, (15 << 30) - room - (1 << 20)), None, LogState(1), 0)
+        assert value(await scrape(), "rocketmq_disk_room_bytes", disk="log") == -(1 << 20)
+        assert guard.refusal is not None
+        guard.check((100 << 30, (15 << 30) - room), None, LogState(1), 0)
+        assert guard.refusal is None
+
+    run_broker(scenario, broker=ON, store={"disk_full_free": full_free})
 
 
 def test_each_queue_is_shown_where_that_is_wanted(run_broker: Any) -> None:

@@ -106,9 +106,9 @@ class Scrape:
             m.DISK_USED,
             iter([(f'{new},disk="log"', log_disk), (f'{new},disk="root"', root_disk)]),
         )
-        disks = dict(zip(("root", "log"), store.disk.disks[::-1]))
-        rooms = ((f'{new},disk="{at}"', d.room(store.disk.config)) for at, d in disks.items())
-        yield m.DISK_ROOM, iter(rooms)
+        disks = zip(("log", "root"), store.disk.disks[:1] + store.disk.disks[-1:])
+        rooms = ((f'{new},disk="{at}"', disk.room(store.disk.config)) for at, disk in disks)
+        yield m.DISK_ROOM, rooms
         yield m.BROKER_CONNECTIONS, one(new, len(core.shell.peers()))
         role = "replica" if core.identity.broker_id else "master"
         text = f"{new},{labels({'broker': core.name})}"
