@@ -114,17 +114,17 @@ def fires(*names: str, long: bool = False) -> Callable[[Any], Any]:
 @fires("ServerDown", "BrokerLeft", "NoMaster", "ReplicaCutOff")
 async def a_dead_master(clinic: Clinic) -> None:
     await clinic.build()
-    await clinic.watch(5)
+    await clinic.watch(2)
     clinic.cluster.kill(A)
-    await clinic.watch(10)
+    await clinic.watch(7)
 
 
 @fires("ServerDown", "BrokerLeft", "ReplicaGone", long=True)
 async def a_dead_replica(clinic: Clinic) -> None:
     await clinic.build()
-    await clinic.watch(5)
+    await clinic.watch(2)
     clinic.cluster.kill(R)
-    await clinic.watch(10)
+    await clinic.watch(7)
 
 
 @fires("ServerDown", "NoServer")
@@ -141,7 +141,7 @@ async def a_name_server_that_a_broker_cannot_reach(clinic: Clinic) -> None:
     await clinic.build()
     await clinic.watch(3)
     clinic.cluster.partition(B, N)
-    await clinic.watch(12)
+    await clinic.watch(9)
 
 
 @fires("RefusesMessages", "NotReady", "DiskFills", long=True)

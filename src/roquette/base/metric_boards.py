@@ -74,7 +74,7 @@ _REFUSED: Final = "sum by (instance, kind) (increase({}{kind=~"
 
 ALERTS: Final = (
     Alert("RocketMQServerDown", _UP, '{}{job="JOB"} == 0', "1m", "critical", "{{ $labels.instance }} is not reached: it is dead, or cut off"),
-    Alert("RocketMQNoServer", _UP, 'absent({}{job="JOB"} == 1)', "1m", "critical", "No server of the job {{ $labels.job }} is reached"),
+    Alert("RocketMQNoServer", _UP, 'absent({}{job="JOB"} == 1)', "1m", "critical", "No server is reached"),
     Alert("RocketMQBrokerLeft", m.BROKERS, "{} < max_over_time({}[1h])", "5m", "warning", "{{ $labels.instance }} knows fewer brokers than within the last hour: roquette cluster shows those that are there"),
     Alert("RocketMQNotReady", m.SERVER_READY, "{} == 0", "2m", "critical", "{{ $labels.instance }} is not ready: its page /readyz says why"),
     Alert("RocketMQNotRegistered", m.REGISTERED, "{} == 0", "1m", "critical", "Name server {{ $labels.namesrv }} does not take the registration of {{ $labels.node_id }}, whose log says why: clients do not find it there"),
