@@ -111,7 +111,7 @@ def fires(*names: str, long: bool = False) -> Callable[[Any], Any]:
     return noted
 
 
-@fires("ServerDown", "BrokerLeft", "NoMaster", "ReplicaCutOff")
+@fires("ServerDown", "BrokerLeft", "NoMaster", "ReplicaCutOff", "NotReady")
 async def a_dead_master(clinic: Clinic) -> None:
     await clinic.build()
     await clinic.watch(2)
@@ -271,7 +271,7 @@ async def certificates_near_their_end(clinic: Clinic) -> None:
     await clinic.watch(12)
 
 
-@fires("GroupTrouble", "ReplicaCutOff", long=True)
+@fires("GroupTrouble", "ReplicaCutOff", "NotReady", long=True)
 async def a_member_whose_disk_takes_nothing(clinic: Clinic) -> None:
     cluster = clinic.cluster
     await cluster.add_namesrv(N, controller="embedded", **shown(N))
@@ -280,6 +280,19 @@ async def a_member_whose_disk_takes_nothing(clinic: Clinic) -> None:
     await clinic.watch(2)
     cluster.slow_disk(R, 60)
     await clinic.watch(4)
+
+
+@fires("RefusesForReplicas", "ReplicaOutOfStep", "NotReady", "ServerDown", "BrokerLeft", "ReplicaGone", long=True)  # fmt: skip
+async def a_group_of_three_that_lacks_two(clinic: Clinic) -> None:
+    cluster = clinic.cluster
+    await cluster.add_namesrv(N, controller="embedded", **shown(N))
+    for ip in (A, R, B):
+        await cluster.add_member(ip, "orders", in_sync_replicas=2, **shown(ip))
+    await clinic.watch(2)
+    masters = [ip for ip in (A, R, B) if cluster.hosts[ip].service.is_master]
+    for ip in {A, R, B} - set(masters):
+        cluster.kill(ip)
+    await clinic.watch(7)
 
 
 @pytest.mark.parametrize(
