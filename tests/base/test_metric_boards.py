@@ -46,3 +46,18 @@ def test_alerts_have_names_of_their_own_and_words() -> None:
         assert rule["annotations"]["summary"]
         assert re.fullmatch(r"\d+m", rule["for"])
     assert json.loads(json.dumps(grafana_board()))["panels"]
+
+
+def test_rules_go_by_the_job_that_is_named() -> None:
+    texts = [rule["expr"] for rule in prometheus_rules("mq")["groups"][0]["rules"]]
+    assert 'up{job="mq"} == 0' in texts
+    assert not any("JOB" in text or 'rocketmq"}' in text for text in texts)
+
+
+def test_the_board_asks_for_what_its_queries_need_and_for_nothing_at_its_import() -> None:
+    board = grafana_board()
+    asked = {each["name"] for each in board["templating"]["list"]}
+    assert asked == {"datasource", "cluster", "broker", "topic", "group"}
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(board["panels"]))) == asked
+    assert "__inputs" not in board, "Grafana fills those in at an import alone"
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
