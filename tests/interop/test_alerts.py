@@ -136,7 +136,7 @@ async def everything_is_dead(clinic: Clinic) -> None:
     await clinic.watch(3)
 
 
-@fires("NotRegistered", "BrokerLeft")
+@fires("NotRegistered", "BrokerLeft", "NotReady")
 async def a_name_server_that_a_broker_cannot_reach(clinic: Clinic) -> None:
     await clinic.build()
     await clinic.watch(3)
