@@ -186,8 +186,8 @@ class SlaveReplication(Feature):
     def unready(self) -> str:
         """What is sent does not come here."""
         told = self.health()
-        why = told.get("groupTrouble") or told["followsRefused"]
-        return f"it follows no master; trouble: {why}" if self._link is None else ""
+        why = told.get("groupTrouble") or told["followsRefused"].removeprefix("no")
+        return f"it follows no master{why and ': '}{why}" if self._link is None else ""
 
     async def stop(self) -> None:
         """Follow no more."""
