@@ -70,8 +70,9 @@ async def broker(folder: Path) -> None:
         while b"process_start_time_seconds{}" not in client.heard[streams["/metrics"]]:
             await asyncio.sleep(0.01)
     found = {path: client.http_status[stream] for path, stream in streams.items()}
-    assert found == {"/metrics": b"200", "/healthz": b"200", "/readyz": b"200", "/none": b"404"}
-    assert client.heard[streams["/readyz"]] == b"ok\n"
+    assert found == {"/metrics": b"200", "/healthz": b"200", "/readyz": b"503", "/none": b"404"}
+    assert client.heard[streams["/healthz"]] == b"ok\n"
+    assert b"name server" in client.heard[streams["/readyz"]], "it has none"
     assert client.http_status[elsewhere] == b"403", "a browser's page of another name"
     client.transport.close()
     await made.stop()

@@ -265,6 +265,7 @@ def test_when_there_are_too_many_who_is_silent_longest_goes_first() -> None:
             await silent[0][0].read()
         silent[4][1].write(frame())
         assert (await silent[4][0].read(1000)).endswith(b"hello")
+        assert it.server.refusals()["connections"] == 1
         for _, writer in silent:
             writer.close()
 
@@ -302,6 +303,21 @@ def test_an_enforcing_port_tells_whom_it_can() -> None:
         assert await it.send(PROXY + frame()) == b"reset"
 
     world(scenario, serving(mode=TlsMode.ENFORCING))
+
+
+def test_what_is_refused_is_counted_by_why() -> None:
+    async def scenario(it: World) -> None:
+        await it.send(b"\x16\x03\x01\x00\x05hello")  # no handshake
+        await it.send(b"\xff" * 9)
+        await it.send(frame())
+        _, gone = await asyncio.open_connection(HOST, PORT)
+        gone.transport.abort()  # without a word: no handshake has failed
+        await asyncio.sleep(1)
+        counts = {"busy": 0, "unsupported": 0, "tls": 1, "connections": 0}
+        assert it.server.refusals() == counts | {"protocol": it.server._limits.strangers}
+        assert it.server._limits.strangers > 0
+
+    world(scenario, serving())
 
 
 def test_a_port_without_grpc_says_where_to_go() -> None:

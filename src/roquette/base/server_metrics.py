@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from typing import Final, NamedTuple
 
@@ -53,14 +54,15 @@ def server_families(of: ServerFigures, text: str) -> Families:
     yield m.REFUSALS, [(f'{text},kind="{kind}"', count) for kind, count in of.refused.items()]
     ends = of.ends.items()
     yield m.CERTIFICATE_END, [(f"{text},{labels({'file': at})}", end) for at, end in ends]
-    build = {
-        "version": import_module("roquette").__version__,
-        "python": sys.version.split()[0],
-        "form": form().partition(":")[0],
-    }
-    yield m.BUILD, [(f"{text},{labels(build)}", 1)]
+    yield m.BUILD, [(f"{text},{_build()}", 1)]
     yield from task_families(of.tasks, text)
     yield from process_families()
+
+
+@cache
+def _build() -> str:
+    version, python = import_module("roquette").__version__, sys.version.split()[0]
+    return labels({"version": version, "python": python, "form": form().partition(":")[0]})
 
 
 def process_families() -> Families:

@@ -381,7 +381,7 @@ class Door(asyncio.Protocol):
         raw = self._raw
         try:
             context = await tls.context()
-            if self._speaks is None or self._speaks.http2 is None:  # who can choose is answered
+            if self._speaks is None or self._speaks.http2 is None:  # who speaks both is answered
                 context.set_alpn_protocols(["http/1.1", "h2"])
             await self._lobby.turn()
             stream = TlsStream(context, self._behind, None, self._lobby.noise, self._shaken)

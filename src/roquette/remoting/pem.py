@@ -221,11 +221,12 @@ class CertificateEnds:
             await run_blocking(self._look)
 
     def _look(self) -> None:
-        from cryptography import x509
-
         for setting, path in self.files.items():
             with suppress(OSError, ValueError):
-                found = x509.load_pem_x509_certificates(OsFiles().read_bytes(path))
+                data = OsFiles().read_bytes(path)
+                from cryptography import x509  # much to load, and there may be no file
+
+                found = x509.load_pem_x509_certificates(data)
                 pick = max if setting.endswith("trustCertPath") else min
                 self.found[setting] = pick(each.not_valid_after_utc.timestamp() for each in found)
 
