@@ -197,6 +197,19 @@ async def consumers_in_trouble(clinic: Clinic) -> None:
     await clinic.watch(13)
 
 
+@fires("DeletedUnread", long=True)
+async def a_group_that_is_away_longer_than_messages_are_kept(clinic: Clinic) -> None:
+    await clinic.build({"file_reserved_bytes": 2 << 20})
+    await clinic.mq.send("orders", b"1")
+    away = await clinic.mq.subscribe("orders", group="away", handler=lambda message: True)
+    await asyncio.sleep(30)
+    await away.close()
+    await clinic.watch(16)
+    for number in range(12):
+        await clinic.mq.send("orders", Random(number).randbytes(900_000))
+    await clinic.watch(4)
+
+
 @fires("AccessRefused")
 async def a_client_without_the_password(clinic: Clinic) -> None:
     clinic.cluster.access = CLOSED

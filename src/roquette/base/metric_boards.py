@@ -66,9 +66,9 @@ class Alert(NamedTuple):
     summary: str
 
 
-_NEW_DEAD: Final = (
-    # A counter is born with its first letter; a broker is not new, or its old letters were.
-    f"{{}} - {{}} offset 15m > 0 or ({{}} > 0 unless {{}} offset 15m) and on (cluster, broker) {m.BROKER_TPS.name} offset 15m"
+# A counter that is born with its first count grows, too: where its broker was scraped then.
+_GROWS: Final = (
+    "{} - {} offset 15m > 0 or ({} > 0 unless {} offset 15m) and on (cluster, %s) %s offset 15m"
 )
 _REFUSED: Final = "sum by (instance, kind) (increase({}{kind=~"
 
@@ -81,7 +81,8 @@ ALERTS: Final = (
     Alert("RocketMQNoMaster", m.HAS_MASTER, "min by (cluster, broker) ({}) == 0", "1m", "critical", "{{ $labels.broker }} has no master: nobody can send to it; roquette doctor says what to do"),
     Alert("RocketMQConsumerLagOld", m.LAG_LATENCY, "{} > 300000", "5m", "warning", "Group {{ $labels.consumer_group }} takes messages of {{ $labels.topic }} that are older than 5 minutes"),
     Alert("RocketMQConsumerLagGrows", m.LAG, "deriv({}[15m]) > 0 and {} > 10000", "15m", "warning", "Group {{ $labels.consumer_group }} falls behind on {{ $labels.topic }}"),
-    Alert("RocketMQDeadLetters", m.DLQ_OFFSET, _NEW_DEAD, "0m", "warning", "Messages of group {{ $labels.group }} became dead letters"),
+    Alert("RocketMQDeadLetters", m.DLQ_OFFSET, _GROWS % ("broker", m.BROKER_TPS.name), "0m", "warning", "Messages of group {{ $labels.group }} became dead letters"),
+    Alert("RocketMQDeletedUnread", m.DELETED_UNREAD, _GROWS % ("node_id", m.SENDS_FAILED.name), "0m", "critical", "Messages of {{ $labels.topic }} were deleted before group {{ $labels.consumer_group }} had read them"),
     Alert("RocketMQSubscriptionConflict", m.CONFLICTS, "{} > 0", "2m", "critical", "Members of a group subscribe differently at {{ $labels.node_id }}: messages reach nobody; the broker's log names them"),
     Alert("RocketMQDuplicateClientIds", m.DUPLICATES, "increase({}[10m]) > 0", "0m", "warning", "Two clients have one id at {{ $labels.node_id }}; the broker's log names them"),
     Alert("RocketMQAccessRefused", m.REFUSALS, _REFUSED + '"unproven|denied"}[10m])) > 5', "0m", "warning", "{{ $labels.instance }} refuses who is {{ $labels.kind }}: the lines of roquette.audit name users and addresses"),
