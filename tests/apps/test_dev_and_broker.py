@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import socket
 import struct
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 
 import msgspec
 import pytest
+from tests.typed import parsed
 
 from roquette.broker.cluster.registration import SETTLE_S
 
@@ -92,7 +94,11 @@ def test_dev_serves_routes_of_what_was_sent_and_ends_clean(tmp_path):
         assert sent["code"] == route["code"] == 0
         assert f"127.0.0.1:{found[2]}".encode() in body
         assert code == 0
-        assert child.stdout.read() == ""
+        rest = child.stdout.read()
+        assert f"roquette produce -n 127.0.0.1:{found[1]} orders hello world\n" in rest
+        assert f"What is sent is kept in {tmp_path}." in rest
+        for words in re.findall(r"^    (roquette .*)$", rest, re.MULTILINE):
+            parsed(shlex.split(words))
         assert not (tmp_path / "abort").exists()
 
 

@@ -9,10 +9,11 @@ import pytest
 from roquette.apps.features import broker_features
 from roquette.base import system_calls
 from roquette.base.files import OsFile, OsFiles
-from roquette.broker.cluster.addresses import advertised_host
+from roquette.broker.cluster.addresses import advertised_host, store_host
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.errors import ConfigError
+from roquette.message.message_id import host_bytes
 from roquette.store.config import FlushDiskType
 
 
@@ -189,8 +190,13 @@ def test_a_taken_port_is_said_in_words(run_broker):
 def test_what_cannot_be_advertised_is_refused():
     with pytest.raises(ConfigError, match="brokerIP1 is not set"):
         advertised_host(BrokerConfig())
-    with pytest.raises(ConfigError, match="is not an IP address"):
-        advertised_host(BrokerConfig(broker_ip1="some-host"))
+    with pytest.raises(ConfigError, match="is no IP address, and has none"):
+        asyncio.run(store_host("a" * 300, 10911))
+
+
+def test_what_records_carry_of_a_name_is_its_address():
+    assert asyncio.run(store_host("localhost", 10911)) == host_bytes("127.0.0.1", 10911)
+    assert asyncio.run(store_host("[::1]", 10911)) == host_bytes("::1", 10911)
 
 
 def test_the_same_seed_gives_the_same_run(run_broker, tmp_path):

@@ -12,9 +12,7 @@ def test_a_new_cluster_on_this_machine_is_healthy(roquette: Roquette) -> None:
     found = roquette("doctor")
 
     assert (found.exit_code, found.stdout) == (0, "")
-    assert (
-        "1 brokers, 1 name servers, 0 groups online: 0 errors, 0 warnings, 0 notes" in found.stderr
-    )
+    assert "1 broker, 1 name server, 0 groups online: 0 errors, 0 warnings, 0 notes" in found.stderr
     assert json.loads(roquette("doctor", "-o", "json").stdout) == []
 
 

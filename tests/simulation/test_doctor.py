@@ -18,8 +18,11 @@ from tests.simulation.ward import (
     nurse,
     one,
 )
+from tests.typed import type_at, typed
 
+from roquette.admin.cluster import cluster_state
 from roquette.admin.doctor.findings import Finding, Intent, Severity
+from roquette.admin.drain import hide
 from roquette.admin.topics import delete_topic
 from roquette.client import calls
 from roquette.errors import BrokerError, ClientError
@@ -28,6 +31,14 @@ from roquette.testing.cluster import SimCluster, simulate
 from roquette.testing.thrown import Thrower
 
 pytestmark = pytest.mark.simulation
+
+
+async def cured(ward: Ward, finding: Finding, after_s: float = 1) -> None:
+    """What its fix says, typed as it is printed: then it is gone, and nothing else has come."""
+    done = await type_at(ward.mq, typed(finding.fix)[0])
+    assert done.exit_code == 0, (finding.fix, done.output, done.exception)
+    await asyncio.sleep(after_s)
+    assert await ward.findings() == []
 
 
 async def produce(ward: Ward) -> None:
@@ -135,9 +146,52 @@ def test_a_broker_one_name_server_has_lost() -> None:
         finding = await one(ward, "RQ-D004", APART_S)
         assert finding.subject == "broker broker-b"
         assert "name server 10.0.0.2:9876" in finding.evidence
+        assert finding.fix.startswith("open the way from 10.0.1.2:10911 to 10.0.0.2:9876")
         ward.cluster.heal()
         await asyncio.sleep(60)
         assert await ward.findings() == []
+
+    nurse(scenario)
+
+
+def test_a_broker_that_was_not_told_of_a_name_server_keeps_the_one_it_has() -> None:
+    async def scenario(ward: Ward) -> None:
+        words = {"name_servers": f"{N1}:9876", **SETTINGS}
+        await ward.cluster.add_broker("10.0.1.3", "broker-c", **words)
+        ask = calls.create_topic("orders", queues=4)
+        await ward.mq.session.api.call("10.0.1.3:10911", ask)
+        finding = await one(ward, "RQ-D004")
+        assert "'namesrvAddr=10.0.0.1:9876;10.0.0.2:9876' --broker 10.0.1.3:10911" in finding.fix
+        await cured(ward, finding)
+
+    nurse(scenario)
+
+
+def test_a_broker_that_nobody_took_back_is_told_and_stays_drained_over_a_restart() -> None:
+    async def scenario(ward: Ward) -> None:
+        await ward.run(hide(ward.mq.session.name_servers, "broker-b"))
+        await ward.cluster.stop(B)
+        await ward.cluster.restart(B)
+        await asyncio.sleep(1)
+        assert {queue.broker_name for queue in await ward.sent_to()} == {"broker-a"}
+        assert ward.cluster.hosts[B].service.live.current.broker_permission == 4
+        assert [row.drained for row in await ward.run(cluster_state())] == [False, True]
+        (note,) = [f for f in await ward.findings(notes=True) if f.code == "RQ-D055"]
+        assert note.evidence == "brokerPermission=4; name servers have a drain's note"
+        await cured(ward, note)
+        assert {queue.broker_name for queue in await ward.sent_to()} == {"broker-a", "broker-b"}
+
+        await type_at(
+            ward.mq,
+            [
+                "roquette",
+                *["broker", "config", "set", "brokerPermission=4", "--broker", "broker-a"],
+            ],
+        )
+        (note,) = [f for f in await ward.findings(notes=True) if f.code == "RQ-D055"]
+        assert note.evidence == "brokerPermission=4"
+        await cured(ward, note)
+        assert all(f.code != "RQ-D055" for f in await ward.findings(notes=True))
 
     nurse(scenario)
 
@@ -161,6 +215,7 @@ def test_a_topic_on_one_broker_is_mended_in_a_way_back() -> None:
         await ward.create("half", queues=3, broker="broker-a")
         finding = await one(ward, "RQ-D005")
         assert finding.evidence == "on broker-a, not on broker-b"
+        assert len(typed(finding.fix)) == 1
         (remedy,) = remedies_of([finding])
         assert await ward.run(apply_remedies([remedy])) == [""]
         await asyncio.sleep(1)
@@ -180,6 +235,7 @@ def test_a_topic_that_came_back_with_its_broker() -> None:
         await asyncio.sleep(40)
         finding = await one(ward, "RQ-D006")
         assert finding.evidence.startswith("on broker-b, not on broker-a; last written 1")
+        await cured(ward, finding)
 
     nurse(scenario)
 
@@ -280,6 +336,7 @@ def test_an_offset_beyond_the_end() -> None:
         await ward.mq.session.api.call(f"{A}:10911", calls.commit("g", queue, 999))
         finding = await one(ward, "RQ-D015")
         assert "broker-a/2; the first is at 999" in finding.evidence
+        await cured(ward, finding)
 
     nurse(scenario)
 
@@ -303,6 +360,7 @@ def test_limits_of_disk_apart() -> None:
     async def scenario(ward: Ward) -> None:
         finding = await one(ward, "RQ-D021")
         assert finding.subject == "cluster DefaultCluster, diskMaxUsedSpaceRatio"
+        await cured(ward, finding)
 
     nurse(scenario, store_b={"disk_max_used_ratio": 90})
 
@@ -355,7 +413,9 @@ def test_a_container_address() -> None:
 def test_retries_of_a_group_nobody_knows() -> None:
     async def scenario(ward: Ward) -> None:
         await ward.mq.session.api.call(f"{A}:10911", calls.create_topic("%RETRY%gone", queues=1))
-        assert (await one(ward, "RQ-D007")).subject == "topic %RETRY%gone"
+        finding = await one(ward, "RQ-D007")
+        assert finding.subject == "topic %RETRY%gone"
+        await cured(ward, finding)
 
     nurse(scenario)
 
@@ -384,6 +444,9 @@ def test_more_consumers_than_queues() -> None:
         found = {finding.code: finding for finding in await ward.findings(notes=True)}
         assert found["RQ-D011"].evidence == "3 members, 2 queues in its largest topic"
         assert found["RQ-D011"].severity is Severity.NOTE
+        await cured(ward, found["RQ-D011"])
+        await asyncio.sleep(60)
+        assert "RQ-D011" not in {finding.code for finding in await ward.findings(notes=True)}
 
     nurse(scenario)
 
@@ -405,7 +468,7 @@ def test_queues_under_a_lock_of_somebody_who_is_gone() -> None:
         await ward.send(16)
         await asyncio.sleep(30)
         finding = await one(ward, "RQ-D013", APART_S)
-        assert "8 queues are locked by somebody else" in finding.evidence
+        assert "8 queues locked by somebody else" in finding.evidence
         task.cancel()
 
     nurse(scenario)
@@ -463,7 +526,7 @@ def test_somebody_who_speaks_something_else() -> None:
         writer.write(b"EHLO mail.example.org\r\n")
         (finding,) = await before
         assert (finding.code, finding.subject) == ("RQ-D028", "broker broker-a")
-        assert "1 connections in 5 s" in finding.evidence
+        assert "1 connection in 5 s" in finding.evidence
 
     nurse(scenario)
 

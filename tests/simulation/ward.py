@@ -11,7 +11,7 @@ from roquette.admin.doctor.facts import Facts
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.topics import create_topic
 from roquette.client.client import Client
-from roquette.message.message import ReceivedMessage
+from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.testing.thrown import Thrower
 
@@ -76,6 +76,11 @@ class Ward:
     async def send(self, count: int, *, body: bytes = b"", **words: Any) -> None:
         for number in range(count):
             await self.mq.send("orders", body or b"%d" % number, **words)
+
+    async def sent_to(self) -> set[MessageQueue]:
+        """The queues that 16 messages of a new client come to."""
+        client = await self.cluster.client(f"10.0.5.{len(self.cluster.hosts)}")
+        return {(await client.send("orders", b"x")).queue for _ in range(16)}
 
     async def codes(self, intent: Intent) -> set[str]:
         """Errors and warnings of one look, where the cluster is to be so."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -78,6 +78,8 @@ class GroupRow(msgspec.Struct, frozen=True):
     topics: int
     lag: int
     error: str = ""
+
+    NARROW: ClassVar = ("topics", "model")
 
 
 def kind_of(topic: str, own: set[str]) -> str:

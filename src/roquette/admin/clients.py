@@ -1,5 +1,7 @@
 """Who is connected: producers, and members of consumer groups with what each is doing."""
 
+from typing import ClassVar
+
 import msgspec
 
 from roquette.admin.catalogue import OWN, Names, groups
@@ -29,6 +31,8 @@ class ClientRow(msgspec.Struct, frozen=True):
     version: str
     brokers: int
 
+    NARROW: ClassVar = ("brokers", "version", "language", "kind")
+
 
 class MemberRow(msgspec.Struct, frozen=True):
     """A member of a group and the subscription that the group's brokers know of it."""
@@ -40,6 +44,8 @@ class MemberRow(msgspec.Struct, frozen=True):
     queues: int
     messages: int
     error: str = ""
+
+    NARROW: ClassVar = ("version", "language")
 
 
 class StacksRow(msgspec.Struct, frozen=True):

@@ -1,21 +1,26 @@
 """Clusters and brokers: who is there, and how they are doing."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from roquette.client import calls
+from roquette.client.change_calls import config_list
 from roquette.client.inspection_calls import topic_config, topic_configs
 from roquette.client.operations import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
 from roquette.errors import BrokerError, ClientError, ConfigError
 from roquette.wire import bodies as b
 from roquette.wire.bodies import BrokerLeft, ClusterInfo, TopicConfig
-from roquette.wire.codes import ResponseCode
+from roquette.wire.codes import DRAIN_NOTES, ResponseCode
 
 
 class BrokerState(msgspec.Struct, frozen=True):
-    """One broker process. Rates are messages per second over the last 10 s; -1 and "" when it does not answer; `error`: why."""
+    """One broker process. Rates are messages per second over the last 10 s; -1 and "" when it does not answer; `error`: why.
+
+    Attributes:
+        drained: name servers have a note of a drain that nobody has taken back.
+    """
 
     cluster: str
     broker: str
@@ -27,7 +32,10 @@ class BrokerState(msgspec.Struct, frozen=True):
     messages_today: int
     disk_used: float
     answers: bool
+    drained: bool = False
     error: str = ""
+
+    NARROW: ClassVar = ("messages_today", "version", "cluster", "disk_used", "out_tps", "in_tps")
 
 
 def cluster_info() -> Operation[ClusterInfo]:
@@ -150,29 +158,32 @@ def cluster_state(
         if name in info.broker_addr_table
         for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
     ]
+    (notes,) = yield from ask_all([(ANY_NAME_SERVER, config_list(DRAIN_NOTES))])
     answers = yield from ask_all((address, calls.runtime_info()) for *_, address in found)
     for gone in gone_of(infos, expected):
         found.append((gone.cluster, gone.broker_name, gone.broker_id, gone.broker_addr))
         answers.append(Answer("", None, ClientError(left_words(gone))))
-    return [_state(*place, answer) for place, answer in zip(found, answers, strict=True)]
+    drained = notes.value or {}  # who may not ask that sees the rest
+    return [
+        _state(place, answer, drained=place[1] in drained)
+        for place, answer in zip(found, answers, strict=True)
+    ]
 
 
 def _state(
-    cluster: str, name: str, broker_id: int, address: str, answer: Answer[dict[str, str]]
+    place: tuple[str, str, int, str], answer: Answer[dict[str, str]], *, drained: bool
 ) -> BrokerState:
     table = answer.value or {}
     now, morning = (int(table.get(f"msgPutTotalToday{at}", "0")) for at in ("Now", "Morning"))
     return BrokerState(
-        cluster,
-        name,
-        broker_id,
-        address,
+        *place,
         table.get("brokerVersionDesc", ""),
         _first(table.get("putTps", "")),
         _first(table.get("getTransferredTps", table.get("getTransferedTps", ""))),
         -1 if answer.error else now - morning,
         _first(table.get("commitLogDiskRatio", "")),
         answer.error is None,
+        drained,
         answer.reason or _trouble(table),
     )
 

@@ -20,11 +20,9 @@ from roquette.client.operations import ANY_NAME_SERVER, Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.names import PERM_WRITE
 from roquette.wire.bodies import TopicRouteData
+from roquette.wire.codes import DRAIN_NOTES
 
 T = TypeVar("T")
-
-NAMESPACE: Final = "ROQUETTE_DRAIN"
-"""Of the name servers' key-value configuration: broker name -> a Note as JSON."""
 
 SETTLE_S: Final = 35.0
 """Clients of Apache's ask for their routes every 30 s."""
@@ -118,14 +116,14 @@ def _others(route: TopicRouteData, broker: str) -> bool:
 
 def noted(broker: str) -> Operation[Note | None]:
     """What was before the drain that goes on or is done; None: there is none."""
-    text = yield from ask(ANY_NAME_SERVER, calls.get_config(NAMESPACE, broker))
+    text = yield from ask(ANY_NAME_SERVER, calls.get_config(DRAIN_NOTES, broker))
     if not text:
         return None
     try:
         return Note(int(json.loads(text)["permission"]))
     except (ValueError, KeyError, TypeError):
         raise ConfigError(
-            f"the name servers' note {NAMESPACE}/{broker} is not readable: {text!r}; delete it with mqadmin deleteKvConfig"
+            f"the name servers' note {DRAIN_NOTES}/{broker} is not readable: {text!r}; delete it with mqadmin deleteKvConfig"
         ) from None
 
 
@@ -150,7 +148,7 @@ def hide(name_servers: Sequence[str], broker: str, *, alone: bool = False) -> Op
         settings = yield from ask(address, inspection_calls.broker_settings())
         note = Note(int(settings.get(_PERMISSION, "6")))
         text = json.dumps(msgspec.to_builtins(note))
-        yield from _at_all(name_servers, calls.put_config(NAMESPACE, broker, text))
+        yield from _at_all(name_servers, calls.put_config(DRAIN_NOTES, broker, text))
     yield from _at_all(name_servers, change_calls.wipe_write_permission(broker))
     return note
 
@@ -198,11 +196,11 @@ def restore(name_servers: Sequence[str], broker: str) -> Operation[Note]:
     note = yield from noted(broker)
     if note is None:
         raise ConfigError(
-            f"broker {broker} is not drained: no name server has a note of it ({NAMESPACE})"
+            f"broker {broker} is not drained: no name server has a note of it ({DRAIN_NOTES})"
         )
     yield from _permit(broker, note.permission)
     answers = yield from ask_all(
-        (address, change_calls.delete_config(NAMESPACE, broker)) for address in name_servers
+        (address, change_calls.delete_config(DRAIN_NOTES, broker)) for address in name_servers
     )
     require_one(answers)
     return note

@@ -1,6 +1,7 @@
 """Consumer groups: how far behind they are, and deleting them."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -27,6 +28,8 @@ class LagRow(msgspec.Struct, frozen=True):
     lag: int
     last_consumed_ms: int
     error: str = ""
+
+    NARROW: ClassVar = ("last_consumed_ms", "broker_offset", "consumer_offset")
 
 
 def delete_group(group: str, *, with_offsets: bool) -> Operation[list[str]]:

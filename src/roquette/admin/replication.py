@@ -1,7 +1,7 @@
 """Groups that elect their master: how each member is doing, and an operator's order for another master."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -49,6 +49,8 @@ class MemberState(msgspec.Struct, frozen=True, kw_only=True):
     lag_bytes: int
     lease_s: float
     error: str = ""
+
+    NARROW: ClassVar = ("confirmed", "lease_s", "log_end", "epoch")
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):

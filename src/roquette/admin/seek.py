@@ -1,7 +1,7 @@
 """Letting a group go on elsewhere: first a plan with what it changes per queue, then the change."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -38,6 +38,9 @@ class SeekRow(msgspec.Struct, frozen=True):
     delta: int
     online: bool
     error: str = ""
+
+    NARROW: ClassVar = ("first", "end", "online", "topic")
+    SIGNED: ClassVar = ("delta",)
 
 
 class SeekPlan(msgspec.Struct, frozen=True):

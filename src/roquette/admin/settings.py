@@ -20,13 +20,23 @@ class SettingRow(msgspec.Struct, frozen=True):
     value: str
 
 
+def _brokers(cluster: str | None, broker: str | None) -> Operation[list[tuple[str, str]]]:
+    """(name, address) of masters, or of the one process whose address is given, which no name server needs to know."""
+    if broker is not None and ":" in broker:
+        return [(broker, broker)]
+    return (yield from masters_of(cluster, broker))
+
+
 def settings_of_brokers(broker: str | None, key: str | None = None) -> Operation[list[SettingRow]]:
     """Settings of a master or of all of them, or one setting.
+
+    Args:
+        broker: its name, or the address of any process.
 
     Raises:
         ConfigError: there is no such broker or setting. ClientError: one does not answer.
     """
-    masters = yield from masters_of(None, broker)
+    masters = yield from _brokers(None, broker)
     answers = yield from ask_all((address, broker_settings()) for _, address in masters)
     return _rows(
         {name: answer.get() for (name, _), answer in zip(masters, answers, strict=True)}, key
@@ -58,11 +68,11 @@ def _rows(tables: Mapping[str, Mapping[str, str]], key: str | None) -> list[Sett
 def change_brokers(
     broker: str | None, changes: Mapping[str, str], cluster: str | None = None
 ) -> Operation[dict[str, str]]:
-    """Change settings of a master, or of all (of a cluster): by name why one did not, "" for those that did.
+    """Change settings of a broker (as above), or of all masters (of a cluster): by name why one did not, "" for those that did.
 
     The broker says which values a setting may have. Raises ConfigError when there is no such broker or cluster.
     """
-    masters = yield from masters_of(cluster, broker)
+    masters = yield from _brokers(cluster, broker)
     call = change_broker_settings(changes)
     answers = yield from ask_all((address, call) for _, address in masters)
     return {name: answer.reason for (name, _), answer in zip(masters, answers, strict=True)}

@@ -5,7 +5,7 @@ Plain coroutines over a client, which reads and sends; the others of this room a
 
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -35,6 +35,8 @@ class MessageRow(msgspec.Struct, frozen=True):
     stored_ms: int
     size: int
     retries: int
+
+    NARROW: ClassVar = ("retries", "size", "tag", "topic", "stored_ms", "keys")
 
 
 class ResentRow(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Topics: create, describe, delete, across every broker that is concerned."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -27,6 +27,8 @@ class QueueRow(msgspec.Struct, frozen=True):
     min_offset: int
     max_offset: int
     last_update_ms: int
+
+    NARROW: ClassVar = ("last_update_ms",)
 
 
 class BrokerRow(msgspec.Struct, frozen=True):

@@ -62,19 +62,35 @@ def dev_main(
     ports = {"grpcServerPort": str(further[0]), "remotingListenPort": str(further[1])}
     overrides = ports | dict(overrides)
     if store is not None:
-        return _run(namesrv_port, broker_port, store, overrides, environ, secure)
+        kept = f"kept in {store}"
+        return _run((namesrv_port, broker_port), store, overrides, environ, secure, kept)
     with tempfile.TemporaryDirectory(prefix="roquette-dev-") as directory:
-        return _run(namesrv_port, broker_port, directory, overrides, environ, secure)
+        kept = "gone when it ends (--store DIR keeps it)"
+        return _run((namesrv_port, broker_port), directory, overrides, environ, secure, kept)
+
+
+def first_steps(address: str, grpc_port: str, kept: str) -> str:
+    """What to do next, for who has just started it."""
+    v5 = f"; endpoint of the v5 SDKs: {LOOPBACK}:{grpc_port}" if grpc_port != "0" else ""
+    return f"""
+Try in another terminal (NAMESRV_ADDR={address} stands for -n):
+    roquette produce -n {address} orders hello world
+    roquette consume -n {address} orders
+    roquette doctor -n {address}
+
+namesrvAddr of applications: {address}{v5}
+What is sent is {kept}. Ctrl-C ends it."""
 
 
 def _run(
-    namesrv_port: int,
-    broker_port: int,
+    ports: tuple[int, int],
     store: str,
     overrides: Mapping[str, str],
     environ: Mapping[str, str],
     secure: bool,
+    kept: str,
 ) -> int:
+    namesrv_port, broker_port = ports
     people = secured(store) if secure else None
     names = options_of(NamesrvConfig)
     of_both = AccessSettings, TlsSettings, DoorSettings, LogSettings
@@ -114,7 +130,7 @@ def _run(
 
             async def settle() -> str:
                 if people is None:
-                    return ""
+                    return first_steps(address, ours["grpcServerPort"], kept)
                 await people.settle(address)
                 return people.commands(address)
 

@@ -2,16 +2,24 @@
 
 import asyncio
 import os
-import shlex
 import signal
 from collections.abc import Callable
+from typing import ClassVar
 
 import msgspec
 
 from roquette.admin.replication import MASTER, GroupState, group_states
 from roquette.apps import local_group, running
 from roquette.apps.dev import DEV_SETTINGS
-from roquette.apps.local_group import Keeper, LocalGroup, Part, load_group, runs, send_signal
+from roquette.apps.local_group import (
+    Keeper,
+    LocalGroup,
+    Part,
+    load_group,
+    runs,
+    send_signal,
+    words_of,
+)
 from roquette.base.executor import pause
 from roquette.base.files import OsFiles
 from roquette.cli.output import Output, say, show
@@ -37,6 +45,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     lag_bytes: int
     started_ms: int
 
+    NARROW: ClassVar = ("started_ms", "log_end", "pid", "epoch")
+
 
 def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str, str]) -> int:
     """Run a group until SIGINT or SIGTERM; the exit code. Raises ConfigError: one runs there, or it did not start."""
@@ -46,13 +56,17 @@ def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str,
     try:
         lock = files.lock_file(os.path.join(folder, "lock"))
     except StoreError:
-        raise ConfigError(f"a group runs in {folder} already: roquette up status") from None
+        raise ConfigError(
+            f"a group runs in {folder} already: {words_of(folder, 'status')}"
+        ) from None
     name_servers = [Part(name=f"namesrv-{one}") for one in range(1, 4 if etcd else 2)]
     brokers = [Part(name=f"broker-{who}") for who in range(1, replicas + 1)]
     if files.exists(os.path.join(folder, local_group.STATE)):
         before = load_group(folder)
         if any(map(runs, before.parts)):
-            raise ConfigError(f"processes of an earlier group in {folder} run: roquette up stop")
+            raise ConfigError(
+                f"processes of an earlier group in {folder} run: {words_of(folder, 'stop')}"
+            )
         if (len(before.name_servers), len(before.brokers)) != (len(name_servers), replicas):
             raise ConfigError(
                 f"{folder} has another group, of {len(before.brokers)} brokers and {len(before.name_servers)} "
@@ -87,9 +101,8 @@ async def _keep(keeper: Keeper, stop: asyncio.Event) -> int:
             if state is not None:
                 show(lines(group, state), Output.TABLE)
                 say(f"\ntry:  roquette produce -n {group.namesrv} orders hello world")
-                say(
-                    "      roquette up kill master          # in another terminal: watch a take-over"
-                )
+                kill = words_of(keeper.folder, "kill master")
+                say(f"      {kill}          # in another terminal: watch a take-over")
                 running.print_ready(namesrv=group.namesrv)
         while not stop.is_set():
             await keeper.look()
@@ -170,19 +183,14 @@ def lines(group: LocalGroup, state: GroupState | None) -> list[Line]:
     return found
 
 
-def words_of(folder: str | None, verb: str) -> str:
-    """A command about the group in that folder, to be typed."""
-    other = folder is not None and folder != local_group.default_folder()
-    return f"roquette up {verb}" + (f" --dir {shlex.quote(folder or '')}" if other else "")
-
-
 def running_group(folder: str | None) -> LocalGroup:
     """What runs in the folder; raises ConfigError when nothing does."""
     directory = folder or local_group.default_folder()
     group = load_group(directory)
     if not runs(group.keeper):
-        left = " (processes it started do: roquette up stop)" if any(map(runs, group.parts)) else ""
-        raise ConfigError(f"no group runs in {directory}{left}: roquette up")
+        stop = f" (processes it started do: {words_of(folder, 'stop')})"
+        left = stop if any(map(runs, group.parts)) else ""
+        raise ConfigError(f"no group runs in {directory}{left}: {words_of(folder)}")
     return group
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from roquette.admin.replication import GroupState, group_states
 from roquette.admin.topics import create_topic
-from roquette.apps.group_run import find, running_group, words_of
-from roquette.apps.local_group import LocalGroup, send_signal
+from roquette.apps.group_run import find, running_group
+from roquette.apps.local_group import LocalGroup, send_signal, words_of
 from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Tasks
 from roquette.cli.output import say
@@ -76,13 +76,13 @@ class Probes:
 
 def kill_and_watch(folder: str | None, who: str) -> bool:
     """Kill one broker and tell; whether all that was acknowledged is there. Raises ConfigError, ClientError."""
-    all_there, member = asyncio.run(_watch(running_group(folder), who))
+    all_there, member = asyncio.run(_watch(running_group(folder), who, folder))
     if all_there:
         say(f"next: {words_of(folder, f'restart {member}')}")
     return all_there
 
 
-def chosen(state: GroupState, who: str) -> int:
+def chosen(state: GroupState, who: str, folder: str | None = None) -> int:
     """The id that "master", "slave" or a number means; raises ConfigError."""
     replicas = [m.broker_id for m in state.members if m.broker_id != state.master and not m.error]
     if who == "master" and state.master:
@@ -92,17 +92,17 @@ def chosen(state: GroupState, who: str) -> int:
     if (broker_id := whole_number(who, 2**63 - 1)) in {each.broker_id for each in state.members}:
         return broker_id
     if who in ("master", "slave"):
-        raise ConfigError(f"the group has no {who} at present: roquette up status")
+        raise ConfigError(f"the group has no {who} at present: {words_of(folder, 'status')}")
     raise ConfigError(f"{who} is not master, slave or the id of a broker")
 
 
-async def _watch(group: LocalGroup, who: str) -> tuple[bool, int]:
+async def _watch(group: LocalGroup, who: str, folder: str | None) -> tuple[bool, int]:
     tasks, now = Tasks(), asyncio.get_running_loop().time
     servers = [part.address for part in group.name_servers]
     async with Client(group.namesrv, group="roquette-up") as client:
         looks = group_states(servers, group.name, group.cluster)
         (state,) = await client.session.run(looks)
-        member = chosen(state, who)
+        member = chosen(state, who, folder)
         role = "master" if member == state.master else "replica"
         await _need_topic(client, servers)
         probes = Probes(client)
@@ -116,7 +116,7 @@ async def _watch(group: LocalGroup, who: str) -> tuple[bool, int]:
             killed_s = now()
             if not send_signal(part, signal.SIGKILL):
                 raise ConfigError(
-                    f"broker {member} has ended already: roquette up restart {member}"
+                    f"broker {member} has ended already: {words_of(folder, f'restart {member}')}"
                 )
             say(f"   0.000 s  broker {member} ({role}, pid {part.pid}) is killed")
             await _tell(client, servers, group, probes, killed_s, state)

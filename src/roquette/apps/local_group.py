@@ -7,6 +7,7 @@ process that the state file names, sent only while that process is the one that 
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -73,6 +74,12 @@ def default_folder() -> str:
     return os.path.join(state, "roquette", "up")
 
 
+def words_of(folder: str | None, verb: str = "") -> str:
+    """A command about the group in that folder, to be typed."""
+    other = "" if folder in (None, default_folder()) else f"--dir {shlex.quote(folder or '')}"
+    return " ".join(filter(None, ("roquette up", verb, other)))
+
+
 def order_path(folder: str, name: str) -> str:
     """The file by which another terminal has a process started."""
     return os.path.join(folder, "orders", name)
@@ -83,7 +90,7 @@ def load_group(folder: str) -> LocalGroup:
     try:
         return msgspec.json.decode(_files.read_bytes(os.path.join(folder, STATE)), type=LocalGroup)
     except FileNotFoundError:
-        raise ConfigError(f"no group was started in {folder}: roquette up") from None
+        raise ConfigError(f"no group was started in {folder}: {words_of(folder)}") from None
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{folder}/{STATE} is not readable: {error}") from None
 

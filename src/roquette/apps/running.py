@@ -21,6 +21,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.log_settings import LogSettings
 from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError
+from roquette.remoting.address import first_address, is_ip_address
 from roquette.remoting.authority import own_hosts
 from roquette.remoting.certificates import (
     TlsSettings,
@@ -175,7 +176,13 @@ def listen_settings(listen: str | None) -> dict[str, str]:
     host, _, port = listen.rpartition(":")
     if whole_number(port, 65_535) < 0:
         raise ConfigError(f"--listen {listen!r} is not of the form HOST:PORT")
-    return {"bindAddress": host.strip("[]") or "0.0.0.0", "listenPort": port}
+    host = host.strip("[]") or "0.0.0.0"
+    if not is_ip_address(host):
+        try:
+            host = asyncio.run(first_address(host))
+        except (OSError, UnicodeError) as error:
+            raise ConfigError(f"--listen {listen!r}: {host} has no address: {error}") from None
+    return {"bindAddress": host, "listenPort": port}
 
 
 async def wait_end(stop: asyncio.Event, failed: Callable[[], Awaitable[str]]) -> str | None:

@@ -37,7 +37,7 @@ class BrokerConfig(BoundSettings, ReplicationSettings, MetricsSettings):
     broker_cluster_name: str = option("DefaultCluster", "Cluster this broker belongs to.")
     broker_id: int = option(0, "0 is the master, others are replicas.")
     broker_ip1: str = option(
-        "", "Address told to clients; empty takes the bind address.", name="brokerIP1"
+        "", "Address or name told to clients; empty takes the bind address.", name="brokerIP1"
     )
     bind_address: str = option("0.0.0.0", "Address to listen on.")
     listen_port: int = option(10911, "Main port; 0 takes a free one.")

@@ -14,14 +14,13 @@ from roquette.base.executor import run_blocking
 from roquette.base.exposition import Table
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
-from roquette.broker.cluster.addresses import advertised_host, free_ports
+from roquette.broker.cluster.addresses import advertised_host, free_ports, store_host
 from roquette.broker.config import BrokerConfig, LiveConfig
 from roquette.broker.core import Address, BrokerCore, BrokerTables, Identity, build_core
 from roquette.broker.feature import Feature, Start, hooks
 from roquette.broker.listeners import Listeners
 from roquette.broker.records.stored_times import BrokerClock
 from roquette.errors import StoreError
-from roquette.message.message_id import host_bytes
 from roquette.remoting.account import Account
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.protection import UNPROTECTED
@@ -182,7 +181,8 @@ class Broker:
         fast_port = port - 2
         if port == 0:
             port, fast_port = await free_ports(config.bind_address)
-        return Address(host=host, port=port, fast_port=fast_port, store_host=host_bytes(host, port))
+        carried = await store_host(host, port)
+        return Address(host=host, port=port, fast_port=fast_port, store_host=carried)
 
     def peers(self) -> list[Peer]:
         """Who is connected."""

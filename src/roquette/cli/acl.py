@@ -18,6 +18,7 @@ from roquette.access.model import (
     Resource,
 )
 from roquette.access.model import parse_actions as model_actions
+from roquette.base.quantities import counted
 from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm, listing_verb
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import say
@@ -212,7 +213,7 @@ def import_command(
     rules = {acl.username: _rows_of(acl) for acl in found.acls}
     for user in found.users:
         rows = rules.get(user.username, [])
-        deed = f"user {user.username} ({user.user_type.value}) with {len(rows)} rules"
+        deed = f"user {user.username} ({user.user_type.value}) with {counted(len(rows), 'rule')}"
         if dry_run:
             show_plan(where, cluster, deed, f"would make {deed}")
             continue

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from roquette.base.quantities import counted
 from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import say
@@ -59,7 +60,7 @@ def apply(
     if not cluster.for_programs and steps and not yes:
         cluster.show(rows(steps))
     if taken:
-        confirm(f"take {len(taken)} steps", yes)
+        confirm(f"take {counted(len(taken), 'step')}", yes)
         done = cluster.run(carry_out(taken, refuses=allow_refusing))
         cluster.show(done)
         if failed := [row for row in done if row.error]:

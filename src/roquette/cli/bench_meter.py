@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from roquette.base.quantities import counted
+
 _STEPS: Final = 50.0  # buckets of 2 %: a percentile is at most so much too high
 _UNKNOWN: Final = -1
 
@@ -131,7 +133,7 @@ class Meter:
         """A line about what was done so far."""
         seconds = max(1e-9, self.now() - self._begun)
         return (
-            f"{self.messages} messages in {seconds:.0f} s: "
+            f"{counted(self.messages, 'message')} in {seconds:.0f} s: "
             f"{self.messages / seconds:.0f}/s, {self.bytes / seconds / 1e6:.2f} MB/s"
         )
 

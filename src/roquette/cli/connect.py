@@ -3,6 +3,8 @@
 import functools
 import inspect
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -75,6 +77,7 @@ Yes = Annotated[
 PAGE: Final = 50
 """Names of which a list asks brokers, unless told otherwise: each is a few requests to each of its brokers."""
 
+COMMAND: Final = re.compile("`(roquette (?!store |tls )[^`]+)`")  # of clusters
 CLEAR: Final = "\x1b[H\x1b[2J"
 
 
@@ -122,11 +125,17 @@ class Cluster:
         output: Output,
         login: str | None = None,
         expected: Sequence[str] = (),
+        words: str = "",
     ) -> None:
         self.name_servers = name_servers
         self.expected = expected
         self.output = output
         self._login = login
+        self._words = words
+
+    def typed(self, advice: str) -> str:
+        """A text whose commands, in back quotes, are to go to this cluster: with the options that this one was given."""
+        return COMMAND.sub(lambda found: f"`{found[1]}{self._words}`", advice)
 
     def client(self, group: str | None = None, **settings: Any) -> "Client":
         """A client of this cluster, with these ClientSettings; `async with` starts it."""
@@ -203,7 +212,10 @@ def _command(
         **options: Any,
     ) -> None:
         place = place_of(namesrv, login, context)
-        verb(Cluster(place.name_servers, output, place.login, place.brokers), *words, **options)
+        given = {"-n": namesrv, "--login": login, "--context": context}
+        again = "".join(f" {name} {shlex.quote(text)}" for name, text in given.items() if text)
+        cluster = Cluster(place.name_servers, output, place.login, place.brokers, again)
+        verb(cluster, *words, **options)
 
     shared = {
         "namesrv": (NameServers, None),
@@ -231,9 +243,13 @@ def _again_and_again(look: Callable[[], None], output: Output, seconds: float) -
 
     from roquette.base.executor import pause
 
+    class Seen(io.StringIO):
+        def isatty(self) -> bool:
+            return redraws
+
     redraws = output is Output.TABLE and sys.stdout.isatty()
     while True:
-        seen = io.StringIO()
+        seen = Seen()
         with (
             contextlib.redirect_stdout(seen),
             contextlib.suppress(typer.Exit),

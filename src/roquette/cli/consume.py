@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from roquette.base.quantities import counted
 from roquette.cli.connect import ContextName, LoginFile, NameServers, client_of, place_of
 from roquette.cli.output import say
 from roquette.errors import ConfigError, RouteNotFound
@@ -77,7 +78,7 @@ def consume(
         return printer.seen
 
     seen = asyncio.run(run())
-    say(f"{seen} message{'' if seen == 1 else 's'}")
+    say(f"{counted(seen, 'message')}")
 
 
 class _Printer:

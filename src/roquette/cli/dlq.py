@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from roquette.base.quantities import counted
 from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
 from roquette.cli.consume import as_json_line
 from roquette.cli.output import say
@@ -149,11 +150,15 @@ def resend_command(
             async for message in dead_letters(client, group, moment):
                 found.append(message)
                 if len(found) >= most:
+                    say(f"stopped after {most}; say --most for more")
                     break
             topics = sorted({to or message.origin_topic for message in found})
             if not found:
                 return rows
-            confirm(f"send {len(found)} dead letters of {group} again to {', '.join(topics)}", yes)
+            confirm(
+                f"send {counted(len(found), 'dead letter')} of {group} again to {', '.join(topics)}",
+                yes,
+            )
             for message in found:
                 rows.append(await resend(client, message, to or message.origin_topic))
                 if rows[-1].error:
@@ -182,9 +187,9 @@ def purge_command(cluster: Cluster, group: Group, yes: Yes = False) -> None:
 
     topic = dlq_topic(group)
     count = cluster.run(describe_topic(topic)).messages
-    confirm(f"delete all {count} dead letters of {group}", yes)
+    confirm(f"delete {counted(count, 'dead letter')} of {group}", yes)
     change = cluster.run(delete_topic(cluster.addresses(), topic))
     if change.failed:
         reasons = "; ".join(f"{broker}: {reason}" for broker, reason in change.failed.items())
         raise ClientError(f"not deleted on {reasons}")
-    say(f"{count} dead letters of {group} deleted")
+    say(f"{counted(count, 'dead letter')} of {group} deleted")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from roquette.base.quantities import counted
 from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import Output, say
@@ -77,7 +78,7 @@ async def _doctor(
         facts, findings = await _look(client.session, cluster, intent, seconds)
         _show(cluster, facts, findings)
         if fix:
-            await _mend(client.session, findings, yes)
+            await _mend(client.session, cluster, findings, yes)
             return
     if not is_healthy(findings):
         raise typer.Exit(UNHEALTHY)
@@ -101,30 +102,30 @@ async def _look(
 
 def _show(cluster: Cluster, facts: "Facts", findings: "list[Finding]") -> None:
     if cluster.output is not Output.TABLE:
-        cluster.show([_row(finding) for finding in findings])
+        cluster.show([_row(finding, cluster.typed(finding.fix)) for finding in findings])
         return
     for finding in findings:
         print(f"{finding.code}  {finding.severity.upper():7}  {finding.subject}")
         for title, text in (
             ("seen", finding.evidence),
             ("why", finding.cause),
-            ("fix", finding.fix),
+            ("fix", cluster.typed(finding.fix)),
         ):
             print(f"    {title:5} {text}")
     count = Counter(str(finding.severity) for finding in findings)
-    parts = (len(facts.brokers), len(facts.name_servers), len(facts.groups))
-    said = ", ".join(f"{count[severity]} {severity}s" for severity in ("error", "warning", "note"))
-    say("{} brokers, {} name servers, {} groups online: ".format(*parts) + said)
+    there = (len(facts.brokers), "broker"), (len(facts.name_servers), "name server")
+    looked_at = ", ".join(counted(*each) for each in (*there, (len(facts.groups), "group")))
+    said = ", ".join(counted(count[word], word) for word in ("error", "warning", "note"))
+    say(f"{looked_at} online: {said}")
 
 
-def _row(finding: "Finding") -> FindingRow:
+def _row(finding: "Finding", fix: str) -> FindingRow:
     fields = {name: getattr(finding, name) for name in FindingRow.__struct_fields__[:-1]}
-    return FindingRow(
-        **fields | {"severity": str(finding.severity)}, fixable=finding.remedies != ()
-    )
+    fields |= {"severity": str(finding.severity), "fix": fix}
+    return FindingRow(**fields, fixable=finding.remedies != ())
 
 
-async def _mend(session: "Session", findings: "list[Finding]", yes: bool) -> None:
+async def _mend(session: "Session", cluster: Cluster, findings: "list[Finding]", yes: bool) -> None:
     """Show the plan, ask, do it; raises ClientError when a part of it was not done."""
     from roquette.admin.doctor.diagnosis import is_healthy
     from roquette.admin.doctor.remedies import apply_remedies, remedies_of
@@ -134,7 +135,7 @@ async def _mend(session: "Session", findings: "list[Finding]", yes: bool) -> Non
         say("nothing here can be mended in a way back: each finding says what to do")
         raise typer.Exit(0 if is_healthy(findings) else UNHEALTHY)
     for remedy in plan:
-        say(f"will {remedy.words}\n    to take it back: {remedy.undo}")
+        say(f"will {remedy.words}\n    to take it back: {cluster.typed(remedy.undo)}")
     confirm("do this", yes)
     failed = []
     for remedy, reason in zip(plan, await session.run(apply_remedies(plan)), strict=True):

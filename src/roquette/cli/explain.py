@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from roquette.cli.connect import Cluster, cluster_verb
+from roquette.cli.messages import say_full
 from roquette.cli.output import say
 
 
@@ -22,11 +23,12 @@ def explain_command(
     """
     from dataclasses import asdict
 
-    from roquette.admin.explain.collect import collect
+    from roquette.admin.explain.collect import MOST, collect
     from roquette.admin.explain.verdicts import explain
     from roquette.base.clock import SystemClock
 
     found = where.run(collect(message, topic, SystemClock().now_ms()))
+    say_full((c for facts in found for c in facts.copies if c.topic == facts.topic), MOST)
     if where.for_programs:
         where.show_value(
             [

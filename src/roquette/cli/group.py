@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from roquette.base.quantities import counted
 from roquette.cli.connect import (
     PAGE,
     Cluster,
@@ -57,7 +58,9 @@ def lag_command(
     rows = cluster.run(group_lag(group, topic))
     cluster.show(rows)
     if not cluster.for_programs:
-        say(f"\nlag of {group}: {sum(row.lag for row in rows if not row.error)} messages")
+        say(
+            f"\nlag of {group}: {counted(sum(row.lag for row in rows if not row.error), 'message')}"
+        )
 
 
 @app.command("show")

@@ -1,10 +1,13 @@
 """`roquette msg ...`: one message, those with a key, those that come; and sending one again."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from roquette.base.quantities import counted
 from roquette.cli.connect import (
     Cluster,
     ContextName,
@@ -19,6 +22,9 @@ from roquette.cli.output import Output, say, show_value
 
 if TYPE_CHECKING:
     from roquette.message.message import ReceivedMessage
+
+MOST_OF_KEY = 64
+"""What a broker gives for one key at most, unless it is set otherwise."""
 
 app = typer.Typer(help="Find messages, watch them come, send one again.", no_args_is_help=True)
 
@@ -69,7 +75,7 @@ def find_command(
         str, typer.Argument(metavar="KEY", show_default=False, help="A key, or a message id.")
     ],
     topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", show_default=False)],
-    most: Annotated[int, typer.Option("--most", min=1, help="Of each broker.")] = 64,
+    most: Annotated[int, typer.Option("--most", min=1, help="Of each broker.")] = MOST_OF_KEY,
     bodies: Annotated[
         bool, typer.Option("--bodies", help="One JSON object a line, with bodies.")
     ] = False,
@@ -82,6 +88,7 @@ def find_command(
             return await client.find(topic, key, most=most)
 
     found = asyncio.run(run())
+    say_full(found, most)
     if bodies:
         _show_whole(cluster, found)
     else:
@@ -90,6 +97,17 @@ def find_command(
         )
     if not found:
         raise typer.Exit(1)
+
+
+def say_full(found: "Iterable[ReceivedMessage]", most: int) -> None:
+    """Say which brokers may have more messages of a key: those that gave as many as they were asked for, or give at all."""
+    counts = Counter((message.topic, message.queue.broker_name) for message in found)
+    for (topic, broker), count in counts.items():
+        if count >= min(most, MOST_OF_KEY):
+            say(
+                f"{broker} gave {counted(count, 'message')} of {topic} and may have more: it was asked for {most}, "
+                f"and gives {MOST_OF_KEY} unless its maxMsgsNumBatch says otherwise"
+            )
 
 
 @app.command("resend")

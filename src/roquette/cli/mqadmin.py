@@ -1,5 +1,6 @@
 """`roquette mqadmin`: scripts that were written for Apache's tool."""
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -30,8 +31,8 @@ def mqadmin_command(
         raise ConfigError(
             f"mqadmin {command[:40]} is not understood{did_you_mean(command, known)}; these are: {', '.join(known)}"
         )
-    ours = _with_names(translate(command, words or []))
-    say("roquette " + " ".join(ours))
+    ours = translate(command, words or [])
+    say(shlex.join(("roquette", *ours)))
     status = context.find_root().command.main(ours, prog_name="roquette", standalone_mode=False)
     if isinstance(status, int) and status:
         raise typer.Exit(status)
@@ -47,19 +48,3 @@ def _run(command: str, words: list[str]) -> None:
     place = place_of(flags.get("n"), None, None)
     cluster = Cluster(place.name_servers, Output.TABLE, place.login)
     cluster.run(run(flags, cluster.addresses(), print))
-
-
-def _with_names(words: list[str]) -> list[str]:
-    """With the names of brokers where mqadmin has their addresses."""
-    if "--broker" not in words or ":" not in words[words.index("--broker") + 1]:
-        return words
-    from roquette.admin.cluster import cluster_info
-    from roquette.errors import ConfigError
-
-    at = words.index("--broker") + 1
-    place = place_of(words[words.index("-n") + 1] if "-n" in words else None, None, None)
-    info = Cluster(place.name_servers, Output.TABLE, place.login).run(cluster_info())
-    for name, data in info.broker_addr_table.items():
-        if words[at] in data.broker_addrs.values():
-            return [*words[:at], name, *words[at + 1 :]]
-    raise ConfigError(f"the name server knows no broker at {words[at]}")

@@ -2,6 +2,7 @@
 
 import typer
 
+from roquette.base.quantities import counted
 from roquette.cli.connect import Cluster, listing_verb
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import say
@@ -22,8 +23,8 @@ def diff_command(cluster: Cluster) -> None:
 
     servers = cluster.addresses()
     rows = cluster.run(differences(servers))
-    cluster.show(rows, empty=f"{len(servers)} name servers agree")
+    cluster.show(rows, empty=f"{counted(len(servers), 'name server')}: no difference")
     if rows:
         subjects = len({(row.kind, row.subject) for row in rows})
-        say(f"\n{subjects} differences between {len(servers)} name servers")
+        say(f"\n{counted(subjects, 'difference')} between {len(servers)} name servers")
         raise typer.Exit(UNHEALTHY)

@@ -1,9 +1,11 @@
 """How results are shown: a table for people; JSON, JSON lines, YAML and CSV for programs."""
 
 import json
+import os
 import re
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -25,42 +27,92 @@ class Output(StrEnum):
 
 
 MAX_ERROR: Final = 1_200  # characters
-MAX_CELL: Final = 4_000
+GAP: Final = "  "  # between two columns
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][\w.-]*")
 _UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
 _YAML_WORDS: Final = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
 def show(rows: Sequence[msgspec.Struct], output: Output, *, empty: str = "nothing found") -> None:
-    """Print rows of one kind; times (fields ending in _ms) are shown as local time in tables,
-    which have a column `error` only when a row has one."""
+    """Print rows of one kind. In tables times (fields ending in _ms) are local, and a column whose default all rows have
+    is not there.
+
+    Nothing is ever cut. Where a terminal is too narrow, columns go that the kind of row names in `NARROW`, the first one
+    first, and that is said; where that is not enough, a row becomes lines. Into a pipe all goes, whatever its width.
+    """
     if output is not Output.TABLE:
         show_value(list(rows), output)
         return
     if not rows:
         print(empty, file=sys.stderr)
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    fields = [
-        field
-        for field in msgspec.structs.fields(type(rows[0]))
-        if field.name != "error" or any(getattr(row, field.name) for row in rows)
-    ]
-    for field in fields:
-        title = field.name.removesuffix("_ms").replace("_", " ")
-        table.add_column(
-            title, justify="right" if field.type in (int, float) else "left", no_wrap=True
+    kind, width = type(rows[0]), screen()
+    signed = getattr(kind, "SIGNED", ())
+    columns = {
+        field.name: _Column(
+            field.name.removesuffix("_ms").replace("_", " "),
+            [_cell(field.name, getattr(row, field.name), field.name in signed) for row in rows],
+            field.type in (int, float),
         )
-    for row in rows:
-        table.add_row(*[_cell(field.name, getattr(row, field.name)) for field in fields])
-    width = None if sys.stdout.isatty() else 200
-    Console(width=width, highlight=False, markup=False).print(table)
+        for field in msgspec.structs.fields(kind)
+        if any(getattr(row, field.name) != field.default for row in rows)
+    }
+    all_columns, hidden = list(columns.values()), []
+    for name in getattr(kind, "NARROW", ()):
+        if _width_of(columns.values()) > width and name in columns:
+            hidden.append(columns.pop(name).title)
+    if _width_of(columns.values()) > width:
+        print("\n\n".join(_as_lines(all_columns, at) for at in range(len(rows))))
+        return
+    plain = width == sys.maxsize or "NO_COLOR" in os.environ
+    bold = ("", "") if plain else ("\x1b[1m", "\x1b[0m")
+    print(bold[0] + _line(columns.values(), -1) + bold[1])
+    for at in range(len(rows)):
+        print(_line(columns.values(), at))
+    if hidden:
+        say(f"left out at {width} columns: {', '.join(hidden)} (-o json has them)")
 
 
-def _cell(name: str, value: object) -> str:
+def screen() -> int:
+    """Columns of the terminal; of a pipe as many as are wanted."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+
+
+class _Column:
+    """A column of a table: its cells as they are shown. `size`: columns of the terminal it needs."""
+
+    def __init__(self, title: str, cells: list[str], right: bool) -> None:
+        from rich.cells import cell_len
+
+        self.title, self.cells, self.right = title, cells, right
+        self.size = max(map(cell_len, (title, *cells)))
+
+    def cell(self, row: int) -> str:
+        """A cell in the column's width; of row -1 the title."""
+        from rich.cells import cell_len
+
+        text = self.title if row < 0 else self.cells[row]
+        blank = " " * (self.size - cell_len(text))
+        return blank + text if self.right else text + blank
+
+
+def _width_of(columns: Collection[_Column]) -> int:
+    """What a table needs at least: words in the last column may go on in the terminal's next line."""
+    *others, last = columns
+    needed = sum(column.size + len(GAP) for column in others)
+    return needed + (last.size if last.right or not others else len(last.title))
+
+
+def _line(columns: Iterable[_Column], row: int) -> str:
+    return GAP.join(column.cell(row) for column in columns).rstrip()
+
+
+def _as_lines(columns: Sequence[_Column], row: int) -> str:
+    most = max(len(column.title) for column in columns)
+    return "\n".join(f"{column.title:{most}}{GAP}{column.cells[row]}" for column in columns)
+
+
+def _cell(name: str, value: object, signed: bool) -> str:
     if name.endswith("_ms") and isinstance(value, int):
         return (
             datetime.fromtimestamp(value / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -71,11 +123,11 @@ def _cell(name: str, value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int | float) and value < 0:  # unknown
+    if isinstance(value, int | float) and value < 0 and not signed:  # unknown
         return "-"
     if isinstance(value, float):
         return f"{value:.2f}"
-    return escaped(str(value), MAX_CELL)
+    return escaped(str(value), sys.maxsize)
 
 
 def show_value(value: object, output: Output) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from roquette.base.files import read_lines
+from roquette.base.quantities import counted
 from roquette.cli.connect import Cluster, cluster_verb
 from roquette.cli.output import say
 from roquette.errors import ClientError, ConfigError, RoquetteError
@@ -66,13 +67,11 @@ def produce(
 
     count, empty = asyncio.run(run())
     if empty:
-        say(
-            f"{empty} empty line{'' if empty == 1 else 's'} left out: RocketMQ has no empty messages"
-        )
+        say(f"{counted(empty, 'empty line')} left out: RocketMQ has no empty messages")
     if cluster.for_programs:
         cluster.show_value({"topic": topic, "sent": count})
     else:
-        say(f"sent {count} message{'' if count == 1 else 's'} to {topic}")
+        say(f"sent {counted(count, 'message')} to {topic}")
 
 
 async def _send_all(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from roquette.base.quantities import counted
 from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import say
@@ -44,7 +45,9 @@ def resize_command(
     confirm(f"change {topic} to {queues} queues", yes)
     if read_queues is not None:
         places = where.run(set_numbers(topic, queues, read_queues, force=force))
-        say(f"{topic}: {queues} to write, {read_queues} to read on {len(places)} brokers")
+        say(
+            f"{topic}: {queues} to write, {read_queues} to read on {counted(len(places), 'broker')}"
+        )
         return
     order, ignored = (topic, queues), ignore_group or []
     if wait:

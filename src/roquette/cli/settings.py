@@ -17,7 +17,11 @@ Key = Annotated[
 Changes = Annotated[list[str], typer.Argument(metavar="KEY=VALUE", show_default=False)]
 BrokerName = Annotated[
     str | None,
-    typer.Option("--broker", metavar="BROKER", help="Only this broker (brokerName)."),
+    typer.Option(
+        "--broker",
+        metavar="BROKER",
+        help="Only this one: the name of a master, or HOST:PORT of any broker.",
+    ),
 ]
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from roquette.base.quantities import counted
 from roquette.base.read_files import OsReadFiles
 from roquette.cli.connect import OutputForm, confirm
 from roquette.cli.output import Output, say, show_value
@@ -69,7 +70,7 @@ def _show_report(report: Any) -> None:
         say(f"what to do about {kind}: {words}")
     faults = sum(item.severity == "damage" for item in report.findings) + report.left_out
     notes = len(report.findings) - faults + report.left_out
-    verdict = "sound" if report.sound else f"{faults} fault{'' if faults == 1 else 's'}"
+    verdict = "sound" if report.sound else f"{counted(faults, 'fault')}"
     say(
         f"{verdict}: {report.records} records, {report.bytes} bytes of log up to offset {report.end}, "
         f"{report.queues} queues, {report.damaged} bytes damaged, {notes} notes"
@@ -200,7 +201,9 @@ def take_tail_command(
             begin, end, count = take_tail(OsReadFiles(), OsFiles(), store, its)
         except OSError as error:
             raise StoreError(f"not all was taken: {error}. Run it again") from None
-    say(f"took {count} records, offsets {begin} to {end}. The broker's start makes queues of them")
+    say(
+        f"took {counted(count, 'record')}, offsets {begin} to {end}. The broker's start makes queues of them"
+    )
 
 
 def show_verdict(report: Any, output: Output, more: dict[str, Any]) -> None:

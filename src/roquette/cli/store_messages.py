@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from roquette.base.javatypes import whole_number
+from roquette.base.quantities import counted
 from roquette.base.read_files import OsReadFiles
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output, prints_lines, say
@@ -70,7 +71,7 @@ def grep_command(
             if limit and seen >= limit:
                 break
     if output is Output.TABLE:
-        say(f"{seen} message{'' if seen == 1 else 's'}")
+        say(f"{counted(seen, 'message')}")
     if not seen:
         raise typer.Exit(1)
 
@@ -201,7 +202,7 @@ def export_command(
                 count = _export_lines(records, out, body)
         except OSError as error:
             raise StoreError(f"{out or 'standard output'} cannot be written: {error}") from None
-    say(f"{count} message{'' if count == 1 else 's'}")
+    say(f"{counted(count, 'message')}")
 
 
 def _export_lines(records: Iterator[StoredRecord], out: str | None, body: str) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from roquette.base.quantities import counted
 from roquette.cli.connect import Cluster, Like, Yes, cluster_verb, confirm, listing_verb, say_more
 from roquette.cli.output import say
 from roquette.cli.resize import resize_command
@@ -129,7 +130,7 @@ def create_command(
         for name, config in change.now.items():
             same.setdefault(config.write_queue_nums, []).append(name)
         for count, names in same.items():
-            say(f"topic {topic} now has {count} queues on each of: {', '.join(names)}")
+            say(f"topic {topic} now has {counted(count, 'queue')} on each of: {', '.join(names)}")
         if order and not where.run(hands_out_order_config(topic)):
             say("the name servers keep its order from clients: set orderMessageEnable=true there")
     _require_all(change)
@@ -148,7 +149,7 @@ def describe_command(cluster: Cluster, topic: Topic) -> None:
     cluster.show(found.brokers)
     say("")
     cluster.show(found.queues)
-    say(f"\n{found.messages} messages in {len(found.queues)} queues")
+    say(f"\n{counted(found.messages, 'message')} in {counted(len(found.queues), 'queue')}")
 
 
 @app.command("delete")

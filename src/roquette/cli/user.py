@@ -139,10 +139,11 @@ def _save(
         )
     )
     result: dict[str, object] = {"user": name}
-    if change.generated:
+    taken = change.generated and any(not (one.error or one.unserved) for one in told)
+    if taken:
         result["password"] = change.password
     show_told(where, told, deed, result)
-    if change.generated and not where.for_programs:
+    if taken and not where.for_programs:
         say("its password, shown this once:")
         print(change.password)
     require_all(told, deed)

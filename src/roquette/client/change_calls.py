@@ -8,9 +8,10 @@ from roquette.message.names import TBW102
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from roquette.wire.bodies.progress import DelayOffsetSerializeWrapper, TimerMetricsSerializeWrapper
 from roquette.wire.bodies.registration import FORGET
-from roquette.wire.bodies.route import BrokerLeft
+from roquette.wire.bodies.route import BrokerLeft, KVTable
 from roquette.wire.bodies.topic_config import TopicConfig
-from roquette.wire.codes import RequestCode
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
 from roquette.wire.header_codec import decode_ext
 from roquette.wire.headers import (
     AddWritePermOfBrokerRequestHeader,
@@ -18,6 +19,7 @@ from roquette.wire.headers import (
     CleanControllerBrokerDataRequestHeader,
     CreateTopicRequestHeader,
     DeleteKVConfigRequestHeader,
+    GetKVListByNamespaceRequestHeader,
     UnRegisterBrokerRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
@@ -74,6 +76,17 @@ def change_name_server_settings(changes: Mapping[str, str]) -> Call[None]:
     """Change settings of a running name server."""
     body = format_properties(changes).encode()
     return Call(RequestCode.UPDATE_NAMESRV_CONFIG, nothing, body=body)
+
+
+def config_list(namespace: str) -> Call[dict[str, str]]:
+    """All values of a namespace of a name server's key-value configuration, by key."""
+    header = GetKVListByNamespaceRequestHeader(namespace=namespace)
+    missing = frozenset((int(ResponseCode.QUERY_NOT_FOUND),))
+
+    def read(answer: Command) -> dict[str, str]:
+        return decode_body(KVTable, answer.body).table if answer.body else {}
+
+    return Call(RequestCode.GET_KVLIST_BY_NAMESPACE, read, header, also=missing)
 
 
 def delete_config(namespace: str, key: str) -> Call[None]:

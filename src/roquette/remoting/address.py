@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from ipaddress import ip_address
 
 
 def local_address() -> str:
@@ -20,6 +21,22 @@ async def addresses_of(name: str, port: int) -> list[str]:
     answers = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     hosts = dict.fromkeys(str(answer[4][0]) for answer in answers)
     return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts]
+
+
+def is_ip_address(text: str) -> bool:
+    """Or is it a name?"""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+async def first_address(name: str) -> str:
+    """The first address of a name, IPv4 before IPv6, without a port; raises OSError when it has none."""
+    found = await addresses_of(name.strip("[]"), 0)
+    hosts = [address.rpartition(":")[0].strip("[]") for address in found]
+    return min(hosts, key=lambda host: ":" in host)
 
 
 def host_name() -> str:

@@ -8,6 +8,8 @@ from typing import Final
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of the KV config that holds the queues of order topics, `broker:count;broker:count`."""
+DRAIN_NOTES: Final = "ROQUETTE_DRAIN"
+"""The namespace of ours in which drains note, by the broker's name, the permission that was before."""
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 """The end of some of Apache's remarks (FAQUrl)."""
 

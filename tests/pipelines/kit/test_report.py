@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 import pytest
 from examples.demo.report import heat_chart
 
+from roquette.base.quantities import counted
 from roquette.pipelines.kit.charts import Chart, bars, columns, lines
-from roquette.pipelines.kit.quantities import counted
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, render
 from roquette.pipelines.traffic.report import TrafficFindings, report_of
 

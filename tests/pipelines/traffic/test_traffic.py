@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from roquette.base.quantities import duration_text
 from roquette.errors import ConfigError
 from roquette.pipelines.kit.options import load_options
-from roquette.pipelines.kit.quantities import duration_text
 from roquette.pipelines.kit.report import render
 from roquette.pipelines.traffic import frames as ask
 from roquette.pipelines.traffic.pipeline import (

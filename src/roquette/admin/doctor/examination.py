@@ -19,6 +19,7 @@ from roquette.admin.doctor.group_examination import examine_groups, examine_wait
 from roquette.base.clock import Clock
 from roquette.client import calls, inspection_calls
 from roquette.client.calls import Call
+from roquette.client.change_calls import config_list
 from roquette.client.operations import Answer, Operation, ask_all
 from roquette.errors import CorruptRecord, Unreachable
 from roquette.message.message import MessageQueue
@@ -31,6 +32,7 @@ from roquette.message.names import (
 )
 from roquette.message.record import decode_records
 from roquette.wire.bodies import ClusterInfo, TopicRouteData
+from roquette.wire.codes import DRAIN_NOTES
 
 T = TypeVar("T")
 
@@ -72,14 +74,16 @@ def _name_servers(addresses: Sequence[str]) -> Operation[list[NameServerFacts]]:
     if clusters and all(answer.error is not None for answer in clusters):
         clusters[0].get()
     topics = yield from ask_all((address, calls.topic_names()) for address in addresses)
+    notes = yield from ask_all((address, config_list(DRAIN_NOTES)) for address in addresses)
     return [
         NameServerFacts(
             address=address,
             error=cluster.reason,
             cluster=cluster.value or ClusterInfo(),
             topics=names.value or [],
+            drained=sorted(drains.value or ()),
         )
-        for address, cluster, names in zip(addresses, clusters, topics, strict=True)
+        for address, cluster, names, drains in zip(addresses, clusters, topics, notes, strict=True)
     ]
 
 

@@ -47,6 +47,7 @@ class NameServerFacts(msgspec.Struct, kw_only=True):
         error: why it did not answer, "" when it did.
         cluster: every broker it knows.
         routes: of each topic that was compared; None: it knows none.
+        drained: names of brokers of which it has a drain's note.
     """
 
     address: str
@@ -54,6 +55,7 @@ class NameServerFacts(msgspec.Struct, kw_only=True):
     cluster: ClusterInfo = msgspec.field(default_factory=ClusterInfo)
     topics: list[str] = []
     routes: dict[str, TopicRouteData | None] = {}
+    drained: list[str] = []
 
 
 class DelayLevel(msgspec.Struct, frozen=True):

@@ -1,12 +1,14 @@
 """What a check says, and what the table of checks says of each."""
 
+import shlex
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
-from roquette.admin.doctor.facts import Facts
+from roquette.admin.doctor.facts import BrokerFacts, Facts
+from roquette.base.quantities import counted
 
 
 class Severity(StrEnum):
@@ -49,7 +51,7 @@ class Remedy(msgspec.Struct, frozen=True):
     def words(self) -> str:
         """The change in one line."""
         if self.topic:
-            return f"create topic {self.topic} with {self.queues} queues on broker {self.broker}"
+            return f"create topic {self.topic} with {counted(self.queues, 'queue')} on broker {self.broker}"
         return f"set {self.setting}={self.value} on broker {self.broker}"
 
 
@@ -68,8 +70,18 @@ class Sign(NamedTuple):
     remedies: tuple[Remedy, ...] = ()
 
 
+def command(*words: object) -> str:
+    """A command of ours as it is typed; in back quotes, by which others find it in a fix."""
+    return f"`{shlex.join(('roquette', *map(str, words)))}`"
+
+
+def change_setting(broker: BrokerFacts, key: str, value: object) -> str:
+    """The command that changes a setting of this very process, whether or not a name server knows it."""
+    return command("broker", "config", "set", f"{key}={value}", "--broker", broker.address)
+
+
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong: what, with the numbers that were seen, why, and what to do."""
+    """One thing that is wrong: what, with the numbers that were seen, why, and what to do (`command`)."""
 
     code: str
     severity: Severity

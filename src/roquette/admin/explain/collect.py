@@ -26,8 +26,8 @@ from roquette.message.names import (
     TRANS_HALF_TOPIC,
 )
 
-MOST: Final = 32
-"""Messages of one key that a broker is asked for."""
+MOST: Final = 64
+"""Messages of one key that a broker is asked for: what it gives at most (maxMsgsNumBatch), unless it is set otherwise."""
 
 _SYSTEM: Final = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 _UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -5,22 +5,31 @@ import asyncio
 from roquette.broker.config import BrokerConfig
 from roquette.errors import ConfigError
 from roquette.message.message_id import host_bytes
+from roquette.remoting.address import first_address
 
 PORT_TRIES = 20
 
 
 def advertised_host(config: BrokerConfig) -> str:
-    """The IP address that clients get and records carry; raises ConfigError."""
+    """The IP address, or the name, that clients get; raises ConfigError."""
     host = config.broker_ip1 or config.bind_address
     if host in {"", "0.0.0.0", "::"}:
         raise ConfigError("brokerIP1 is not set and the bind address is not a specific one")
-    try:
-        host_bytes(host, 1)
-    except ValueError:
-        raise ConfigError(
-            f"brokerIP1={host!r} is not an IP address: records and message ids carry one"
-        ) from None
     return host
+
+
+async def store_host(host: str, port: int) -> bytes:
+    """What records and message ids carry for what is advertised: an IP address, of a name the one it has now.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    try:
+        return host_bytes(await first_address(host), port)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"brokerIP1={host!r} is no IP address, and has none, which records and message ids carry: {error}"
+        ) from None
 
 
 async def free_ports(bind: str) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from roquette.broker.cluster.route_agreement import RouteConsistencyCheck
 from roquette.broker.config import BrokerConfig, name_servers
 from roquette.broker.core import BrokerCore
 from roquette.errors import BrokerError, ClientError
+from roquette.message.names import PERM_WRITE
 from roquette.wire.bodies import (
     MASTER_ID,
     DataVersion,
@@ -23,8 +24,11 @@ from roquette.wire.bodies import (
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
 )
+from roquette.wire.codes import DRAIN_NOTES, RequestCode
+from roquette.wire.header_codec import encode_ext
 from roquette.wire.headers import (
     BrokerHeartbeatRequestHeader,
+    GetKVConfigRequestHeader,
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
@@ -59,6 +63,7 @@ class _Server:
         self.told = 0  # number of the newest change it acknowledged
         self.reachable: bool | None = None
         self.error: ClientError | None = None  # of the last registration
+        self.asked = False  # whether it has a drain's note of us
         self.master = ("", "")  # what it last told a replica: address and HA address
         self.wake = asyncio.Event()
         self.waiters: list[asyncio.Future[None]] = []
@@ -276,6 +281,9 @@ class Registration:
         version = self._version()
         wanted = [topic.name for topic in self._topics.all()] if everything else names
         try:
+            if not server.asked and self._core.identity.broker_id == MASTER_ID:
+                await self._stay_drained(server)
+            config = self._live.current
             told = await self._tell(server, config, wanted, version)
         except ClientError as error:
             server.everything = server.everything or everything or isinstance(error, BrokerError)
@@ -306,6 +314,24 @@ class Registration:
         else:
             self._take_master(server, told)
         return True
+
+    async def _stay_drained(self, server: _Server) -> None:
+        """A drain holds until it is taken back: a start does not, nor another master of the name."""
+        config = self._live.current
+        ext = encode_ext(GetKVConfigRequestHeader(namespace=DRAIN_NOTES, key=config.broker_name))
+        timeout_ms = config.register_broker_timeout_mills
+        try:
+            await self._outbound.ask(
+                server.address, RequestCode.GET_KV_CONFIG, ext, timeout_ms=timeout_ms
+            )
+        except BrokerError:
+            pass  # there is none
+        else:
+            words = "the broker is drained, and takes no sends: roquette broker restore %s"
+            log.warning(words, config.broker_name)
+            closed = config.broker_permission & ~PERM_WRITE
+            self._live.update({"brokerPermission": str(closed)})
+        server.asked = True
 
     def _version(self) -> DataVersion:
         """That of the topics, with the group's epoch."""

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from roquette.base.quantities import counted
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.pipelines.archive.options import ArchiveOptions, stream_root, table_root
-from roquette.pipelines.kit.quantities import counted
 from roquette.pipelines.kit.streamed_table import position_files
 from roquette.pipelines.kit.table_files import TableFiles
 from roquette.pipelines.kit.table_place import CHECKPOINT, SHARED_SETTING

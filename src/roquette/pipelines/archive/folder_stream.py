@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from roquette.base.files import FileLock
+from roquette.base.quantities import counted
 from roquette.errors import ConfigError
 from roquette.pipelines.archive.choice import Choice, stream_positions
 from roquette.pipelines.archive.options import ArchiveOptions, table_root
 from roquette.pipelines.archive.topic import TopicArchive, read_options_of, write_topics
 from roquette.pipelines.kit.frame import Job
-from roquette.pipelines.kit.quantities import counted
 from roquette.pipelines.kit.stream import Batches
 from roquette.pipelines.kit.streamed_table import shared_stream
 from roquette.pipelines.kit.table_place import CHECKPOINT, OWN_FOLDER

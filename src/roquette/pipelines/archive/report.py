@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+from roquette.base.quantities import counted, plural, size_text
 from roquette.pipelines.archive.certificate import QueueRecord
 from roquette.pipelines.kit.charts import Chart, columns, lines
 from roquette.pipelines.kit.frame import Result
 from roquette.pipelines.kit.message_rows import DAY, RowForm
-from roquette.pipelines.kit.quantities import counted, plural, size_text
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section
 from roquette.pipelines.kit.stream import Batches, rates, summary_of
 from roquette.pipelines.kit.table_values import Compaction, Snapshot

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from roquette.base.options import REQUIRED, option, parse_duration
+from roquette.base.quantities import counted, plural
 from roquette.errors import ConfigError
 from roquette.pipelines.audit import frames as ask
 from roquette.pipelines.audit.frames import AuditCheck
 from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette.pipelines.kit.options import SPAN, PipelineOptions
-from roquette.pipelines.kit.quantities import counted, plural
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, table_of
 from roquette.pipelines.kit.topics import (
     known_topics,

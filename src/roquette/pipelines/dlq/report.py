@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from roquette.base.quantities import counted, plural
 from roquette.pipelines.dlq.send import Sent
 from roquette.pipelines.kit.charts import bars
 from roquette.pipelines.kit.frame import Result
-from roquette.pipelines.kit.quantities import counted, plural
 from roquette.pipelines.kit.report import MOST_ROWS, Report, ReportTable, Section
 from roquette.spark.source.dead_letters import Letters
 

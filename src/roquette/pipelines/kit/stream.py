@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from roquette.base.quantities import counted
 from roquette.pipelines.kit.frame import Job
-from roquette.pipelines.kit.quantities import counted
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery

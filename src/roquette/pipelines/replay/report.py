@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any
 
+from roquette.base.quantities import counted, plural
 from roquette.pipelines.kit.charts import bars
 from roquette.pipelines.kit.frame import Result
-from roquette.pipelines.kit.quantities import counted, plural
 from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section
 from roquette.pipelines.replay.check import ReplayCheck
 from roquette.pipelines.replay.state import ReplayState

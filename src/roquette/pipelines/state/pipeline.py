@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from roquette.base.options import REQUIRED, option
+from roquette.base.quantities import counted
 from roquette.errors import ConfigError
 from roquette.pipelines.kit import message_rows as forms
 from roquette.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
 from roquette.pipelines.kit.options import PipelineOptions
-from roquette.pipelines.kit.quantities import counted
 from roquette.pipelines.kit.stream import Batches, await_end, summary_of
 from roquette.pipelines.kit.streamed_table import QUARANTINE, StreamedTable
 from roquette.pipelines.kit.table import open_table

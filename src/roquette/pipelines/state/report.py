@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from roquette.base.quantities import plural
 from roquette.pipelines.kit.charts import lines
-from roquette.pipelines.kit.quantities import plural
 from roquette.pipelines.kit.report import Report, ReportTable, Section
 from roquette.pipelines.kit.stream import Batches, rates
 from roquette.pipelines.kit.table_values import Snapshot

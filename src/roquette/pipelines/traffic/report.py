@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from roquette.pipelines.kit.charts import bars, columns, lines
-from roquette.pipelines.kit.quantities import (
+from roquette.base.quantities import (
     clock_text,
     counted,
     duration_text,
@@ -13,6 +12,7 @@ from roquette.pipelines.kit.quantities import (
     size_text,
     time_text,
 )
+from roquette.pipelines.kit.charts import bars, columns, lines
 from roquette.pipelines.kit.report import MOST_ROWS, Cell, Column, Report, Section, table_of
 from roquette.pipelines.traffic.route_history import RouteHistory
 

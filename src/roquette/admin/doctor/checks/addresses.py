@@ -5,7 +5,8 @@ from ipaddress import IPv4Address, IPv4Network, ip_address
 from typing import Final
 
 from roquette.admin.doctor.facts import BrokerFacts, Facts
-from roquette.admin.doctor.findings import Looks, Severity, Sign
+from roquette.admin.doctor.findings import Looks, Severity, Sign, change_setting
+from roquette.base.options import split_addresses
 
 # Docker's bridges, Docker Desktop, Podman, k3s, and Kubernetes with flannel or kind.
 _NETWORKS: Final = "172.16.0.0/12 192.168.65.0/24 10.88.0.0/16 10.42.0.0/16 10.244.0.0/16"
@@ -50,7 +51,7 @@ def unreachable(looks: Looks) -> Iterator[Sign]:
                 f"{broker.address}: {broker.error}",
                 "clients are sent to this address; the broker is down and still registered, a firewall is between, "
                 "or the broker tells an address that is not its own",
-                f"start the broker, or set brokerIP1 to an address that clients reach (now {host_of(broker.address)})",
+                f"start the broker, or set brokerIP1 to an address that clients reach (now {host_of(broker.address)}) and restart it",
             )
 
 
@@ -141,8 +142,21 @@ def unknown_broker(looks: Looks) -> Iterator[Sign]:
                 f"broker {name}",
                 f"registered as {address}; name server {missing} does not know it",
                 "its list of name servers (namesrvAddr) lacks this one, or it cannot reach it",
-                f"mqadmin updateBrokerConfig -b {address} -k namesrvAddr -v '...;{missing}', or open the way to {missing}",
+                _way_to(missing, looks.now, broker),
             )
+
+
+def _way_to(missing: str, facts: Facts, wanted: tuple[str, int, str]) -> str:
+    """Its whole list with the missing one: what is set takes the place of what was."""
+    named = [b for b in facts.brokers if (b.name, b.broker_id, b.address) == wanted]
+    for broker in named:
+        listed = split_addresses(broker.settings.get("namesrvAddr", ""))
+        if listed and missing not in listed:
+            way = change_setting(broker, "namesrvAddr", ";".join([*listed, missing]))
+            return f"{way}, and in its configuration, or its next start forgets it"
+    return (
+        f"open the way from {wanted[2]} to {missing}, and see that namesrvAddr of the broker has it"
+    )
 
 
 def _unknown(facts: Facts) -> set[tuple[str, tuple[str, int, str]]]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from roquette.admin.doctor.facts import BrokerFacts, Facts, whole
-from roquette.admin.doctor.findings import Looks, Severity, Sign
+from roquette.admin.doctor.findings import Looks, Severity, Sign, change_setting, command
+from roquette.base.quantities import counted
 
 SKEW_MS: Final = 2_000
 READ_BEHIND_S: Final = 10
@@ -122,7 +123,9 @@ def disk(looks: Looks) -> Iterator[Sign]:
         forced = _percent(broker, "diskSpaceCleanForciblyRatio", 85)
         refused = _percent(broker, "diskSpaceWarningLevelRatio", 90)
         cause = "messages come faster than retention deletes them"
-        fix = f"mqadmin updateBrokerConfig -b {broker.address} -k fileReservedTime -v HOURS, fewer than now, or a larger disk"
+        kept = max(1, whole(broker.settings.get("fileReservedTime", "")) or 72) // 2 or 1
+        shorter = change_setting(broker, "fileReservedTime", kept)
+        fix = f"{shorter} keeps messages for half as long, until its next start; or a larger disk"
         if ratio is not None and ratio >= forced:
             deletes = f"above {forced:.0%} messages are deleted before their time"
             yield Sign(
@@ -174,8 +177,8 @@ def refuses(looks: Looks) -> Iterator[Sign]:
             if broker.broker_id == 0 and "in-sync replicas" in why:
                 cause = "fewer brokers have what is sent than minInSyncReplicas and inSyncReplicas ask for"
                 fix = (
-                    "start those that are away; or take messages with one copy: roquette broker config set "
-                    f"minInSyncReplicas=1 inSyncReplicas=1 --broker {broker.name}"
+                    "start those that are away; or take messages with one copy: "
+                    f"`roquette broker config set minInSyncReplicas=1 inSyncReplicas=1 --broker {broker.address}`"
                 )
             yield Sign(broker.label, f"it refuses messages: {why}", cause, fix)
 
@@ -188,7 +191,7 @@ def set_aside(looks: Looks) -> Iterator[Sign]:
                 broker.label,
                 f"it has set aside {what}",
                 "its log differed from its master's, or was damaged: what the master had took its place",
-                "look for messages that are missed (roquette store grep DIRECTORY), then delete the directory: the "
+                f"look for messages that are missed ({command('store', 'grep', 'DIRECTORY', 'WORD')}), then delete the directory: the "
                 "broker does so only when the disk is full",
             )
 
@@ -203,17 +206,18 @@ def ahead_of_master(looks: Looks) -> Iterator[Sign]:
                     what,
                     "the master lost power before its log was on the disk (ASYNC_FLUSH), or is another one: messages "
                     "that were acknowledged may stand on the replica alone",
-                    "stop both brokers before more is written, then roquette store take-tail MASTER_STORE --from "
-                    "REPLICA_STORE; never empty the replica's store before",
+                    "stop both brokers before more is written, then "
+                    f"{command('store', 'take-tail', 'MASTER_STORE', '--from', 'REPLICA_STORE')}; "
+                    "never empty the replica's store before",
                 )
 
 
 _WAYS_OUT: Final = {
     "identity": "give each broker its own brokerId and its own store, then start it again",
     "record": "set controllerAddr to the group's controllers and see that most of them run; where the record itself is lost, "
-    "roquette broker promote {name} ID --accept-data-loss, with the ID that has most (without the option it says which)",
+    "{promote}, with the ID that has most (without the option it says which)",
     "disk": "mend that disk, or free space on it: the member comes back by itself; on an empty disk it copies all from the master",
-    "office": "start the brokers that it waits for; if they never come back, roquette broker promote {name} ID --accept-data-loss",
+    "office": "start the brokers that it waits for; if they never come back, {promote}",
 }
 
 
@@ -221,12 +225,13 @@ def group_trouble(looks: Looks) -> Iterator[Sign]:
     """Members that have no master, no record, no disk or no id of their own."""
     for broker in looks.now.answering():
         if kinds := broker.runtime.get("groupTroubleKinds"):
+            promote = command("broker", "promote", broker.name, "ID", "--accept-data-loss")
             ways = [_WAYS_OUT[kind] for kind in kinds.split(",") if kind in _WAYS_OUT]
             yield Sign(
                 broker.label,
                 broker.runtime.get("groupTrouble", ""),
-                "the group has fewer copies than it should, or no master: roquette broker status shows all of it",
-                "; ".join(ways).format(name=broker.name),
+                "the group has fewer copies than it should, or no master: `roquette broker status` shows all of it",
+                "; ".join(ways).format(promote=promote),
             )
 
 
@@ -235,7 +240,8 @@ def rotten(looks: Looks) -> Iterator[Sign]:
     for broker in looks.now.answering():
         left, mended = (broker.number(key) or 0 for key in ("rottenMessages", "mendedMessages"))
         if left or mended:
-            way = "start the members that are down, one may have them whole; roquette store fsck names them; then "
+            names = f"{command('store', 'fsck', 'DIRECTORY')} names them"
+            way = f"start the members that are down, one may have them whole; {names}; then "
             yield Sign(
                 broker.label,
                 f"{left} messages have rotted and no other member has them, {mended} were mended from another member: "
@@ -342,7 +348,7 @@ def wrong_protocol(looks: Looks) -> Iterator[Sign]:
             when = "since it started" if looks.before is None else f"in {looks.seconds:.0f} s"
             yield Sign(
                 broker.label,
-                f"{count} connections {when} spoke none of its protocols; the last: "
+                f"{counted(count, 'connection')} {when} spoke none of its protocols; the last: "
                 f"{broker.runtime.get('wrongProtocolLast', '')}",
                 "a client is pointed at the wrong port, or speaks TLS where there is none (or none where it must)",
                 "find who has that address; brokers speak the remoting protocol and gRPC, consoles speak HTTP elsewhere",

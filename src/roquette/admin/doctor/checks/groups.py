@@ -5,7 +5,8 @@ from typing import Final
 
 from roquette.admin.doctor.checks.addresses import host_of
 from roquette.admin.doctor.facts import Facts, GroupFacts, MemberFacts
-from roquette.admin.doctor.findings import Looks, Severity, Sign
+from roquette.admin.doctor.findings import Looks, Severity, Sign, command
+from roquette.base.quantities import counted
 from roquette.message.message import MessageQueue
 from roquette.message.names import DLQ_PREFIX, PERM_READ, RETRY_PREFIX
 from roquette.wire.bodies import TopicOffset
@@ -121,15 +122,15 @@ def surplus_members(looks: Looks) -> Iterator[Sign]:
         topics = subscribed_topics(group)
         if not divides_queues(group) or pops or not topics:
             continue
-        queues = {topic: readable_queues(looks.now, topic) for topic in topics}
-        largest = max(topics, key=lambda topic: len(queues[topic]))
-        most, brokers = len(queues[largest]), len({q.broker_name for q in queues[largest]})
+        queues = max((readable_queues(looks.now, topic) for topic in topics), key=len)
+        most = len(queues)
         if 0 < most < len(group.members):
+            each = -(-len(group.members) // len({queue.broker_name for queue in queues}))
             yield Sign(
                 f"group {group.group}",
-                f"{len(group.members)} members, {most} queues in its largest topic",
+                f"{counted(len(group.members), 'member')}, {counted(most, 'queue')} in its largest topic",
                 "a queue is consumed by one member at a time: the others have nothing to do",
-                f"roquette topic resize {largest} --queues {-(-len(group.members) // brokers)}; or run fewer consumers",
+                f"{command('topic', 'resize', queues[0].topic, '--queues', each)}, or run fewer consumers",
             )
 
 
@@ -142,7 +143,8 @@ def dead_letters(looks: Looks) -> Iterator[Sign]:
             f"group {group}",
             f"{topic}: {words}",
             "its handlers fail for these messages as often as they may be tried again (16 times by default)",
-            f"roquette dlq ls {group} shows them; mend the handler, then roquette dlq resend {group} --since @-1d",
+            f"{command('dlq', 'ls', group)} shows them; mend the handler, then "
+            f"{command('dlq', 'resend', group, '--since', '@-1d')}",
         )
 
 

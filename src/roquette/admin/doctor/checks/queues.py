@@ -5,8 +5,9 @@ from typing import Final
 
 from roquette.admin.doctor.checks.groups import divides_queues, readable_queues, subscribed_topics
 from roquette.admin.doctor.facts import Facts, GroupFacts, Position, whole
-from roquette.admin.doctor.findings import Looks, Sign
+from roquette.admin.doctor.findings import Looks, Sign, change_setting, command
 from roquette.admin.doctor.group_examination import MIN_LAG
+from roquette.base.quantities import counted
 from roquette.message.message import MessageQueue, unread
 from roquette.message.names import is_users_group
 from roquette.wire.bodies import ProcessQueueInfo
@@ -78,8 +79,8 @@ def _lags(facts: Facts, group: str, queues: set[MessageQueue]) -> dict[MessageQu
     }
 
 
-def _lag_of(facts: Facts, group: str, queues: set[MessageQueue]) -> int:
-    return sum(_lags(facts, group, queues).values())
+def _wait(facts: Facts, group: str, queues: set[MessageQueue]) -> str:
+    return f"{counted(sum(_lags(facts, group, queues).values()), 'message')} waiting"
 
 
 def unassigned(looks: Looks) -> Iterator[Sign]:
@@ -90,11 +91,11 @@ def unassigned(looks: Looks) -> Iterator[Sign]:
         for topic, queues in sorted(_waiting(looks, group).items()):
             yield Sign(
                 f"group {group.group}, topic {topic}",
-                f"{len(queues)} queues without a consumer among {len(group.members)} members: {queue_words(queues)}; "
-                f"{_lag_of(looks.now, group.group, queues)} messages wait",
+                f"{counted(len(queues), 'queue')} without a consumer among {counted(len(group.members), 'member')}: {queue_words(queues)}; "
+                f"{_wait(looks.now, group.group, queues)}",
                 "members disagree about who is in the group: equal client ids, different subscriptions, "
                 "or a broker that some of them cannot reach",
-                f"roquette group show {group.group} says who has what; restart the member that does not know the others",
+                f"{command('group', 'show', group.group)} says who has what; restart the member that does not know the others",
             )
 
 
@@ -114,8 +115,8 @@ def locked(looks: Looks) -> Iterator[Sign]:
         for topic, queues in sorted(found.items()):
             yield Sign(
                 f"group {group.group}, topic {topic}",
-                f"{len(queues)} queues are locked by somebody else: {queue_words(queues)}; "
-                f"{_lag_of(looks.now, group.group, queues)} messages wait",
+                f"{counted(len(queues), 'queue')} locked by somebody else: {queue_words(queues)}; "
+                f"{_wait(looks.now, group.group, queues)}",
                 "messages are consumed in order under a lock, which a member that is gone, or still thinks it has "
                 "the queue, holds: it ends 60 s after its last renewal",
                 "stop the member that holds it (the broker's log names it), or wait for the minute",
@@ -146,24 +147,25 @@ def stalled(looks: Looks) -> Iterator[Sign]:
                 words = _stall(looks, state, earlier)
                 if words:
                     found.setdefault(queue.topic, {})[queue] = words
+            stacks = command("client", "stacks", group.group, "--client", member.client_id)
             for topic, queues in sorted(found.items()):
                 yield Sign(
                     f"group {group.group}, topic {topic}",
                     f"{member.client_id}: {queue_words(queues)}: {next(iter(queues.values()))}; "
-                    f"{_lag_of(looks.now, group.group, set(queues))} messages wait",
+                    f"{_wait(looks.now, group.group, set(queues))}",
                     "the consumer holds messages and does not finish them: a handler that waits for ever, "
                     "or a process that stands still",
-                    f"roquette client stacks {group.group} --client {member.client_id} shows where it is; restart it",
+                    f"{stacks} shows where it is; restart it",
                 )
 
 
 def _stall(looks: Looks, state: ProcessQueueInfo, earlier: int | None) -> str:
     held = state.cached_msg_count
     if held and looks.seconds >= STALL_S and earlier == state.commit_offset:
-        return f"at {earlier} for {looks.seconds:.0f} s with {held} messages in hand"
+        return f"at {earlier} for {looks.seconds:.0f} s with {counted(held, 'message')} in hand"
     idle_ms = looks.now.at_ms - state.last_consume_timestamp
     if held and state.last_consume_timestamp > 0 and idle_ms > STUCK_MS:
-        return f"none begun for {idle_ms // 1000} s with {held} messages in hand"
+        return f"none begun for {idle_ms // 1000} s with {counted(held, 'message')} in hand"
     idle_ms = looks.now.at_ms - state.last_pull_timestamp
     if not held and state.last_pull_timestamp > 0 and idle_ms > STUCK_MS:
         return f"not pulled from for {idle_ms // 1000} s"
@@ -179,10 +181,10 @@ def filtered_out(looks: Looks) -> Iterator[Sign]:
                 yield Sign(
                     f"group {group.group}, topic {topic}",
                     f"filter {probes[0].expression}: none of the newest {probes[0].looked_at} messages passes "
-                    f"in each of {len(probes)} queues: {queue_words(probe.queue for probe in probes)}",
+                    f"in each of {counted(len(probes), 'queue')}: {queue_words(probe.queue for probe in probes)}",
                     "producers give messages no such tag or property, or another member's subscription replaced this one: "
                     "the group's offsets move on, and it is given nothing",
-                    f"compare the tags: roquette msg tail {topic} --offset -5; mend the expression or the producer",
+                    f"compare the tags: {command('msg', 'tail', topic, '--offset', '-5')}; mend the expression or the producer",
                 )
 
 
@@ -194,13 +196,15 @@ def illegal_offset(looks: Looks) -> Iterator[Sign]:
             beyond.setdefault((at.group, at.queue.topic), []).append(at)
     for (group, topic), positions in sorted(beyond.items()):
         first = min(positions, key=lambda at: at.queue)
+        others = {at.queue.queue_id for at in positions} - {first.queue.queue_id}
         yield Sign(
             f"group {group}, topic {topic}",
-            f"{len(positions)} queues: {queue_words(at.queue for at in positions)}; the first is at {first.offset}, "
+            f"{counted(len(positions), 'queue')}: {queue_words(at.queue for at in positions)}; the first is at {first.offset}, "
             f"the queue ends at {first.ends.max_offset}",
             "the queue lost messages after they were consumed (a restored or lost store), or an offset was set by hand: "
             "new messages before this offset are not given to the group",
-            f"roquette group seek {group} --topic {topic} --to last",
+            f"{command('group', 'seek', group, '--topic', topic, '--queue', first.queue.queue_id, '--to', 'last')}"
+            + (f", the same for queues {', '.join(map(str, sorted(others)))}" if others else ""),
         )
 
 
@@ -213,12 +217,16 @@ def behind_retention(looks: Looks) -> Iterator[Sign]:
             lost.setdefault((at.group, at.queue.topic), []).append(at)
     for (group, topic), positions in sorted(lost.items()):
         count = sum(at.ends.min_offset - at.offset for at in positions)
+        broker = looks.now.master(positions[0].queue.broker_name)
+        assert broker is not None  # it told the ends
+        hours = whole(broker.settings.get("fileReservedTime", "")) or 72
+        longer = change_setting(broker, "fileReservedTime", 2 * max(1, hours))
         yield Sign(
             f"group {group}, topic {topic}",
-            f"{count} messages of {len(positions)} queues were deleted before they were consumed: "
+            f"{counted(count, 'message')} of {counted(len(positions), 'queue')} deleted before they were consumed: "
             f"{queue_words(at.queue for at in positions)}",
             "the group is slower than messages are deleted, or was away for longer than they are kept",
-            "keep messages longer (fileReservedTime), and add consumers",
+            f"{longer} keeps messages longer, until its next start (--all: everywhere); and add consumers",
         )
 
 
@@ -249,11 +257,11 @@ def lag_growing(looks: Looks) -> Iterator[Sign]:
         members = len(online[group].members) if group in online else 0
         yield Sign(
             f"group {group}, topic {topic}",
-            f"{lag_before} to {lag} messages in {looks.seconds:.0f} s; {rate:.1f}/s consumed by {members} members",
+            f"{lag_before} to {lag} messages in {looks.seconds:.0f} s; {rate:.1f}/s consumed by {counted(members, 'member')}",
             "consumers are slower than producers"
             if members
             else "no consumer of the group is online",
             "add consumers, at most one for each queue, or more concurrency"
             if members
-            else f"start its consumers, or roquette group delete {group} if it is not used any more",
+            else f"start its consumers, or {command('group', 'delete', group)} if it is not used any more",
         )

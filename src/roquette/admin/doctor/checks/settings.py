@@ -5,11 +5,13 @@ from ipaddress import ip_address
 from typing import Final
 
 from roquette.admin.doctor.checks.addresses import beyond_loopback, host_of, is_loopback
-from roquette.admin.doctor.facts import BrokerFacts
-from roquette.admin.doctor.findings import Looks, Remedy, Severity, Sign
+from roquette.admin.doctor.facts import BrokerFacts, whole
+from roquette.admin.doctor.findings import Looks, Remedy, Severity, Sign, change_setting, command
+from roquette.message.names import PERM_WRITE
 
 _RATIOS: Final = "diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio"
 _DISK_KEYS: Final = (*_RATIOS.split(), "fileReservedTime", "deleteWhen")
+_NAMED: Final = 5  # brokers in one line
 
 
 def _on(broker: BrokerFacts, key: str) -> bool:
@@ -27,12 +29,14 @@ def disk_limits(looks: Looks) -> Iterator[Sign]:
                     values.setdefault(broker.settings[key], []).append(broker.label)
             if len(values) > 1:
                 usual = max(values, key=lambda value: len(values[value]))
+                others = [b for b in here if b.settings.get(key, usual) != usual]
                 yield Sign(
                     f"cluster {cluster}, {key}",
                     "; ".join(f"{value}: {', '.join(labels)}" for value, labels in values.items()),
                     "brokers keep messages for different times, or refuse sends at different fillings: "
                     "a backlog can be read to its start on some of them only",
-                    f"set {key}={usual}, or what you want, in the configuration of all of them",
+                    " ".join(change_setting(broker, key, usual) for broker in others[:_NAMED])
+                    + ", and the same, or what you want, in the configuration of all of them",
                 )
 
 
@@ -54,18 +58,39 @@ def asynchronous_flush(looks: Looks) -> Iterator[Sign]:
             )
 
 
+def closed(looks: Looks) -> Iterator[Sign]:
+    """Brokers that clients send nothing to, by a drain that was not taken back, or by their permission."""
+    drained = {name for server in looks.now.name_servers for name in server.drained}
+    for broker in looks.now.masters():
+        perm = whole(broker.settings.get("brokerPermission", ""))
+        writable = perm is None or perm & PERM_WRITE
+        if broker.name in drained or not writable:
+            noted = broker.name in drained
+            yield Sign(
+                broker.label,
+                f"brokerPermission={perm}"
+                + ("; name servers have a drain's note" if noted else ""),
+                "a drain was not taken back: it holds after a restart, too"
+                if noted
+                else "somebody took its permission to write: other brokers have its load",
+                command("broker", "restore", broker.name)
+                if noted
+                else change_setting(broker, "brokerPermission", (perm or 0) | PERM_WRITE),
+            )
+
+
 def auto_creation(looks: Looks) -> Iterator[Sign]:
     """Brokers that make a topic of every name somebody sends to, outside of trials."""
     if not (looks.intent.production or beyond_loopback(looks.now)):
         return
     for broker in looks.now.masters():
         if _on(broker, key := "autoCreateTopicEnable"):
-            undo = f"mqadmin updateBrokerConfig -b {broker.address} -k {key} -v true"
+            undo = change_setting(broker, key, "true")
             yield Sign(
                 broker.label,
                 "autoCreateTopicEnable=true",
                 "a misspelt name becomes a topic that nobody consumes; with Apache's brokers, on one broker only",
-                "set autoCreateTopicEnable=false (roquette doctor --production --fix does it until the next start)",
+                f"{change_setting(broker, key, 'false')}, and in its configuration, or its next start forgets it",
                 Severity.WARNING if looks.intent.production else None,
                 (Remedy(broker.name, broker.address, undo, setting=key, value="false"),),
             )
@@ -89,6 +114,6 @@ def open_cluster(looks: Looks) -> Iterator[Sign]:
             broker.label,
             f"advertised {broker.address}; authenticationEnabled and aclEnable are off",
             "whoever reaches the port reads, writes and deletes everything",
-            "docs/security.md: roquette tls init, roquette user create, then authenticationEnabled=true",
+            "docs/security.md: `roquette tls init`, `roquette user create admin --super`, then authenticationEnabled=true",
             Severity.WARNING if public or looks.intent.production else None,
         )

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from roquette.admin.doctor.facts import BrokerFacts, Facts
-from roquette.admin.doctor.findings import Looks, Remedy, Sign
+from roquette.admin.doctor.findings import Looks, Remedy, Sign, command
+from roquette.base.quantities import counted
 from roquette.message.names import DLQ_PREFIX, PREDEFINED_GROUPS, RETRY_PREFIX
 from roquette.wire.bodies import TopicConfig, TopicRouteData
 from roquette.wire.bodies.route import canonical
@@ -24,10 +25,10 @@ def disagreement(looks: Looks) -> Iterator[Sign]:
     first = names[0]
     yield Sign(
         "topics " + ", ".join(names[:_NAMED]) if len(names) > 1 else f"topic {first}",
-        f"{len(names)} topics differ; {first}: {found[first]}",
+        f"{counted(len(names), 'topic')} with different routes; {first}: {found[first]}",
         "brokers register with some name servers only, or a name server has kept what the others dropped: "
         "clients get another route by whom they ask",
-        "roquette namesrv diff shows all of them; check namesrvAddr of the brokers, restart the name server that is behind",
+        "`roquette namesrv diff` shows all of them; check namesrvAddr of the brokers, restart the name server that is behind",
     )
 
 
@@ -80,13 +81,13 @@ def on_one_broker(looks: Looks) -> Iterator[Sign]:
             f"topic {topic}",
             f"on {_names(has)}, not on {_names(lacks)}",
             "it was created by a send, or on one broker by hand: all of its load is there, and nobody can send while it is down",
-            f"roquette topic create {topic}",
+            command("topic", "create", topic),
             remedies=tuple(_created(topic, config, broker) for broker in lacks),
         )
 
 
 def _created(topic: str, config: TopicConfig, broker: BrokerFacts) -> Remedy:
-    undo = f"roquette topic create {topic} --perm 4 --broker {broker.name}"
+    undo = command("topic", "create", topic, "--perm", 4, "--broker", broker.name)
     queues, perm = config.write_queue_nums, config.perm & 6 or 6
     return Remedy(broker.name, broker.address, undo, topic, queues, perm)
 
@@ -99,7 +100,8 @@ def came_back(looks: Looks) -> Iterator[Sign]:
                 f"topic {topic}",
                 f"on {_names(has)}, not on {_names(lacks)}; {evidence}",
                 "it was probably deleted while this broker was down, and came back with it",
-                f"roquette topic delete {topic} if it is to be gone; else roquette topic create {topic}",
+                f"{command('topic', 'delete', topic)} if it is to be gone; else "
+                f"{command('topic', 'create', topic)}",
             )
 
 
@@ -143,9 +145,9 @@ def orphaned(looks: Looks) -> Iterator[Sign]:
         )
         yield Sign(
             f"topic {topic}",
-            f"{messages} messages on {_names(brokers)}; no broker knows its group",
+            f"{counted(messages, 'message')} on {_names(brokers)}; no broker knows its group",
             "the group was deleted, its topic was left: nobody will be given these messages",
-            f"roquette topic delete {topic} after a look at what it holds, or start a consumer of the group again",
+            f"{command('topic', 'delete', topic)} after a look at what it holds, or start a consumer of the group again",
         )
 
 
