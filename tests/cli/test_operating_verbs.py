@@ -137,7 +137,7 @@ def test_dead_letters_are_seen_sent_again_and_deleted(roquette: Roquette, namesr
     assert "say --yes" in str(roquette("dlq", "purge", "mourners").exception)
     assert len(json.loads(roquette(*ls).stdout)) == 1
     purged = roquette("dlq", "purge", "mourners", "--yes")
-    assert purged.exit_code == 0 and "1 dead letters of mourners deleted" in purged.stderr
+    assert purged.exit_code == 0 and "1 dead letter of mourners deleted" in purged.stderr
 
 
 def test_name_servers_that_agree_and_one_that_is_silent(roquette: Roquette, namesrv: str) -> None:
