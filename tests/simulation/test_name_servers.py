@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from roquette import StartFrom
+from roquette.admin.cluster import cluster_info
 from roquette.client.client import Client
 from roquette.client.consumer import Consumer
 from roquette.message.message import ReceivedMessage
@@ -53,6 +54,39 @@ async def until(cluster: SimCluster, condition: Callable[[], bool], seconds: flo
         assert cluster.loop.time() - start < seconds, "not in time"
         await asyncio.sleep(0.1)
     return cluster.loop.time() - start
+
+
+def test_who_asks_at_the_outside_port_is_told_outside_addresses() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NS1, outside_listen_port=9877)
+        fast = f"{BA}:10909"  # another way to the same broker
+        await cluster.add_broker(BA, "broker-a", outside_addr=fast)
+        await cluster.add_broker(BB, "broker-b")
+        await create_topic(cluster, "orders", BA, BB)
+        await asyncio.sleep(1)
+
+        async def seen(port: int) -> tuple[dict[str, str], dict[str, str]]:
+            words = {"name_servers": f"{NS1}:{port}"}
+            client = await cluster.client(f"10.0.3.{port % 250}", **words)
+            route = await client.session.route("orders", fresh=True)
+            info = await client.session.run(cluster_info())
+            for queue in await client.queues("orders"):
+                assert (await client.send("orders", b"x", queue=queue)).queue == queue
+            await cluster.stop(f"10.0.3.{port % 250}")
+            table = info.broker_addr_table.items()
+            return {n: a[0] for n, a in route.addresses.items()}, {
+                n: d.broker_addrs[0] for n, d in table
+            }
+
+        inside = {"broker-a": f"{BA}:10911", "broker-b": f"{BB}:10911"}
+        outside = inside | {"broker-a": fast}
+        assert await seen(9876) == (inside, inside)
+        assert await seen(9877) == (outside, outside)
+        assert await seen(9876) == (inside, inside)
+        await cluster.stop(BA)
+        assert (await seen(9877))[1] == {"broker-b": f"{BB}:10911"}
+
+    simulate(scenario)
 
 
 def test_every_name_server_learns_every_broker_without_talking_to_the_other() -> None:

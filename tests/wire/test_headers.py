@@ -153,7 +153,7 @@ WIRE_NAMES = {
     "RecallMessageResponseHeader": "msgId!",
     "RegisterBrokerRequestHeader": (
         "brokerName! brokerAddr! clusterName! haServerAddr! brokerId! "
-        "heartbeatTimeoutMillis enableActingMaster compressed bodyCrc32"
+        "heartbeatTimeoutMillis enableActingMaster compressed bodyCrc32 outsideAddr"  # the last one is ours
     ),
     "RegisterBrokerResponseHeader": "haServerAddr masterAddr",
     "RegisterTopicRequestHeader": "topic!",

@@ -39,6 +39,11 @@ class BrokerConfig(BoundSettings, ReplicationSettings, MetricsSettings):
     broker_ip1: str = option(
         "", "Address or name told to clients; empty takes the bind address.", name="brokerIP1"
     )
+    outside_addr: str = option(
+        "",
+        "HOST:PORT at which clients from outside reach this broker, told at a name server's outsideListenPort.",
+        kind=matching(r"([^\s/\\;,]+:\d{1,5})?", "host:port"),
+    )
     bind_address: str = option("0.0.0.0", "Address to listen on.")
     listen_port: int = option(10911, "Main port; 0 takes a free one.")
     namesrv_addr: str = live("", "Name servers, host:port separated by semicolons.", kind=ADDRESSES)

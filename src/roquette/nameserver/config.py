@@ -18,6 +18,9 @@ class NamesrvConfig(MetricsSettings):
 
     bind_address: str = option("0.0.0.0", "The address to listen on; 0.0.0.0 is all of them.")
     listen_port: int = option(9876, "The port; 0 takes a free one.")
+    outside_listen_port: int = option(
+        0, "A second port: who asks there is told brokers' outsideAddr; 0 opens none."
+    )
     kv_config_path: str = option(
         "~/namesrv/kvConfig.json",
         "The file that keeps the KV config; everything else lives in memory.",

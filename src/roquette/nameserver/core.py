@@ -10,6 +10,7 @@ from roquette.nameserver.bounds import Bounds
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.kv_table import KvTable
 from roquette.nameserver.route_table import RouteTable
+from roquette.remoting.request import RequestContext
 from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_request_body
 
@@ -45,6 +46,11 @@ class NameServerCore:
         config, ran_ms = self.config, self.clock.steady_ms() - self.started_ms
         wait_s = config.wait_seconds_for_service - ran_ms / 1000
         return wait_s if config.need_wait_for_service and wait_s > 0 else 0.0
+
+    def is_outside(self, ctx: RequestContext) -> bool:
+        """Whether a request came in at the port of those who reach brokers by their outside addresses."""
+        port = self.config.outside_listen_port
+        return port > 0 and ctx.peer.local.endswith(f":{port}")
 
     def change(self, config: NamesrvConfig) -> None:
         """Other settings from now on."""

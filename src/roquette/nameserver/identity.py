@@ -69,6 +69,7 @@ class Registration:
 
     Attributes:
         topics: all of them, or a part: one changed topic, or one chunk of a split registration.
+        outside: where clients from outside reach it; "": where all do.
         modern: it is a broker of 5.0 or later, whose replicas may speak for a group without a master.
         delete_absent: topics that are not in `topics` are deleted (deleteTopicWithBrokerRegistration).
     """
@@ -79,6 +80,7 @@ class Registration:
     connection: int
     now_ms: int
     ha_address: str = ""
+    outside: str = ""
     timeout_ms: int | None = None
     modern: bool = False
     zone: str | None = None

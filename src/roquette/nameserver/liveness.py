@@ -19,6 +19,7 @@ class LiveBroker:
         "data_version",
         "ha_address",
         "identity",
+        "outside",
         "timeout_ms",
         "updated_ms",
     )
@@ -26,6 +27,7 @@ class LiveBroker:
     def __init__(self, said: Registration) -> None:
         self.identity = said.identity
         self.ha_address = said.ha_address
+        self.outside = said.outside
         self.timeout_ms = DEFAULT_TIMEOUT_MS if said.timeout_ms is None else said.timeout_ms
         self.alive_ms = min(self.timeout_ms, ALIVE_MS)
         self.data_version = said.data_version

@@ -134,7 +134,7 @@ class RouteTable:
             what = "the broker is not registered"
             self.bounds.brokers.check(len(self.live), ResponseCode.SYSTEM_ERROR, what)
         filters = said.filter_servers and said.filter_servers[:FILTER_SERVERS]
-        identity.check(said.ha_address, said.zone, *(filters or ()))
+        identity.check(said.ha_address, said.outside, said.zone, *(filters or ()))
         self.check_epoch(said)
         self._leave_other_name(identity)
         holder = self.find_members(identity.broker_name).get(identity.broker_id)
@@ -421,6 +421,13 @@ class RouteTable:
             cluster_addr_table={c: list(names) for c, names in self._clusters.items()},
             brokers_left=self.departed.all(now_ms) or None,
         )
+
+    def outside(self, broker: BrokerData) -> BrokerData:
+        """As clients from outside reach it: members without an address for them have the one they have."""
+        live = {at: self.live.find(broker.cluster, at) for at in broker.broker_addrs.values()}
+        told = {at: each.outside for at, each in live.items() if each is not None and each.outside}
+        addresses = {number: told.get(at, at) for number, at in broker.broker_addrs.items()}
+        return msgspec.structs.replace(broker, broker_addrs=addresses)
 
     def find_cluster(self, broker_name: str) -> str:
         """Of one broker name; empty when nobody has it."""

@@ -138,12 +138,12 @@ class NameServer:
             limits=self._limits,
         )
         self.core.routes.watches.wake = self._tell_soon
-        self.port = await self._server.start(
-            config.bind_address if host is None else host,
-            config.listen_port if port is None else port,
-            self._protection.tls,
-            self._speaks(),
-        )
+        bind = config.bind_address if host is None else host
+        tls, speaks = self._protection.tls, self._speaks()
+        wanted = config.listen_port if port is None else port
+        self.port = await self._server.start(bind, wanted, tls, speaks)
+        if config.outside_listen_port:
+            await self._server.start(bind, config.outside_listen_port, tls, speaks)
         await self.metrics.start()
         core = self.core
         self.tasks.every(

@@ -365,6 +365,7 @@ class Registration:
                 broker_id=identity.broker_id,
                 enable_acting_master=False,  # without the field it would be a broker before 5.0
                 compressed=config.compressed_register,
+                outside_addr=config.outside_addr or None,
             )
             told = version
             if number < len(parts) - 1 and server.version != version:

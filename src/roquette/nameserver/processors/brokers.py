@@ -227,6 +227,7 @@ class BrokerProcessor:
             connection=ctx.peer.id,
             now_ms=self._steady_ms(),
             ha_address=header.ha_server_addr,
+            outside=header.outside_addr or "",
             timeout_ms=header.heartbeat_timeout_millis,
             modern=header.enable_acting_master is not None,  # as Apache's isOldVersionBroker
             zone=_registered_zone(ctx),
@@ -295,7 +296,11 @@ class BrokerProcessor:
 
     def cluster_info(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
         """GET_BROKER_CLUSTER_INFO."""
-        return Reply(body=encode_body(self._routes.cluster_info(ctx.steady_ms)))
+        info = self._routes.cluster_info(ctx.steady_ms)
+        if self._core.is_outside(ctx):
+            table = info.broker_addr_table
+            info.broker_addr_table = {n: self._routes.outside(data) for n, data in table.items()}
+        return Reply(body=encode_body(info))
 
     def wipe_write_perm(
         self, ctx: RequestContext, header: headers.WipeWritePermOfBrokerRequestHeader, body: bytes

@@ -49,10 +49,15 @@ class RouteProcessor:
         config = self._core.config
         if config.need_wait_for_service and self._core.waits_s():
             raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
-        zone = _zone_of(ctx)
-        if zone is not None:
+        zone, outside = _zone_of(ctx), self._core.is_outside(ctx)
+        if zone is not None or outside:
             route = self._find(header.topic, config)
-            return Reply(body=encode_body(_of_zone(route, zone)))
+            if zone is not None:
+                route = _of_zone(route, zone)
+            if outside:
+                routes = self._core.routes
+                route.broker_datas = [routes.outside(data) for data in route.broker_datas]
+            return Reply(body=encode_body(route))
         state = (self._core.routes.revision, self._core.kv.version, config)
         if self._encoded_for != state:
             self._encoded.clear()

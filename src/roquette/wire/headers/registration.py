@@ -15,6 +15,7 @@ class RegisterBrokerRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename
     enable_acting_master: bool | None = None
     compressed: bool = False
     body_crc32: Int32 = 0
+    outside_addr: str | None = None  # of ours
 
 
 class RegisterBrokerResponseHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):

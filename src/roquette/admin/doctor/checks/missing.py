@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from roquette.admin.cluster import left_words
 from roquette.admin.doctor.facts import BrokerFacts, Facts
-from roquette.admin.doctor.findings import Looks, Severity, Sign
+from roquette.admin.doctor.findings import Looks, Severity, Sign, command
 from roquette.wire.bodies import ABSENT, ENDED, MASTER_ID, REFUSED, BrokerLeft
 
 
@@ -37,9 +37,9 @@ def _way_out(facts: Facts, gone: BrokerLeft) -> tuple[str, str]:
         what = "its master has one copy less"
     elif any(broker.name == gone.broker_name for broker in facts.brokers):
         what = "its replicas give what they have to readers, and nobody takes messages"
-    over = f"gone for good: roquette broker forget {gone.broker_name}"
+    over = f"gone for good: {command('broker', 'forget', gone.broker_name)}"
     if gone.why == ABSENT:
-        over = "not to be there: roquette context add, with --brokers of those that are"
+        over = "not to be there: `roquette context add NAME -n SERVERS --brokers NAMES` of those that are"
     return (
         f"the process or its machine is down, or the way to it is cut: {what}",
         f"start it with its store and this cluster's namesrvAddr, and read why it ended in its log; if it is {over}",
@@ -66,8 +66,8 @@ def fewer(looks: Looks) -> Iterator[Sign]:
                 "; ".join([f"{have + 1} of {want + 1} members are in step", *gone]),
                 "members are down, do not reach the master, or still copy: one more that fails may stop all sends, or "
                 "lose messages; an upgrade waits until this is over",
-                f"roquette broker status --name {broker.name} says who: start them and wait; of one that is gone for "
-                f"good: roquette broker forget {broker.name} --id ID",
+                f"{command('broker', 'status', '--name', broker.name)} says who: start them and wait; of one that is gone "
+                f"for good: {command('broker', 'forget', broker.name, '--id', 'ID')}",
             )
 
 
