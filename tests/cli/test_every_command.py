@@ -21,6 +21,7 @@ from roquette.cli.exits import FAILED, UNHEALTHY, USAGE
 from roquette.cli.output import MAX_ERROR
 
 SERVERS = {"proxy", "dev", "namesrv", "broker", "up", "run"}  # they go on until somebody ends them
+ENDLESS = {"top"}  # unless they are told how often they look
 SHARED = {
     "namesrv",
     "login",
@@ -145,6 +146,8 @@ def plain_words(name: str, command: Any, instead: tuple[Any, str] | None = None)
         elif each.required:
             words += [*filter(None, [flag]), FITTING.get(flag or each.name, PLAIN)]
     known = {opt for each in command.params for opt in each.opts}
+    if name in ENDLESS and (instead is None or "--count" not in instead[0].opts):
+        words += ["--count", "1"]
     if "--yes" in known:
         words.insert(len(name.split()), "--yes")
     return words

@@ -43,4 +43,4 @@ def test_a_name_that_is_nearly_right_is_told_though_its_verb_is_not_loaded() -> 
     )
 
     assert done.returncode == 2
-    assert "Did you mean 'topic'?" in done.stderr
+    assert "Did you mean 'topic'" in done.stderr

@@ -28,10 +28,7 @@ def _brokers(cluster: str | None, broker: str | None) -> Operation[list[tuple[st
 
 
 def settings_of_brokers(broker: str | None, key: str | None = None) -> Operation[list[SettingRow]]:
-    """Settings of a master or of all of them, or one setting.
-
-    Args:
-        broker: its name, or the address of any process.
+    """Settings of a master, of any process by its address, or of all masters, or one setting.
 
     Raises:
         ConfigError: there is no such broker or setting. ClientError: one does not answer.

@@ -64,19 +64,18 @@ def dev_main(
     if store is not None:
         kept = f"kept in {store}"
         return _run((namesrv_port, broker_port), store, overrides, environ, secure, kept)
+    kept = "gone when it ends (--store DIR keeps it)"
     with tempfile.TemporaryDirectory(prefix="roquette-dev-") as directory:
-        kept = "gone when it ends (--store DIR keeps it)"
         return _run((namesrv_port, broker_port), directory, overrides, environ, secure, kept)
 
 
 def first_steps(address: str, grpc_port: str, kept: str) -> str:
     """What to do next, for who has just started it."""
     v5 = f"; endpoint of the v5 SDKs: {LOOPBACK}:{grpc_port}" if grpc_port != "0" else ""
-    return f"""
-Try in another terminal (NAMESRV_ADDR={address} stands for -n):
+    return f"""Try in another terminal (NAMESRV_ADDR={address} stands for -n):
     roquette produce -n {address} orders hello world
     roquette consume -n {address} orders
-    roquette doctor -n {address}
+    roquette top -n {address}
 
 namesrvAddr of applications: {address}{v5}
 What is sent is {kept}. Ctrl-C ends it."""

@@ -11,15 +11,7 @@ import msgspec
 from roquette.admin.replication import MASTER, GroupState, group_states
 from roquette.apps import local_group, running
 from roquette.apps.dev import DEV_SETTINGS
-from roquette.apps.local_group import (
-    Keeper,
-    LocalGroup,
-    Part,
-    load_group,
-    runs,
-    send_signal,
-    words_of,
-)
+from roquette.apps.local_group import Keeper, LocalGroup, Part, load_group, runs, send_signal
 from roquette.base.executor import pause
 from roquette.base.files import OsFiles
 from roquette.cli.output import Output, say, show
@@ -57,7 +49,7 @@ def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str,
         lock = files.lock_file(os.path.join(folder, "lock"))
     except StoreError:
         raise ConfigError(
-            f"a group runs in {folder} already: {words_of(folder, 'status')}"
+            f"a group runs in {folder} already: {local_group.words_of(folder, 'status')}"
         ) from None
     name_servers = [Part(name=f"namesrv-{one}") for one in range(1, 4 if etcd else 2)]
     brokers = [Part(name=f"broker-{who}") for who in range(1, replicas + 1)]
@@ -65,7 +57,7 @@ def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str,
         before = load_group(folder)
         if any(map(runs, before.parts)):
             raise ConfigError(
-                f"processes of an earlier group in {folder} run: {words_of(folder, 'stop')}"
+                f"processes of an earlier group in {folder} run: {local_group.words_of(folder, 'stop')}"
             )
         if (len(before.name_servers), len(before.brokers)) != (len(name_servers), replicas):
             raise ConfigError(
@@ -101,7 +93,7 @@ async def _keep(keeper: Keeper, stop: asyncio.Event) -> int:
             if state is not None:
                 show(lines(group, state), Output.TABLE)
                 say(f"\ntry:  roquette produce -n {group.namesrv} orders hello world")
-                kill = words_of(keeper.folder, "kill master")
+                kill = local_group.words_of(keeper.folder, "kill master")
                 say(f"      {kill}          # in another terminal: watch a take-over")
                 running.print_ready(namesrv=group.namesrv)
         while not stop.is_set():
@@ -188,9 +180,9 @@ def running_group(folder: str | None) -> LocalGroup:
     directory = folder or local_group.default_folder()
     group = load_group(directory)
     if not runs(group.keeper):
-        stop = f" (processes it started do: {words_of(folder, 'stop')})"
+        stop = f" (processes it started do: {local_group.words_of(folder, 'stop')})"
         left = stop if any(map(runs, group.parts)) else ""
-        raise ConfigError(f"no group runs in {directory}{left}: {words_of(folder)}")
+        raise ConfigError(f"no group runs in {directory}{left}: {local_group.words_of(folder)}")
     return group
 
 

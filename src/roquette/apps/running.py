@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os.path
+import re
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
@@ -21,7 +22,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.log_settings import LogSettings
 from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError
-from roquette.remoting.address import first_address, is_ip_address
+from roquette.remoting.address import first_address
 from roquette.remoting.authority import own_hosts
 from roquette.remoting.certificates import (
     TlsSettings,
@@ -177,7 +178,7 @@ def listen_settings(listen: str | None) -> dict[str, str]:
     if whole_number(port, 65_535) < 0:
         raise ConfigError(f"--listen {listen!r} is not of the form HOST:PORT")
     host = host.strip("[]") or "0.0.0.0"
-    if not is_ip_address(host):
+    if not re.fullmatch(r"[\d.]+|.*:.*", host):  # a name
         try:
             host = asyncio.run(first_address(host))
         except (OSError, UnicodeError) as error:

@@ -1,4 +1,4 @@
-"""The one door to YAML files of operators: a bounded subset, as plain values that remember their lines.
+"""The one door to YAML: files of operators in a bounded subset, as plain values that remember their lines; and what we write.
 
 A document is built from the parser's events: mappings with texts as keys, lists, and scalars, which stay the texts they
 are. Tags, anchors, aliases, merge keys and second documents are refused, so no class is named and nothing grows.
@@ -76,6 +76,13 @@ def read_yaml(data: bytes, where: str) -> Any:
         line = mark.line + 1 if mark else _line_of(text, getattr(error, "position", 0))
         said = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
         raise fault(where, line, f"this is not YAML: {said}") from None
+
+
+def yaml_of(value: object) -> str:
+    """A plain value as a document, in blocks."""
+    import yaml
+
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1 << 30))
 
 
 def _opened(text: str) -> int:

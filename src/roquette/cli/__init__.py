@@ -43,6 +43,8 @@ VERBS: Final[dict[str, Adder]] = {
     "cluster": verb("cluster", "cluster"),
     "apply": verb("apply", "apply"),
     "doctor": verb("doctor", "doctor"),
+    "top": verb("top", "top"),
+    "bundle": verb("bundle", "bundle_command"),
     "explain": verb("explain", "explain_command"),
     "store": family("store"),
     "user": family("user"),

@@ -236,8 +236,35 @@ def _command(
     return command
 
 
-def _again_and_again(look: Callable[[], None], output: Output, seconds: float) -> None:
-    """Look until Ctrl-C; in a table's place the next one comes, on a terminal. What fails is said, and tried again."""
+def follow(
+    cluster: Cluster,
+    look: "Callable[..., Operation[T]]",
+    tell: Callable[[T, T], None],
+    every: float,
+    count: int,
+) -> None:
+    """Tell of each look and the one before it, every so many seconds, `count` times (0: no end), until Ctrl-C."""
+    from roquette.base.clock import SystemClock
+    from roquette.base.executor import pause
+
+    clock = SystemClock()
+    looks: list[T] = []
+
+    def again() -> None:
+        looks.append(cluster.run(look(cluster.addresses(), clock)))
+        if len(looks) > 1:
+            tell(*looks)
+            del looks[0]
+
+    again()
+    pause(int(every * 1000))
+    _again_and_again(again, cluster.output, every, count)
+
+
+def _again_and_again(
+    look: Callable[[], None], output: Output, seconds: float, count: int = 0
+) -> None:
+    """Look until Ctrl-C, or so often; in a table's place the next one comes, on a terminal. What fails is said, and tried again."""
     import contextlib
     import io
 
@@ -248,7 +275,11 @@ def _again_and_again(look: Callable[[], None], output: Output, seconds: float) -
             return redraws
 
     redraws = output is Output.TABLE and sys.stdout.isatty()
-    while True:
+    done = 0
+    while not count or done < count:
+        if done:
+            pause(int(seconds * 1000))
+        done += 1
         seen = Seen()
         with (
             contextlib.redirect_stdout(seen),
@@ -260,4 +291,3 @@ def _again_and_again(look: Callable[[], None], output: Output, seconds: float) -
                 say_error(error)
         sys.stdout.write((CLEAR if redraws else "") + seen.getvalue())
         sys.stdout.flush()
-        pause(int(seconds * 1000))

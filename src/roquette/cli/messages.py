@@ -23,8 +23,7 @@ from roquette.cli.output import Output, say, show_value
 if TYPE_CHECKING:
     from roquette.message.message import ReceivedMessage
 
-MOST_OF_KEY = 64
-"""What a broker gives for one key at most, unless it is set otherwise."""
+MOST_OF_KEY = 64  # what a broker gives at most, unless it is set otherwise
 
 app = typer.Typer(help="Find messages, watch them come, send one again.", no_args_is_help=True)
 

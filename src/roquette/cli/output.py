@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -28,9 +27,6 @@ class Output(StrEnum):
 
 MAX_ERROR: Final = 1_200  # characters
 GAP: Final = "  "  # between two columns
-_PLAIN_KEY: Final = re.compile(r"[A-Za-z_][\w.-]*")
-_UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
-_YAML_WORDS: Final = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
 def show(rows: Sequence[msgspec.Struct], output: Output, *, empty: str = "nothing found") -> None:
@@ -64,11 +60,9 @@ def show(rows: Sequence[msgspec.Struct], output: Output, *, empty: str = "nothin
     if _width_of(columns.values()) > width:
         print("\n\n".join(_as_lines(all_columns, at) for at in range(len(rows))))
         return
+    head, *lines = (_line(columns.values(), at) for at in range(-1, len(rows)))
     plain = width == sys.maxsize or "NO_COLOR" in os.environ
-    bold = ("", "") if plain else ("\x1b[1m", "\x1b[0m")
-    print(bold[0] + _line(columns.values(), -1) + bold[1])
-    for at in range(len(rows)):
-        print(_line(columns.values(), at))
+    print("\n".join((head if plain else f"\x1b[1m{head}\x1b[0m", *lines)))
     if hidden:
         say(f"left out at {width} columns: {', '.join(hidden)} (-o json has them)")
 
@@ -112,13 +106,14 @@ def _as_lines(columns: Sequence[_Column], row: int) -> str:
     return "\n".join(f"{column.title:{most}}{GAP}{column.cells[row]}" for column in columns)
 
 
+def local_time(ms: int) -> str:
+    """A time as people read it here."""
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
 def _cell(name: str, value: object, signed: bool) -> str:
     if name.endswith("_ms") and isinstance(value, int):
-        return (
-            datetime.fromtimestamp(value / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-            if value > 0
-            else "-"
-        )
+        return local_time(value) if value > 0 else "-"
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -141,7 +136,9 @@ def show_value(value: object, output: Output) -> None:
         for part in parts:
             print(json.dumps(part, ensure_ascii=False))
     elif output is Output.YAML:
-        print("\n".join(_yaml(plain)))
+        from roquette.base.yaml_text import yaml_of
+
+        print(yaml_of(plain), end="")
     elif output is Output.CSV:
         _show_csv(parts)
     else:
@@ -175,29 +172,6 @@ def _csv_field(value: object) -> object:
     if isinstance(value, dict | list | bool):
         return json.dumps(value, ensure_ascii=False)
     return value
-
-
-def _yaml(value: object) -> list[str]:
-    """The lines of a plain value: blocks of what has parts, JSON (which YAML is) of what has none."""
-    lines: list[str] = []
-    if isinstance(value, dict) and value:
-        for key, part in value.items():
-            name = str(key)
-            if not _PLAIN_KEY.fullmatch(name) or name.lower() in _YAML_WORDS:
-                (name,) = _yaml(name)
-            inner = _yaml(part)
-            if isinstance(part, dict | list) and part:
-                lines += [f"{name}:", *(f"  {line}" for line in inner)]
-            else:
-                lines.append(f"{name}: {inner[0]}")
-    elif isinstance(value, list) and value:
-        for part in value:
-            first, *rest = _yaml(part)
-            lines += [f"- {first}", *(f"  {line}" for line in rest)]
-    else:
-        text = json.dumps(value, ensure_ascii=False)
-        lines.append(_UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
-    return lines
 
 
 def say(text: str) -> None:

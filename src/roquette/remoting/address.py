@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from ipaddress import ip_address
 
 
 def local_address() -> str:
@@ -21,15 +20,6 @@ async def addresses_of(name: str, port: int) -> list[str]:
     answers = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     hosts = dict.fromkeys(str(answer[4][0]) for answer in answers)
     return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts]
-
-
-def is_ip_address(text: str) -> bool:
-    """Or is it a name?"""
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 async def first_address(name: str) -> str:

@@ -418,7 +418,7 @@ SICK = [
     Case("RQ-D040", gone(TWIN, there=True), "the one on 192.168.1.9 that names 192.168.1.9:10911"),
     Case("RQ-D042", unwritten, "topics.json: Permission denied"),
     Case("RQ-D043", no_brokers, "no name server knows a broker"),
-    Case("RQ-D055", drained, "brokerPermission=6; name servers have a drain's note"),
+    Case("RQ-D055", drained, "brokerPermission=6"),
     Case("RQ-D055", setting("brokerPermission", "4"), "brokerPermission=4"),
     Case("RQ-D034", standing_still, "connected from 192.168.1.3:500"),
     Case("RQ-D034", standing_still, "does not answer", standing_still),
@@ -690,7 +690,7 @@ OUTSIDE = {
     *("RQ-D001", "RQ-D002", "RQ-D030", "RQ-D031"),  # start a process, open a way
     *("RQ-D008", "RQ-D009", "RQ-D013", "RQ-D034"),  # mend the application
     *("RQ-D018", "RQ-D019", "RQ-D022", "RQ-D026", "RQ-D027", "RQ-D028", "RQ-D029", "RQ-D032"),
-    *("RQ-D023", "RQ-D035"),  # a setting for the next start; who asks
+    *("RQ-D023", "RQ-D035", "RQ-D042", "RQ-D043"),  # the next start; who asks; on that machine
 }
 """What no command of ours cures: its fix says what does."""
 

@@ -47,20 +47,31 @@ _RUNTIME: Final = re.compile(
 _DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
-def examine(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
-    """One look at the cluster of these name servers.
-
-    Raises:
-        ClientError: no name server answers.
-    """
+def who_is_there(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
+    """Name servers, brokers, and what each broker tells of itself; raises ClientError: no name server answers."""
     facts = Facts()
     facts.name_servers = yield from _name_servers(name_servers)
     facts.brokers = _brokers_of(facts.name_servers)
     yield from _running_state(facts.brokers, clock)
+    facts.at_ms, facts.steady_ms = clock.now_ms(), clock.steady_ms()
+    return facts
+
+
+def where_they_are(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
+    """Besides who is there: topics, groups, ends of queues, and where each group is in them."""
+    facts = yield from who_is_there(name_servers, clock)
     yield from _tables(facts.masters())
-    yield from _routes(facts)
     for broker in facts.masters():
         yield from _queue_ends(broker, facts.left_out)
+    facts.at_ms, facts.steady_ms = clock.now_ms(), clock.steady_ms()
+    return facts
+
+
+def examine(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
+    """One look at all that checks judge; raises ClientError: no name server answers."""
+    facts = yield from where_they_are(name_servers, clock)
+    yield from _routes(facts)
+    for broker in facts.masters():
         yield from _delays(broker, clock)
         yield from _half_messages(broker)
     facts.groups, facts.offline = yield from examine_groups(facts.masters(), facts.left_out)

@@ -148,10 +148,10 @@ def unknown_broker(looks: Looks) -> Iterator[Sign]:
 
 def _way_to(missing: str, facts: Facts, wanted: tuple[str, int, str]) -> str:
     """Its whole list with the missing one: what is set takes the place of what was."""
-    named = [b for b in facts.brokers if (b.name, b.broker_id, b.address) == wanted]
-    for broker in named:
+    for broker in facts.brokers:
         listed = split_addresses(broker.settings.get("namesrvAddr", ""))
-        if listed and missing not in listed:
+        same = (broker.name, broker.broker_id, broker.address) == wanted
+        if same and listed and missing not in listed:
             way = change_setting(broker, "namesrvAddr", ";".join([*listed, missing]))
             return f"{way}, and in its configuration, or its next start forgets it"
     return (

@@ -63,20 +63,15 @@ def closed(looks: Looks) -> Iterator[Sign]:
     drained = {name for server in looks.now.name_servers for name in server.drained}
     for broker in looks.now.masters():
         perm = whole(broker.settings.get("brokerPermission", ""))
-        writable = perm is None or perm & PERM_WRITE
-        if broker.name in drained or not writable:
-            noted = broker.name in drained
-            yield Sign(
-                broker.label,
-                f"brokerPermission={perm}"
-                + ("; name servers have a drain's note" if noted else ""),
-                "a drain was not taken back: it holds after a restart, too"
-                if noted
-                else "somebody took its permission to write: other brokers have its load",
-                command("broker", "restore", broker.name)
-                if noted
-                else change_setting(broker, "brokerPermission", (perm or 0) | PERM_WRITE),
-            )
+        if broker.name in drained:
+            cause = "name servers have a drain's note: it holds after a restart, too"
+            fix = command("broker", "restore", broker.name)
+        elif perm is not None and not perm & PERM_WRITE:
+            cause = "somebody took its permission to write: other brokers have its load"
+            fix = change_setting(broker, "brokerPermission", perm | PERM_WRITE)
+        else:
+            continue
+        yield Sign(broker.label, f"brokerPermission={perm}", cause, fix)
 
 
 def auto_creation(looks: Looks) -> Iterator[Sign]:

@@ -1,0 +1,103 @@
+"""`roquette top` and `bundle`: what they see, on written-down facts and at a `roquette dev`."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+from tests.admin.doctor.scripted import GROUP, TOPIC, healthy
+from tests.cli.conftest import Roquette
+
+from roquette.admin.bundle import LEFT_OUT, without_secrets
+from roquette.admin.top import busiest
+
+
+def test_top_tells_rates_and_lag_of_what_has_most_to_do() -> None:
+    first, *rest = busiest(healthy(), healthy(60))
+
+    assert (first.topic, first.group) == (TOPIC, GROUP)
+    assert (first.in_per_s, first.out_per_s, first.lag) == (
+        40.0,
+        40.0,
+        8,
+    )  # four queues, ten a second each
+    assert all(row.topic.startswith("%RETRY%") for row in rest)
+
+
+def test_a_topic_that_nobody_reads_is_there_and_a_new_one_has_no_rate() -> None:
+    before, now = healthy(), healthy(60)
+    for facts in (before, now):
+        for broker in facts.brokers:
+            del broker.offsets[GROUP, TOPIC]
+    before.brokers.clear()
+
+    rows = {(row.topic, row.group): row for row in busiest(before, now)}
+
+    assert rows[TOPIC, ""].in_per_s == 0.0
+    assert rows[TOPIC, ""].lag == 0
+
+
+SECRETS = {
+    "innerClientAuthenticationCredentials": '{"accessKey":"a","secretKey":"hunter2"}',
+    "tls.server.keyPassword": "hunter2",
+    "rocketmqToken": "hunter2",
+}
+
+
+def test_no_secret_is_left_in_texts() -> None:
+    rows = json.dumps(
+        [{"server": "a", "key": key, "value": value} for key, value in SECRETS.items()]
+    )
+    table = json.dumps({"runtime": SECRETS, "namesrvAddr": "http://me:hunter2@10.0.0.1/list"})
+    log = """user=a secretKey=hunter2, tls.keyPassword: 'hunter2' "token": "hunter2" http://me:hunter2@h/x"""
+
+    for text in (rows, table, log):
+        assert "hunter2" not in (clean := without_secrets(text)), clean
+        assert LEFT_OUT in clean
+    assert (
+        without_secrets("the log says nothing: 17 keys=4711")
+        == "the log says nothing: 17 keys=4711"
+    )
+    assert '"server": "a"' in without_secrets(rows)
+
+
+def test_a_bundle_has_all_and_is_its_owners_alone(roquette: Roquette, tmp_path: Path) -> None:
+    log, to = tmp_path / "broker.log", tmp_path / "b.tar.gz"
+    log.write_text("".join(f"line {number} secretKey=hunter2\n" for number in range(100)))
+
+    done = roquette("bundle", str(to), "--log", str(log), "--lines", "3", "-o", "json")
+
+    assert done.exit_code == 0, done.output
+    assert to.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(fileobj=io.BytesIO(to.read_bytes())) as archive:
+        parts = {
+            entry.name.removeprefix("roquette-bundle/"): (
+                archive.extractfile(entry) or io.BytesIO()
+            )
+            .read()
+            .decode()
+            for entry in archive
+        }
+    assert list(parts) == json.loads(done.stdout)["parts"]
+    assert parts["log-1-broker.log"].splitlines() == [
+        f"line {number} secretKey={LEFT_OUT}" for number in (97, 98, 99)
+    ]
+    assert json.loads(parts["cluster.json"])[0]["answers"] is True
+    assert {"fileReservedTime", "brokerName"} <= {
+        row["key"] for row in json.loads(parts["broker-config-get.json"])
+    }
+    assert isinstance(json.loads(parts["doctor.json"]), list)
+    metrics = [text for name, text in parts.items() if name.startswith("metrics-")]
+    assert len(metrics) == 2 and all("# TYPE rocketmq_" in text for text in metrics)
+    again = roquette("bundle", str(to))
+    assert isinstance(again.exception, FileExistsError)
+
+
+def test_looks_at_a_cluster(roquette: Roquette) -> None:
+    roquette("produce", "busy", "x")
+    top = roquette("top", "--count", "1", "--every", "0.1", "-o", "json")
+    assert top.exit_code == 0
+    assert {"topic": "busy", "group": ""}.items() <= json.loads(top.stdout)[0].items()
+    roquette("produce", "idle", "x")
+    bounded = roquette("top", "--count", "1", "--every", "0.1", "--most", "1")
+    assert (bounded.exit_code, bounded.stderr) == (0, "left out: 1 row\n")
