@@ -175,7 +175,9 @@ def test_a_broker_that_nobody_took_back_is_told_and_stays_drained_over_a_restart
         await asyncio.sleep(1)
         assert {queue.broker_name for queue in await ward.sent_to()} == {"broker-a"}
         assert ward.cluster.hosts[B].service.live.current.broker_permission == 4
-        assert [row.drained for row in await ward.run(cluster_state())] == [False, True]
+        assert [
+            row.drained for row in await ward.run(cluster_state(ward.mq.session.name_servers))
+        ] == [False, True]
         (note,) = [f for f in await ward.findings(notes=True) if f.code == "RQ-D055"]
         assert note.evidence == "brokerPermission=4"
         assert "a drain's note" in note.cause
