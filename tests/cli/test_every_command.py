@@ -21,7 +21,7 @@ from roquette.cli.exits import FAILED, UNHEALTHY, USAGE
 from roquette.cli.output import MAX_ERROR
 
 SERVERS = {"proxy", "dev", "namesrv", "broker", "up", "run"}  # they go on until somebody ends them
-ENDLESS = {"top"}  # unless they are told how often they look
+ENDLESS = {"top", "events"}  # unless they are told how often they look
 SHARED = {
     "namesrv",
     "login",

@@ -1,4 +1,4 @@
-"""`roquette top` and `bundle`: what they see, on written-down facts and at a `roquette dev`."""
+"""`roquette top`, `events` and `bundle`: what they see, on written-down facts and at a `roquette dev`."""
 
 import io
 import json
@@ -9,6 +9,8 @@ from tests.admin.doctor.scripted import GROUP, TOPIC, healthy
 from tests.cli.conftest import Roquette
 
 from roquette.admin.bundle import LEFT_OUT, without_secrets
+from roquette.admin.doctor.facts import Facts
+from roquette.admin.events import events
 from roquette.admin.top import busiest
 
 
@@ -35,6 +37,33 @@ def test_a_topic_that_nobody_reads_is_there_and_a_new_one_has_no_rate() -> None:
 
     assert rows[TOPIC, ""].in_per_s == 0.0
     assert rows[TOPIC, ""].lag == 0
+
+
+def said(before: Facts, now: Facts) -> list[str]:
+    return [f"{each.subject} {each.kind}: {each.says}" for each in events(before, now)]
+
+
+def test_events_tell_who_comes_goes_takes_over_and_refuses() -> None:
+    before, now = healthy(), healthy(60)
+    assert said(before, now) == []
+    now.brokers[0].address = "192.168.1.13:10911"
+    now.brokers[1].runtime["messagesRefused"] = "the disk is full"
+    now.name_servers[1].error = "connection refused"
+    now.name_servers[0].drained = ["broker-b"]
+
+    assert said(before, now) == [
+        "broker broker-a is master: 192.168.1.13:10911",
+        "broker broker-a left: 192.168.1.11:10911",
+        "broker broker-a joined: 192.168.1.13:10911",
+        "broker broker-b is drained: by a note at its name servers",
+        "broker broker-b refuses messages: 192.168.1.12:10911: the disk is full",
+        "name server 192.168.1.2:9876 is silent: connection refused",
+    ]
+    assert "broker broker-b takes messages again: 192.168.1.12:10911: the disk is full" in said(
+        now, before
+    )
+    now.brokers[1].error = "did not answer"
+    assert "broker broker-b is silent: 192.168.1.12:10911: did not answer" in said(before, now)
 
 
 SECRETS = {
@@ -101,3 +130,5 @@ def test_looks_at_a_cluster(roquette: Roquette) -> None:
     roquette("produce", "idle", "x")
     bounded = roquette("top", "--count", "1", "--every", "0.1", "--most", "1")
     assert (bounded.exit_code, bounded.stderr) == (0, "left out: 1 row\n")
+    quiet = roquette("events", "--count", "1", "--every", "0.1", "-o", "jsonl")
+    assert (quiet.exit_code, quiet.stdout) == (0, "")

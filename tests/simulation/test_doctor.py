@@ -21,8 +21,10 @@ from tests.simulation.ward import (
 from tests.typed import type_at, typed
 
 from roquette.admin.cluster import cluster_state
+from roquette.admin.doctor.examination import who_is_there
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.drain import hide
+from roquette.admin.events import events
 from roquette.admin.topics import delete_topic
 from roquette.client import calls
 from roquette.errors import BrokerError, ClientError
@@ -195,6 +197,30 @@ def test_a_broker_that_nobody_took_back_is_told_and_stays_drained_over_a_restart
         assert note.evidence == "brokerPermission=4"
         await cured(ward, note)
         assert all(f.code != "RQ-D055" for f in await ward.findings(notes=True))
+
+    nurse(scenario)
+
+
+def test_what_happens_is_told_as_events() -> None:
+    async def scenario(ward: Ward) -> None:
+        clock = ward.cluster.host(OPERATOR).clock
+        looks = [await ward.run(who_is_there(ward.mq.session.name_servers, clock))]
+
+        async def told() -> list[tuple[str, str]]:
+            looks.append(await ward.run(who_is_there(ward.mq.session.name_servers, clock)))
+            return [(each.subject, each.kind) for each in events(*looks[-2:])]
+
+        assert await told() == []
+        await ward.cluster.stop(B)
+        gone = [("broker broker-b", "left"), ("broker broker-b", "is master no more")]
+        assert sorted(await told()) == sorted(gone)
+        await ward.cluster.restart(B)
+        await asyncio.sleep(1)
+        back = [("broker broker-b", "joined"), ("broker broker-b", "is master")]
+        assert sorted(await told()) == sorted(back)
+        ward.cluster.kill(N2)
+        await asyncio.sleep(1)
+        assert await told() == [("name server 10.0.0.2:9876", "is silent")]
 
     nurse(scenario)
 

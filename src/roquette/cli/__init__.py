@@ -21,11 +21,11 @@ def family(name: str, module: str = "", room: str = "roquette.cli") -> Adder:
     return add
 
 
-def verb(name: str, function: str, **settings: Any) -> Adder:
-    """Adds one command; the module is that of the name."""
+def verb(name: str, function: str, module_name: str = "", **settings: Any) -> Adder:
+    """Adds one command; its module is by default that of the name."""
 
     def add(app: typer.Typer) -> None:
-        module = import_module(f"roquette.cli.{name}")
+        module = import_module(f"roquette.cli.{module_name or name}")
         app.command(name, **settings)(getattr(module, function))
 
     return add
@@ -44,6 +44,7 @@ VERBS: Final[dict[str, Adder]] = {
     "apply": verb("apply", "apply"),
     "doctor": verb("doctor", "doctor"),
     "top": verb("top", "top"),
+    "events": verb("events", "events", "top"),
     "bundle": verb("bundle", "bundle_command"),
     "explain": verb("explain", "explain_command"),
     "store": family("store"),

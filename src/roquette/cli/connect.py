@@ -242,6 +242,8 @@ def follow(
     tell: Callable[[T, T], None],
     every: float,
     count: int,
+    *,
+    redraws: bool,
 ) -> None:
     """Tell of each look and the one before it, every so many seconds, `count` times (0: no end), until Ctrl-C."""
     from roquette.base.clock import SystemClock
@@ -258,7 +260,7 @@ def follow(
 
     again()
     pause(int(every * 1000))
-    _again_and_again(again, cluster.output, every, count)
+    _again_and_again(again, cluster.output if redraws else Output.JSONL, every, count)
 
 
 def _again_and_again(

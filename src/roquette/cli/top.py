@@ -1,4 +1,4 @@
-"""`roquette top`"""
+"""`roquette top` and `roquette events`: looks that follow each other."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -6,7 +6,7 @@ import typer
 
 from roquette.base.quantities import counted
 from roquette.cli.connect import Cluster, Every, cluster_verb, follow
-from roquette.cli.output import say
+from roquette.cli.output import Output, local_time, prints_lines, say, show_value
 
 if TYPE_CHECKING:
     from roquette.admin.doctor.facts import Facts
@@ -34,4 +34,25 @@ def top(
         ]:
             say(f"left out: {bound}")
 
-    follow(cluster, where_they_are, tell, every, count)
+    follow(cluster, where_they_are, tell, every, count, redraws=True)
+
+
+@cluster_verb
+def events(cluster: Cluster, every: Every = 2.0, count: Count = 0) -> None:
+    """Tell what happens, until Ctrl-C: brokers that join, leave, fall silent, refuse messages, take over or are drained.
+
+    Looks are compared: what begins and ends between two of them is not seen. --count: looks.
+    """
+    from roquette.admin.doctor.examination import who_is_there
+    from roquette.admin.events import events
+
+    as_lines = prints_lines(cluster.output)
+
+    def tell(before: "Facts", now: "Facts") -> None:
+        for each in events(before, now):
+            if as_lines:
+                show_value([each], Output.JSONL)
+            else:
+                print(f"{local_time(each.at_ms)}  {each.subject} {each.kind}: {each.says}")
+
+    follow(cluster, who_is_there, tell, every, count, redraws=False)
