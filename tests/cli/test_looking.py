@@ -1,10 +1,11 @@
-"""`roquette top`, `events` and `bundle`: what they see, on written-down facts and at a `roquette dev`."""
+"""`roquette top`, `events`, `bundle` and `selftest`: what they see, on written-down facts and at a `roquette dev`."""
 
 import io
 import json
 import tarfile
 from pathlib import Path
 
+import pytest
 from tests.admin.doctor.scripted import GROUP, TOPIC, healthy
 from tests.cli.conftest import Roquette
 
@@ -12,6 +13,7 @@ from roquette.admin.bundle import LEFT_OUT, without_secrets
 from roquette.admin.doctor.facts import Facts
 from roquette.admin.events import events
 from roquette.admin.top import busiest
+from roquette.cli import selftest
 
 
 def test_top_tells_rates_and_lag_of_what_has_most_to_do() -> None:
@@ -132,3 +134,22 @@ def test_looks_at_a_cluster(roquette: Roquette) -> None:
     assert (bounded.exit_code, bounded.stderr) == (0, "left out: 1 row\n")
     quiet = roquette("events", "--count", "1", "--every", "0.1", "-o", "jsonl")
     assert (quiet.exit_code, quiet.stdout) == (0, "")
+
+
+def test_a_selftest_measures_disk_and_ways(
+    roquette: Roquette, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selftest, "SLOW_MS", dict.fromkeys(selftest.SLOW_MS, 1e6))
+    done = roquette("selftest", "--dir", str(tmp_path), "--times", "5", "-o", "json")
+
+    rows = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert [row["what"] for row in rows] == [
+        "sync of 4 KiB",
+        "write and sync of 1 MiB",
+        *["question"] * 2,
+    ]
+    assert all(0 < row["p50_msec"] <= row["p99_msec"] <= row["most_msec"] for row in rows)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(selftest, "SLOW_MS", dict.fromkeys(selftest.SLOW_MS, 0.0))
+    assert roquette("selftest", "--times", "2").exit_code == 10

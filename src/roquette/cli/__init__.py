@@ -45,6 +45,7 @@ VERBS: Final[dict[str, Adder]] = {
     "doctor": verb("doctor", "doctor"),
     "top": verb("top", "top"),
     "events": verb("events", "events", "top"),
+    "selftest": verb("selftest", "selftest_command"),
     "bundle": verb("bundle", "bundle_command"),
     "explain": verb("explain", "explain_command"),
     "store": family("store"),
