@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 
@@ -158,6 +159,40 @@ def test_every_port_of_dev_speaks_everything():
     assert code == ended == routed["code"] == 0
     assert words["broker"].encode() in route
     assert f"no further port {ports[0]}" in errors
+
+
+def test_servers_listen_at_names_and_brokers_advertise_them():
+    with process(
+        "namesrv", "--listen", "localhost:0", "--set", "kvConfigPath=/dev/null/x"
+    ) as names:
+        _, port = address(names, "namesrv")
+        words = [
+            "--listen",
+            "localhost:0",
+            "-n",
+            f"localhost:{port}",
+            "--set",
+            "brokerIP1=localhost",
+            *SMALL,
+        ]
+        with (
+            tempfile.TemporaryDirectory() as store,
+            process("broker", *words, "--store", store) as broker,
+        ):
+            line = broker.stdout.readline()
+            (own,) = re.findall(r"broker=localhost:(\d+)", line)
+            sent, _ = call(("127.0.0.1", int(own)), 310, send_ext("New"), b"x")
+            _, info = call(("127.0.0.1", port), 106, {})
+            broker.send_signal(signal.SIGTERM)
+            assert broker.wait(60) == 0
+    assert f'"localhost:{own}"'.encode() in info
+    assert sent["extFields"]["msgId"].startswith("7F000001" + f"{int(own):08X}")
+
+
+def test_a_name_without_an_address_is_told():
+    with process("namesrv", "--listen", f"{'a' * 300}:0") as names:
+        assert names.wait(60) == 1
+        assert "has no address" in names.stderr.read()
 
 
 def listening(pid):

@@ -1,13 +1,28 @@
 """The processes of `roquette up`: only those that were started are ended."""
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
 
 import pytest
+from tests.typed import parsed
 
-from roquette.apps.local_group import Keeper, LocalGroup, Part, born, load_group, runs, send_signal
+from roquette.admin.replication import GroupState
+from roquette.apps.group_run import running_group
+from roquette.apps.kill_watch import chosen
+from roquette.apps.local_group import (
+    Keeper,
+    LocalGroup,
+    Part,
+    born,
+    load_group,
+    runs,
+    send_signal,
+    words_of,
+)
 from roquette.errors import ConfigError
 
 
@@ -45,6 +60,8 @@ def test_the_state_file_says_what_is_there(tmp_path) -> None:
         name_servers=[Part(name="namesrv-1", address="127.0.0.1:9876")],
         brokers=[Part(name=f"broker-{n}", address=f"127.0.0.1:{n}") for n in (1, 2, 3)],
     )
+    with pytest.raises(ConfigError, match=f": roquette up --dir {tmp_path}$"):
+        load_group(str(tmp_path))
     keeper = Keeper(str(tmp_path), group, {"fileReservedTime": "1"}, etcd=False)
     keeper.save()
     assert load_group(str(tmp_path)) == group
@@ -59,3 +76,32 @@ def test_the_state_file_says_what_is_there(tmp_path) -> None:
     (tmp_path / "group.json").write_text("{")
     with pytest.raises(ConfigError, match="not readable"):
         load_group(str(tmp_path))
+
+
+def test_what_is_advised_about_a_group_names_its_folder(tmp_path) -> None:
+    folder = str(tmp_path / "a b")
+    group = LocalGroup(cluster="c", name="g", keeper=Part(name="k"), name_servers=[], brokers=[])
+    (tmp_path / "a b").mkdir()
+    Keeper(folder, group, {}, etcd=False).save()
+
+    for tried in (lambda: running_group(folder), lambda: chosen(silent(), "slave", folder)):
+        with pytest.raises(ConfigError) as told:
+            tried()
+        (words,) = re.findall("roquette up.*", str(told.value))
+        assert shlex.split(words)[-2:] == ["--dir", folder]
+        parsed(shlex.split(words))
+    assert words_of(None, "status") == "roquette up status"
+
+
+def silent() -> GroupState:
+    return GroupState(
+        cluster="c",
+        group="g",
+        master=0,
+        epoch=1,
+        lossy_epoch=0,
+        in_step=[],
+        members=[],
+        problems=[],
+        ordered=0,
+    )

@@ -32,6 +32,10 @@ def test_users_are_created_shown_changed_and_deleted_everywhere(
     assert piped["user"] == "bob"
     generated = json_of(roquette, "user", "create", "cid", "--generate", "--disabled")
     assert len(generated["password"]) >= 32
+    for form in ("json", "table"):  # nothing was changed: there is nothing to show
+        again = roquette("user", "create", "cid", "--generate", "-o", form)
+        assert isinstance(again.exception, ClientError)
+        assert "password" not in again.stdout + again.stderr
 
     assert json_of(roquette, "user", "ls") == [
         {"username": "ann", "user_type": "Normal", "user_status": "enable", "error": ""},

@@ -1,6 +1,7 @@
 """`roquette doctor` against a real `roquette dev`, and where nobody is."""
 
 import json
+import os
 
 import pytest
 from tests.cli.conftest import Roquette
@@ -24,6 +25,12 @@ def test_what_is_wrong_is_told_and_mended(roquette: Roquette) -> None:
     assert told["RQ-D024"]["fixable"] is True
     assert roquette("doctor", "--none-lost").exit_code == 10
 
+    command = "`roquette broker config set autoCreateTopicEnable=false --broker "
+    assert told["RQ-D024"]["fix"].startswith(command) and " -n " not in told["RQ-D024"]["fix"]
+    where = os.environ["NAMESRV_ADDR"]
+    named = roquette("doctor", "--production", "-n", where, "-o", "json")
+    (fix,) = [row["fix"] for row in json.loads(named.stdout) if row["code"] == "RQ-D024"]
+    assert fix.startswith(command) and f" -n {where}`, " in fix
     lines = roquette("doctor", "--production").stdout.splitlines()
     assert lines[0] == "RQ-D024  WARNING  broker broker-a"
     assert [line.split()[0] for line in lines[1:4]] == ["seen", "why", "fix"]

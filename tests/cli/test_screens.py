@@ -107,6 +107,34 @@ def test_what_is_had_again_is_a_negative_number(
     assert dict(zip(lines[0].split(), lines[1].split(), strict=True))["delta"] == "-80"
 
 
+def test_what_a_bound_left_out_is_said(roquette: Roquette, namesrv: str) -> None:
+    async def send() -> None:
+        async with Client(namesrv, group="many") as mq:
+            for _ in range(70):
+                await mq.send("keyed", b"x", key="the-key")
+
+    asyncio.run(send())
+    asked = {
+        ("msg", "find", "the-key", "-t", "keyed"): "gave 64 messages of keyed and may have more",
+        (
+            "msg",
+            "find",
+            "the-key",
+            "-t",
+            "keyed",
+            "--most",
+            "5",
+        ): "gave 5 messages of keyed and may",
+        ("explain", "the-key", "--topic", "keyed"): "gave 64 messages of keyed and may have more",
+        ("explain", "the-key", "--topic", "keyed", "-o", "json"): "gave 64 messages of keyed",
+    }
+    for words, said in asked.items():
+        done = roquette(*words)
+        assert (done.exit_code, said in done.stderr) == (0, True), (words, done.stderr)
+    roquette("produce", "keyed", "x", "--key", "once")
+    assert "more" not in roquette("msg", "find", "once", "-t", "keyed").stderr
+
+
 LISTS = {
     "cluster": ("broker", "address"),
     "topic list": ("topic",),
