@@ -18,7 +18,7 @@ READERS: dict[str, tuple[str, str]] = {
     "admin/async_admin.py": ("a place is a time of the application's, `@-1h`", "_place"),
     "admin/doctor/examination.py": (
         "the wall clocks of brokers are compared with ours, and so is what they stored",
-        "_delays _running_state examine",
+        "_delays _running_state examine where_they_are who_is_there",
     ),
     "apps/local_group.py": ("when a process was started, for people", "_start"),
     "apps/local_proxy.py": (VERSIONS, "_make group"),

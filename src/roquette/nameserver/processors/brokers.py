@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Final
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from roquette.base.executor import run_blocking
 from roquette.base.logs import RateLimited
 from roquette.errors import Refused, RemoteProtocolError
@@ -298,8 +300,8 @@ class BrokerProcessor:
         """GET_BROKER_CLUSTER_INFO."""
         info = self._routes.cluster_info(ctx.steady_ms)
         if self._core.is_outside(ctx):
-            table = info.broker_addr_table
-            info.broker_addr_table = {n: self._routes.outside(data) for n, data in table.items()}
+            outside = {n: self._routes.outside(b) for n, b in info.broker_addr_table.items()}
+            info = replace(info, broker_addr_table=outside)
         return Reply(body=encode_body(info))
 
     def wipe_write_perm(
