@@ -6,6 +6,9 @@ import json
 import pytest
 
 from roquette import StartFrom
+from roquette.admin.drain import hide, restore
+from roquette.admin.settings import change_brokers
+from roquette.admin.topics import create_topic
 from roquette.errors import ClientError
 from roquette.testing.cluster import SimCluster, simulate
 
@@ -280,5 +283,37 @@ def test_a_member_that_was_away_for_too_long_begins_anew_and_its_log_is_set_asid
         assert (
             "files in /store/replaced" in cluster.hosts[away].service.broker.store.disk.kept_words
         )
+
+    simulate(scenario)
+
+
+def test_a_drain_holds_for_the_next_master_and_a_setting_is_that_members_alone() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        await group(cluster)
+        mq = await cluster.client("10.0.2.1")
+        run, servers = mq.session.run, mq.session.name_servers
+        await run(create_topic(servers, "T", queues=2))
+        first = master(cluster)
+        assert first is not None
+        others = [ip for ip in MEMBERS if ip != first]
+
+        named = await run(change_brokers(f"{others[0]}:10911", {"fileReservedTime": "7"}))
+        kept = {
+            ip: cluster.hosts[ip].service.broker.live.store.file_reserved_hours for ip in MEMBERS
+        }
+        assert named == {f"{others[0]}:10911": ""}
+        assert kept == {ip: 7 if ip == others[0] else 72 for ip in MEMBERS}
+
+        await run(hide(servers, "orders", alone=True))
+        cluster.kill(first)
+        await until(lambda: master(cluster) in others, 60)
+        await asyncio.sleep(2)
+        broker = cluster.hosts[master(cluster)].service.broker
+        assert broker.live.current.broker_permission == 4
+        with pytest.raises(ClientError):
+            await mq.send("T", b"x")
+        await run(restore(servers, "orders"))
+        await asyncio.sleep(31)  # a client's route is as old
+        assert (await mq.send("T", b"x")).status == "SEND_OK"
 
     simulate(scenario)
