@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from typing import ClassVar
 
 import msgspec
@@ -13,7 +14,7 @@ from roquette import Client
 from roquette.admin.cluster import BrokerState
 from roquette.admin.groups import LagRow
 from roquette.admin.seek import SeekRow
-from roquette.cli import output
+from roquette.cli import connect, output
 from roquette.cli.output import Output, show
 
 TOPIC, GROUP = "orders-" + "o" * 80, "billing-" + "g" * 60
@@ -133,6 +134,18 @@ def test_what_a_bound_left_out_is_said(roquette: Roquette, namesrv: str) -> None
         assert (done.exit_code, said in done.stderr) == (0, True), (words, done.stderr)
     roquette("produce", "keyed", "x", "--key", "once")
     assert "more" not in roquette("msg", "find", "once", "-t", "keyed").stderr
+
+
+def test_what_is_said_beside_a_table_that_is_watched_is_not_wiped_away(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def look() -> None:
+        print("table")
+        output.say("left out: 3 rows")
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    connect._again_and_again(look, Output.TABLE, 0.0, 1)
+    assert capsys.readouterr().out == connect.CLEAR + "table\nleft out: 3 rows\n"
 
 
 LISTS = {

@@ -285,6 +285,7 @@ def _again_and_again(
         seen = Seen()
         with (
             contextlib.redirect_stdout(seen),
+            contextlib.redirect_stderr(seen if redraws else sys.stderr),  # else it is wiped away
             contextlib.suppress(typer.Exit),
         ):  # unhealthy, perhaps
             try:
