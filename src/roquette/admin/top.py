@@ -5,8 +5,7 @@ from collections import Counter
 import msgspec
 
 from roquette.admin.doctor.facts import Facts
-from roquette.admin.doctor.group_examination import is_own
-from roquette.message.names import REPLY_TOPIC_SUFFIX
+from roquette.message.names import REPLY_TOPIC_SUFFIX, is_users_group
 
 
 class TopRow(msgspec.Struct, frozen=True):
@@ -35,7 +34,7 @@ def busiest(before: Facts, now: Facts) -> list[TopRow]:
     for broker in now.masters():
         for queue, at in broker.queues.items():
             came[queue.topic] += at.max_offset - ends.get(queue, at.max_offset)
-    for place in filter(lambda place: is_own(place.group), now.positions()):
+    for place in filter(lambda place: is_users_group(place.group), now.positions()):
         key = place.queue.topic, place.group
         done[key] += place.offset - places.get((place.group, place.queue), place.offset)
         lag[key] += place.lag

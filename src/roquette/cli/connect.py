@@ -77,7 +77,7 @@ Yes = Annotated[
 PAGE: Final = 50
 """Names of which a list asks brokers, unless told otherwise: each is a few requests to each of its brokers."""
 
-COMMAND: Final = re.compile("`(roquette (?!store |tls )[^`]+)`")  # of clusters
+COMMAND: Final = re.compile("`(roquette (?!store |tls |context )[^`]+)`")  # of clusters
 CLEAR: Final = "\x1b[H\x1b[2J"
 
 
