@@ -122,10 +122,10 @@ def test_a_broker_that_died_is_missed_until_it_is_back_or_forgotten() -> None:
         await ward.broker(B, "broker-b")
         assert await ward.well()
         ward.cluster.kill(B)
-        await asyncio.sleep(120)
+        await asyncio.sleep(61)
         finding = await one(ward, "RQ-D040")
         assert (finding.subject, finding.severity) == ("broker broker-b", Severity.ERROR)
-        assert finding.evidence.startswith("10.0.1.2:10911 lost its connection 1 min 5")
+        assert finding.evidence.startswith("10.0.1.2:10911 lost its connection 1 min 0")
         assert await ward.exits() == 10
         up = partial(gauge, N1, "rocketmq_namesrv_broker_up", broker="broker-b", broker_id=0)
         assert await up() == 0
@@ -256,7 +256,7 @@ def test_two_brokers_of_one_name() -> None:
     clinic(scenario)
 
 
-@pytest.mark.parametrize("total", [1, 3])
+@pytest.mark.parametrize("total", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_a_group_that_lacks_one_and_then_two(total: int) -> None:
     async def scenario(ward: Clinic) -> None:
         await ward.members(total_replicas=total, min_in_sync_replicas=2)
@@ -331,7 +331,7 @@ def test_brokers_that_the_context_names() -> None:
 
 
 def test_the_page_about_upgrades_takes_no_second_member_down() -> None:
-    """docs/howto/upgrade.md to the letter: whoever stops is upgraded for a minute, and the doctor says so until it is
+    """docs/howto/upgrade.md to the letter: whoever stops is upgraded for a while, and the doctor says so until it is
     back and in step. Sends go on all the time."""
 
     async def scenario(ward: Clinic) -> None:
@@ -340,7 +340,7 @@ def test_the_page_about_upgrades_takes_no_second_member_down() -> None:
 
         async def wait_well() -> None:
             assert not is_healthy(await ward.findings())
-            await asyncio.sleep(60)
+            await asyncio.sleep(10)
             assert not is_healthy(await ward.findings())
 
         for ip in (N1, N2):
