@@ -1,5 +1,6 @@
 """tools/mutate.py: which changes it finds, what it draws, and which tests it runs on them."""
 
+import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -178,6 +179,26 @@ def test_a_test_that_fails_without_the_change_or_not_again_kills_nothing(
     verdict = mutate.judged(copy, mutant, [("unit", ["tests/store/test_log.py"])], 60)
     assert (verdict[0], verdict[2]) == (word, unsteady)
     assert copy.now == SAMPLE, "the source is as it was"
+
+
+def test_what_passed_on_one_change_is_run_on_the_next_in_the_long_form_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "tests").mkdir(parents=True)
+    (tree / "src" / "roquette").mkdir(parents=True)
+    (tree / "src" / "roquette" / "__init__.py").touch()
+    shutil.copy(ROOT / "tests" / "record.py", tree / "tests" / "conftest.py")
+    (tree / "tests" / "test_it.py").write_text("def test_it():\n    assert 0")
+    (tree / "pytest.ini").write_text("[pytest]\nmarkers = simulation\n crash\n interop\n spark\n")
+    record = tmp_path / "record.jsonl"
+    record.write_text('{"case": "tests/test_it.py::test_it", "outcome": "passed"}\n')
+    monkeypatch.setenv("ROQUETTE_RECORD", str(record))
+    monkeypatch.setenv("ROQUETTE_GO_ON", "1")
+
+    copy = mutate.Copy(tree, tmp_path / "copy", quick=False)
+
+    assert copy.red("unit", ["tests/test_it.py"], 60) == "tests/test_it.py::test_it"
 
 
 def test_the_committed_list_is_what_the_sources_give() -> None:
