@@ -44,15 +44,15 @@ def hot_modules() -> list[str]:
     return list(project["tool"]["roquette"]["compiled"])
 
 
-def build(force: bool) -> None:
-    """Make .venv-compiled hold a compiled roquette of exactly this source."""
+def build(force: bool, locked: str) -> None:
+    """Make .venv-compiled hold a compiled roquette of exactly this source, and what is locked under a name."""
     stamp = VENV / ".built"
-    wanted = fingerprint()
+    wanted = f"{locked} {fingerprint()}"
     if not force and stamp.exists() and stamp.read_text() == wanted:
         return
     modules = hot_modules()
     print(f"compiled: building a wheel of {len(modules)} compiled modules", flush=True)
-    environment.make("base", VENV)  # with this checkout, which the wheel replaces
+    environment.make(locked, VENV)  # with this checkout, which the wheel replaces
     scratch = ROOT / "build" / "compiled"
     shutil.rmtree(ROOT / "build", ignore_errors=True)
     scratch.mkdir(parents=True)
@@ -90,7 +90,7 @@ def main() -> None:
             sys.exit("compiled: no C compiler found, and in CI that is a failure")
         print("compiled: no C compiler found: the compiled tests are skipped")
         return
-    build(arguments.force)
+    build(arguments.force, "all" if arguments.test else "base")
     if arguments.test:
         workers = ("-n", os.environ.get("WORKERS", "2"), "--dist", "worksteal")
         pytest = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", *workers)
