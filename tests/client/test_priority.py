@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from tests.client.test_pop import CLIENT, NAMESRV, A, taken
 
-from roquette import Message, MessageIllegal, MessageQueue
-from roquette.client.change_calls import put_group, put_topic
+from roquette import Admin, Message, MessageIllegal, MessageQueue
+from roquette.client.change_calls import put_group
 from roquette.client.client import Client
 from roquette.testing.cluster import SimCluster, simulate
-from roquette.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from roquette.wire.bodies import SubscriptionGroupConfig
 
-TYPE = {"+message.type": "PRIORITY"}
+TYPE = {"message.type": "PRIORITY"}
 
 
 async def prioritized(
@@ -22,10 +22,8 @@ async def prioritized(
     await cluster.add_namesrv(NAMESRV)
     await cluster.add_broker(A, "broker-a")
     mq = await cluster.client(CLIENT, **settings)
-    await mq.session.route("TBW102")
-    config = TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4)
-    made = put_topic(config, attributes=TYPE if attributes is None else attributes)
-    await mq.session.api.call(f"{A}:10911", made)
+    chosen = TYPE if attributes is None else attributes
+    await Admin(mq).create_topic("orders", queues=4, attributes=chosen)
     return mq
 
 

@@ -73,6 +73,13 @@ def test_a_change_of_a_topic_takes_only_what_was_said() -> None:
         assert await numbers(ward, "sorted") == {(4, 4, 6)}
         await done(ward, "roquette topic resize wide --queues 8 --wait --settle 0")
         assert await numbers(ward, "wide") == {(8, 8, 6)}
+        for words, wanted in (("=PRIORITY", {"message.type": "PRIORITY"}), ("=", {})):
+            await done(ward, f"roquette topic create wide --attribute message.type{words}")
+            places = await ward.run(places_of("wide"))
+            assert [place.config.attributes for place in places] == [wanted] * len(places)
+        assert await numbers(ward, "wide") == {(8, 8, 6)}
+        refused = await typed(ward, "roquette topic create wide --attribute message.type")
+        assert "--attribute message.type is not NAME=VALUE" in str(refused.exception)
 
     nurse(scenario)
 

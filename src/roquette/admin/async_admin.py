@@ -51,11 +51,13 @@ class Admin:
         order: bool | None = None,
         cluster: str | None = None,
         broker: str | None = None,
+        attributes: dict[str, str] | None = None,
     ) -> list[str]:
         """Create a topic, or change one, on every master (of a cluster), or on one; their names, when clients can use it.
 
         Args:
             queues: on each broker; 8 for a new one, None leaves what there is. order: keys stay with a broker that is down.
+            attributes: such as {"message.type": "PRIORITY"}; "" takes one away.
 
         Raises:
             ConfigError: the name is not allowed, there is no such cluster or broker, or it has more queues (`topic resize`).
@@ -71,6 +73,7 @@ class Admin:
                 order=order,
                 cluster=cluster,
                 broker=broker,
+                attributes=attributes,
             )
         )
         change.require_all()

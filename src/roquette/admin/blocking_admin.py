@@ -37,11 +37,17 @@ class Admin:
         order: bool | None = None,
         cluster: str | None = None,
         broker: str | None = None,
+        attributes: dict[str, str] | None = None,
     ) -> list[str]:
         """Create a topic, or change one, on every master (of a cluster), or on one; their names, when clients can use it."""
         return self._call(
             lambda: self._twin.create_topic(
-                topic, queues=queues, order=order, cluster=cluster, broker=broker
+                topic,
+                queues=queues,
+                order=order,
+                cluster=cluster,
+                broker=broker,
+                attributes=attributes,
             )
         )
 

@@ -1,6 +1,6 @@
 """Topics: create, describe, delete, across every broker that is concerned."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 import msgspec
@@ -81,10 +81,14 @@ def create_topic(
     cluster: str | None = None,
     broker: str | None = None,
     order: bool | None = None,
+    attributes: Mapping[str, str] | None = None,
 ) -> Operation[TopicChange]:
     """Create a topic on every master of a cluster, or on one broker; where it is, change what is named and nothing else.
 
     Where it is not, it becomes as it is on the others; of a new one None is 8 queues, 6 and False.
+
+    Args:
+        attributes: as `message.type`: `PRIORITY`; "" takes one away.
 
     Raises:
         ConfigError: the name is not allowed, no such cluster or broker exists, it has more queues (see `resize`), or keys
@@ -102,15 +106,16 @@ def create_topic(
         for config in there:
             _check_queues(config, queues, ordered=order is not None)
     model = there[0] if there else TopicConfig(topic, _NEW_QUEUES, _NEW_QUEUES)
-    named = {"read_queue_nums": queues, "write_queue_nums": queues, "perm": perm, "order": order}
-    changes = {field: value for field, value in named.items() if value is not None}
+    numbers = {"read_queue_nums": queues, "write_queue_nums": queues, "perm": perm, "order": order}
+    changes = {field: value for field, value in numbers.items() if value is not None}
     wanted: dict[str, TopicConfig] = {}
     asks: list[tuple[str, calls.Call[None]]] = []
     for (name, address), answer in zip(masters, before, strict=True):
         if answer.error is None:
             config = wanted[name] = msgspec.structs.replace(answer.value or model, **changes)
-            new = {} if answer.value else {f"+{k}": v for k, v in config.attributes.items()}
-            asks.append((address, put_topic(config, attributes=new)))
+            named = {**({} if answer.value else config.attributes), **(attributes or {})}
+            said = {f"+{key}" if value else f"-{key}": value for key, value in named.items()}
+            asks.append((address, put_topic(config, attributes=said)))
     answers = yield from ask_all(asks)
     require_one(answers)
     reasons = [(name, said.reason) for (name, _), said in zip(masters, before, strict=True)]
