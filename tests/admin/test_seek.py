@@ -9,10 +9,12 @@ from tests.client.test_push_consumer import NAMESRV, A, B, Inbox, committed, unt
 from roquette import StartFrom
 from roquette.admin.places import Place, parse_place
 from roquette.admin.seek import SeekPlan, apply_seek, plan_seek, require_done
+from roquette.client.change_calls import put_group
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import MessageQueue
 from roquette.testing.cluster import SimCluster, simulate
+from roquette.wire.bodies import SubscriptionGroupConfig
 
 NOW_MS = 1_790_000_000_000
 
@@ -119,6 +121,36 @@ def test_a_group_without_members_goes_on_where_the_plan_says() -> None:
         await until(lambda: len(again.messages) == 3 + 3 + 1 + 1)
         await asyncio.sleep(30)
         assert len(again.messages) == 8
+
+    simulate(scenario)
+
+
+def test_a_group_goes_on_where_another_one_is() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await two_brokers(cluster)
+        run = mq.session.run
+        for name in ("g", "copy"):
+            for ip in (A, B):
+                await mq.session.api.call(
+                    f"{ip}:10911", put_group(SubscriptionGroupConfig(group_name=name))
+                )
+        for queue, place in ((0, "4"), (1, "-3")):
+            require_done(
+                await run(
+                    apply_seek(await run(plan_seek("g", "orders", parse_place(place, 0), queue)))
+                )
+            )
+        plan = await run(plan_seek("copy", "orders", Place("group", 0, "g")))
+        wanted = {(broker, 0): 4 for broker in ("broker-a", "broker-b")}
+        wanted |= {(broker, 1): 2 for broker in ("broker-a", "broker-b")}
+        assert {key: target for key, (_, target, _) in changes(plan).items()} == wanted
+        require_done(await run(apply_seek(plan)))
+        again = await run(plan_seek("copy", "orders", Place("group", 0, "g")))
+        assert {row.committed for row in again.rows} == {4, 2} and {
+            row.delta for row in again.rows
+        } == {0}
+        with pytest.raises(ConfigError, match="group nobody has no offset there"):
+            await run(plan_seek("copy", "orders", Place("group", 0, "nobody")))
 
     simulate(scenario)
 

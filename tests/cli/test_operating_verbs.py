@@ -95,6 +95,11 @@ def test_messages_are_found_and_sent_again(roquette: Roquette, namesrv: str) -> 
     assert (copy["body"], copy["tag"], copy["keys"]) == ("body", "t", ["k1"])
     tail = roquette("msg", "tail", "found", "--offset", "-1", "--count", "1")
     assert json.loads(tail.stdout)["offset"] == 1
+    parts = roquette(
+        "msg", "tail", "found", "--offset", "first", "--contains", "od", "--count", "2"
+    )
+    assert len(parts.stdout.splitlines()) == 2
+    assert roquette("consume", "found", "--contains", "elsewhere").stdout == ""
 
     assert roquette("msg", "find", "absent", "--topic", "found").exit_code == 1
     for words, said in (

@@ -31,14 +31,16 @@ class Place(NamedTuple):
     """A place in any queue: either a time, or a number counted from an end, or an offset.
 
     Attributes:
-        kind: "start" and "end" (count `number` from there), "offset" or "time" (epoch milliseconds).
+        kind: "start" and "end" (count `number` from there), "offset", "time" (epoch milliseconds), or "group".
+        group: of the last kind: where this one is.
     """
 
     kind: str
     number: int
+    group: str = ""
 
     def at(self, low: int, high: int) -> int:
-        """The offset in a queue with these ends, never outside of them; not for a time."""
+        """The offset in a queue with these ends, never outside of them; not for a time or a group."""
         wanted = {"start": low + self.number, "end": high + self.number, "offset": self.number}
         return max(low, min(wanted[self.kind], high))
 

@@ -63,7 +63,7 @@ def plan_seek(
         queue: only this number, on every broker.
 
     Raises:
-        ConfigError: there is no such topic, or no such queue.
+        ConfigError: there is no such topic, no such queue, or no offset of the group that is followed.
         ClientError: a broker that has the topic does not answer: a plan would be half of one.
     """
     masters = yield from masters_of()
@@ -113,6 +113,18 @@ def _is_old(answer: Answer[dict[str, str]]) -> bool:
 def _targets(
     found: list[tuple[str, str, MessageQueue, int, int]], place: Place
 ) -> Operation[list[int]]:
+    if place.kind == "group":
+        asked = yield from ask_all(
+            (address, calls.committed_offset(place.group, each, zero_if_new=False))
+            for _, address, each, _, _ in found
+        )
+        offsets = [answer.get() for answer in asked]
+        if all(offset is None for offset in offsets):
+            raise ConfigError(f"group {place.group} has no offset there: is the name right?")
+        return [
+            low if offset is None else max(low, min(offset, high))
+            for (*_, low, high), offset in zip(found, offsets, strict=True)
+        ]
     if place.kind != "time":
         return [place.at(low, high) for *_, low, high in found]
     answers = yield from ask_all(

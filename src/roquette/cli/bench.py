@@ -108,7 +108,7 @@ def sub_command(
         raise ConfigError("with --group and --follow there is no end: say --count or --duration")
     clock = SystemClock()
     place = parse_place(offset, clock.now_ms())
-    if group and place.kind != "time" and place not in (("start", 0), ("end", 0)):
+    if group and place.kind != "time" and place[:2] not in (("start", 0), ("end", 0)):
         raise ConfigError(
             f"--offset {offset} does not go with --group: first, last and times (@-1h) do"
         )

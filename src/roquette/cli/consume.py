@@ -43,6 +43,9 @@ def consume(
     tag: Annotated[
         str, typer.Option("--tag", metavar='"A || B"', help="Only messages with one of these tags.")
     ] = "*",
+    contains: Annotated[
+        str, typer.Option("--contains", metavar="TEXT", help="Print only bodies with this text.")
+    ] = "",
     count: Annotated[
         int, typer.Option("--count", "-c", min=0, help="Stop after so many messages; 0: never.")
     ] = 0,
@@ -65,7 +68,7 @@ def consume(
     place = place_of(namesrv, login, context)
 
     async def run() -> int:
-        printer = _Printer(as_json, count)
+        printer = _Printer(as_json, count, contains.encode())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError):
@@ -82,10 +85,11 @@ def consume(
 
 
 class _Printer:
-    """Prints messages until there are `count` (0: no end), or `stop` is set."""
+    """Prints messages whose bodies have `part` in them until there are `count` (0: no end), or `stop` is set."""
 
-    def __init__(self, as_json: bool, count: int) -> None:
+    def __init__(self, as_json: bool, count: int, part: bytes) -> None:
         self._as_json = as_json
+        self._part = part
         self._count = count
         self.seen = 0
         self.stop = asyncio.Event()
@@ -94,6 +98,8 @@ class _Printer:
         """Print a message; False when enough have been printed."""
         if self.stop.is_set():
             return False
+        if self._part not in message.body:
+            return True
         line = as_json_line(message).encode() if self._as_json else message.body
         sys.stdout.buffer.write(line + b"\n")
         sys.stdout.buffer.flush()
@@ -110,7 +116,7 @@ async def _as_member(
 
     place = _place(offset)
     start: StartPoint = place.number
-    if place in (("start", 0), ("end", 0)):
+    if place[:2] in (("start", 0), ("end", 0)):
         start = StartFrom.FIRST if place.kind == "start" else StartFrom.LAST
     elif place.kind != "time":
         raise ConfigError(

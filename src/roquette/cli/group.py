@@ -17,6 +17,7 @@ from roquette.cli.connect import (
     say_more,
 )
 from roquette.cli.output import say
+from roquette.errors import ConfigError
 
 app = typer.Typer(
     help="List consumer groups and see how far behind they are.", no_args_is_help=True
@@ -84,14 +85,17 @@ def seek_command(
         typer.Option("--topic", "-t", metavar="TOPIC", show_default=False, help="Of which topic."),
     ],
     to: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--to",
             metavar="PLACE",
-            show_default=False,
             help="first, last, 120, -10 (before the end), +100 (after the start), @-1h or @2026-09-01T10:00.",
         ),
-    ],
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option("--like", metavar="OTHER", help="In place of --to: where another group is."),
+    ] = None,
     queue: Annotated[
         int | None,
         typer.Option("--queue", min=0, metavar="N", help="Only this queue, on each broker."),
@@ -103,11 +107,13 @@ def seek_command(
 
     Members that are online are moved by their brokers (those without useServerSideResetOffset=true can move them to first, last or a time).
     """
-    from roquette.admin.places import parse_place
+    from roquette.admin.places import Place, parse_place
     from roquette.admin.seek import apply_seek, plan_seek, require_done
     from roquette.base.clock import SystemClock
 
-    place = parse_place(to, SystemClock().now_ms())
+    if (to is None) == (like is None):
+        raise ConfigError("say either --to PLACE or --like OTHER")
+    place = Place("group", 0, like or "") if to is None else parse_place(to, SystemClock().now_ms())
     plan = cluster.run(plan_seek(group, topic, place, queue))
     if all(row.committed < 0 and not row.online for row in plan.rows):
         say(f"group {group} has read nothing of topic {topic} yet: is the name right?")

@@ -149,6 +149,9 @@ def tail_command(
         ),
     ] = "last",
     tags: Annotated[str, typer.Option("--tag", metavar='"A || B"')] = "*",
+    contains: Annotated[
+        str, typer.Option("--contains", metavar="TEXT", help="Print only bodies with this text.")
+    ] = "",
     count: Annotated[
         int, typer.Option("--count", "-c", min=0, help="Stop after so many; 0: never.")
     ] = 0,
@@ -162,6 +165,7 @@ def tail_command(
         None,
         offset,
         tags,
+        contains,
         count,
         follow=True,
         as_json=True,
