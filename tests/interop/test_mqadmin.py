@@ -81,9 +81,12 @@ OUR_STATUS_KEYS |= {
     "logSetAside",
     "commitLogConfirmOffset",
     "replicas",
+    "replicasExpected",
     "replicasInStep",
     "replicaLagBytes",
     "replicaAhead",
+    "tablesUnwritten",
+    "tablesRemedy",
 }
 OUR_TASKS = "task_"  # one line for each task of the broker
 APACHES_SETTINGS = {
