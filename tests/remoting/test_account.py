@@ -53,6 +53,15 @@ def test_a_peer_that_keeps_a_quarter_is_read_again_from_half_of_that() -> None:
     assert account.total == account.holders == one.kept == 0
 
 
+def test_a_peer_holds_much_from_one_byte_beyond_little_on_and_no_longer() -> None:
+    account, one = Account(64 * MIB), peer()
+    for size, holders in ((LITTLE, 0), (1, 1), (-1, 0), (-LITTLE, 0), (LITTLE + 1, 1)):
+        (account.take if size > 0 else account.give)(one, abs(size))
+        assert account.holders == holders
+    account.give(one, LITTLE + 1)
+    assert account.total == account.holders == 0
+
+
 def test_where_all_keep_too_much_each_has_its_share_and_little_is_always_read() -> None:
     account = Account(64 * MIB)
     hoarders = [peer(number) for number in range(4)]
