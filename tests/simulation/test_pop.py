@@ -22,7 +22,7 @@ def test_power_losses_neither_with_synchronous_flush() -> None:
 
 
 def test_order_is_kept_through_kills() -> None:
-    simulate(OrderChaos(messages=400), 1)
+    simulate(OrderChaos(messages=400), 2)
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from roquette.cli import apply, broker, connect, dlq, doctor, group, resize, top
 from roquette.errors import RoquetteError
 
 VERBS = (apply, broker, dlq, doctor, group, resize, topic)
-COMMAND = re.compile(r"roquette [^;]+")
+COMMAND = re.compile(r"roquette [^;`]+")
 
 
 def commands_of(fix: str) -> list[str]:
