@@ -52,6 +52,7 @@ class Machine:
     openings: tuple[str, ...] = ()
     group: str = ""
     seen: int = 0
+    known: tuple[int, ...] = ()
     fault: str = ""
     sync_before: bool = False
 
@@ -70,6 +71,7 @@ class Machine:
         """A new disk."""
         self.log, self.begin, self.synced, self.marks = [], 0, 0, EpochMarks()
         self.store, self.openings, self.group, self.fault, self.seen = store, (), "", "", 0
+        self.known = ()
         self.closed_in_order, self.ran_in_boot = True, 0
 
     def take_back(self, older: "Machine") -> None:
@@ -81,9 +83,14 @@ class Machine:
             older.marks,
         )
         self.store, self.openings = older.store, older.openings
-        self.group, self.seen = older.group, older.seen
+        self.group, self.seen, self.known = older.group, older.seen, older.known
         self.closed_in_order, self.ran_in_boot = older.closed_in_order, older.ran_in_boot
         self.sync_before = older.sync_before
+
+    def note(self, record: GroupRecord) -> None:
+        lacks = self.known if record.set_back else ()
+        self.group, self.seen = record.group, record.number
+        self.known = tuple(sorted({*record.places, *lacks}))
 
     def lose_power(self, r: random.Random) -> None:
         self.boot += 1
@@ -200,6 +207,7 @@ class World:
             before=before,
             group=m.group,
             seen=m.seen,
+            known=m.known,
             fault=m.fault,
             empty=not m.log and not m.marks.marks,
             clean=clean,
@@ -250,7 +258,7 @@ class World:
 
     def carry_out(self, b: int, life: Life, effect: Effect) -> None:
         if isinstance(effect, do.Won | do.Follow):  # it will run now
-            self.machines[b].seen = life.table.known_number
+            self.machines[b].note(life.table.record)
         if isinstance(effect, do.Read):
             if self.open(b, 0):
                 self.at(self.delay(), "store", b, self.born[b], None, self.clock(b))
@@ -275,7 +283,8 @@ class World:
             life.conns.pop(effect.who, None)
         elif isinstance(effect, do.Entered):
             m = self.machines[b]
-            m.openings, m.group, m.seen = m.openings[-1:], effect.group, effect.number
+            m.openings = m.openings[-1:]
+            m.note(effect.record)
         elif isinstance(effect, do.Fenced):
             raise Wrong(f"{b} is fenced: {effect.why}")
 

@@ -21,6 +21,7 @@ from roquette.admin.doctor.examination import examine
 from roquette.admin.replication import order_master
 from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.errors import ClientError, ConfigError
+from roquette.replication.effects import Role
 from roquette.replication.takeover import TakeOver
 from roquette.replication.writes import TROUBLES
 from roquette.store.config import FlushDiskType
@@ -263,6 +264,42 @@ def test_a_record_from_a_backup_is_proven_old_by_those_that_know_better():
         for ip in (NAME_SERVER, *MEMBERS):
             await cluster.restart(ip)
         await until(lambda: whole(cluster, 2 * COUNT), 60)
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("order_of_starts", ["1342", "1324"])
+def test_who_came_after_the_backup_of_a_record_is_asked_what_it_has_too(order_of_starts: str):
+    """Whole groups, seed 300511 of 2df24ec2 among others: 4 had been master alone, and was cut to what 1 to 3 had."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        await cluster.stop(NAME_SERVER)
+        backup = cluster.hosts[NAME_SERVER].files.crash(share=1.0)
+        await cluster.restart(NAME_SERVER)
+        await until(lambda: in_step(cluster) == 3)
+        await cluster.add_member("10.0.1.4", "orders", broker_id=4, total_replicas=3)
+        await until(lambda: in_step(cluster) == 4)
+        await order(cluster, 4)
+        await until(lambda: table(cluster, "10.0.1.4").role is Role.MASTER)
+        await asyncio.sleep(1)  # the others follow it
+        for ip in MEMBERS:
+            await cluster.stop(ip)
+        await until(lambda: table(cluster, "10.0.1.4").alone)
+        mq = await cluster.client("10.0.9.8")
+        receipts = [await mq.send("T", b"of 4 alone") for _ in range(COUNT)]
+        assert {receipt.status for receipt in receipts} == {"SLAVE_NOT_AVAILABLE"}
+        for ip in ("10.0.1.4", NAME_SERVER):
+            await cluster.stop(ip)
+        cluster.hosts[NAME_SERVER].files = backup
+        await cluster.restart(NAME_SERVER)
+        for who in order_of_starts:
+            await cluster.restart(f"10.0.1.{who}")
+            await asyncio.sleep(5)
+        await until(lambda: table(cluster, "10.0.1.4").role is Role.MASTER)
+        await until(lambda: len(table(cluster, "10.0.1.4").record.members) == 4)
+        store = cluster.hosts[MEMBERS[0]].service.broker.store
+        assert sum(store.max_offset("T", queue) for queue in range(8)) == 2 * COUNT
 
     simulate(scenario)
 

@@ -96,10 +96,9 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """The record, by its number, knows this opening of our store: keep both before anything else."""
+    """The record knows this opening of our store: keep what it says before anything else."""
 
-    group: str
-    number: int
+    record: GroupRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ class OwnStore:
         name: of the store, drawn at random when it was new. opening: drawn at random for this life.
         before: the last opening that is known to have stood in the record, and those since, which may have.
         group: whose record it has been in; empty: none yet.
-        seen: the number of the record when it was last noted.
+        seen: the number of the record when it was last noted. known: ids of those in the group then.
         fault: what its opening found that no power cut explains, in words: damage, a copied directory.
         empty: it has no message and no epoch.
         clean: nothing that was reported or acknowledged can be missing: the machine has run on since, or the store was
@@ -31,6 +31,7 @@ class OwnStore:
     before: tuple[str, ...] = ()
     group: str = ""
     seen: int = 0
+    known: tuple[int, ...] = ()
     fault: str = ""
     empty: bool = True
     clean: bool = True

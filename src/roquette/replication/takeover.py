@@ -392,10 +392,10 @@ class TakeOver:
             return Kind.PLACE, self._placed(record, **self._accused(record), **changes)
         if not record.members and record.epoch == 0:
             return self._begin(now_ms, record)
-        if record.set_back and not {*record.members} <= {*record.doubtful}:
+        if record.set_back and not {*record.places, *self._own.known} <= {*record.doubtful}:
             if not self._vacant(now_ms, record):
                 return None
-            asks = asked_of_all(record, self.me, self.marks.last_epoch, self._position())
+            asks = asked_of_all(record, self.me, self._position(), self._own.known)
             return Kind.DOUBT, self._placed(record, **asks)
         if not self.settled or self._grown_since(now_ms, record):
             return Kind.DOUBT, self._placed(record, doubtful=self._doubt(record))
@@ -427,7 +427,7 @@ class TakeOver:
         known = record.stores.get(self.me)
         if known == self._own.entry:
             first, self._entered = not self._entered, True
-            return [do.Entered(record.group, record.number)] if first else []
+            return [do.Entered(record)] if first else []
         if self._entered and known is not None:
             self._lost = second_life(self.me, known.store == self._own.name)
             deposed = [do.Deposed(self._lost)] if self.role is Role.MASTER else []

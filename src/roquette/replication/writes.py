@@ -1,6 +1,7 @@
 """What members write into a group's record, and why they wait to: rules over the record alone."""
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -58,12 +59,13 @@ def not_begun(record: GroupRecord, total: int) -> str:
 
 
 def asked_of_all(
-    record: GroupRecord, me: int, last_epoch: int, position: tuple[int, int]
+    record: GroupRecord, me: int, position: tuple[int, int], known: Iterable[int]
 ) -> dict[str, Any]:
-    """The set of an old record says nothing: all say what they have. The new epoch is above all that may have been."""
-    everybody = {*record.places, me}
+    """The set of an old record says nothing: all say what they have, with those that it does not know. The new epoch is
+    above all that may have been."""
+    everybody = {*record.places, *known, me}
     return {
-        "epoch": max(record.epoch, last_epoch) + NEW_EPOCHS,
+        "epoch": max(record.epoch, position[0]) + NEW_EPOCHS,
         "master": 0,
         "members": tuple(sorted(everybody)),
         "set_epoch": record.set_epoch + 1,

@@ -25,6 +25,7 @@ from roquette.replication.effects import (
     Won,
     Write,
 )
+from roquette.replication.record import GroupRecord
 from roquette.replication.takeover import TakeOver
 
 log = logging.getLogger("roquette.broker.replication")
@@ -48,7 +49,7 @@ class Orders(Protocol):
     def drop(self, who: int) -> None:
         """Close the connection of a replica of ours."""
 
-    def entered(self, group: str, number: int) -> None:
+    def entered(self, record: GroupRecord) -> None:
         """The record knows this opening of the store: note it on the disk."""
 
     def fail(self, why: str) -> None:
@@ -161,7 +162,7 @@ class TakeOverDriver:
             case Drop():
                 orders.drop(effect.who)
             case Entered():
-                orders.entered(effect.group, effect.number)
+                orders.entered(effect.record)
             case Fenced():
                 orders.fail(effect.why)
             case Confirmed():

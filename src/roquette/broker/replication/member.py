@@ -224,16 +224,17 @@ class GroupMember:
         """From now on the log may get what a power cut takes back: the next start must know. Not before the record
         says what the last one took: a crash in between would hide it. Blocks, once for each master."""
         identity = self._identity
-        identity.seen = self.table.known_number
+        if self.table.record is not None:
+            identity.note(self.table.record)
         if self.table.settled:
             self._file.runs(identity, self._sync_flush)
         self._file.save(identity)
 
-    def entered(self, group: str, number: int) -> None:
+    def entered(self, record: GroupRecord) -> None:
         """The record knows this opening. Blocks, once in a life."""
         identity = self._identity
         identity.openings = identity.openings[-1:]
-        identity.record_group, identity.seen = group, number
+        identity.note(record)
         self._file.save(identity)
 
     async def _find_id(self, kept: Kept) -> int:

@@ -9,6 +9,7 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import Files
 from roquette.errors import ConfigError
 from roquette.replication.identity import OwnStore
+from roquette.replication.record import GroupRecord
 
 IDENTITY: Final = "roquetteMember.json"
 
@@ -21,7 +22,7 @@ class Kept(msgspec.Struct, kw_only=True):
         boot: of the machine when it was written. clean: it has stopped in order since.
         store: a name drawn at random. openings: names of the last one that stood in the record, and of all since.
         record_group: whose record it has been in.
-        seen: the number of that record when this was written. sync: SYNC_FLUSH in the life that wrote this; None: an
+        seen: the number of that record when this was written. known: ids of those in the group then. sync: SYNC_FLUSH in the life that wrote this; None: an
             older version. folder: the number of the store's directory, which a copy has not.
     """
 
@@ -33,8 +34,16 @@ class Kept(msgspec.Struct, kw_only=True):
     openings: list[str] = []
     record_group: str = ""
     seen: int = 0
+    known: list[int] = []
     sync: bool | None = None
     folder: int = 0
+
+    def note(self, record: GroupRecord) -> None:
+        """What the record says, for when an older one is put in its place: that one may not know everybody."""
+        self.record_group = record.group or self.record_group
+        self.seen = record.number
+        lacks = self.known if record.set_back else ()
+        self.known = sorted({*record.places, *lacks})
 
 
 class MemberFile:
@@ -114,6 +123,7 @@ class MemberFile:
             before=before,
             group=kept.record_group,
             seen=kept.seen,
+            known=tuple(kept.known),
             fault=fault,
             empty=empty,
             clean=(was_sync or kept.clean or same_boot) and not fault,
