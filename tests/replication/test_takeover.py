@@ -694,6 +694,43 @@ def test_an_old_record_is_not_believed_when_a_member_knows_better() -> None:
     assert store.record.epoch > 2 + NEW_EPOCHS
 
 
+def test_whom_an_old_record_does_not_know_is_waited_for_and_keeps_what_it_has() -> None:
+    """2 came after the backup; 1 followed it once, and remembers its id."""
+    store = Store()
+    one = stopped(store, end=20)
+    old = store.record
+    marks = [*one.marks.entries(), (2, 20)]
+    opening = old.stores[1].opening
+    one = store_of(1, opening, entries=one.marks.entries(), seen=old.number + 50, known=(1, 2))
+    for now in range(20_000, 30_000, 100):
+        assert Won not in map(type, store.tick(one, now, 20))
+    assert "brokers [2] are to say what they have, or an order to elect one" in one.trouble
+    two = store_of(2, "", entries=marks, seen=old.number + 60)
+    for now in range(30_000, 40_000, 100):
+        store.tick(two, now, 100)
+        store.tick(one, now + 50, 20)
+    assert two.role is Role.MASTER and one.role is Role.SLAVE
+
+
+def test_who_enters_while_an_old_record_asks_is_asked_too() -> None:
+    """2 came after the backup; nobody else remembers it."""
+    store = Store()
+    one = stopped(store, end=20)
+    old = store.record
+    marks = [*one.marks.entries(), (2, 20)]
+    one = store_of(1, old.stores[1].opening, entries=one.marks.entries(), seen=old.number + 50)
+    two = store_of(2, "", entries=marks, seen=old.number + 60)
+    now = 20_000
+    while not store.record.set_back:
+        store.tick(one, now := now + 100, 20)
+    store.tick(one, now := now + 100, 20)
+    assert store.record.members == (1,)
+    for now in range(now, now + 10_000, 100):
+        store.tick(two, now, 100)
+        store.tick(one, now + 50, 20)
+    assert two.role is Role.MASTER and one.role is Role.SLAVE
+
+
 def test_two_that_are_elected_from_one_state_of_a_record_have_two_epochs(monkeypatch) -> None:
     """The record was set back in between: an epoch in common would say that their logs are the same."""
     monkeypatch.setattr(record, "EPOCH_STEP", EPOCH_STEP)
