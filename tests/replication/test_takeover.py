@@ -720,12 +720,10 @@ def test_who_enters_while_an_old_record_asks_is_asked_too() -> None:
     marks = [*one.marks.entries(), (2, 20)]
     one = store_of(1, old.stores[1].opening, entries=one.marks.entries(), seen=old.number + 50)
     two = store_of(2, "", entries=marks, seen=old.number + 60)
-    now = 20_000
-    while not store.record.set_back:
-        store.tick(one, now := now + 100, 20)
-    store.tick(one, now := now + 100, 20)
-    assert store.record.members == (1,)
-    for now in range(now, now + 10_000, 100):
+    for now in (20_000, 20_100, 20_200):
+        store.tick(one, now, 20)
+    assert store.record.set_back and store.record.doubtful == {1: (1, 20)}
+    for now in range(20_300, 30_000, 100):
         store.tick(two, now, 100)
         store.tick(one, now + 50, 20)
     assert two.role is Role.MASTER and one.role is Role.SLAVE

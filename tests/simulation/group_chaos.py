@@ -62,6 +62,7 @@ RETENTION: dict[str, Any] = {
 KEY = record_key("DefaultCluster", NAME)
 STORED = ("SEND_OK", "SLAVE_NOT_AVAILABLE")
 NAMESRV_ADDR = ";".join(f"{ip}:9876" for ip in NAME_SERVERS)
+DAMAGED = "the log is damaged"  # found by a member that changes its role: its process ends
 CALM_S = 60.0  # all must be well so soon after the last fault
 OFFSETS_S = 20.0  # of commits a take-over may forget so much, of the last before it
 _R = RequestCode
@@ -409,7 +410,9 @@ class GroupChaos:
         broker = member.broker if member is not None else None
         if broker is None or not hasattr(broker, "store") or self.lost_at >= 0:
             return
-        if member.failure is not None and not self.wrong:
+        if ip in self.rotten and DAMAGED in (member.failure or ""):
+            self.loop.create_task(kinds.supervised(self, ip))
+        elif member.failure is not None and not self.wrong:
             self.wrong.append(f"broker {member.id} has failed: {member.failure}")
         store = broker.store
         if ip in self.rotten and self.rotten[ip].is_over(store):

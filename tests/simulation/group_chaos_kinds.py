@@ -81,6 +81,16 @@ async def ended(
         return free
 
 
+async def supervised(world: "GroupChaos", ip: str) -> None:
+    """A process that has ended in words is started again."""
+    with held(world, ip) as free:
+        if free:
+            world.cluster.kill(ip)
+            world.unsure[ip] = None
+            await asyncio.sleep(1)
+            await world.start(ip)
+
+
 async def end(world: "GroupChaos", ip: str, rng: Random) -> None:
     if rng.random() < 0.7:
         world.cluster.kill(ip)
