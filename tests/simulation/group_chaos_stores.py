@@ -123,7 +123,8 @@ def foreign_files(size: int) -> FaultyFiles:
         for number in range(70):
             await mq.send("orders", b"%d" % number)
         await cluster.stop("10.0.1.3")
-        kept.append(cluster.hosts["10.0.1.3"].files)
+        files = cluster.hosts["10.0.1.3"].files
+        kept.append(files.crash(share=1.0))  # all is synced: each later copy draws as many numbers
 
     simulate(scenario, 1)
     return kept[0]

@@ -22,8 +22,9 @@ class Kept(msgspec.Struct, kw_only=True):
         boot: of the machine when it was written. clean: it has stopped in order since.
         store: a name drawn at random. openings: names of the last one that stood in the record, and of all since.
         record_group: whose record it has been in.
-        seen: the number of that record when this was written. known: ids of those in the group then. sync: SYNC_FLUSH in the life that wrote this; None: an
-            older version. folder: the number of the store's directory, which a copy has not.
+        seen: the number of that record when this was written. known: ids of those in the group then.
+        sync: SYNC_FLUSH in the life that wrote this; None: an older version. folder: the number of the store's
+            directory, which a copy has not.
     """
 
     group: str
