@@ -192,6 +192,24 @@ def test_a_lost_record_is_begun_anew_by_order_with_losses_accepted(record: Any) 
     assert (begun.ordered, begun.accept_loss, begun.members) == (2, True, ())
 
 
+def test_a_higher_epoch_in_which_nothing_was_written_is_not_more() -> None:
+    """Broker 2 was elected last and wrote nothing; 1 has messages that it lacks. No epoch of either is given again."""
+    controller = Controller()
+    controller.record = None
+    empty = {"groupWrittenEpoch": "3"}
+    controller.members = {
+        "b1:10911": member("ours", 4, 900),
+        "b2:10911": member("ours", 5, 800) | empty,
+    }
+    with pytest.raises(
+        AgreementError,
+        match="broker 1 has most, up to 900 in epoch 4; broker 2 ends at 800 in epoch 3",
+    ):
+        run(order_master(SERVERS, ("c", "g"), 2, False), controller.said)
+    run(order_master(SERVERS, ("c", "g"), 1, True), controller.said)
+    assert controller.record.epoch == 5 + NEW_EPOCHS
+
+
 def test_a_group_without_a_record_is_seen_by_what_its_members_say() -> None:
     controller = Controller()
     controller.record = None

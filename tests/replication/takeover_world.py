@@ -63,6 +63,10 @@ class Machine:
     def entry(self, at: int) -> Entry | None:
         return self.log[at - self.begin] if self.begin <= at < self.end else None
 
+    def has(self) -> tuple[int, int, int]:
+        """How much of the group's log; of those that have nothing, who was in the group."""
+        return self.marks.written(self.end), self.end, self.marks.last_epoch
+
     def cut(self, at: int) -> None:
         del self.log[at - self.begin :]
         self.synced = min(self.synced, at)
@@ -685,9 +689,7 @@ class World:
                 self.foreign(life.table.me, m)
         if len(lives) < self.n or any(x.table.lease_left_ms(self.clock(x.table.me)) for x in lives):
             return
-        best = max(
-            self.ids, key=lambda b: (self.machines[b].marks.last_epoch, self.machines[b].end)
-        )
+        best = max(self.ids, key=lambda b: self.machines[b].has())
         self.drawn["operator"] += 1
         if record is None or record.group != self.machines[best].group:
             epoch = max(m.marks.last_epoch for m in self.machines.values())

@@ -30,7 +30,7 @@ from roquette.replication.effects import (
 )
 from roquette.replication.epochs import EpochMarks
 from roquette.replication.identity import OwnStore
-from roquette.replication.join import Refuse
+from roquette.replication.join import Go, Refuse
 from roquette.replication.record import (
     EPOCH_STEP,
     NEW_EPOCHS,
@@ -727,6 +727,23 @@ def test_who_enters_while_an_old_record_asks_is_asked_too() -> None:
         store.tick(two, now, 100)
         store.tick(one, now + 50, 20)
     assert two.role is Role.MASTER and one.role is Role.SLAVE
+
+
+def test_who_was_elected_and_wrote_nothing_has_no_more_than_others() -> None:
+    """The record was set back: 1 is elected by it and acknowledges, then 2 is there, whose epoch is higher and empty."""
+    store = Store()
+    one = stopped(store)
+    old, before = store.record, one.marks.entries()
+    one = store_of(1, old.stores[1].opening, entries=[*before, (2, 80)], seen=old.number)
+    two = store_of(2, "", entries=[*before, (9, 80)], seen=old.number + 50)
+    for now in range(20_000, 30_000, 100):
+        effects = [*store.tick(two, now, 80), *store.tick(one, now + 50, 120)]
+        if Won in map(type, effects):
+            break
+    assert one.role is Role.MASTER and two.role is not Role.MASTER
+    store.run(two, 30_000, [Read()])
+    theirs = one.marks.won(one.epoch, 0, 120)
+    assert two.welcome(one.epoch, theirs, 120, two.marks, 80, 0) == Go(80, theirs.cut(81))
 
 
 def test_two_that_are_elected_from_one_state_of_a_record_have_two_epochs(monkeypatch) -> None:

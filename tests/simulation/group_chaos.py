@@ -508,9 +508,10 @@ class GroupChaos:
             member.table.trouble for member in alive
         )
 
-    def has(self, ip: str) -> tuple[int, int]:
-        """How much of the group's log a member has, by its marks."""
-        return self.alive[ip].marks.last_epoch, self.alive[ip].own_end()
+    def has(self, ip: str) -> tuple[int, int, int]:
+        """How much of the group's log a member has, by its marks; of those that have nothing, who was in the group."""
+        marks, end = self.alive[ip].marks, self.alive[ip].own_end()
+        return marks.written(end), end, marks.last_epoch
 
     # Afterwards.
 

@@ -168,10 +168,15 @@ def _told_without_record(
 
 
 class Member(NamedTuple):
-    """What a broker says of its group, and of itself."""
+    """What a broker says of its group, and of itself.
+
+    Attributes:
+        last: the newest epoch of its marks. epoch: the one that its log, which ends at `end`, ends in.
+    """
 
     broker_id: int
     group: str
+    last: int
     epoch: int
     end: int
     seen: int
@@ -191,7 +196,8 @@ def _members(info: ClusterInfo, name: str) -> Operation[list[Member]]:
                 Member(
                     who,
                     table["groupId"],
-                    _number(table, "groupLastEpoch"),
+                    last := _number(table, "groupLastEpoch"),
+                    _number(table, "groupWrittenEpoch", last),
                     _number(table, "commitLogMaxOffset"),
                     _number(table, "groupRecordNumber"),
                     table["groupTrouble"],
@@ -308,9 +314,9 @@ def _is_no_controller(answer: Answer[Any]) -> bool:
     return getattr(answer.error, "code", None) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-def _number(table: dict[str, str], key: str) -> int:
+def _number(table: dict[str, str], key: str, without: int = -1) -> int:
     try:
-        return int(table.get(key, "-1"))
+        return int(table.get(key, without))
     except ValueError:
         return -1
 
@@ -362,12 +368,13 @@ def _begun_anew(key: str, known: dict[int, Member], member: int, accept_loss: bo
         raise AgreementError(
             f"the record {key} is lost, and broker {member} does not answer: it is to run when it is ordered"
         )
-    most = max(known.values(), key=lambda m: (m.epoch, m.end))
+    most = max(known.values(), key=lambda m: (m.epoch, m.end, m.last))
     if not accept_loss:
         raise AgreementError(
             f"the record {key} is lost. Of those that answer broker {most.broker_id} has most, up to {most.end} in epoch "
             f"{most.epoch}; broker {member} ends at {known[member].end} in epoch {known[member].epoch}. Order the one that "
             "has most, losses accepted: what only a broker has that does not answer now is lost"
         )
+    last = max(m.last for m in known.values())
     seen = max(m.seen for m in known.values())
-    return lost_record(known[member].group, most.epoch, seen, member)
+    return lost_record(known[member].group, last, seen, member)

@@ -47,6 +47,11 @@ class EpochMarks:
         """The mark of the stretch that `offset` lies in; None: it lies before all marks."""
         return next((mark for mark in reversed(self.marks) if mark.start <= offset), None)
 
+    def written(self, end: int) -> int:
+        """Epoch of the last byte, which may have expired, of a log that ends at `end`; 0: there was none. With `end` it
+        tells which of two logs has more: who was elected, and wrote nothing, has no more than before."""
+        return (self.at(end - 1) or self.marks[0]).epoch if self.marks and end else 0
+
     def stretch_end(self, offset: int, end: int) -> int:
         """Where the stretch of `offset` ends in a log that ends at `end`: no unit crosses it."""
         return next((mark.start for mark in self.marks if offset < mark.start < end), end)

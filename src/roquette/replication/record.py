@@ -48,8 +48,8 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
         set_epoch: grows when `members` changes (Apache: syncStateSetEpoch).
         beat: changes with each renewal: the lease.
         places: by id, of everybody who ever joined and was not cleaned away.
-        doubtful: members whose machine may have lost bytes that they had reported (it lost power), with their last
-            epoch and the end of their log; they are not elected until they have caught up, or all are doubtful.
+        doubtful: members whose machine may have lost bytes that they had reported (it lost power), with the
+            epoch of their last byte and the end of their log; they are not elected until they have caught up, or all are doubtful.
         ordered: id of the member that an operator wants as the master; 0: none. accept_loss: even if it lacks
             acknowledged messages.
         lossy_epoch: the newest epoch that began in that way.

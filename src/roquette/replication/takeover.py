@@ -459,7 +459,7 @@ class TakeOver:
         return not limit or now_ms - self._beat_ms > limit
 
     def _position(self) -> tuple[int, int]:
-        return self.marks.last_epoch, self._end
+        return self.marks.written(self._end), self._end
 
     def _settle(self, record: GroupRecord) -> None:
         """Does the record say that we may have lost something, if we may? A member without marks has lost all.

@@ -317,6 +317,7 @@ class GroupMember:
         return {
             "groupId": self._identity.record_group,
             "groupLastEpoch": str(self.marks.last_epoch),
+            "groupWrittenEpoch": str(self.marks.written(self.own_end())),
             "groupRecordNumber": str(self.table.known_number),
             "groupTrouble": self.table.trouble,
             "groupTroubleKinds": ",".join(self.table.troubles),
