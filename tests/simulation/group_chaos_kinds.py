@@ -123,11 +123,12 @@ async def power(world: "GroupChaos", ip: str, rng: Random) -> bool:
 
 @kind(2)
 async def pause(world: "GroupChaos", ip: str, rng: Random) -> bool:
+    """It is over when the machine runs again: what is to be well then is counted from there."""
     if ip in world.busy:
         return False
-    world.cluster.pause(
-        ip, rng.choice((rng.uniform(0.2, 8), rng.uniform(0.2, 8), rng.uniform(8, 25)))
-    )
+    took = rng.choice((rng.uniform(0.2, 8), rng.uniform(0.2, 8), rng.uniform(8, 25)))
+    world.cluster.pause(ip, took)
+    await asyncio.sleep(took)
     return True
 
 
