@@ -112,13 +112,39 @@ def test_a_planned_stop_hands_the_office_over_at_once():
         mq = await cluster.client("10.0.2.1")
         for number in range(20):
             await send(mq, number)
-        old = master(cluster)
+        old, began = master(cluster), cluster.loop.now
         await cluster.stop(old)
+        assert cluster.loop.now - began < 1.5
         assert await send(mq, 20) < 1.5
         assert master(cluster) not in (None, old)
         await cluster.restart(old)
         await until(lambda: in_step(cluster) == 3)
         await until(lambda: len(set(logs(cluster))) == 1)
+
+    simulate(scenario)
+
+
+def test_a_stop_that_falls_into_a_change_of_role_ends_the_broker_that_begins():
+    """The change was cancelled: nobody closed the store, and the member's file said that it had stopped in order."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await group(cluster)
+        mq = await cluster.client("10.0.2.1")
+        for number in range(20):
+            await send(mq, number)
+        first = master(cluster)
+        rest = [ip for ip in MEMBERS if ip != first]
+        for ip in rest:
+            cluster.slow_disk(ip, 0.3)
+        cluster.kill(first)
+        await until(lambda: any(cluster.hosts[ip].service.broker is None for ip in rest))
+        chosen = next(ip for ip in rest if cluster.hosts[ip].service.broker is None)
+        await cluster.stop(chosen)
+        for ip in rest:
+            cluster.slow_disk(ip, 0)
+        await cluster.restart(chosen)
+        assert not cluster.hosts[chosen].service.broker.opened.abnormal
+        assert await send(mq, 20) < 10
 
     simulate(scenario)
 

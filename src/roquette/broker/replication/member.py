@@ -50,7 +50,7 @@ log = logging.getLogger("roquette.broker.replication")
 
 JOIN_S: Final = 1.0  # between two tries to get a place in the record
 EPOCHS: Final = "epochFileCheckpoint"
-LEAVE_S: Final = 3.0  # a planned stop waits so long for the others
+LEAVE_S: Final = 3.0  # a planned stop waits so long for a change of role, then for the others
 LEAVE_STEPS: Final = 30
 
 MemberFeatures = Callable[["GroupMember", BrokerCore], list[Feature]]
@@ -155,7 +155,7 @@ class GroupMember:
         self.driver = TakeOverDriver(self.table, self._agreement, self._key, self._clock, self)
         self._takes_part = True
         self._settle_replica(broker, 0)
-        self.tasks.keep("role", self._change_roles)
+        self._changes = self.tasks.keep("role", self._change_roles)
         self._disk = DiskProbe(self._files, self._root, lambda: self.driver.now_ms)
         self.tasks.keep("disk-probe", self._prove_disk)
         self.scrub = Scrub(lambda: self._store, self.table, self._client, self._clock)
@@ -177,7 +177,10 @@ class GroupMember:
     async def stop(self) -> None:
         """Give the office back when the others have all, then stop in order."""
         self.leaving = True
-        await self.tasks.stop()  # no role changes from now on
+        self._ordered.set()
+        # One that is under way has a broker in its hands, which nobody else would stop.
+        await asyncio.wait([self._changes], timeout=LEAVE_S)
+        await self.tasks.stop()
         if self.is_master and self.failure is None:
             self.driver.act(self.table.released(self.driver.now_ms))
             for _ in range(LEAVE_STEPS):
@@ -185,10 +188,10 @@ class GroupMember:
                     break
                 await asyncio.sleep(LEAVE_S / LEAVE_STEPS)
         await self.driver.stop()
-        if self.broker is not None:
+        if ended := self.broker is not None:
             broker = self._take_broker()
             await (broker.stop() if self.failure is None else broker.abandon())
-        if self.failure is None and self.table.settled:
+        if ended and self.failure is None and self.table.settled:
             self._identity.clean = True
             await run_blocking(self._file.save, self._identity)
         await self._agreement.close()
@@ -340,6 +343,8 @@ class GroupMember:
     async def _change_roles(self, health: Health) -> None:
         while True:
             await self._ordered.wait()
+            if self.leaving:
+                return
             self._ordered.clear()
             done = False
             try:
@@ -349,9 +354,8 @@ class GroupMember:
                 self.fail(f"a change of role failed: {error}")
                 return
             finally:
-                if (
-                    not done and not self.leaving
-                ):  # a defect of ours: never an office without a broker
+                # A defect of ours: never an office without a broker.
+                if not done and not self.leaving:
                     self.fail("a change of role failed")
             health.worked()
 
@@ -440,11 +444,7 @@ class GroupMember:
         self.driver.act(self.table.refollow())
 
     async def _run(
-        self,
-        config: BrokerConfig,
-        features: MemberFeatures,
-        epoch: int,
-        store: MessageStore | None,
+        self, config: BrokerConfig, features: MemberFeatures, epoch: int, store: MessageStore | None
     ) -> Broker:
         broker = Broker(
             config,
