@@ -354,8 +354,7 @@ class GroupMember:
                 self.fail(f"a change of role failed: {error}")
                 return
             finally:
-                # A defect of ours: never an office without a broker.
-                if not done and not self.leaving:
+                if not done and not self.leaving:  # a defect of ours: no office without a broker
                     self.fail("a change of role failed")
             health.worked()
 
