@@ -7,7 +7,7 @@ from roquette.base.exposition import Table, one
 from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Beat, Feature, Lane, Start
-from roquette.broker.files.config_files import ORDERS, Saver
+from roquette.broker.files.config_files import ORDERS, Saver, SaveSteps
 from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.pop.acknowledge import AckProcessor
 from roquette.broker.pop.checks import PopChecks
@@ -42,7 +42,8 @@ class PopFeature(Feature):
         self._core = core
         self._saved = saved
         self.pop = pop = PopState(core, self._wake)
-        self._order_file = Saver(core.files, ORDERS, pop.orders.to_wrapper)
+        steps = SaveSteps(picture=pop.reviver.picture_orders, written=pop.reviver.orders_written)
+        self._order_file = Saver(core.files, ORDERS, pop.orders.to_wrapper, steps=steps)
         checks, places = PopChecks(core), PopOffsets(core, pop.orders)
         self._pop = PopProcessor(core, pop, checks, places)
         self._ack = AckProcessor(core, pop, checks)
@@ -100,13 +101,17 @@ class PopFeature(Feature):
 
     def load(self, start: Start) -> None:
         """Read the file, then the revive log."""
-        pop, files, clock = self.pop, self._core.files, self._core.clock
-        self._saved.before_offsets(lambda: pop.reviver.snapshot(clock.now_ms()))
+        pop, files = self.pop, self._core.files
+        self._saved.before_offsets(self._settle)
         pop.orders.start(start.now_ms, start.steady_ms)
         orders = files.load(ORDERS, ConsumerOrderInfoSerializeWrapper)
         if orders is not None:
             pop.orders.load(orders.table, start.steady_ms)
         pop.reviver.recover(start.now_ms, start.steady_ms)
+
+    def _settle(self) -> None:
+        settled = not (self.pop.orders.dirty or self._order_file.dirty)
+        self.pop.reviver.snapshot(self._core.clock.now_ms(), settled=settled)
 
     async def start(self, tasks: Tasks) -> None:
         """Follow the revive log."""

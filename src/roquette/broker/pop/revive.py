@@ -54,7 +54,16 @@ _PERM = names.PERM_READ | names.PERM_WRITE
 class _Queue:
     """One revive queue: what is out, and how far the log was read."""
 
-    __slots__ = ("frozen", "in_flight", "number", "read_offset", "scan_offset")
+    __slots__ = (
+        "frozen",
+        "in_flight",
+        "noted",
+        "number",
+        "ordered",
+        "pictured",
+        "read_offset",
+        "scan_offset",
+    )
 
     def __init__(self, number: int, read_offset: int) -> None:
         self.number = number
@@ -62,6 +71,8 @@ class _Queue:
         self.read_offset = read_offset  # everything before is in the table, or done
         self.frozen = False  # the table is full
         self.scan_offset = 0  # while frozen: acknowledgements before it were seen
+        self.noted = False  # the offsets have a snapshot
+        self.pictured = self.ordered = 0  # what the file of orderly pops will have, and has
 
 
 class Reviver:
@@ -95,10 +106,15 @@ class Reviver:
             committed = self._offsets.query(REVIVE_GROUP, topic, number)
             low = self._store.min_offset(topic, number)
             high = self._store.max_offset(topic, number)
-            self._queues.append(_Queue(number, min(max(committed + 1, low), high)))
+            queue = _Queue(number, min(max(committed + 1, low), high))
+            self._queues.append(queue)
             snapshot = self._offsets.query(SNAPSHOT_GROUP, topic, number)
-            if snapshot < 0:  # none yet, or the store was Apache's
+            if (
+                snapshot < 0
+            ):  # a new store, or Apache's: what is committed runs ahead of it from now on
                 snapshot = committed + 1
+                self._commit(SNAPSHOT_GROUP, number, snapshot, now_ms)
+            queue.ordered = snapshot
             if snapshot < high:
                 self._replay(number, max(snapshot, low), now_ms, steady_ms)
 
@@ -137,12 +153,27 @@ class Reviver:
         if self._offsets.query(*place) < offset <= end:
             self._offsets.commit(*place, offset, now_ms)
 
-    def snapshot(self, now_ms: int) -> None:
-        """The offsets are about to be written: note how far the revive log is."""
+    def snapshot(self, now_ms: int, *, settled: bool) -> None:
+        """The offsets are about to be written: note how far the revive log is in them and in the file of orderly pops.
+
+        Args:
+            settled: that file has all there is. Else what came after it must be found in the log.
+        """
         for queue in self._queues:
-            end = self._end_of(queue)
-            if end > 0:
-                self._commit(SNAPSHOT_GROUP, queue.number, end, now_ms)
+            if settled:
+                queue.ordered = self._end_of(queue)
+            if queue.ordered > 0:
+                self._commit(SNAPSHOT_GROUP, queue.number, queue.ordered, now_ms)
+
+    def picture_orders(self) -> None:
+        """The file of orderly pops gets what they are now."""
+        for queue in self._queues:
+            queue.pictured = self._end_of(queue)
+
+    def orders_written(self) -> None:
+        """It is on the disk."""
+        for queue in self._queues:
+            queue.ordered = queue.pictured
 
     def step(self, now_ms: int, steady_ms: int) -> bool:
         """Read what is new, revive what is due; True when there is more than one step may do.
@@ -160,6 +191,9 @@ class Reviver:
             first = queue.in_flight.first_offset()
             progress = (queue.read_offset if first is None else first) - 1
             if progress >= 0:
+                if not queue.noted:  # what is committed runs ahead of it from now on
+                    self._commit(SNAPSHOT_GROUP, queue.number, queue.ordered, now_ms)
+                    queue.noted = True
                 self._commit(REVIVE_GROUP, queue.number, progress, now_ms)
         return more
 
