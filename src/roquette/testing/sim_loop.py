@@ -276,7 +276,7 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
         self.call_when(process.stopped_until, self._go_on, process, context=contextvars.Context())
 
     def _go_on(self, process: Process) -> None:
-        if not process.alive or not 0 < process.stopped_until <= self.now:
+        if not process.alive or not 0 < process.stopped_until < self.now + RESOLUTION_S:
             return
         process.stopped_until = 0.0
         self.trace("goes on", process.host)
