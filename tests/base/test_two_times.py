@@ -70,7 +70,7 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/cluster/registration.py": (VERSIONS, "_begin_epoch _take_order_topics"),
     "broker/timers/delay_feature.py": (VERSIONS, "__init__"),
     "broker/operation/stats_feature.py": (SHOWN, "_sample"),
-    "broker/pop/feature.py": (STORED, "load"),
+    "broker/pop/feature.py": (STORED, "_settle"),
     "broker/pulling/feature.py": (VERSIONS, "_disable_slow_readers"),
     "broker/timers/feature.py": (PROMISED, "__init__ save_now"),
     "broker/records/steps.py": (STORED, "run_steps"),

@@ -109,11 +109,9 @@ class Reviver:
             queue = _Queue(number, min(max(committed + 1, low), high))
             self._queues.append(queue)
             snapshot = self._offsets.query(SNAPSHOT_GROUP, topic, number)
-            if (
-                snapshot < 0
-            ):  # a new store, or Apache's: what is committed runs ahead of it from now on
+            queue.noted = snapshot >= 0
+            if snapshot < 0:  # a new store, or Apache's
                 snapshot = committed + 1
-                self._commit(SNAPSHOT_GROUP, number, snapshot, now_ms)
             queue.ordered = snapshot
             if snapshot < high:
                 self._replay(number, max(snapshot, low), now_ms, steady_ms)
