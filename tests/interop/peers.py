@@ -429,7 +429,8 @@ def start_roquette_namesrv(
         whitelists = dict.fromkeys(("authenticationWhitelist", "authorizationWhitelist"), "105")
         settings = {**(settings or {}), **whitelists}
     listen = ("--listen", address, *_closed_by(closed, folder))
-    process = _roquette("namesrv", folder, *listen, settings=settings)
+    own = {"kvConfigPath": str(folder / "kvConfig.json")}  # else all of a machine share one
+    process = _roquette("namesrv", folder, *listen, settings={**own, **(settings or {})})
     address = _announced(process, "namesrv")
     if closed:
         WAYS[address] = closed
