@@ -85,8 +85,9 @@ def list_clients(
         sending = {name for name, _ in senders if system or not is_system_group(name)}
         names, left_out = Names({OWN: list(sending)}).page(like, limit)
         more += left_out
+    chosen = set(names)
     for name, producers in senders:
-        for one in producers if name in names else ():
+        for one in producers if name in chosen else ():
             words = (one.language or "", version_text(one.version))
             _add(found, ClientRow(one.client_id, "producer", name, one.remote_ip, *words, 1))
     return [found[key] for key in sorted(found)], more

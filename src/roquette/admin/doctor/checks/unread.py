@@ -1,14 +1,13 @@
 """Checks of what waits for groups: out of reach, for who is away, and for longer than it is kept; dead letters, too."""
 
 from collections.abc import Iterator
-from shlex import quote
 from typing import Final
 
 from roquette.admin.cluster import span_words
 from roquette.admin.doctor.checks.groups import RECENT_MS, dead_queues
 from roquette.admin.doctor.checks.queues import queue_words
 from roquette.admin.doctor.facts import Position, whole
-from roquette.admin.doctor.findings import Looks, Sign, change_setting
+from roquette.admin.doctor.findings import Looks, Sign, change_setting, command
 from roquette.message.message import unread
 from roquette.message.names import DLQ_PREFIX
 
@@ -35,8 +34,8 @@ def out_of_reach(looks: Looks) -> Iterator[Sign]:
             f"{sum(at.lag for at in found)} messages wait in queues that nobody reads: "
             f"{queue_words({at.queue for at in found})}; of group {', '.join(sorted({at.group for at in found}))}",
             "the topic was given fewer queues to read while messages were in the others",
-            f"`roquette topic resize {quote(topic)} --queues {write} --read-queues {read}`; "
-            f"when they are read: `roquette topic resize {quote(topic)} --queues {write} --wait`",
+            f"{command('topic', 'resize', topic, '--queues', write, '--read-queues', read)}; "
+            f"when they are read: {command('topic', 'resize', topic, '--queues', write, '--wait')}",
         )
 
 
@@ -89,7 +88,7 @@ def deleted_soon(looks: Looks) -> Iterator[Sign]:
                 f"deleted in {left} (fileReservedTime={kept_h})",
                 "the group is away, or slower than messages are deleted",
                 f"{change_setting(broker, 'fileReservedTime', kept_h * 3)}; "
-                f"and add consumers, after a look at those there are: `roquette group show {quote(group)}`",
+                f"and add consumers, after a look at those there are: {command('group', 'show', group)}",
             )
 
 
@@ -116,11 +115,11 @@ def dead_unseen(looks: Looks) -> Iterator[Sign]:
             f"group {group}",
             f"{sum(count for count, _ in counts)} dead letters that nobody has read; the last came {span_words(age_ms)} ago",
             "its handlers failed for these messages as often as they may be tried again, and nobody looked",
-            f"`roquette dlq ls {quote(group)} --seen`; to send them again: `roquette dlq resend {quote(group)}`; "
-            f"to delete them: `roquette dlq purge {quote(group)}`",
+            f"{command('dlq', 'ls', group, '--seen')}; to send them again: {command('dlq', 'resend', group)}; "
+            f"to delete them: {command('dlq', 'purge', group)}",
         )
 
 
 def _without_them(group: str, topic: str, place: str) -> str:
-    seek = f"`roquette group seek {quote(group)} --topic {quote(topic)} --to {place}`"
-    return f"without them: {seek}; or for ever: `roquette group delete {quote(group)}`"
+    seek = command("group", "seek", group, "--topic", topic, "--to", place)
+    return f"without them: {seek}; or for ever: {command('group', 'delete', group)}"
