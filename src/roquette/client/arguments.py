@@ -47,6 +47,10 @@ _WORDS: Final = {
 }
 
 
+_AS_THEY_ARE: Final = frozenset({"tag", "shard_key", "delay_level", "priority"})
+"""Options of a send that a Message has by the same names, and that it checks itself."""
+
+
 def as_message(
     topic: str | Message,
     body: object = b"",
@@ -69,14 +73,17 @@ def as_message(
             raise TypeError("a Message has its own body, key, tag, properties, shard key and delay")
         _check_properties(topic.properties)
         return topic
-    if not said:  # as most of a batch are
-        return Message(topic, body_of(body, encode))
+    if type(body) is not bytes:
+        body = body_of(body, encode)
+    if said.keys() <= _AS_THEY_ARE:  # as most are: nothing is to be looked at here
+        same: Any = said
+        return Message(topic, body, **same)
     key, properties, at = said.get("key"), said.get("properties"), said.get("deliver_at")
     named = dict(_mapping(properties)) if properties else {}
     _check_properties(named)
     return Message(
         topic,
-        body_of(body, encode),
+        body,
         tag=said.get("tag"),
         keys=() if key is None else (key,) if isinstance(key, str) else _texts("key", key),
         properties=named,

@@ -45,7 +45,7 @@ class Preparation:
     """
 
     def __init__(self, session: Session, namespace: Namespace) -> None:
-        self._namespace = namespace
+        self._namespace, self._wraps = namespace, bool(namespace)
         self._config = session.config
         self.batch_bytes = min(BATCH_BYTES, session.config.max_message_size)
         self._clock = session.clock
@@ -68,7 +68,7 @@ class Preparation:
         body = self._checked_body(message)
         properties, message_id = self._properties(message, named)
         request = SendRequest(message.topic, body, properties, [message_id])
-        if self._namespace:
+        if self._wraps:
             request.topic = self._namespace.wrap(message.topic)
         request.flag = message.flag
         if len(body) > self._config.compress_over_bytes:
@@ -89,7 +89,7 @@ class Preparation:
         if wrong := message._wrong_word():
             raise MessageIllegal(wrong)
         error = client_topic_error(
-            self._namespace.wrap(message.topic) if self._namespace else message.topic
+            self._namespace.wrap(message.topic) if self._wraps else message.topic
         )
         if error is not None:
             raise MessageIllegal(error)
@@ -111,7 +111,7 @@ class Preparation:
         if message_id is None:
             message_id = self.new_id()
             properties[UNIQ_KEY] = message_id
-        for name, value in message.properties.items():
+        for name, value in message.properties.items() if message.properties else ():
             if NAME_SEPARATOR in name + value or PROPERTY_SEPARATOR in name + value:
                 raise MessageIllegal(
                     f"property {name!r} holds a control character RocketMQ uses as separator"

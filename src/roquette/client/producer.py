@@ -127,7 +127,7 @@ class Producer:
             RouteNotFound, BrokerError, ConnectError, RequestTimeout: after every attempt failed.
         """
         with self.under_way.lot, self._begin(message) as begun:
-            alone = queue is not None or selector is not None or timeout_ms is not None
+            alone = queue or selector or timeout_ms is not None
             if self._linger is not None and not alone and self._linger.takes(message):
                 receipt = await self._linger.add(message)
             else:
@@ -162,8 +162,7 @@ class Producer:
         calls. Retries as `send` does; then order between messages is not kept.
         """
         with self._begin(message) as begun:
-            alone = queue is not None or selector is not None
-            if self._linger is not None and not alone and self._linger.takes(message):
+            if self._linger is not None and not (queue or selector) and self._linger.takes(message):
                 add = partial(self._linger.add, message)
                 answer = await self._pipeline.hold(message.topic, len(message.body), add)
             else:

@@ -114,9 +114,10 @@ class Message:
         for key in self.keys:
             if not isinstance(key, str):
                 return f"key {key!r:.80} is not str"
-        for name, text in self.properties.items():
-            if not isinstance(name, str) or not isinstance(text, str):
-                return f"property {name!r:.80}={text!r:.80} is not str"
+        if self.properties:
+            for name, text in self.properties.items():
+                if not isinstance(name, str) or not isinstance(text, str):
+                    return f"property {name!r:.80}={text!r:.80} is not str"
         return ""
 
     def _wrong_field(self) -> str:
@@ -139,7 +140,11 @@ class Message:
     def _wrong_word(self) -> str:
         """The first value that would be read as another, or as none, in words; empty when there is none."""
         tag = self.tag
-        if tag is not None and (tag != tag.strip() or tag in ("", "*") or "||" in tag):
+        if (
+            tag is not None
+            and not tag.isalnum()  # most are, and are fine
+            and (tag != tag.strip() or tag in ("", "*") or "||" in tag)
+        ):
             why = "consumers could not name it: they read '||' as 'or', '*' as all, and pass over blanks at the ends"
             return f"tag {tag!r:.80} is not one tag, and {why}; None is no tag"
         for key in self.keys:
