@@ -24,7 +24,11 @@ def recalling(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     """Servers of one flavour whose broker serves recalls."""
     folder = tmp_path_factory.mktemp(f"timers-{request.param}")
     namesrv = start_namesrv(request.param, folder / "namesrv")
-    settings = {"recallMessageEnable": "true", "autoCreateTopicEnable": "true"}
+    settings = {
+        "recallMessageEnable": "true",
+        "autoCreateTopicEnable": "true",
+        "timerWheelEnable": "true",
+    }
     try:
         broker = start_broker(request.param, folder / "broker", namesrv.address, settings=settings)
         try:
