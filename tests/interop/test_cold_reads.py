@@ -114,6 +114,7 @@ def test_who_reads_too_much_of_the_logs_cold_part(flavour: str, tmp_path: Path) 
         reader = info["runtimeTable"]["push"]
         assert list(reader) == ["coldAcc", "createTimeMills", "lastColdReadTimeMills"]
         # One of a pull consumer waits, and gets one message.
+        end = time.monotonic() + SOON_S
         while True:
             assert time.monotonic() < end
             began = time.monotonic()
