@@ -3,16 +3,23 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from tests.client.test_push_consumer import NAMESRV, A, B
 
 from roquette.admin.apply.carry import carry_out, what_is_there
 from roquette.admin.apply.plan import Effect, Step, There, plan, unknown
 from roquette.admin.apply.wanted import Wanted, read_wanted
+from roquette.client.change_calls import put_group
+from roquette.client.operations import ask
 from roquette.errors import ConfigError
 from roquette.message.names import PREDEFINED_GROUPS
 from roquette.testing.cluster import SimCluster, simulate
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.group_config import (
+    ExponentialRetryPolicy,
+    GroupRetryPolicy,
+    SubscriptionGroupConfig,
+)
 from roquette.wire.bodies.topic_config import TopicConfig
 
 
@@ -55,6 +62,23 @@ def only(text: str, place: There) -> Step:
         ("topics:\n  'a b': {}", "line 2: "),
         ("groups:\n  g:\n    retries: -2", "retries is -2"),
         ("groups:\n  'g g': {}", "line 2"),
+        (
+            "groups:\n  g:\n    retry: 2",
+            "line 3: a group has no setting retry; did you mean retries?",
+        ),
+        ("groups:\n  g:\n    groupName: h", "line 3: a group has no setting groupName"),
+        (
+            "groups:\n  g:\n    retries: 2\n    retryMaxTimes: 3",
+            "line 4: group g has retryMaxTimes",
+        ),
+        (
+            "groups:\n  g:\n    consumeEnable: maybe",
+            "line 3: consumeEnable is maybe: Expected `bool`",
+        ),
+        ("groups:\n  g:\n    consumeTimeoutMinute: 4e9", "consumeTimeoutMinute is 4e9"),
+        ("groups:\n  g:\n    groupRetryPolicy: {type: OFTEN}", "type is CUSTOMIZED or EXPONENTIAL"),
+        ("groups:\n  g:\n    groupRetryPolicy: {typ: CUSTOMIZED}", "it has customizedRetryPolicy"),
+        ("groups:\n  g:\n    attributes: {a: [1]}", "a of attributes of group g must be one value"),
         ("brokers:\n  b:\n    x: [1]", "x of broker b must be one value"),
         ("topics: *x", "line 1"),
         ("\x00", "cluster.yaml"),
@@ -106,6 +130,45 @@ def test_each_change_of_a_group_says_what_it_does(words: str, effect: Effect, ho
     assert how in step.how
 
 
+def test_a_change_of_a_group_takes_what_was_said() -> None:
+    before = SubscriptionGroupConfig(
+        group_name="g",
+        retry_max_times=7,
+        consume_message_orderly=True,
+        attributes={"priority.factor": "50", "lite.bind.topic": "t"},
+    )
+    policy = '{"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 9}}'
+    text = f"""
+groups:
+  g:
+    consumeTimeoutMinute: 30
+    notifyConsumerIdsChangedEnable: false
+    groupRetryPolicy: {policy}
+    attributes: {{priority.factor: 20, lite.bind.topic: "", roquette.commit.backward: REFUSE}}
+"""
+    step = only(text, there(group=before))
+    after = step.group
+    assert after is not None
+    assert after == msgspec.structs.replace(
+        before,
+        consume_timeout_minute=30,
+        notify_consumer_ids_changed_enable=False,
+        group_retry_policy=GroupRetryPolicy(
+            type="EXPONENTIAL", exponential_retry_policy=ExponentialRetryPolicy(initial=9)
+        ),
+        attributes={"priority.factor": "20", "roquette.commit.backward": "REFUSE"},
+    )
+    assert step.attributes == {
+        "priority.factor": "20",
+        "lite.bind.topic": "",
+        "roquette.commit.backward": "REFUSE",
+    }
+    assert "consumeTimeoutMinute=15" in step.now and "consumeTimeoutMinute=30" in step.wanted
+    assert "lite.bind.topic=t" in step.now and "priority.factor=20" in step.wanted
+    assert "retryMaxTimes" not in step.now + step.wanted, "what stays is not shown"
+    assert plan(wanted(text), [there(group=after)]) == []
+
+
 def test_settings_of_all_brokers_and_of_one() -> None:
     text = "brokers:\n  '*': {a: 1, b: 2}\n  broker-a: {b: 3}\n  broker-z: {c: 4}"
     steps = plan(wanted(text), [there(a="1", b="2")])
@@ -155,7 +218,11 @@ def test_a_cluster_becomes_what_the_file_says_and_twice_is_once() -> None:
         await mq.send("orders", b"1")
         await asyncio.sleep(40)
         run: Any = mq.session.run
-        steps = plan(wanted(FILE), await run(what_is_there()))
+        kept = SubscriptionGroupConfig(group_name="g", consume_message_orderly=True)
+        for ip in (A, B):
+            put = put_group(kept, attributes={"priority.factor": "50"})
+            await run(ask(f"{ip}:10911", put))
+        steps = plan(wanted(FILE), await run(what_is_there(wanted(FILE))))
         done = await run(carry_out(steps, refuses=False))
         assert [row.error for row in done] == [""] * len(done)
         assert {(row.kind, row.subject) for row in done} == {
@@ -164,10 +231,13 @@ def test_a_cluster_becomes_what_the_file_says_and_twice_is_once() -> None:
             ("topic", "fresh"),
             ("group", "g"),
         }
-        now = await run(what_is_there())
+        now = await run(what_is_there(wanted(FILE)))
         assert [place.settings["fileReservedTime"] for place in now] == ["99", "98"]
         assert all(place.topics["orders"].read_queue_nums == 16 for place in now)
-        assert all(place.groups["g"].retry_max_times == 3 for place in now)
+        changed = msgspec.structs.replace(
+            kept, retry_max_times=3, attributes={"priority.factor": "50"}
+        )
+        assert [place.groups["g"] for place in now] == [changed] * 2
         assert [s for s in plan(wanted(FILE), now) if s.effect is not Effect.DRIFT] == []
 
         less = plan(wanted("topics:\n  orders: {queues: 4}\n  fresh: {perm: R}"), now)
@@ -177,5 +247,15 @@ def test_a_cluster_becomes_what_the_file_says_and_twice_is_once() -> None:
 
         wrong = plan(wanted("brokers:\n  '*': {fileReservedTime: never}"), now)
         assert all(row.error for row in await run(carry_out(wrong, refuses=False)))
+
+        text = "groups:\n  g: {attributes: {priority.factor: '', no.such: 1}}"
+        (row, _) = await run(carry_out(plan(wanted(text), now), refuses=False))
+        assert "unsupported key: no.such" in row.error
+        text = "groups:\n  g: {attributes: {priority.factor: '', roquette.commit.backward: REFUSE}}"
+        await run(carry_out(plan(wanted(text), now), refuses=False))
+        now = await run(what_is_there(wanted(FILE)))
+        assert [place.groups["g"].attributes for place in now] == [
+            {"roquette.commit.backward": "REFUSE"}
+        ] * 2
 
     simulate(scenario)

@@ -179,6 +179,47 @@ def test_a_file_is_applied_once(roquette: Roquette, namesrv: str, tmp_path: Path
     assert "cannot be read" in str(roquette("apply", "-f", str(tmp_path / "absent")).exception)
 
 
+def test_one_group_is_changed_by_what_is_said(roquette: Roquette) -> None:
+    group = ("apply", "--group", "set-one")
+    said = ("--set", "retryMaxTimes=3", "--attribute", "priority.factor=50")
+    planned = roquette(*group, *said, "--plan", "-o", "json")
+    assert planned.exit_code == 10
+    (step,) = json.loads(planned.stdout)
+    assert (step["subject"], step["now"], step["wanted"]) == (
+        "set-one",
+        "",
+        "retryMaxTimes=3 priority.factor=50",
+    )
+    assert "no broker knows group set-one" in str(
+        roquette("group", "show", "set-one", "--settings").exception
+    )
+    assert roquette(*group, *said, "--yes").exit_code == 0
+    refuses = roquette(*group, "--set", "consumeEnable=false", "--yes")
+    assert refuses.exit_code == 10 and "its members are refused" in refuses.stderr
+    policy = 'groupRetryPolicy={"type":"EXPONENTIAL"}'
+    assert (
+        roquette(*group, "--set", policy, "--attribute", "priority.factor=", "--yes").exit_code == 0
+    )
+    assert roquette(*group, "--set", "retryMaxTimes=3", "--plan").exit_code == 0
+    shown = json.loads(roquette("group", "show", "set-one", "--settings", "-o", "json").stdout)
+    table = {row["key"]: row["value"] for row in shown}
+    assert table["retryMaxTimes"] == "3" and table["consumeEnable"] == "true"
+    assert json.loads(table["groupRetryPolicy"])["type"] == "EXPONENTIAL"
+    assert "priority.factor" not in table
+
+    for words, refusal in {
+        (): "say either --file FILE, or --group",
+        ("-f", "x", "--group", "g"): "say either --file FILE, or --group",
+        ("-f", "x", "--set", "a=b"): "say either --file FILE, or --group",
+        ("--group", "a b", "--yes"): "a b",
+        ("--group", "g", "--set", "retryMaxTime=3"): "did you mean retryMaxTimes?",
+        ("--group", "g", "--set", "retryMaxTimes"): "is not of the form KEY=VALUE",
+        ("--group", "g", "--set", "groupRetryPolicy={"): "groupRetryPolicy is {",
+        ("--group", "g", "--attribute", "no.such=1", "--yes"): "unsupported key: no.such",
+    }.items():
+        assert refusal in str(roquette("apply", *words).exception)
+
+
 def test_only_what_has_left_is_forgotten(roquette: Roquette) -> None:
     name = json.loads(roquette("cluster", "-o", "json").stdout)[0]["broker"]
 

@@ -79,7 +79,7 @@ def test_a_change_of_a_topic_takes_only_what_was_said() -> None:
             assert [place.config.attributes for place in places] == [wanted] * len(places)
         assert await numbers(ward, "wide") == {(8, 8, 6)}
         refused = await typed(ward, "roquette topic create wide --attribute message.type")
-        assert "--attribute message.type is not NAME=VALUE" in str(refused.exception)
+        assert "message.type is not of the form KEY=VALUE" in str(refused.exception)
 
     nurse(scenario)
 

@@ -1,16 +1,19 @@
-"""Consumer groups: how far behind they are, and deleting them."""
+"""Consumer groups: their settings, how far behind they are, and deleting them."""
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
 from roquette.admin.cluster import masters_of
+from roquette.admin.settings import SettingRow
 from roquette.client import calls, group_requests
+from roquette.client.change_calls import group_configs
 from roquette.client.operations import Operation, ask_all
 from roquette.errors import BrokerError, ClientError, ConfigError
 from roquette.message.message import unread
 from roquette.message.names import retry_topic
+from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 
 
 class LagRow(msgspec.Struct, frozen=True):
@@ -32,6 +35,39 @@ class LagRow(msgspec.Struct, frozen=True):
     NARROW: ClassVar = ("last_consumed_ms", "broker_offset", "consumer_offset")
 
 
+def group_table(config: SubscriptionGroupConfig) -> dict[str, str]:
+    """A group's settings and attributes as texts, under Apache's names."""
+    table: dict[str, Any] = msgspec.to_builtins(config)
+    del table["groupName"], table["subscriptionDataSet"]
+    named: dict[str, str] = table.pop("attributes")
+    return {name: msgspec.json.encode(value).decode() for name, value in table.items()} | named
+
+
+def settings_of_group(group: str) -> Operation[list[SettingRow]]:
+    """A group's settings on each master that knows it.
+
+    Raises:
+        ConfigError: none knows it. ClientError: one does not answer.
+    """
+    masters = yield from masters_of()
+    answers = yield from ask_all((address, group_configs()) for _, address in masters)
+    tables = {name: answer.get() for (name, _), answer in zip(masters, answers, strict=True)}
+    _require_known(group, tables.values())
+    return [
+        SettingRow(name, *item)
+        for name, groups in tables.items()
+        if group in groups
+        for item in group_table(groups[group]).items()
+    ]
+
+
+def _require_known(group: str, groups: Iterable[Collection[str]]) -> None:
+    if not any(group in known for known in groups):
+        raise ConfigError(
+            f"no broker knows group {group}: 'roquette group list' shows those there are"
+        )
+
+
 def delete_group(group: str, *, with_offsets: bool) -> Operation[list[str]]:
     """Remove a group from every master, with its offsets its retry topic too; the names of those that had it.
 
@@ -48,10 +84,7 @@ def delete_group(group: str, *, with_offsets: bool) -> Operation[list[str]]:
         )
     listed = yield from ask_all((address, calls.groups_of_broker()) for _, address in masters)
     have = [place for place, each in zip(masters, listed, strict=True) if group in each.get()]
-    if not have:
-        raise ConfigError(
-            f"no broker knows group {group}: 'roquette group list' shows those there are"
-        )
+    _require_known(group, (each.get() for each in listed))
     if with_offsets:  # before the group: a pull that is held there would make it again
         retries = calls.delete_topic(retry_topic(group))
         yield from ask_all((address, retries) for _, address in have)  # the doctor finds what stays

@@ -42,7 +42,9 @@ def update_topic(
     config = _filled(TopicConfig, fields)
     masters = yield from _masters(broker, cluster)
     for _, address in masters:
-        yield from ask(address, change_calls.put_topic(config, attributes=config.attributes))
+        yield from ask(
+            address, change_calls.put_topic(config, attributes=_unsigned(config.attributes))
+        )
         if broker is None:
             say(f"create topic to {address} success.")
     if config.order:
@@ -67,7 +69,9 @@ def update_group(
     """Create a consumer group, or change it to exactly this; `fields` of SubscriptionGroupConfig. As `update_topic`."""
     config = _filled(SubscriptionGroupConfig, fields)
     for _, address in (yield from _masters(broker, cluster)):
-        yield from ask(address, change_calls.put_group(config))
+        yield from ask(
+            address, change_calls.put_group(config, attributes=_unsigned(config.attributes))
+        )
         say(f"create subscription group to {address} success.")
     say(group_text(config))
 
@@ -115,6 +119,10 @@ def set_write_permission(
             failed.append(f"{answer.address}: {answer.reason}")
     if failed:
         raise ClientError(f"not done by {'; '.join(failed)}")
+
+
+def _unsigned(changes: Mapping[str, str]) -> dict[str, str]:
+    return {name[1:]: value for name, value in changes.items()}
 
 
 def _filled(kind: type[T], fields: Mapping[str, object]) -> T:

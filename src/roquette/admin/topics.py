@@ -114,8 +114,7 @@ def create_topic(
         if answer.error is None:
             config = wanted[name] = msgspec.structs.replace(answer.value or model, **changes)
             named = {**({} if answer.value else config.attributes), **(attributes or {})}
-            said = {f"+{key}" if value else f"-{key}": value for key, value in named.items()}
-            asks.append((address, put_topic(config, attributes=said)))
+            asks.append((address, put_topic(config, attributes=named)))
     answers = yield from ask_all(asks)
     require_one(answers)
     reasons = [(name, said.reason) for (name, _), said in zip(masters, before, strict=True)]

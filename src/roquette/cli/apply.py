@@ -1,7 +1,7 @@
-"""`roquette apply`: topics, groups and settings as a file says."""
+"""`roquette apply`: topics, groups and settings as a file says, or one group."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,18 +9,39 @@ from roquette.base.quantities import counted
 from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import say
+from roquette.cli.settings import Attributes, changes_of
 from roquette.errors import ClientError, ConfigError
+
+if TYPE_CHECKING:
+    from roquette.admin.apply.wanted import Wanted
+
+ClusterFile = Annotated[
+    str | None,
+    typer.Option("--file", "-f", metavar="FILE", help="The cluster's YAML; - is standard input."),
+]
+OneGroup = Annotated[
+    str | None,
+    typer.Option(
+        "--group", metavar="GROUP", help="In place of a file, with --set and --attribute."
+    ),
+]
+GroupSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Of SubscriptionGroupConfig, such as retryMaxTimes=3. Repeatable.",
+    ),
+]
 
 
 @cluster_verb
 def apply(
     cluster: Cluster,
-    file: Annotated[
-        str,
-        typer.Option(
-            "--file", "-f", metavar="FILE", show_default=False, help="YAML; - is standard input."
-        ),
-    ],
+    file: ClusterFile = None,
+    group: OneGroup = None,
+    settings: GroupSettings = None,
+    attribute: Attributes = None,
     plan: Annotated[
         bool,
         typer.Option("--plan", help="Only show what differs; exit code 10 when something does."),
@@ -36,18 +57,19 @@ def apply(
     """Change topics, groups and settings to what a file says, on every master; shows the plan and asks first.
 
     What would put messages out of reach is never done, and what is not in the file stays: both are shown with the way to
-    do it. Run again, it changes nothing. The form of the file: docs/cli.md.
+    do it. Run again, it changes nothing. The form of the file: docs/cli.md; a group's settings: roquette group show --settings.
     """
     from roquette.admin.apply.carry import carry_out, rows, what_is_there
     from roquette.admin.apply.plan import Effect, unknown
     from roquette.admin.apply.plan import plan as make_plan
-    from roquette.admin.apply.wanted import read_wanted
 
-    wanted = read_wanted(_bytes_of(file), file)
-    there = cluster.run(what_is_there())
+    wanted = _wanted(file, group, changes_of(settings or []), changes_of(attribute or []))
+    there = cluster.run(what_is_there(wanted))
     if missing := unknown(wanted, there):
         raise ConfigError(f"{file} names what is not there: {', '.join(missing)}")
     steps = make_plan(wanted, there)
+    if group is not None:
+        steps = [step for step in steps if step.effect is not Effect.DRIFT]
     differ = [step for step in steps if step.effect is not Effect.DRIFT]
     if plan:
         cluster.show(rows(steps), empty="the cluster is as the file says")
@@ -75,13 +97,34 @@ def apply(
         say("the cluster is as the file says")
 
 
-def _bytes_of(file: str) -> bytes:
+def _wanted(
+    file: str | None, group: str | None, settings: dict[str, str], attributes: dict[str, str]
+) -> "Wanted":
+    from roquette.admin.apply.wanted import Wanted, WantedGroup, group_setting
+    from roquette.message.names import client_group_error
+
+    if (file is None) == (group is None) or (file and (settings or attributes)):
+        raise ConfigError("say either --file FILE, or --group GROUP with --set and --attribute")
+    if file is not None:
+        return read_file(file)
+    if error := client_group_error(group or ""):
+        raise ConfigError(error)
+    fields = dict(group_setting(*item) for item in settings.items())
+    return Wanted([], [WantedGroup(group or "", fields, attributes)], {})
+
+
+def read_file(file: str) -> "Wanted":
+    """What a cluster's file wants; `-` is standard input. Raises ConfigError."""
+    from roquette.admin.apply.wanted import read_wanted
     from roquette.base.read_files import OsReadFiles, read_all
     from roquette.base.yaml_text import MAX_BYTES
 
-    if file == "-":
-        return sys.stdin.buffer.read(MAX_BYTES + 1)
     try:
-        return read_all(OsReadFiles(), file, MAX_BYTES + 1)
+        data = (
+            sys.stdin.buffer.read(MAX_BYTES + 1)
+            if file == "-"
+            else read_all(OsReadFiles(), file, MAX_BYTES + 1)
+        )
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
+    return read_wanted(data, file)

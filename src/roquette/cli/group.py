@@ -67,12 +67,20 @@ def lag_command(
 @app.command("show")
 @listing_verb
 def show_command(
-    cluster: Cluster, group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+    cluster: Cluster,
+    group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
+    settings: Annotated[
+        bool,
+        typer.Option(
+            "--settings", help="Its settings on each broker; roquette apply --group changes them."
+        ),
+    ] = False,
 ) -> None:
     """Show a group's members that are online: how many queues each has and how many messages wait in it."""
     from roquette.admin.clients import members
+    from roquette.admin.groups import settings_of_group
 
-    cluster.show(cluster.run(members(group)))
+    cluster.show(cluster.run(settings_of_group(group) if settings else members(group)))
 
 
 @app.command("seek")

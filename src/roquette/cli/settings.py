@@ -24,6 +24,15 @@ BrokerName = Annotated[
     ),
 ]
 
+Attributes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--attribute",
+        metavar="NAME=VALUE",
+        help="Such as message.type=PRIORITY of a topic, priority.factor=50 of a group; NAME= takes it away. Repeatable.",
+    ),
+]
+
 
 def changes_of(words: list[str]) -> dict[str, str]:
     """KEY=VALUE words by key; raises ConfigError for others, and for a key that is there twice."""

@@ -10,6 +10,7 @@ from roquette.base.quantities import counted
 from roquette.cli.connect import Cluster, Like, Yes, cluster_verb, confirm, listing_verb, say_more
 from roquette.cli.output import say
 from roquette.cli.resize import resize_command
+from roquette.cli.settings import Attributes, changes_of
 from roquette.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -101,14 +102,7 @@ def create_command(
             "(with orderMessageEnable=true at the name servers).",
         ),
     ] = None,
-    attribute: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--attribute",
-            metavar="NAME=VALUE",
-            help="Such as message.type=PRIORITY; NAME= takes it away. Repeatable.",
-        ),
-    ] = None,
+    attribute: Attributes = None,
 ) -> None:
     """Create a topic on every broker of a cluster or on one; where it is, change what is said and nothing else.
 
@@ -118,8 +112,6 @@ def create_command(
 
     if perm not in (None, "2", "4", "6"):
         raise ConfigError(f"--perm {perm} is not one of 2 (write), 4 (read), 6 (both)")
-    if bad := [text for text in attribute or () if not text.partition("=")[0] or "=" not in text]:
-        raise ConfigError(f"--attribute {bad[0]} is not NAME=VALUE")
     change = where.run(
         create_topic(
             where.addresses(),
@@ -129,7 +121,7 @@ def create_command(
             cluster=cluster,
             broker=broker,
             order=order,
-            attributes=dict(text.split("=", 1) for text in attribute or ()),
+            attributes=changes_of(attribute or []),
         )
     )
     now = next(iter(change.now.values()))

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from roquette.base.property_files import format_properties, parse_properties
 from roquette.client.calls import Call, body_of, nothing
 from roquette.message.names import TBW102
@@ -98,9 +100,10 @@ def delete_config(namespace: str, key: str) -> Call[None]:
 def put_topic(config: TopicConfig, *, attributes: Mapping[str, str] | None = None) -> Call[None]:
     """Create a topic on a broker, or change it to exactly this; attributes that it has stay as they are.
 
-    `attributes`: changes of them, `+name` with a value or `-name` with none.
+    `attributes`: changes of them by name; "" takes one away.
     """
-    changes = [f"{name}={value}" if value else name for name, value in (attributes or {}).items()]
+    signed = _signed(attributes or {})
+    changes = [f"{name}={value}" if value else name for name, value in signed.items()]
     header = CreateTopicRequestHeader(
         topic=config.topic_name,
         default_topic=TBW102,
@@ -141,7 +144,14 @@ def group_configs() -> Call[dict[str, SubscriptionGroupConfig]]:
     )
 
 
-def put_group(config: SubscriptionGroupConfig) -> Call[None]:
-    """Create a group on a broker, or change it to exactly this."""
+def put_group(
+    config: SubscriptionGroupConfig, *, attributes: Mapping[str, str] | None = None
+) -> Call[None]:
+    """Create a group on a broker, or change it to exactly this; its attributes as those of `put_topic`."""
+    told = msgspec.structs.replace(config, attributes=_signed(attributes or {}))
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    return Call(code, nothing, body=encode_body(config))
+    return Call(code, nothing, body=encode_body(told))
+
+
+def _signed(changes: Mapping[str, str]) -> dict[str, str]:
+    return {f"+{name}" if value else f"-{name}": value for name, value in changes.items()}

@@ -1,15 +1,19 @@
 """Seeing what every master has, and taking the steps of a plan."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from roquette.admin.apply.plan import Effect, Step, There
+from roquette.admin.apply.wanted import Wanted
 from roquette.admin.cluster import cluster_info, masters_of
 from roquette.client.calls import Call
 from roquette.client.change_calls import group_configs, put_group, put_topic
 from roquette.client.inspection_calls import broker_settings, change_broker_settings, topic_configs
 from roquette.client.operations import Ask, Operation, ask_all
+
+T = TypeVar("T")
 
 
 class StepRow(msgspec.Struct, frozen=True):
@@ -25,8 +29,8 @@ class StepRow(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def what_is_there() -> Operation[list[There]]:
-    """Topics, groups and settings of every master.
+def what_is_there(wanted: Wanted) -> Operation[list[There]]:
+    """Topics, groups and settings of every master, those of them that are wanted somehow.
 
     Raises:
         ClientError: a master does not answer: a plan without it would be half of one.
@@ -35,15 +39,23 @@ def what_is_there() -> Operation[list[There]]:
     masters = yield from masters_of()
     known = (yield from cluster_info()).cluster_addr_table
     clusters = {name: cluster for cluster, names in known.items() for name in names}
-    topics = yield from ask_all((address, topic_configs()) for _, address in masters)
-    groups = yield from ask_all((address, group_configs()) for _, address in masters)
-    settings = yield from ask_all((address, broker_settings()) for _, address in masters)
+    addresses = [address for _, address in masters]
+    topics = yield from _asked(wanted.topics, addresses, topic_configs())
+    groups = yield from _asked(wanted.groups, addresses, group_configs())
+    settings = yield from _asked(wanted.settings, addresses, broker_settings())
     return [
-        There(name, clusters.get(name, ""), address, topic.get(), group.get(), setting.get())
-        for (name, address), topic, group, setting in zip(
-            masters, topics, groups, settings, strict=True
-        )
+        There(name, clusters.get(name, ""), address, topics[i], groups[i], settings[i])
+        for i, (name, address) in enumerate(masters)
     ]
+
+
+def _asked(
+    wanted: Collection[object], addresses: list[str], call: Call[dict[str, T]]
+) -> Operation[list[dict[str, T]]]:
+    if not wanted:
+        return [{} for _ in addresses]
+    answers = yield from ask_all((address, call) for address in addresses)
+    return [answer.get() for answer in answers]
 
 
 def carry_out(steps: Sequence[Step], *, refuses: bool) -> Operation[list[StepRow]]:
@@ -66,7 +78,7 @@ def _call(step: Step) -> Call[None]:
     if step.topic is not None:
         return put_topic(step.topic)
     if step.group is not None:
-        return put_group(step.group)
+        return put_group(step.group, attributes=step.attributes)
     assert step.setting is not None
     return change_broker_settings(dict([step.setting]))
 

@@ -8,6 +8,7 @@ import msgspec
 
 from roquette.admin.apply.wanted import EVERY_BROKER, Wanted, WantedGroup, WantedTopic
 from roquette.admin.catalogue import OWN, kind_of
+from roquette.admin.groups import group_table
 from roquette.message.names import PERM_READ, PERM_WRITE, is_users_group, perm_text, reply_topic
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.bodies.topic_config import TopicConfig
@@ -54,7 +55,7 @@ class Step(msgspec.Struct, frozen=True):
     Attributes:
         kind: topic, group or setting. `now`: "" when it is not there.
         effect: see Effect. `how`: what to do instead, or what it means.
-        topic, group, setting: what the broker is told; None of all for what is not done.
+        topic, group, setting: what the broker is told; None of all for what is not done. `attributes`: the group's changes.
     """
 
     kind: str
@@ -67,6 +68,7 @@ class Step(msgspec.Struct, frozen=True):
     how: str = ""
     topic: TopicConfig | None = None
     group: SubscriptionGroupConfig | None = None
+    attributes: dict[str, str] = {}
     setting: tuple[str, str] | None = None
 
 
@@ -133,13 +135,9 @@ def _topic_words(config: TopicConfig) -> str:
 def _group(wanted: WantedGroup, place: There) -> Iterator[Step]:
     now = place.groups.get(wanted.group)
     before = now or SubscriptionGroupConfig(group_name=wanted.group)
-    after = msgspec.structs.replace(
-        before,
-        retry_max_times=_or(wanted.retries, before.retry_max_times),
-        retry_queue_nums=_or(wanted.retry_queues, before.retry_queue_nums),
-        consume_enable=_or(wanted.consume, before.consume_enable),
-        consume_broadcast_enable=_or(wanted.broadcast, before.consume_broadcast_enable),
-    )
+    named = {**before.attributes, **wanted.attributes}
+    named = {name: value for name, value in named.items() if value}
+    after = msgspec.structs.replace(before, attributes=named, **wanted.settings)
     if now == after:
         return
     effect, how = Effect.SAFE, ""
@@ -149,14 +147,25 @@ def _group(wanted: WantedGroup, place: There) -> Iterator[Step]:
         effect, how = Effect.REFUSES, "its members that broadcast are refused"
     elif now and after.retry_max_times < now.retry_max_times:
         how = "messages that have failed more often become dead letters at their next failure"
-    words = (_group_words(now) if now else "", _group_words(after))
-    yield Step("group", wanted.group, place.broker, place.address, *words, effect, how, group=after)
+    words = (_group_words(now, after) if now else "", _group_words(after, before))
+    changes = {
+        name: value
+        for name, value in wanted.attributes.items()
+        if value != before.attributes.get(name, "")
+    }
+    yield Step(
+        *("group", wanted.group, place.broker, place.address, *words, effect, how),
+        group=after,
+        attributes=changes,
+    )
 
 
-def _group_words(config: SubscriptionGroupConfig) -> str:
-    consume = "" if config.consume_enable else " refused"
-    broadcast = "" if config.consume_broadcast_enable else " no broadcast"
-    return f"{config.retry_max_times} retries {config.retry_queue_nums} retry queues{consume}{broadcast}"
+def _group_words(config: SubscriptionGroupConfig, other: SubscriptionGroupConfig) -> str:
+    """Its settings and attributes that another has not, or has otherwise, under Apache's names."""
+    mine, others = group_table(config), group_table(other)
+    rows = {name: mine.get(name, "") for name in {**others, **mine}}
+    changed = [f"{name}={value}" for name, value in rows.items() if value != others.get(name, "")]
+    return " ".join(changed) or "as a new one"
 
 
 def _settings(wanted: Mapping[str, Mapping[str, str]], place: There) -> Iterator[Step]:
@@ -188,7 +197,8 @@ def _drift(wanted: Wanted, there: list[There]) -> Iterator[Step]:
                 yield _left(place, "topic", name, _topic_words(topic))
         for name, group in sorted(place.groups.items()):
             if wanted.groups and name not in groups and is_users_group(name):
-                yield _left(place, "group", name, _group_words(group))
+                new = SubscriptionGroupConfig(group_name=name)
+                yield _left(place, "group", name, _group_words(group, new))
 
 
 def _left(place: There, kind: str, name: str, now: str) -> Step:

@@ -12,26 +12,30 @@ topics:
 groups:
   billing:
     retries: 16
-    consume: true
+    consumeTimeoutMinute: 30
+    attributes: {priority.factor: 50}
 brokers:
   "*":
     fileReservedTime: 72
 """
 
+import json
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
+from roquette.base.options import did_you_mean
 from roquette.base.yaml_text import Mapping, Scalar, fault, read_yaml
+from roquette.errors import ConfigError
 from roquette.message.names import PERM_READ, PERM_WRITE, client_group_error, topic_error
+from roquette.wire.bodies.group_config import GroupRetryPolicy, SubscriptionGroupConfig
 
 T = TypeVar("T")
 
 EVERY_BROKER: Final = "*"
 _PERMS: Final = {"RW": PERM_READ | PERM_WRITE, "R": PERM_READ, "W": PERM_WRITE, "NONE": 0}
 _MOST_QUEUES: Final = 65_536
-_MOST_RETRIES: Final = 1 << 20
 
 
 class WantedTopic(msgspec.Struct, frozen=True):
@@ -50,18 +54,15 @@ class WantedTopic(msgspec.Struct, frozen=True):
 
 
 class WantedGroup(msgspec.Struct, frozen=True):
-    """A consumer group on every master; None: as it is, or the default of a new one.
+    """A consumer group on every master; what is not named is as it is, or the default of a new one.
 
     Attributes:
-        retries: after how many failures a message is a dead letter. `retry_queues`: of the group's retry topic.
-        consume: False refuses its members. `broadcast`: whether they may broadcast.
+        settings: fields of SubscriptionGroupConfig. `attributes`: "" takes one away.
     """
 
     group: str
-    retries: int | None = None
-    retry_queues: int | None = None
-    consume: bool | None = None
-    broadcast: bool | None = None
+    settings: dict[str, Any] = {}
+    attributes: dict[str, str] = {}
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -87,8 +88,36 @@ def read_wanted(data: bytes, where: str) -> Wanted:
     return Wanted(
         [found.topic(name, words) for name, words in found.items(parts, "topics")],
         [found.group(name, words) for name, words in found.items(parts, "groups")],
-        {name: found.settings(name, words) for name, words in found.items(parts, "brokers")},
+        {
+            name: found.settings(words, f"broker {name}")
+            for name, words in found.items(parts, "brokers")
+        },
     )
+
+
+def group_setting(word: str, value: object) -> tuple[str, Any]:
+    """A field of SubscriptionGroupConfig, of Apache's name for it or ours, and its value, of a text or a mapping.
+
+    Raises:
+        ConfigError: there is no such setting, or it cannot have this value.
+    """
+    name = _SHORT.get(word, word)
+    if name not in _SETTINGS:
+        known = sorted({*_SHORT, *_SETTINGS})
+        there = did_you_mean(word, known)
+        raise ConfigError(f"a group has no setting {word}{there}; known are {', '.join(known)}")
+    field, kind = _SETTINGS[name]
+    try:
+        if kind is GroupRetryPolicy:  # a mapping of the file's remembers its lines
+            value = msgspec.json.decode(value if isinstance(value, str) else json.dumps(value))
+        found = msgspec.convert(value, kind, strict=False)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{word} is {str(value)[:80]}: {error}") from None
+    if isinstance(value, dict) and not (_POLICY.issuperset(value) and found.type in _POLICIES):
+        raise ConfigError(
+            f"{word} is {str(value)[:80]}: it has {', '.join(sorted(_POLICY))}; type is {' or '.join(_POLICIES)}"
+        )
+    return field, found
 
 
 class _Reader:
@@ -137,23 +166,28 @@ class _Reader:
         )
 
     def group(self, name: str, value: Any) -> WantedGroup:
-        known = {"retries", "retry_queues", "consume", "broadcast"}
-        words = self.mapping(value, f"group {name}", known)
+        words = self.mapping(value, f"group {name}")
+        line = getattr(value, "line", 1)
         if error := client_group_error(name):
-            raise fault(self._where, getattr(value, "line", 1), error)
-        return WantedGroup(
-            str(name),
-            self._number(words, "retries", -1, _MOST_RETRIES),
-            self._number(words, "retry_queues", 0, _MOST_QUEUES),
-            self._choice(words, "consume", _BOOLEANS),
-            self._choice(words, "broadcast", _BOOLEANS),
-        )
+            raise fault(self._where, line, error)
+        named = self.settings(words.pop("attributes", None), f"attributes of group {name}")
+        found = WantedGroup(str(name), {}, named)
+        for word, text in words.items():
+            line = getattr(text, "line", words.line)
+            try:
+                field, setting = group_setting(word, text)
+            except ConfigError as error:
+                raise fault(self._where, line, str(error)) from None
+            if field in found.settings:
+                raise fault(self._where, line, f"group {name} has {word} under two names")
+            found.settings[field] = setting
+        return found
 
-    def settings(self, name: str, value: Any) -> dict[str, str]:
-        words = self.mapping(value, f"broker {name}")
+    def settings(self, value: Any, what: str) -> dict[str, str]:
+        words = self.mapping(value, what)
         for key, text in words.items():
             if not isinstance(text, Scalar):
-                raise fault(self._where, words.line, f"{key} of broker {name} must be one value")
+                raise fault(self._where, words.line, f"{key} of {what} must be one value")
         return {str(key): str(text) for key, text in words.items()}
 
     def _number(self, words: Mapping, name: str, least: int, most: int) -> int | None:
@@ -185,3 +219,19 @@ class _Reader:
 
 
 _BOOLEANS: Final = {"true": True, "false": False}
+_SHORT: Final = {
+    "retries": "retryMaxTimes",
+    "retry_queues": "retryQueueNums",
+    "consume": "consumeEnable",
+    "broadcast": "consumeBroadcastEnable",
+}
+_POLICIES: Final = ("CUSTOMIZED", "EXPONENTIAL")
+_POLICY: Final = {field.encode_name for field in msgspec.structs.fields(GroupRetryPolicy)}
+_SETTINGS: Final[dict[str, tuple[str, Any]]] = {
+    field.encode_name: (field.name, field.type)
+    for field in msgspec.structs.fields(SubscriptionGroupConfig)
+    if field.name not in ("group_name", "subscription_data_set", "attributes")
+} | {
+    "retryMaxTimes": ("retry_max_times", Annotated[int, msgspec.Meta(ge=-1, le=1 << 20)]),
+    "retryQueueNums": ("retry_queue_nums", Annotated[int, msgspec.Meta(ge=0, le=_MOST_QUEUES)]),
+}
