@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 
 from roquette import StartFrom
 from roquette.admin.catalogue import group_rows, groups
-from roquette.admin.cluster import cluster_state
+from roquette.admin.doctor.examination import who_is_there
 from roquette.admin.groups import group_lag
 from roquette.admin.inspector import ClusterInspector
+from roquette.admin.top import broker_rows
 from roquette.admin.topics import create_topic, delete_topic, describe_topic
 from roquette.client import calls
 from roquette.client.operations import Answer, Operation, ask_all, together
@@ -60,7 +61,8 @@ def test_a_frozen_broker_costs_its_rows_and_they_say_why() -> None:
         described = await run(describe_topic("orders"))
         assert [row.error == "" for row in described.brokers] == [True, False]
         assert [(row.broker, row.max_offset) for row in described.queues] == [("broker-a", 1)] * 2
-        assert [(state.broker, state.answers) for state in await run(cluster_state(servers))] == [
+        look = await run(who_is_there(servers, cluster.host(CLIENT).clock))
+        assert [(state.broker, state.answers) for state in broker_rows(look)] == [
             ("broker-a", True),
             ("broker-b", False),
         ]

@@ -11,9 +11,9 @@ from tests.cli.conftest import Roquette
 from typer.testing import Result
 
 from roquette import Client
-from roquette.admin.cluster import BrokerState
 from roquette.admin.groups import LagRow
 from roquette.admin.seek import SeekRow
+from roquette.admin.top import BrokerState
 from roquette.cli import connect, output
 from roquette.cli.output import Output, show
 

@@ -20,11 +20,11 @@ from tests.simulation.ward import (
 )
 from tests.typed import type_at, typed
 
-from roquette.admin.cluster import cluster_state
 from roquette.admin.doctor.examination import who_is_there
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.drain import hide
 from roquette.admin.events import events
+from roquette.admin.top import broker_rows
 from roquette.admin.topics import delete_topic
 from roquette.client import calls
 from roquette.errors import BrokerError, ClientError
@@ -177,9 +177,7 @@ def test_a_broker_that_nobody_took_back_is_told_and_stays_drained_over_a_restart
         await asyncio.sleep(1)
         assert {queue.broker_name for queue in await ward.sent_to()} == {"broker-a"}
         assert ward.cluster.hosts[B].service.live.current.broker_permission == 4
-        assert [
-            row.drained for row in await ward.run(cluster_state(ward.mq.session.name_servers))
-        ] == [False, True]
+        assert [row.drained for row in broker_rows(await ward.look())] == [False, True]
         (note,) = [f for f in await ward.findings(notes=True) if f.code == "RQ-D055"]
         assert note.evidence == "brokerPermission=4"
         assert "a drain's note" in note.cause

@@ -13,11 +13,12 @@ from tests.simulation.typed import commands_of
 from tests.simulation.ward import APART_S, N1, N2, OPERATOR, SETTINGS, A, B, Ward, one
 from tools.commands_page import ROOT_COMMAND, below
 
-from roquette.admin.cluster import cluster_state
 from roquette.admin.doctor.diagnosis import diagnose, is_healthy
+from roquette.admin.doctor.examination import who_is_there
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.replication import forget, group_states, order_master
 from roquette.admin.settings import change_brokers
+from roquette.admin.top import broker_rows
 from roquette.apps.features import replica_features
 from roquette.client import calls
 from roquette.client.change_calls import put_group
@@ -90,7 +91,8 @@ class Clinic(Ward):
 
     async def exits(self, *expected: str) -> int:
         """What `roquette cluster` ends with."""
-        rows = await self.run(cluster_state(self.servers, expected))
+        clock = self.cluster.host(OPERATOR).clock
+        rows = broker_rows(await self.run(who_is_there(self.servers, clock)), expected)
         return 10 if not rows or any(row.error for row in rows) else 0
 
     async def cure(self, finding: Finding, name: str) -> None:

@@ -1,41 +1,15 @@
-"""Clusters and brokers: who is there, and how they are doing."""
+"""Clusters and brokers: who is there, who is not, and what several of them answer."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
-
-import msgspec
+from typing import Any
 
 from roquette.client import calls
-from roquette.client.change_calls import config_list
 from roquette.client.inspection_calls import topic_config, topic_configs
 from roquette.client.operations import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
-from roquette.errors import BrokerError, ClientError, ConfigError
+from roquette.errors import BrokerError, ConfigError
 from roquette.wire import bodies as b
 from roquette.wire.bodies import BrokerLeft, ClusterInfo, TopicConfig
-from roquette.wire.codes import DRAIN_NOTES, ResponseCode
-
-
-class BrokerState(msgspec.Struct, frozen=True):
-    """One broker process. Rates are messages per second over the last 10 s; -1 and "" when it does not answer; `error`: why.
-
-    Attributes:
-        drained: name servers have a note of a drain that nobody has taken back.
-    """
-
-    cluster: str
-    broker: str
-    broker_id: int
-    address: str
-    version: str
-    in_tps: float
-    out_tps: float
-    messages_today: int
-    disk_used: float
-    answers: bool
-    drained: bool = False
-    error: str = ""
-
-    NARROW: ClassVar = ("messages_today", "version", "cluster", "disk_used", "out_tps", "in_tps")
+from roquette.wire.codes import ResponseCode
 
 
 def cluster_info() -> Operation[ClusterInfo]:
@@ -140,65 +114,3 @@ def configs_of(topic: str, addresses: Sequence[str]) -> Operation[list[Answer[To
         for each in told
     }
     return [by_address.get(answer.address, answer) for answer in answers]
-
-
-def cluster_state(
-    name_servers: Sequence[str], expected: Sequence[str] = ()
-) -> Operation[list[BrokerState]]:
-    """Every broker process, by cluster, name and id; those that do not answer or are not there (`gone_of`) are listed as
-    such, and what is wrong with the others. Raises ClientError."""
-    asked = yield from ask_all((server, calls.cluster_info()) for server in name_servers)
-    require_one(asked)
-    infos = [answer.value for answer in asked if answer.value is not None]
-    info = infos[0]
-    found = [
-        (cluster, name, broker_id, address)
-        for cluster, names in sorted(info.cluster_addr_table.items())
-        for name in sorted(names)
-        if name in info.broker_addr_table
-        for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
-    ]
-    (notes,) = yield from ask_all([(ANY_NAME_SERVER, config_list(DRAIN_NOTES))])
-    answers = yield from ask_all((address, calls.runtime_info()) for *_, address in found)
-    for gone in gone_of(infos, expected):
-        found.append((gone.cluster, gone.broker_name, gone.broker_id, gone.broker_addr))
-        answers.append(Answer("", None, ClientError(left_words(gone))))
-    drained = notes.value or {}  # who may not ask that sees the rest
-    return [
-        _state(place, answer, drained=place[1] in drained)
-        for place, answer in zip(found, answers, strict=True)
-    ]
-
-
-def _state(
-    place: tuple[str, str, int, str], answer: Answer[dict[str, str]], *, drained: bool
-) -> BrokerState:
-    table = answer.value or {}
-    now, morning = (int(table.get(f"msgPutTotalToday{at}", "0")) for at in ("Now", "Morning"))
-    return BrokerState(
-        *place,
-        table.get("brokerVersionDesc", ""),
-        _first(table.get("putTps", "")),
-        _first(table.get("getTransferredTps", table.get("getTransferedTps", ""))),
-        -1 if answer.error else now - morning,
-        _first(table.get("commitLogDiskRatio", "")),
-        answer.error is None,
-        drained,
-        answer.reason or _trouble(table),
-    )
-
-
-def _trouble(table: dict[str, str]) -> str:
-    """What a broker that answers says is wrong."""
-    have, want = (int(table.get(key, "0")) for key in ("replicasInStep", "replicasExpected"))
-    words = [f"{have + 1} of {want + 1} members are in step"] if have < want else []
-    for key, said in (("messagesRefused", "refuses messages"), ("tablesUnwritten", "cannot write")):
-        words += [f"{said}: {why}"] if (why := table.get(key, "no")) != "no" else []
-    return "; ".join(words)
-
-
-def _first(text: str) -> float:
-    try:
-        return float(text.split(maxsplit=1)[0])
-    except (IndexError, ValueError):
-        return -1.0

@@ -1,11 +1,37 @@
-"""What a cluster is busy with: rates of topics and groups, from two looks. Pure."""
+"""What looks at a cluster tell in rows: how brokers are doing, and rates of topics and groups. Pure."""
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 
+from roquette.admin.cluster import left_words
 from roquette.admin.doctor.facts import Facts
 from roquette.message.names import REPLY_TOPIC_SUFFIX, is_users_group
+
+
+class BrokerState(msgspec.Struct, frozen=True):
+    """One broker process. Rates are messages per second over the last 10 s; -1 and "" when it does not answer; `error`: why.
+
+    Attributes:
+        drained: name servers have a note of a drain that nobody has taken back.
+    """
+
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    version: str
+    in_tps: float
+    out_tps: float
+    messages_today: int
+    disk_used: float
+    answers: bool
+    drained: bool = False
+    error: str = ""
+
+    NARROW: ClassVar = ("messages_today", "version", "cluster", "disk_used", "out_tps", "in_tps")
 
 
 class TopRow(msgspec.Struct, frozen=True):
@@ -21,6 +47,52 @@ class TopRow(msgspec.Struct, frozen=True):
     in_per_s: float
     out_per_s: float
     lag: int
+
+
+def broker_rows(facts: Facts, expected: Sequence[str] = ()) -> list[BrokerState]:
+    """Every broker process, by cluster, name and id, with what is wrong with it; then those that are not there."""
+    drained = {name for server in facts.name_servers for name in server.drained}
+    rows = [
+        _row((b.cluster, b.name, b.broker_id, b.address), b.runtime, b.error, drained)
+        for b in sorted(facts.brokers, key=lambda b: (b.cluster, b.name, b.broker_id))
+    ]
+    return rows + [
+        _row((g.cluster, g.broker_name, g.broker_id, g.broker_addr), {}, left_words(g), drained)
+        for g in facts.gone(expected)
+    ]
+
+
+def _row(
+    place: tuple[str, str, int, str], table: dict[str, str], error: str, drained: set[str]
+) -> BrokerState:
+    now, morning = (int(table.get(f"msgPutTotalToday{at}", "0")) for at in ("Now", "Morning"))
+    return BrokerState(
+        *place,
+        table.get("brokerVersionDesc", ""),
+        _first(table.get("putTps", "")),
+        _first(table.get("getTransferredTps", table.get("getTransferedTps", ""))),
+        -1 if error else now - morning,
+        _first(table.get("commitLogDiskRatio", "")),
+        not error,
+        place[1] in drained,
+        error or _trouble(table),
+    )
+
+
+def _trouble(table: dict[str, str]) -> str:
+    """What a broker that answers says is wrong."""
+    have, want = (int(table.get(key, "0")) for key in ("replicasInStep", "replicasExpected"))
+    words = [f"{have + 1} of {want + 1} members are in step"] if have < want else []
+    for key, said in (("messagesRefused", "refuses messages"), ("tablesUnwritten", "cannot write")):
+        words += [f"{said}: {why}"] if (why := table.get(key, "no")) != "no" else []
+    return "; ".join(words)
+
+
+def _first(text: str) -> float:
+    try:
+        return float(text.split(maxsplit=1)[0])
+    except (IndexError, ValueError):
+        return -1.0
 
 
 def busiest(before: Facts, now: Facts) -> list[TopRow]:

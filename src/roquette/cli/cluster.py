@@ -9,9 +9,13 @@ from roquette.cli.exits import UNHEALTHY
 @listing_verb
 def cluster(cluster: Cluster) -> None:
     """Show clusters, brokers, their addresses and traffic. Exit code 10 when one is missing, silent or refuses."""
-    from roquette.admin.cluster import cluster_state
+    from roquette.admin.doctor.examination import who_is_there
+    from roquette.admin.top import broker_rows
+    from roquette.base.clock import SystemClock
 
-    brokers = cluster.run(cluster_state(cluster.addresses(), cluster.expected))
+    brokers = broker_rows(
+        cluster.run(who_is_there(cluster.addresses(), SystemClock())), cluster.expected
+    )
     cluster.show(brokers, empty="the name server knows no broker yet")
     if not brokers or any(broker.error for broker in brokers):
         raise typer.Exit(UNHEALTHY)

@@ -13,7 +13,7 @@ _ROWS: Final = {
     "group list": "roquette.admin.catalogue:GroupRow",
     "group lag": "roquette.admin.groups:LagRow",
     "group seek": "roquette.admin.seek:SeekRow",
-    "cluster": "roquette.admin.cluster:BrokerState",
+    "cluster": "roquette.admin.top:BrokerState",
     "doctor": "roquette.cli.doctor:FindingRow",
     "broker config get": "roquette.admin.settings:SettingRow",
     "namesrv config get": "roquette.admin.settings:SettingRow",

@@ -70,6 +70,9 @@ def where_they_are(name_servers: Sequence[str], clock: Clock) -> Operation[Facts
 def examine(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
     """One look at all that checks judge; raises ClientError: no name server answers."""
     facts = yield from where_they_are(name_servers, clock)
+    call = inspection_calls.broker_settings()
+    for broker, settings in (yield from _each(facts.answering(), call, "settings")):
+        broker.settings = settings or {}
     yield from _routes(facts)
     for broker in facts.masters():
         yield from _delays(broker, clock)
@@ -84,17 +87,15 @@ def _name_servers(addresses: Sequence[str]) -> Operation[list[NameServerFacts]]:
     clusters = yield from ask_all((address, calls.cluster_info()) for address in addresses)
     if clusters and all(answer.error is not None for answer in clusters):
         clusters[0].get()
-    topics = yield from ask_all((address, calls.topic_names()) for address in addresses)
     notes = yield from ask_all((address, config_list(DRAIN_NOTES)) for address in addresses)
     return [
         NameServerFacts(
             address=address,
             error=cluster.reason,
             cluster=cluster.value or ClusterInfo(),
-            topics=names.value or [],
             drained=sorted(drains.value or ()),
         )
-        for address, cluster, names, drains in zip(addresses, clusters, topics, notes, strict=True)
+        for address, cluster, drains in zip(addresses, clusters, notes, strict=True)
     ]
 
 
@@ -119,7 +120,7 @@ def _brokers_of(name_servers: Iterable[NameServerFacts]) -> list[BrokerFacts]:
 
 
 def _running_state(brokers: Sequence[BrokerFacts], clock: Clock) -> Operation[None]:
-    """Run-time tables and settings. The first one's answer tells the broker's clock, to a second."""
+    """Run-time tables, which tell a broker's clock, too, to a second."""
     asked_ms = clock.now_ms()
     answers = yield from ask_all((broker.address, calls.runtime_info()) for broker in brokers)
     answered_ms = clock.now_ms()
@@ -129,10 +130,6 @@ def _running_state(brokers: Sequence[BrokerFacts], clock: Clock) -> Operation[No
         now_ms = _clock_of(broker.runtime)
         if now_ms is not None:
             broker.ahead_ms = now_ms - answered_ms, now_ms + 1000 - asked_ms
-    answering = [broker for broker in brokers if not broker.error]
-    call = inspection_calls.broker_settings()
-    for broker, settings in (yield from _each(answering, call, "settings")):
-        broker.settings = settings or {}
 
 
 def _clock_of(runtime: dict[str, str]) -> int | None:
@@ -170,6 +167,9 @@ def _routes(facts: Facts) -> Operation[None]:
     servers = [server for server in facts.name_servers if not server.error]
     if len(servers) < 2:
         return
+    told = yield from ask_all((server.address, calls.topic_names()) for server in servers)
+    for server, names_told in zip(servers, told, strict=True):
+        server.topics = names_told.value or []
     names = sorted({topic for server in servers for topic in server.topics})
     names = _bounded(names, facts.left_out, "topics whose routes are compared")
     for server in servers:
