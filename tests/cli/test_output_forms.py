@@ -137,6 +137,23 @@ def test_contexts(tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch)
         ("broker-y", "no name server knows its master"),
     ]
     assert CliRunner().invoke(app, ["doctor", "--context", "more"]).stdout.count("RQ-D040") == 2
+    file = tmp_path / "cluster.yaml"
+    file.write_text("brokers:\n  '*': {fileReservedTime: 72}\n  broker-x:\n  broker-z: {}\n")
+    missed = CliRunner().invoke(
+        app, ["cluster", "--context", "more", "--file", str(file), "-o", "json"]
+    )
+    assert missed.exit_code == 10
+    names = [row["broker"] for row in json.loads(missed.stdout)][1:]
+    assert names == ["broker-x", "broker-y", "broker-z"]
+    looked = CliRunner().invoke(app, ["doctor", "-n", namesrv, "-f", str(file), "-o", "json"])
+    assert looked.exit_code == 10
+    missing = {row["subject"] for row in json.loads(looked.stdout) if row["code"] == "RQ-D040"}
+    assert missing == {"broker broker-x", "broker broker-z"}
+    with pytest.raises(ConfigError, match=r"absent\.yaml cannot be read"):
+        run("doctor", "-f", "absent.yaml")
+    file.write_text("broker:\n  broker-x: {}\n")
+    with pytest.raises(ConfigError, match="line 1: the file has no broker"):
+        run("cluster", "-f", str(file))
     run("context", "rm", "more", "--yes")
     with pytest.raises(ConfigError, match=r"login file .*some.conf cannot be read"):
         run("cluster", "--context", "nowhere")

@@ -19,6 +19,12 @@ ClusterFile = Annotated[
     str | None,
     typer.Option("--file", "-f", metavar="FILE", help="The cluster's YAML; - is standard input."),
 ]
+Expected = Annotated[
+    str | None,
+    typer.Option(
+        "--file", "-f", metavar="FILE", help="The cluster's YAML: miss the brokers it names, too."
+    ),
+]
 OneGroup = Annotated[
     str | None,
     typer.Option(
@@ -111,6 +117,12 @@ def _wanted(
         raise ConfigError(error)
     fields = dict(group_setting(*item) for item in settings.items())
     return Wanted([], [WantedGroup(group or "", fields, attributes)], {})
+
+
+def expected_of(cluster: Cluster, file: str | None) -> tuple[str, ...]:
+    """Names of brokers that are to be there: the context's, and those of a cluster's file. Raises ConfigError."""
+    named = () if file is None else read_file(file).brokers()
+    return tuple(dict.fromkeys((*cluster.expected, *named)))
 
 
 def read_file(file: str) -> "Wanted":

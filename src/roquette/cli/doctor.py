@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from roquette.base.quantities import counted
+from roquette.cli.apply import Expected, expected_of
 from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import Output, say
@@ -34,6 +35,7 @@ class FindingRow(msgspec.Struct, frozen=True):
 @cluster_verb
 def doctor(
     cluster: Cluster,
+    file: Expected = None,
     seconds: Annotated[
         float,
         typer.Option(
@@ -64,7 +66,7 @@ def doctor(
     """
     from roquette.admin.doctor.findings import Intent
 
-    intent = Intent(production, none_lost, tuple(cluster.expected))
+    intent = Intent(production, none_lost, expected_of(cluster, file))
     asyncio.run(_doctor(cluster, intent, seconds, (fix, yes)))
 
 

@@ -89,7 +89,7 @@ def unknown(wanted: Wanted, there: list[There]) -> list[str]:
     """Names of clusters and brokers in the file that are not there."""
     clusters = {topic.cluster for topic in wanted.topics if topic.cluster is not None}
     missing = [f"cluster {name}" for name in sorted(clusters - {place.cluster for place in there})]
-    brokers = set(wanted.settings) - {EVERY_BROKER} - {place.broker for place in there}
+    brokers = set(wanted.brokers()) - {place.broker for place in there}
     return missing + [f"broker {name}" for name in sorted(brokers)]
 
 

@@ -72,6 +72,10 @@ class Wanted(msgspec.Struct, frozen=True):
     groups: list[WantedGroup]
     settings: dict[str, dict[str, str]]
 
+    def brokers(self) -> list[str]:
+        """Names of the brokers that the file names."""
+        return [name for name in self.settings if name != EVERY_BROKER]
+
 
 def read_wanted(data: bytes, where: str) -> Wanted:
     """What a file wants. Blocks.

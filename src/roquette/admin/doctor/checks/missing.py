@@ -39,7 +39,10 @@ def _way_out(facts: Facts, gone: BrokerLeft) -> tuple[str, str]:
         what = "its replicas give what they have to readers, and nobody takes messages"
     over = f"gone for good: {command('broker', 'forget', gone.broker_name)}"
     if gone.why == ABSENT:
-        over = "not to be there: `roquette context add NAME -n SERVERS --brokers NAMES` of those that are"
+        over = (
+            "not to be there, take its name out of the cluster's file, or "
+            "`roquette context add NAME -n SERVERS --brokers NAMES` of those that are"
+        )
     return (
         f"the process or its machine is down, or the way to it is cut: {what}",
         f"start it with its store and this cluster's namesrvAddr, and read why it ended in its log; if it is {over}",
