@@ -47,14 +47,18 @@ async def ready(ip: str) -> str:
 
 
 async def gauge(ip: str, name: str, **labels: Any) -> float:
+    (found,) = await gauges(ip, name, **labels)
+    return found
+
+
+async def gauges(ip: str, name: str, **labels: Any) -> list[float]:
     _, text = await page(ip, "/metrics")
-    (found,) = [
+    return [
         sample.value
         for sample in read_exposition(text)
         if sample.name == name
         and {k: str(v) for k, v in labels.items()}.items() <= sample.labels.items()
     ]
-    return found
 
 
 def metrics_at(ip: str) -> dict[str, Any]:
@@ -320,6 +324,43 @@ def test_a_group_whose_master_died_and_one_that_never_comes_back() -> None:
             (group,) = await ward.run(group_states(ward.servers))
             living = [m.broker_id for m in group.members if m.broker_id != group.master]
             await ward.run(forget(ward.servers, "orders", living[0]))
+
+    clinic(scenario)
+
+
+def test_role_epoch_and_lease_of_each_member_before_and_after_a_take_over() -> None:
+    async def series(ip: str) -> tuple[float, float, float, *tuple[float, ...]]:
+        """Whether it is master, whether replica, the newest epoch it knows, and a master's lease in seconds."""
+        roles = [await gauge(ip, "rocketmq_broker_role", role=r) for r in ("master", "replica")]
+        lease = await gauges(ip, "rocketmq_group_lease_seconds")
+        return roles[0], roles[1], await gauge(ip, "rocketmq_group_epoch"), *lease
+
+    async def scenario(ward: Clinic) -> None:
+        await ward.members()
+        first = master(ward.cluster)
+        assert first is not None
+        table = ward.cluster.hosts[first].service.table
+        hold_s = table.settings.hold_ms / 1000
+        before = {ip: await series(ip) for ip in MEMBERS}
+        epoch = table.epoch
+        assert before.pop(first)[:3] == (1, 0, epoch)
+        assert 0 < (await series(first))[3] <= hold_s
+        assert set(before.values()) == {(0, 1, epoch)}
+
+        ward.cluster.partition(first, N1)  # it renews no more, and its page answers
+        await asyncio.sleep(hold_s)
+        assert (await series(first))[3] == 0
+        await until(lambda: master(ward.cluster) not in (None, first))
+        second = master(ward.cluster)
+        assert second is not None
+        ward.cluster.heal()
+        await until(lambda: in_step(ward.cluster) == len(MEMBERS))
+        await asyncio.sleep(5)
+        after = {ip: await series(ip) for ip in MEMBERS}
+        later = ward.cluster.hosts[second].service.table.epoch
+        assert after[second][:3] == (1, 0, later) and later > epoch
+        assert 0 < after.pop(second)[3] <= hold_s
+        assert set(after.values()) == {(0, 1, later)}, "the old master among them"
 
     clinic(scenario)
 
