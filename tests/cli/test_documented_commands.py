@@ -50,8 +50,6 @@ def wrong(text: str) -> str:
             return "" if getattr(command, "invoke_without_command", False) else f"no {unknown[0]}"
         command = below(command)[names[0]]
         words = words[1:]
-        if command.name == "mqadmin":
-            return ""  # Java's flags: tests/cli/test_java_flags.py
     known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
     known |= {"--help", "--version", "--install-completion", "--show-completion"}
     for word in words:

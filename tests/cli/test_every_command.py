@@ -184,7 +184,7 @@ def test_unknown_and_missing_words_are_told_with_the_way_to_the_help(
     name: str, run: Callable[..., Ended]
 ) -> None:
     missing = any(each.required for each in COMMANDS[name].params)
-    lines = [[*name.split(), "--no-such-option"]] if name != "mqadmin" else []
+    lines = [[*name.split(), "--no-such-option"]]
     lines += [name.split()] if missing else []
     for words in lines:
         ended = run(*words)

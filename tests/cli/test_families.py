@@ -58,6 +58,10 @@ def test_settings_are_shown_and_changed(roquette: Roquette, namesrv: str) -> Non
     (one,) = rows(roquette, "broker", "config", "get", "brokerName")
     assert one == {"server": "broker-a", "key": "brokerName", "value": "broker-a"}
     assert len(rows(roquette, "broker", "config", "get")) > 100
+    (one,) = rows(roquette, "broker", "config", "get", "brokerVersionDesc", "--runtime")
+    assert one["server"] == "broker-a" and one["value"].startswith("V5_")
+    told = {row["key"] for row in rows(roquette, "broker", "config", "get", "--runtime")}
+    assert {"bootTimestamp", "msgPutTotalTodayNow"} <= told and "brokerName" not in told
     (one,) = rows(roquette, "namesrv", "config", "get", "listenPort")
     assert one["server"] == namesrv
     assert rows(roquette, "namesrv", "config", "set", "orderMessageEnable=false")["failed"] == {}

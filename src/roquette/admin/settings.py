@@ -6,6 +6,7 @@ import msgspec
 
 from roquette.admin.cluster import masters_of
 from roquette.base.options import did_you_mean
+from roquette.client.calls import runtime_info
 from roquette.client.change_calls import change_name_server_settings, name_server_settings
 from roquette.client.inspection_calls import broker_settings, change_broker_settings
 from roquette.client.operations import Operation, ask_all
@@ -27,14 +28,18 @@ def _brokers(cluster: str | None, broker: str | None) -> Operation[list[tuple[st
     return (yield from masters_of(cluster, broker))
 
 
-def settings_of_brokers(broker: str | None, key: str | None = None) -> Operation[list[SettingRow]]:
-    """Settings of a master, of any process by its address, or of all masters, or one setting.
+def settings_of_brokers(
+    broker: str | None, key: str | None = None, *, runtime: bool = False
+) -> Operation[list[SettingRow]]:
+    """Settings of a master, of any process by its address, or of all masters, or one setting; `runtime`: what it tells of
+    its run instead.
 
     Raises:
         ConfigError: there is no such broker or setting. ClientError: one does not answer.
     """
     masters = yield from _brokers(None, broker)
-    answers = yield from ask_all((address, broker_settings()) for _, address in masters)
+    call = runtime_info() if runtime else broker_settings()
+    answers = yield from ask_all((address, call) for _, address in masters)
     return _rows(
         {name: answer.get() for (name, _), answer in zip(masters, answers, strict=True)}, key
     )

@@ -21,12 +21,12 @@ def family(name: str, module: str = "", room: str = "roquette.cli") -> Adder:
     return add
 
 
-def verb(name: str, function: str, module_name: str = "", **settings: Any) -> Adder:
+def verb(name: str, function: str, module_name: str = "") -> Adder:
     """Adds one command; its module is by default that of the name."""
 
     def add(app: typer.Typer) -> None:
         module = import_module(f"roquette.cli.{module_name or name}")
-        app.command(name, **settings)(getattr(module, function))
+        app.command(name)(getattr(module, function))
 
     return add
 
@@ -55,11 +55,6 @@ VERBS: Final[dict[str, Adder]] = {
     "generate": family("generate"),
     "context": family("context"),
     "schema": verb("schema", "schema_command"),
-    "mqadmin": verb(
-        "mqadmin",
-        "mqadmin_command",
-        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    ),
 }
 """Every verb of this room; its module is imported when somebody asks for the verb."""
 

@@ -63,11 +63,19 @@ def tell(where: Cluster, reasons: dict[str, str], changes: dict[str, str]) -> No
 
 @broker_app.command("get")
 @listing_verb
-def broker_get_command(where: Cluster, key: Key = None, broker: BrokerName = None) -> None:
+def broker_get_command(
+    where: Cluster,
+    key: Key = None,
+    broker: BrokerName = None,
+    runtime: Annotated[
+        bool,
+        typer.Option("--runtime", help="What it tells of its run instead (brokerStatus)."),
+    ] = False,
+) -> None:
     """Show settings of the masters, or of one broker."""
     from roquette.admin.settings import settings_of_brokers
 
-    where.show(where.run(settings_of_brokers(broker, key)))
+    where.show(where.run(settings_of_brokers(broker, key, runtime=runtime)))
 
 
 @broker_app.command("set")

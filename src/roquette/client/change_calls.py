@@ -16,8 +16,6 @@ from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import decode_ext
 from roquette.wire.headers import (
-    AddWritePermOfBrokerRequestHeader,
-    AddWritePermOfBrokerResponseHeader,
     CleanControllerBrokerDataRequestHeader,
     CreateTopicRequestHeader,
     DeleteKVConfigRequestHeader,
@@ -35,15 +33,6 @@ def wipe_write_permission(broker_name: str) -> Call[int]:
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
         lambda answer: decode_ext(WipeWritePermOfBrokerResponseHeader, answer.ext).wipe_topic_count,
         WipeWritePermOfBrokerRequestHeader(broker_name=broker_name),
-    )
-
-
-def add_write_permission(broker_name: str) -> Call[int]:
-    """Take that back; how many topics the broker has there."""
-    return Call(
-        RequestCode.ADD_WRITE_PERM_OF_BROKER,
-        lambda answer: decode_ext(AddWritePermOfBrokerResponseHeader, answer.ext).add_topic_count,
-        AddWritePermOfBrokerRequestHeader(broker_name=broker_name),
     )
 
 
