@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.exposition import read_exposition
 from tests.simulation.test_group import MEMBERS, in_step, master, until
-from tests.simulation.typed import commands_of
 from tests.simulation.ward import APART_S, N1, N2, OPERATOR, SETTINGS, A, B, Ward, one
+from tests.typed import commands_of
 from tools.commands_page import ROOT_COMMAND, below
 
 from roquette.admin.doctor.diagnosis import diagnose, is_healthy

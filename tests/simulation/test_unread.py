@@ -3,12 +3,13 @@ is found, and gone when what the doctor says was typed."""
 
 import asyncio
 import json
+import shlex
 from typing import Any
 
 import pytest
 from tests.exposition import read_exposition
-from tests.simulation.typed import commands_of, done, typed
 from tests.simulation.ward import CONSUMERS, A, B, Ward, nurse, one
+from tests.typed import commands_of, done, type_at
 
 from roquette.admin.drain import left_on
 from roquette.admin.resize import places_of, prove
@@ -53,32 +54,34 @@ async def go_away(ward: Ward) -> None:
 
 def test_a_change_of_a_topic_takes_only_what_was_said() -> None:
     async def scenario(ward: Ward) -> None:
-        await done(ward, "roquette topic create wide --queues 16")
-        await done(ward, "roquette topic create wide --perm 4")
+        await done(ward.mq, "roquette topic create wide --queues 16")
+        await done(ward.mq, "roquette topic create wide --perm 4")
         assert await numbers(ward, "wide") == {(16, 16, 4)}
-        await done(ward, "roquette topic create wide")
+        await done(ward.mq, "roquette topic create wide")
         assert await numbers(ward, "wide") == {(16, 16, 4)}
-        await done(ward, "roquette topic create wide --perm 6 --queues 20")
+        await done(ward.mq, "roquette topic create wide --perm 6 --queues 20")
         assert await numbers(ward, "wide") == {(20, 20, 6)}
-        refused = await typed(ward, "roquette topic create wide --queues 8")
+        refused = await type_at(ward.mq, shlex.split("roquette topic create wide --queues 8"))
         assert isinstance(refused.exception, ConfigError)
         (cure,) = commands_of(str(refused.exception))
         assert cure.startswith("roquette topic resize wide --queues 8 --wait")
         assert await numbers(ward, "wide") == {(20, 20, 6)}
-        await done(ward, "roquette topic create sorted --queues 2 --order")
-        await done(ward, "roquette topic create sorted --perm 6")
+        await done(ward.mq, "roquette topic create sorted --queues 2 --order")
+        await done(ward.mq, "roquette topic create sorted --perm 6")
         assert {place.config.order for place in await ward.run(places_of("sorted"))} == {True}
-        refused = await typed(ward, "roquette topic create sorted --queues 4")
-        await done(ward, commands_of(str(refused.exception))[0])
+        refused = await type_at(ward.mq, shlex.split("roquette topic create sorted --queues 4"))
+        await done(ward.mq, commands_of(str(refused.exception))[0])
         assert await numbers(ward, "sorted") == {(4, 4, 6)}
-        await done(ward, "roquette topic resize wide --queues 8 --wait --settle 0")
+        await done(ward.mq, "roquette topic resize wide --queues 8 --wait --settle 0")
         assert await numbers(ward, "wide") == {(8, 8, 6)}
         for words, wanted in (("=PRIORITY", {"message.type": "PRIORITY"}), ("=", {})):
-            await done(ward, f"roquette topic create wide --attribute message.type{words}")
+            await done(ward.mq, f"roquette topic create wide --attribute message.type{words}")
             places = await ward.run(places_of("wide"))
             assert [place.config.attributes for place in places] == [wanted] * len(places)
         assert await numbers(ward, "wide") == {(8, 8, 6)}
-        refused = await typed(ward, "roquette topic create wide --attribute message.type")
+        refused = await type_at(
+            ward.mq, shlex.split("roquette topic create wide --attribute message.type")
+        )
         assert "message.type is not of the form KEY=VALUE" in str(refused.exception)
 
     nurse(scenario)
@@ -86,10 +89,10 @@ def test_a_change_of_a_topic_takes_only_what_was_said() -> None:
 
 def test_a_topic_comes_to_a_new_broker_as_it_is_on_the_others() -> None:
     async def scenario(ward: Ward) -> None:
-        await done(ward, "roquette topic create half --queues 3 --perm 4 --broker broker-a")
+        await done(ward.mq, "roquette topic create half --queues 3 --perm 4 --broker broker-a")
         finding = await one(ward, "RQ-D005")
         for command in commands_of(finding.fix):
-            await done(ward, command)
+            await done(ward.mq, command)
         await asyncio.sleep(1)
         assert await numbers(ward, "half") == {(3, 3, 4)}
         assert await ward.findings() == []
@@ -100,9 +103,9 @@ def test_a_topic_comes_to_a_new_broker_as_it_is_on_the_others() -> None:
 async def told(ward: Ward) -> dict[str, int]:
     """How many messages wait for the group, by each who tells it."""
     told: dict[str, int] = {}
-    lag = json.loads(await done(ward, "roquette group lag g -o json"))
+    lag = json.loads(await done(ward.mq, "roquette group lag g -o json"))
     told["group lag"] = sum(row["lag"] for row in lag if row["topic"] == "orders")
-    (row,) = json.loads(await done(ward, "roquette group list -o json"))
+    (row,) = json.loads(await done(ward.mq, "roquette group list -o json"))
     told["group list"] = row["lag"]
     facts = await ward.look()
     told["doctor"] = sum(at.lag for at in facts.positions() if at.queue.topic == "orders")
@@ -145,11 +148,11 @@ def test_queues_that_nobody_reads() -> None:
             "40 messages wait in queues that nobody reads: broker-a/2"
         )
         again, fewer = commands_of(finding.fix)
-        await done(ward, again)
+        await done(ward.mq, again)
         await asyncio.sleep(60)
         assert len(ward.got) == 16 + 80
         assert await ward.findings() == []
-        await done(ward, fewer, "--settle", "1")
+        await done(ward.mq, fewer, "--settle", "1")
         assert await numbers(ward) == {(2, 2, 6)}
         assert set((await told(ward)).values()) == {0}
         assert await ward.findings() == []
@@ -180,7 +183,7 @@ def test_a_group_whose_processes_are_gone(cure: int) -> None:
         assert finding.subject == "group g, topic orders"
         assert finding.evidence.startswith("496 messages wait in 8 queues, the first for 11 min ")
         assert [f.code for f in await ward.findings(10)] == ["RQ-D048"]
-        await done(ward, commands_of(finding.fix)[cure])
+        await done(ward.mq, commands_of(finding.fix)[cure])
         await asyncio.sleep(1)
         assert await ward.findings() == []
 
@@ -221,7 +224,7 @@ def test_a_group_that_is_away_for_longer_than_messages_are_kept(cure: int) -> No
         for finding in [f for f in await ward.findings() if f.code == "RQ-D050"]:
             keep, look = commands_of(finding.fix)
             assert look == "roquette group show g"
-            await done(ward, keep)
+            await done(ward.mq, keep)
         assert [finding.code for finding in await ward.findings()] == ["RQ-D048"]
         await ward.send(1_800, body=b"x" * 4_000)
         await asyncio.sleep(90)  # until queues are synced, and files deleted
@@ -229,7 +232,7 @@ def test_a_group_that_is_away_for_longer_than_messages_are_kept(cure: int) -> No
         lost = int(found["RQ-D049"].evidence.split()[0])
         assert 400 < lost < 1_800
         assert sum(counted(ward).values()) == lost
-        await done(ward, commands_of(found["RQ-D049"].fix)[cure])
+        await done(ward.mq, commands_of(found["RQ-D049"].fix)[cure])
         assert "RQ-D049" not in {finding.code for finding in await ward.findings()}
 
     nurse(scenario, store_a=SHORT, store_b=SHORT)
@@ -253,7 +256,7 @@ def test_dead_letters_of_an_hour_ago(cure: int) -> None:
         def fails(message: ReceivedMessage) -> bool:
             return False
 
-        assert "no group has dead letters" in await done(ward, "roquette dlq ls")
+        assert "no group has dead letters" in await done(ward.mq, "roquette dlq ls")
         await ward.consumer(CONSUMERS[0], fails, max_reconsume_times=0)
         await ward.send(30)
         await asyncio.sleep(10)
@@ -262,10 +265,10 @@ def test_dead_letters_of_an_hour_ago(cure: int) -> None:
         assert (
             finding.evidence == "30 dead letters that nobody has read; the last came 1 h 0 min ago"
         )
-        (row,) = json.loads(await done(ward, "roquette dlq ls -o json"))
+        (row,) = json.loads(await done(ward.mq, "roquette dlq ls -o json"))
         assert (row["group"], row["messages"]) == ("g", 30)
         await ward.cluster.run_on(CONSUMERS[0], ward.cluster.hosts[CONSUMERS[0]].service.close())
-        await done(ward, commands_of(finding.fix)[cure])
+        await done(ward.mq, commands_of(finding.fix)[cure])
         await asyncio.sleep(1)
         later(ward, 120)
         assert [f for f in await ward.findings() if f.code == "RQ-D051"] == []
@@ -281,12 +284,12 @@ def test_what_nobody_has_seen_is_told_again() -> None:
         await ward.consumer(CONSUMERS[0], fails, max_reconsume_times=0)
         await ward.send(8)
         await asyncio.sleep(10)
-        await done(ward, "roquette dlq ls g --seen")
+        await done(ward.mq, "roquette dlq ls g --seen")
         await ward.send(3)
         await asyncio.sleep(10)
         later(ward, 60)
         assert (await one(ward, "RQ-D051")).evidence.startswith("3 dead letters")
-        await done(ward, "roquette dlq ls g --most 1 --seen")  # no place goes back
+        await done(ward.mq, "roquette dlq ls g --most 1 --seen")  # no place goes back
         assert int((await one(ward, "RQ-D051")).evidence.split()[0]) <= 3
 
     nurse(scenario, store_a=UNTIMED, store_b=UNTIMED)
@@ -300,25 +303,27 @@ def test_lists_ask_for_what_they_show_and_say_what_they_left_out() -> None:
         await ward.consumer(CONSUMERS[1], group="second")
         await ward.send(5)
         await asyncio.sleep(10)
-        assert [row["topic"] for row in json.loads((await typed(ward, "roquette topic list -o json")).stdout)] == [
+        assert [row["topic"] for row in json.loads((await type_at(ward.mq, shlex.split("roquette topic list -o json"))).stdout)] == [
             "bills", "mails", "orders",
         ]  # fmt: skip
-        some = await typed(ward, "roquette topic list --limit 1 --like ORD -o json")
+        some = await type_at(
+            ward.mq, shlex.split("roquette topic list --limit 1 --like ORD -o json")
+        )
         (row,) = json.loads(some.stdout)
         assert (row["brokers"], row["read_queues"], row["messages"]) == (2, 8, 5)
         assert some.stderr == ""
-        some = await typed(ward, "roquette topic list --limit 1")
+        some = await type_at(ward.mq, shlex.split("roquette topic list --limit 1"))
         assert some.stderr.startswith("2 more topics: --like WORD chooses, --limit N shows more")
-        some = await typed(ward, "roquette group list --limit 1 -o json")
+        some = await type_at(ward.mq, shlex.split("roquette group list --limit 1 -o json"))
         assert [row["group"] for row in json.loads(some.stdout)] == ["first"]
         assert some.stderr.startswith("1 more groups:")
-        some = await typed(ward, "roquette client ls --like second -o json")
+        some = await type_at(ward.mq, shlex.split("roquette client ls --like second -o json"))
         assert {(row["kind"], row["group"]) for row in json.loads(some.stdout)} == {
             ("consumer", "second")
         }
         assert some.stderr == ""
-        some = await typed(ward, "roquette client ls --limit 1 -o json")
+        some = await type_at(ward.mq, shlex.split("roquette client ls --limit 1 -o json"))
         assert "more groups" in some.stderr
-        assert (await typed(ward, "roquette dlq ls --seen")).exit_code != 0
+        assert (await type_at(ward.mq, shlex.split("roquette dlq ls --seen"))).exit_code != 0
 
     nurse(scenario)
