@@ -19,7 +19,10 @@ HERE = Path(__file__).parent
 
 PRIMITIVE = {"int", "long", "boolean"}  # never absent in Java
 NOT_CARRIED = {"liteTopic", "indexType", "lastKey"}  # lite topics and typed indexes, new in 5.5
-OUR_FIELDS = {"RegisterBrokerRequestHeader": {"outsideAddr"}}  # sent where the setting is given
+OUR_FIELDS = {  # sent where outsideAddr is set
+    "RegisterBrokerRequestHeader": {"outsideAddr"},
+    "GetRouteInfoRequestHeader": {"outside"},
+}
 STRICTER = {
     ("QueryConsumeQueueRequestHeader", "topic")
 }  # without it Apache fails later, by accident

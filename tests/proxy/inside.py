@@ -93,7 +93,7 @@ class InsideBackend:
         self.topic(caller, name, then)
 
     def endpoints(
-        self, caller: Caller, broker: str, address: str, used: d.Endpoints
+        self, caller: Caller, broker: BrokerData, number: int, used: d.Endpoints
     ) -> d.Endpoints:
         return used
 

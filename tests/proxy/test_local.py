@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.access.attackers import settings as closed
+from tests.proxy.sim_v5 import SimV5
 from tests.proxy.test_access import signed
 from tests.remoting.tls_world import authority, pair
 
@@ -35,6 +36,7 @@ from roquette.store.config import StoreConfig
 from roquette.testing.cluster import SimCluster, simulate
 from roquette.wire.bodies import TopicConfig
 from roquette.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData
+from roquette.wire.bodies.route import BrokerData
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.headers import GetTopicConfigRequestHeader
 from roquette.wire.proto import definition_pb2 as d
@@ -174,7 +176,7 @@ def test_this_broker_is_where_the_client_reached_it_and_others_where_they_say() 
 
         def shown(name: str, address: str, used: d.Endpoints, authority: str) -> str:
             caller.authority = authority
-            found = backend.endpoints(caller, name, address, used)
+            found = backend.endpoints(caller, BrokerData("c", name, {0: address}), 0, used)
             parts = [f"{one.host}:{one.port}" for one in found.addresses]
             return f"{AddressScheme.Name(found.scheme)} {','.join(parts)}"
 
@@ -419,3 +421,34 @@ def test_a_broker_that_stops_ends_its_streams_in_order(tmp_path: Path) -> None:
     waiting[0].join(30)
     assert ended == [grpc.StatusCode.UNAVAILABLE]
     assert took[1] - took[0] < 15, "grpcShutdownTimeSeconds is for calls that are being served"
+
+
+def test_who_comes_from_outside_is_told_where_others_are_reached_from_there() -> None:
+    """Two ways to each broker: its port, and the other one, which stands for a forwarded one."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAMES)
+        for ip, name in ((ONE, "broker-a"), (TWO, "broker-b")):
+            broker = await cluster.add_broker(ip, name, outside_addr=f"{ip}:10909")
+            put(broker, "orders")
+        await asyncio.sleep(40)
+
+        async def told(port: int) -> set[str]:
+            client = await SimV5.connect(f"{ONE}:{port}", "c", f"10.0.3.{port % 250}")
+            asked = s.QueryRouteRequest(topic=d.Resource(name="orders"), endpoints=client.endpoints)
+            reply = await client.call("QueryRoute", asked)
+            queues = [*reply.message_queues, *await client.assignment("g", "orders")]
+            client.close()
+            found = {one.broker.name: one.broker.endpoints.addresses for one in queues}
+            assert len(found) == 2
+            for name, (place,) in found.items():
+                other = await SimV5.connect(f"{place.host}:{place.port}", "c", "10.0.3.1")
+                await other.produce("orders")
+                assert (await other.send("orders", name.encode())).status.code == Code.OK
+                other.close()
+            return {f"{one.host}:{one.port}" for places in found.values() for one in places}
+
+        assert await told(10911) == {f"{ONE}:10911", f"{TWO}:10911"}
+        assert await told(10909) == {f"{ONE}:10909", f"{TWO}:10909"}
+
+    simulate(scenario)

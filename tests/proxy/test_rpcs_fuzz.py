@@ -124,7 +124,7 @@ class AnyBackend(FakeBackend):
     def route(self, caller: Caller, name: str, used: Any, then: Any) -> None:
         self.topic(caller, name, then)
 
-    def endpoints(self, caller: Caller, broker: str, address: str, used: Any) -> Any:
+    def endpoints(self, caller: Caller, broker: Any, number: int, used: Any) -> Any:
         return used
 
 

@@ -68,7 +68,7 @@ def without_clock(value: Any) -> Any:
 
 
 WIRE_NAMES = {
-    "BrokerData": "brokerAddrs brokerName cluster enableActingMaster zoneName",
+    "BrokerData": "brokerAddrs brokerName cluster enableActingMaster outsideAddrs zoneName",  # outside: ours
     "BrokerMemberGroup": "brokerAddrs brokerName cluster",
     "CheckClientRequestBody": "clientId group namespace subscriptionData",
     "Connection": "clientAddr clientId language version",

@@ -104,7 +104,7 @@ WIRE_NAMES = {
     "GetMinOffsetRequestHeader": "topic! queueId! bname",
     "GetMinOffsetResponseHeader": "offset!",
     "GetProducerConnectionListRequestHeader": "producerGroup!",
-    "GetRouteInfoRequestHeader": "topic! acceptStandardJsonOnly",
+    "GetRouteInfoRequestHeader": "topic! acceptStandardJsonOnly outside",  # the last one is ours
     "GetSubscriptionGroupConfigRequestHeader": "group!",
     "GetTopicConfigRequestHeader": "topic! lo",
     "GetTopicStatsInfoRequestHeader": "topic!",

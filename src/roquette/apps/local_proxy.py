@@ -268,9 +268,10 @@ class LocalBackend:
             told(None)
 
     async def _look(self, name: str) -> TopicRouteData | None:
+        outside = bool(self._core.live.current.outside_addr)
         for server in name_servers(self._core.live.current):
             try:
-                route = await self._outbound.route(server, name, ROUTE_MS)
+                route = await self._outbound.route(server, name, ROUTE_MS, outside=outside)
             except ClientError:
                 continue
             if route is not None:
@@ -310,15 +311,26 @@ class LocalBackend:
         )
 
     def endpoints(
-        self, caller: Caller, broker_name: str, address: str, used: Endpoints
+        self, caller: Caller, broker: BrokerData, number: int, used: Endpoints
     ) -> Endpoints:
-        """See `Backend`: this broker is where the client reached it, whatever it advertises."""
-        if broker_name != self._name or address != str(self._core.address):
-            return endpoints_of(address)
-        if len(used.addresses) == 1:
-            return used
-        reached = endpoints_of(caller.authority)  # of several it has tried one
-        return reached if reached.addresses else endpoints_of(address)
+        """See `Backend`: this broker is where the client reached it, whatever it advertises; others are where clients
+        from outside reach them for who came to this one's outsideAddr."""
+        address = broker.broker_addrs[number]
+        if broker.broker_name == self._name and address == str(self._core.address):
+            if len(used.addresses) == 1:
+                return used
+            reached = endpoints_of(caller.authority)  # of several it has tried one
+            if reached.addresses:
+                return reached
+        if broker.outside_addrs and self._is_outside(caller, used):
+            address = broker.outside_addrs.get(number, address)
+        return endpoints_of(address)
+
+    def _is_outside(self, caller: Caller, used: Endpoints) -> bool:
+        here = endpoints_of(self._core.live.current.outside_addr).addresses
+        return any(
+            one in here for one in [*used.addresses, *endpoints_of(caller.authority).addresses]
+        )
 
     def group(
         self, caller: Caller, name: str, then: Callable[[SubscriptionGroupConfig | None], None]

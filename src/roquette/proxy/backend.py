@@ -7,7 +7,7 @@ from roquette.proxy.answers import Then
 from roquette.proxy.call import Caller
 from roquette.wire.bodies.clients import HeartbeatData
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
-from roquette.wire.bodies.route import TopicRouteData
+from roquette.wire.bodies.route import BrokerData, TopicRouteData
 from roquette.wire.proto.definition_pb2 import Endpoints
 
 
@@ -64,9 +64,9 @@ class Backend(Protocol):
         """The topic with all its queues, of all brokers: for the client's own choice."""
 
     def endpoints(
-        self, caller: Caller, broker_name: str, address: str, used: Endpoints
+        self, caller: Caller, broker: BrokerData, number: int, used: Endpoints
     ) -> Endpoints:
-        """Where the caller reaches a broker of a route that has `address`; `used`: the endpoints it used to get here."""
+        """Where the caller reaches the member of a route's broker with this id; `used`: the endpoints it used to get here."""
 
     def group(
         self, caller: Caller, name: str, then: Callable[[SubscriptionGroupConfig | None], None]

@@ -33,7 +33,7 @@ from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.remoting.security import OPEN, Security
 from roquette.wire.bodies.clients import HeartbeatData
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
-from roquette.wire.bodies.route import MASTER_ID, ClusterInfo
+from roquette.wire.bodies.route import MASTER_ID, BrokerData, ClusterInfo
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import encode_ext
@@ -341,7 +341,7 @@ class ClusterBackend:
         self.topic(caller, name, then)
 
     def endpoints(
-        self, caller: Caller, broker_name: str, address: str, used: Endpoints
+        self, caller: Caller, broker: BrokerData, number: int, used: Endpoints
     ) -> Endpoints:
         """What the client used to get here."""
         return used

@@ -140,8 +140,8 @@ class Routes(Part):
         found: dict[str, dict[int, Broker]] = {}
         for data in topic.route.broker_datas:
             ids = found[data.broker_name] = {}
-            for number, address in sorted(data.broker_addrs.items()):
-                endpoints = self._backend.endpoints(call.caller, data.broker_name, address, used)
+            for number in sorted(data.broker_addrs):
+                endpoints = self._backend.endpoints(call.caller, data, number, used)
                 ids[number] = Broker(
                     name=data.broker_name, id=number & 0x7FFFFFFF, endpoints=endpoints
                 )

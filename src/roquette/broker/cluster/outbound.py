@@ -164,12 +164,18 @@ class Outbound:
         if reply.code != ResponseCode.SUCCESS:
             raise BrokerError(reply.code, reply.remark or "", address=broker)
 
-    async def route(self, name_server: str, topic: str, timeout_ms: int) -> TopicRouteData | None:
-        """GET_ROUTEINFO_BY_TOPIC at one name server; None when it knows nothing. Raises ClientError."""
+    async def route(
+        self, name_server: str, topic: str, timeout_ms: int, *, outside: bool = False
+    ) -> TopicRouteData | None:
+        """GET_ROUTEINFO_BY_TOPIC at one name server; None when it knows nothing. Raises ClientError. `outside`: also where
+        clients from outside reach brokers."""
+        header = GetRouteInfoRequestHeader(
+            topic=topic, accept_standard_json_only=True, outside=outside or None
+        )
         reply = await self._client.invoke(
             name_server,
             RequestCode.GET_ROUTEINFO_BY_TOPIC,
-            encode_ext(GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)),
+            encode_ext(header),
             timeout_ms=timeout_ms,
         )
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:

@@ -1,5 +1,7 @@
 """What clients ask a name server: routes. Apache: ClientRequestProcessor."""
 
+import msgspec
+
 from roquette.errors import Refused
 from roquette.nameserver.bounds import CACHED_BYTES, CACHED_ROUTES, WATCH_BYTES
 from roquette.nameserver.config import NamesrvConfig
@@ -50,13 +52,18 @@ class RouteProcessor:
         if config.need_wait_for_service and self._core.waits_s():
             raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
         zone, outside = _zone_of(ctx), self._core.is_outside(ctx)
-        if zone is not None or outside:
+        if zone is not None or outside or header.outside:
             route = self._find(header.topic, config)
             if zone is not None:
                 route = _of_zone(route, zone)
+            routes = self._core.routes
             if outside:
-                routes = self._core.routes
                 route.broker_datas = [routes.outside(data) for data in route.broker_datas]
+            elif header.outside:
+                route.broker_datas = [
+                    msgspec.structs.replace(data, outside_addrs=routes.outside(data).broker_addrs)
+                    for data in route.broker_datas
+                ]
             return Reply(body=encode_body(route))
         state = (self._core.routes.revision, self._core.kv.version, config)
         if self._encoded_for != state:

@@ -21,13 +21,17 @@ class QueueData(msgspec.Struct, rename="camel", frozen=True):
 
 
 class BrokerData(msgspec.Struct, rename="camel"):
-    """A broker name and its members' addresses by id; id 0 is the master."""
+    """A broker name and its members' addresses by id; id 0 is the master.
+
+    `outside_addrs`: where clients from outside reach them, for brokers that ask (of ours).
+    """
 
     cluster: str = ""
     broker_name: str = ""
     broker_addrs: dict[int, str] = {}
     enable_acting_master: bool = False  # Apache's; no name server of ours sets it
     zone_name: str | None = None
+    outside_addrs: dict[int, str] | None = None
 
 
 class TopicRouteData(msgspec.Struct, rename="camel"):

@@ -8,6 +8,7 @@ from roquette.wire.numbers import Int32
 class GetRouteInfoRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     topic: str
     accept_standard_json_only: bool | None = None
+    outside: bool | None = None  # of ours: brokers ask for both addresses of each broker
 
 
 class PutKVConfigRequestHeader(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
