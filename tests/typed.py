@@ -14,6 +14,7 @@ from tools.commands_page import ROOT_COMMAND, below
 from typer.testing import CliRunner, Result
 
 from roquette.apps.main import app
+from roquette.base import clock
 from roquette.cli import connect
 from roquette.client.client import Client
 from roquette.errors import RoquetteError
@@ -80,6 +81,7 @@ async def type_at(client: Client, words: list[str]) -> Result:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "run", hand_over)
         patch.setattr(connect, "client_of", lambda *args, **settings: Borrowed(client))
+        patch.setattr(clock, "SystemClock", lambda: client._clock)
         patch.setenv("NAMESRV_ADDR", ";".join(client.session.name_servers))
         thread = threading.Thread(target=run, daemon=True)
         thread.start()

@@ -16,7 +16,7 @@ from tools.commands_page import ROOT_COMMAND, below
 from roquette.admin.doctor.diagnosis import diagnose, is_healthy
 from roquette.admin.doctor.examination import who_is_there
 from roquette.admin.doctor.findings import Finding, Intent, Severity
-from roquette.admin.replication import forget, group_states, order_master
+from roquette.admin.replication import forget, group_states
 from roquette.admin.settings import change_brokers
 from roquette.admin.top import broker_rows
 from roquette.apps.features import replica_features
@@ -109,10 +109,6 @@ class Clinic(Ward):
 
     async def well(self) -> bool:
         return await self.findings() == [] and await self.exits() == 0
-
-
-def is_master(cluster: SimCluster, ip: str) -> bool:
-    return master(cluster) == ip
 
 
 def clinic(scenario: Callable[[Clinic], Awaitable[None]]) -> None:
@@ -374,48 +370,6 @@ def test_brokers_that_the_context_names() -> None:
         assert (finding.code, finding.subject) == ("RQ-D040", "broker broker-x")
         assert is_healthy(diagnose(looks, None, Intent(brokers=("broker-a",))))
         assert (await ward.exits("broker-a"), await ward.exits("broker-x")) == (0, 10)
-
-    clinic(scenario)
-
-
-def test_the_page_about_upgrades_takes_no_second_member_down() -> None:
-    """docs/howto/upgrade.md to the letter: whoever stops is upgraded for a while, and the doctor says so until it is
-    back and in step. Sends go on all the time."""
-
-    async def scenario(ward: Clinic) -> None:
-        await ward.members(total_replicas=3, min_in_sync_replicas=2)
-        await ward.create("t", queues=4)
-
-        async def wait_well() -> None:
-            assert not is_healthy(await ward.findings())
-            await asyncio.sleep(10)
-            assert not is_healthy(await ward.findings())
-
-        for ip in (N1, N2):
-            await ward.cluster.stop(ip)
-            await ward.cluster.restart(ip)
-            await asyncio.sleep(40)
-            assert await ward.well()
-        upgraded: list[str] = []
-        while len(upgraded) < len(MEMBERS):
-            (group,) = await ward.run(group_states(ward.servers))
-            places = {m.broker_id: m.address.split(":")[0] for m in group.members}
-            old = [who for who, ip in places.items() if ip not in upgraded]
-            replicas = [who for who in old if who != group.master]
-            if not replicas:  # the last one: hand the office over
-                to = next(who for who in places if who != group.master)
-                await ward.run(order_master(ward.servers, ("DefaultCluster", "orders"), to, False))
-                await until(partial(is_master, ward.cluster, places[to]))
-                await asyncio.sleep(10)
-            ip = places[(replicas or old)[0]]
-            await ward.cluster.stop(ip)
-            await wait_well()
-            await ward.mq.send("t", b"while one is away")
-            await ward.cluster.restart(ip)
-            upgraded.append(ip)
-            await until(lambda: in_step(ward.cluster) == 3)
-            await asyncio.sleep(5)
-            assert await ward.well()
 
     clinic(scenario)
 
