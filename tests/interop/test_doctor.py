@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import json
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -9,8 +11,10 @@ from typing import Any
 
 import pytest
 from tests.interop import peers
+from tests.typed import done, type_at
 
 from roquette import Client, StartFrom
+from roquette.admin.doctor.checks import unread
 from roquette.admin.doctor.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
 from roquette.admin.doctor.facts import Facts
@@ -30,14 +34,17 @@ SETTINGS = {"autoCreateTopicEnable": "false", "messageDelayLevel": " ".join(["1s
 class Ward:
     """A name server and two brokers of Apache's, and our client."""
 
+    wanted = Intent(brokers=("broker-a", "broker-b"))
+
     def __init__(self, namesrv: str, mq: Client, brokers: dict[str, str]) -> None:
         self.namesrv, self.mq, self.brokers = namesrv, mq, brokers
         self.got: list[ReceivedMessage] = []
+        self.sent: dict[str, str] = {}  # a message of each broker
 
     async def look(self) -> Facts:
         return await self.mq.session.run(examine([self.namesrv], SystemClock()))
 
-    async def findings(self, intent: Intent | None = None) -> list[Finding]:
+    async def findings(self, intent: Intent | None = wanted) -> list[Finding]:
         return diagnose(await self.look(), None, intent)
 
     async def create(self, topic: str, **where: Any) -> None:
@@ -64,8 +71,8 @@ async def until(count: Callable[[], Awaitable[int]], wanted: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
-    """The name server's address, and the brokers' by name."""
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[peers.Server]]]:
+    """The name server's address, and both brokers."""
     folder = tmp_path_factory.mktemp("doctor")
     namesrv = peers.start_namesrv("apache", folder / "namesrv")
     started = [namesrv]
@@ -74,10 +81,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dic
             start = peers.start_broker
             more = {"name": name, "settings": SETTINGS}
             started.append(start("apache", folder / name, namesrv.address, **more))
-        yield (
-            namesrv.address,
-            {f"broker-{s}": b.address for s, b in zip("ab", started[1:], strict=True)},
-        )
+        yield namesrv.address, started[1:]
     finally:
         for server in reversed(started):
             server.discard()
@@ -92,14 +96,23 @@ async def clients(namesrv: str, folder: Path, count: int) -> AsyncIterator[list[
         ]
 
 
-def test_apaches_brokers(servers: tuple[str, dict[str, str]], tmp_path: Path) -> None:
+def test_apaches_brokers(
+    servers: tuple[str, list[peers.Server]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def run() -> None:
         namesrv, brokers = servers
         async with clients(namesrv, tmp_path, 3) as (mq, one, other):
-            ward = Ward(namesrv, mq, brokers)
+            ward = Ward(namesrv, mq, {each.name: each.address for each in brokers})
             await ward.create("orders")
             await healthy(ward, one)
             await sick(ward, one, other)
+            monkeypatch.setattr(unread, "AWAY_MS", 0)
+            monkeypatch.setattr(unread, "RECENT_MS", 0)
+            await one.close()
+            await other.close()
+            await away(ward)
+            brokers[1].process.kill()
+            await lost(ward)
 
     asyncio.run(run())
 
@@ -113,7 +126,7 @@ async def healthy(ward: Ward, one: Client) -> None:
     await until(lambda: ward.consumed("calm", "orders"), 40)
     before = await ward.look()
     now = await ward.look()
-    assert diagnose(now, before) == []
+    assert diagnose(now, before, ward.wanted) == []
     assert [group.group for group in now.groups] == ["calm"]
     (member,) = now.groups[0].members
     assert member.tells_queues
@@ -125,6 +138,7 @@ async def healthy(ward: Ward, one: Client) -> None:
     assert [(finding.code, finding.subject) for finding in found] == [
         ("RQ-D023", "broker broker-a"),
         ("RQ-D023", "broker broker-b"),
+        ("RQ-D056", f"name server {ward.namesrv}"),
     ]
 
 
@@ -161,3 +175,41 @@ async def sick(ward: Ward, one: Client, other: Client) -> None:
     await ward.mq.session.run(apply_remedies(remedies_of(found.values())))
     await until(lambda: ward.brokers_of("alone"), 2)
     assert "RQ-D005" not in {finding.code for finding in await ward.findings()}
+
+
+async def away(ward: Ward) -> None:
+    """No member is left: what waits, and dead letters, are told by Apache's brokers as by ours."""
+    sent = [await ward.mq.send("orders", b"x", tag="a") for _ in range(20)]
+    found = {(each.code, each.subject): each for each in await ward.findings()}
+    assert "messages wait in 4 queues" in found["RQ-D048", "group calm, topic orders"].evidence
+    assert "dead letters that nobody has read" in found["RQ-D051", "group failing"].evidence
+    (row,) = json.loads(await done(ward.mq, "roquette dlq ls -o json"))
+    assert (row["group"], row["messages"] > 0) == ("failing", True)
+    lag = json.loads(await done(ward.mq, "roquette group lag calm -o json"))
+    assert sum(row["lag"] for row in lag) == len(sent)
+    ward.sent = {each.queue.broker_name: each.message_id for each in sent}
+    said = await done(ward.mq, f"roquette explain {ward.sent['broker-b']} --topic orders")
+    assert "stored at" in said
+    assert re.search("group calm: has not read it", said)
+
+
+async def lost(ward: Ward) -> None:
+    """Apache's name servers forget a broker when it is gone: that nothing is missing is not known."""
+
+    async def known() -> int:
+        return len(
+            json.loads((await type_at(ward.mq, ["roquette", "cluster", "-o", "json"])).stdout)
+        )
+
+    await until(known, 1)
+    assert ("RQ-D040", "broker broker-b") in {(f.code, f.subject) for f in await ward.findings()}
+    found = {each.code: each for each in await ward.findings(None)}
+    assert "RQ-D040" not in found
+    assert "whether a broker is missing is not known" in found["RQ-D056"].cause
+    said = await done(ward.mq, f"roquette explain {ward.sent['broker-b']} --topic orders")
+    assert "is on a broker that name servers do not know any more" in said
+    rows = json.loads(await done(ward.mq, "roquette top --every 1 --count 1 -o json"))
+    assert {
+        row["lag"] > 0 for row in rows if row["group"] == "calm" and row["topic"] == "orders"
+    } == {True}
+    assert await done(ward.mq, "roquette events --every 1 --count 1") == ""

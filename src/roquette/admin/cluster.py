@@ -28,7 +28,13 @@ def masters_of(
     cluster: str | None = None, broker: str | None = None
 ) -> Operation[list[tuple[str, str]]]:
     """(name, address) of masters, of one cluster or broker or of all; raises ConfigError when there is none."""
-    info = yield from cluster_info()
+    return masters_in((yield from cluster_info()), cluster, broker)
+
+
+def masters_in(
+    info: ClusterInfo, cluster: str | None = None, broker: str | None = None
+) -> list[tuple[str, str]]:
+    """See `masters_of`."""
     known = info.broker_addr_table
     if broker is not None:
         names = [broker] if broker in known else []

@@ -419,7 +419,7 @@ class RouteTable:
         return ClusterInfo(
             broker_addr_table=dict(self._brokers),
             cluster_addr_table={c: list(names) for c, names in self._clusters.items()},
-            brokers_left=self.departed.all(now_ms) or None,
+            brokers_left=self.departed.all(now_ms),
         )
 
     def outside(self, broker: BrokerData) -> BrokerData:

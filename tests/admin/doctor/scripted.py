@@ -68,6 +68,7 @@ def name_server(address: str) -> NameServerFacts:
         cluster=ClusterInfo(
             {name: BrokerData(CLUSTER, name, {0: at}) for name, at in ADDRESSES.items()},
             {CLUSTER: list(ADDRESSES)},
+            [],
         ),
         topics=[TOPIC],
         routes={TOPIC: route()},

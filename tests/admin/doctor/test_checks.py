@@ -290,6 +290,11 @@ def gone(*those: BrokerLeft, there: bool = False) -> Change:
     return change
 
 
+def of_apache(facts: Facts) -> None:
+    for server in facts.name_servers:
+        server.cluster.brokers_left = None
+
+
 def short(have: int) -> Change:
     def change(facts: Facts) -> None:
         facts.brokers[0].runtime |= {"replicasExpected": "2", "replicasInStep": str(have)}
@@ -420,6 +425,7 @@ SICK = [
     Case("RQ-D043", no_brokers, "no name server knows a broker"),
     Case("RQ-D055", drained, "brokerPermission=6"),
     Case("RQ-D055", setting("brokerPermission", "4"), "brokerPermission=4"),
+    Case("RQ-D056", of_apache, "it does not tell who has left"),
     Case("RQ-D034", standing_still, "connected from 192.168.1.3:500"),
     Case("RQ-D034", standing_still, "does not answer", standing_still),
     Case("RQ-D047", lambda f: fewer_queues(f, read=False), "4 messages wait in queues that nobody"),

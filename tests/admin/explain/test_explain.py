@@ -200,3 +200,17 @@ def test_what_is_not_there() -> None:
         assert await yard.codes(sent.message_id, "never-was") == {"topic-gone"}
 
     simulate(scenario)
+
+
+def test_a_broker_that_is_gone_may_have_it() -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        yard = await begin(cluster)
+        await cluster.add_broker("10.0.1.9", "broker-z")
+        await yard.mq.send("orders", b"1")
+        cluster.kill("10.0.1.9")
+        await asyncio.sleep(5)
+        (facts,) = await yard.tool.session.run(collect("0" * 32, "orders", 0))
+        assert facts.unreachable["broker-z"].startswith("10.0.1.9:10911 lost its connection")
+        assert {verdict.code for verdict in explain(facts)} == {"not-found", "unknown"}
+
+    simulate(scenario)

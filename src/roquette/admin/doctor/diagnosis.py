@@ -64,6 +64,7 @@ CHECKS: Final = (
     Check("RQ-D050", _W, "messages will be deleted before they are read", unread.deleted_soon),
     Check("RQ-D051", _W, "nobody has looked at dead letters", unread.dead_unseen),
     Check("RQ-D055", _N, "a broker is drained, or closed to sends", of_settings.closed),
+    Check("RQ-D056", _N, "who has left is not known", missing.forgotten),
 )
 """Codes never change their meaning."""
 

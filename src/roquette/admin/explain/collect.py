@@ -6,8 +6,15 @@ from itertools import product
 from typing import Final
 
 from roquette.admin.catalogue import OWN, kind_of
-from roquette.admin.cluster import cluster_info, configs_of, masters_of, system_names
-from roquette.admin.explain.facts import Attempt, BrokerFacts, Facts
+from roquette.admin.cluster import (
+    cluster_info,
+    configs_of,
+    gone_of,
+    left_words,
+    masters_in,
+    system_names,
+)
+from roquette.admin.explain.facts import UNFOUND, Attempt, BrokerFacts, Facts
 from roquette.admin.explain.traces import attempts_in
 from roquette.admin.left import Holdings, look_at
 from roquette.client import calls, change_calls, inspection_calls
@@ -44,13 +51,16 @@ def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[Facts]
     Raises:
         ConfigError: no broker is there. ClientError: none answers.
     """
-    masters = yield from masters_of()
+    info = yield from cluster_info()
+    masters = masters_in(info)
+    away = {gone.broker_name: left_words(gone) for gone in gone_of([info]) if not gone.broker_id}
+    away = {name: words for name, words in away.items() if name not in dict(masters)}
     wanted, named = asked, topic
     placed = yield from _at_its_place(masters, asked)
     if placed is not None:
         wanted, named = placed.message_id, placed.origin_topic
     found: dict[tuple[str, str], list[ReceivedMessage]] = {}
-    for copy in (yield from _copies(masters, wanted, named)):
+    for copy in (yield from _copies(masters, wanted, named, system_names(info))):
         found.setdefault((copy.topic, copy.message_id), []).append(copy)
     if placed is not None and placed.origin_topic == placed.topic:
         known = found.setdefault((placed.topic, placed.message_id), [])
@@ -63,8 +73,7 @@ def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[Facts]
             found.setdefault((name, copy.message_id), [])
     if not found and named is None:
         raise ConfigError(
-            f"no broker has {asked!r} in any topic: it never came, or is older than what is kept; "
-            "--topic says more about one of them"
+            f"no broker has {asked!r} in any topic: {UNFOUND}; --topic says more about one of them"
         )
     facts: list[Facts] = []
     brokers: dict[str, list[Answer[BrokerFacts]]] = {}
@@ -74,7 +83,7 @@ def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[Facts]
         if name not in brokers:
             brokers[name] = yield from together(_broker(address, name) for _, address in masters)
         about = message_id, name, now_ms
-        facts.append((yield from _facts(masters, about, copies, brokers[name])))
+        facts.append((yield from _facts(masters, about, copies, brokers[name], away)))
     return facts
 
 
@@ -92,12 +101,13 @@ def _at_its_place(masters: Masters, asked: str) -> Operation[ReceivedMessage | N
         return None
 
 
-def _copies(masters: Masters, wanted: str, topic: str | None) -> Operation[list[ReceivedMessage]]:
+def _copies(
+    masters: Masters, wanted: str, topic: str | None, own: set[str]
+) -> Operation[list[ReceivedMessage]]:
     """The messages of an id or key in a topic; without one, in all topics of users: batch by batch, of an id until one has it."""
     if topic is not None:
         return (yield from _find(product([topic], masters), wanted))
     answers = yield from ask_all((address, calls.topics_of_broker()) for _, address in masters)
-    own = system_names((yield from cluster_info()))
     places = sorted(
         (name, place)
         for place, answer in zip(masters, answers, strict=True)
@@ -127,11 +137,12 @@ def _facts(
     about: tuple[str, str, int],
     copies: list[ReceivedMessage],
     told: Sequence[Answer[BrokerFacts]],
+    away: dict[str, str],
 ) -> Operation[Facts]:
     message_id, topic, now_ms = about
     named = [(name, answer) for (name, _), answer in zip(masters, told, strict=True)]
     brokers = {name: answer.value for name, answer in named if answer.value is not None}
-    unreachable = {name: answer.reason for name, answer in named if answer.error is not None}
+    unreachable = away | {name: answer.reason for name, answer in named if answer.error is not None}
     if not brokers:
         raise ClientError("no broker answers: " + "; ".join(unreachable.values()))
     groups = {

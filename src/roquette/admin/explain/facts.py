@@ -1,11 +1,14 @@
 """What can be known of a message: where it and its copies lie, who reads, and where each reader is."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from roquette.admin.left import Holdings
 from roquette.message.message import ReceivedMessage
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.bodies.topic_config import TopicConfig
+
+UNFOUND: Final = "it never came, is older than what is kept, or is on a broker that name servers do not know any more"
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Facts:
 
     Attributes:
         copies: the message wherever it was found: in its topic, among delayed ones, half messages, retries, dead letters.
-        unreachable: brokers that did not answer, and why.
+        unreachable: brokers that did not answer or are not there, and why.
     """
 
     asked: str

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from roquette.admin.explain.facts import BrokerFacts, Facts, Verdict
+from roquette.admin.explain.facts import UNFOUND, BrokerFacts, Facts, Verdict
 from roquette.admin.left import TRANS_GROUP
 from roquette.client.selection import wants
 from roquette.message.message import ReceivedMessage
@@ -54,8 +54,8 @@ def _missing(facts: Facts) -> Verdicts:
     yield Verdict(
         "not-found",
         "",
-        f"no broker has {facts.asked!r} in {facts.topic}: it never came, or is older than what is kept",
-        f"index of all brokers; {oldest}",
+        f"no broker has {facts.asked!r} in {facts.topic}: {UNFOUND}",
+        f"index of the brokers that answer; {oldest}",
     )
 
 

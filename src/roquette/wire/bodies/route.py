@@ -88,7 +88,7 @@ class BrokerLeft(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ClusterInfo(msgspec.Struct, rename="camel"):
-    """Every broker, and which clusters they form. `brokers_left`: ours, Apache's tools pass over it."""
+    """Every broker, and which clusters they form. `brokers_left`: ours, Apache's tools pass over it; None: not known."""
 
     broker_addr_table: dict[str, BrokerData] = {}
     cluster_addr_table: dict[str, list[str]] = {}

@@ -74,6 +74,19 @@ def fewer(looks: Looks) -> Iterator[Sign]:
             )
 
 
+def forgotten(looks: Looks) -> Iterator[Sign]:
+    """Name servers that do not tell who has left, where nobody says who is to be there."""
+    asked = [server for server in looks.now.name_servers if not server.error]
+    tells = any(server.cluster.brokers_left is not None for server in asked)
+    if looks.now.brokers and not looks.intent.brokers and not tells:
+        yield Sign(
+            f"name server {', '.join(server.address for server in asked)}",
+            "it does not tell who has left",
+            "it is Apache's, or of a version before: whether a broker is missing is not known",
+            "`roquette context add NAME -n SERVERS --brokers NAMES` says which brokers are to be there",
+        )
+
+
 def unwritten(looks: Looks) -> Iterator[Sign]:
     """Brokers whose tables do not get to the disk."""
     for broker in looks.now.answering():
