@@ -65,7 +65,7 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/sending/send_back.py": (STORED, "_put put send_back"),
     "broker/operation/topic_admin.py": (VERSIONS, "_put create_topic delete_topic one_topic"),
     "broker/transactions/end_transaction.py": (STORED, "end_transaction resume_check"),
-    "broker/service.py": (STORED, "__init__ _close _open_store start"),
+    "broker/service.py": (STORED, "__init__ _close _open_store"),
     "broker/core.py": (STORED, "__init__ build_core"),
     "broker/cluster/registration.py": (VERSIONS, "_begin_epoch _take_order_topics"),
     "broker/timers/delay_feature.py": (VERSIONS, "__init__"),

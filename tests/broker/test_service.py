@@ -2,19 +2,24 @@
 
 import asyncio
 import contextlib
+import gc
 import os
+import threading
 
 import pytest
 
-from roquette.apps.features import broker_features
+from roquette.apps.features import broker_features, replica_features
 from roquette.base import system_calls
+from roquette.base.clock import LoopClock
+from roquette.base.entropy import Entropy
 from roquette.base.files import OsFile, OsFiles
 from roquette.broker.cluster.addresses import advertised_host, store_host
 from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.errors import ConfigError
 from roquette.message.message_id import host_bytes
-from roquette.store.config import FlushDiskType
+from roquette.store.config import FlushDiskType, StoreConfig
+from roquette.testing.sim_loop import run
 
 
 class FailingFile(OsFile):
@@ -185,6 +190,59 @@ def test_a_taken_port_is_said_in_words(run_broker):
             await other.start()
 
     run_broker(scenario)
+
+
+def failing(step, place, features):
+    """Those features, of which one raises at one of its steps."""
+
+    def make(core):
+        found = features(core)
+        name = type(found[place]).__name__
+
+        def fail(*_):
+            raise ConfigError(f"{name} does not {step}")
+
+        setattr(found[place], step, fail)
+        return found
+
+    return make
+
+
+@pytest.mark.parametrize("step", ["rows", "load", "prepare", "start"])
+@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SLAVE"])
+def test_a_failed_start_leaves_nothing_open(tmp_path, role, step):
+    """Whichever feature fails, and where: the next one has the store, the ports, and knows what the one before has found."""
+    slave = role == "SLAVE"
+    features = replica_features if slave else broker_features
+    config = BrokerConfig(broker_name="b", bind_address="10.0.0.1", listen_port=20911, broker_role=role, broker_id=int(slave), metrics_listen="10.0.0.1:5557")  # fmt: skip
+    store = StoreConfig(root_dir=str(tmp_path), segment_size=1 << 20, queue_file_size=20_000, max_hash_slots=100, max_index_entries=1000, timer_log_file_size=1 << 16)  # fmt: skip
+
+    async def main(loop):
+        def broker(make):
+            clock = LoopClock(loop)
+            return Broker(config, store, make, files=OsFiles(), clock=clock, entropy=Entropy(1))
+
+        def held():
+            gc.collect()
+            tasks = [task.get_name() for task in asyncio.all_tasks()]
+            return tasks, threading.enumerate(), len(os.listdir("/proc/self/fd"))
+
+        killed = broker(features)
+        await killed.start()
+        count = len(killed._features)
+        await killed.abandon()
+        before = held()
+        for place in range(count):
+            with pytest.raises(ConfigError, match=f"does not {step}"):
+                await broker(failing(step, place, features)).start()
+            await asyncio.sleep(0)
+            assert held() == before, place
+        last = broker(features)
+        await last.start()
+        assert last.opened.abnormal
+        await last.stop()
+
+    run(main, 1)
 
 
 def test_what_cannot_be_advertised_is_refused():

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TypeVar, cast
 
@@ -106,11 +107,27 @@ class Broker:
         Raises:
             StoreError, ConfigError, OSError: it cannot start; what was opened is closed again.
         """
-        clock = self._world[1]
         self.live.fixed = {**self.protection.shown, **to_properties(self.access)}
         address = await self._choose_address()
-        found = self.opened = await self._open_store(address)
-        clock.watch(self.store)
+        files, clock, _ = self._world
+        self.store = self.handed or MessageStore(self.live.store, files, address.store_host)
+        # A start that fails is a kill: the next one finds what this one has found, and what clients have sent meanwhile.
+        async with AsyncExitStack() as failed:
+            failed.callback(self.store.abandon)
+            found = self.opened = await self._open_store()
+            clock.watch(self.store)
+            self._build(address)
+            failed.push_async_callback(self.abandon)
+            await self._begin(found, address)
+            failed.pop_all()
+        log.info(
+            "broker started name=%s address=%s fast_port=%d",
+            self.name,
+            self.address,
+            address.fast_port,
+        )
+
+    def _build(self, address: Address) -> None:
         self.core = build_core(
             self.live,
             self.tables,
@@ -134,41 +151,26 @@ class Broker:
             rows = [cast(Row, admit(row)) for row in rows]
         self._listeners = Listeners(rows, self.core, self._connection_lost)
         self._listeners.speak(self._features)
-        started = False
-        try:
-            for feature in self._features:
-                feature.load(found)
-            for feature in self._features:
-                await feature.prepare()
-            if self.identity is not None:  # of a group: readers see what is confirmed, from now on
-                self.store.set_confirmed(0)
-            await self._listeners.open(address.port, address.fast_port)
-            started = True
-        finally:
-            if not started:
-                await self._listeners.close()
-                for feature in reversed(self._features):
-                    await feature.stop()
-                self.store.close(clock.now_ms())
+
+    async def _begin(self, found: Start, address: Address) -> None:
+        for feature in self._features:
+            feature.load(found)
+        for feature in self._features:
+            await feature.prepare()
+        if self.identity is not None:  # of a group: readers see what is confirmed, from now on
+            self.store.set_confirmed(0)
+        await self._listeners.open(address.port, address.fast_port)
         self.tasks.every("request-expiry", REQUEST_EXPIRY_BEAT_S, self._listeners.expire_requests)
         for feature in self._features:
             for beat in feature.beats():
                 self.tasks.every(beat.name, beat.seconds, beat.step)
             await feature.start(self.tasks)
-        log.info(
-            "broker started name=%s address=%s fast_port=%d",
-            self.name,
-            self.address,
-            address.fast_port,
-        )
 
-    async def _open_store(self, address: Address) -> Start:
-        files, clock, _ = self._world
+    async def _open_store(self) -> Start:
+        clock = self._world[1]
         now_ms, steady_ms = clock.now_ms(), clock.steady_ms()
         if self.handed is not None:
-            self.store = self.handed
             return Start(now_ms, steady_ms, self.store.last_record_offset, False, False)
-        self.store = MessageStore(self.live.store, files, address.store_host)
         whole = self.live.current.broker_role != "SLAVE"  # a replica gets what is damaged anew
         report = await run_blocking(partial(self.store.open, now_ms, fill_damage=whole))
         log.info("store open root=%s report=%s", self.store.layout.root, report)
@@ -352,17 +354,19 @@ class Broker:
         """End as if killed: nothing is answered or saved any more, and the next start recovers."""
         self.failure = self.failure or "abandoned"
         self.fall_silent()
-        self.core.log_sync.abandon("the broker is not master any more")
+        self.core.log_sync.abandon(self.failure)
         await self._end(self.store.abandon)
         log.info("broker abandoned name=%s", self.name)
 
     async def _end(self, close: Callable[[], None]) -> None:
-        await self._listeners.close()
-        await self.tasks.stop()
-        for feature in reversed(self._features):
-            await feature.stop()
-        await self.core.log_sync.finish()
-        await run_blocking(close)
+        """All of it, whatever one of the steps raises; the last one here comes first."""
+        async with AsyncExitStack() as steps:
+            steps.push_async_callback(run_blocking, close)
+            steps.push_async_callback(self.core.log_sync.finish)
+            for feature in self._features:
+                steps.push_async_callback(feature.stop)
+            steps.push_async_callback(self.tasks.stop)
+            steps.push_async_callback(self._listeners.close)
 
     def _close(self) -> None:
         if self.failure is None:

@@ -70,9 +70,6 @@ class RemotingClient:
         self._connecting: dict[str, asyncio.Future[Peer]] = {}
         self._next_id = 0
         self._closed = False
-        self._tasks.every("expire-requests", 0.1, self._expire)
-        self._tasks.every("idle-connections", 10.0, self._close_idle)
-        self._tasks.every("stalled-servers", 5.0, self._cut_stalled)
 
     def peer(self, address: str) -> Peer | None:
         """The live connection to `address`, if there is one."""
@@ -94,10 +91,17 @@ class RemotingClient:
             raise ClientClosed("the client is closed")
         attempt = self._connecting.get(address)
         if attempt is None:
+            if not len(self._tasks):  # the first one: who never calls has nothing to close
+                self._begin()
             attempt = self._loop.create_future()
             self._connecting[address] = attempt
             self._tasks.start(f"connect-{address}", self._open(address, attempt))
         return await asyncio.shield(attempt)
+
+    def _begin(self) -> None:
+        self._tasks.every("expire-requests", 0.1, self._expire)
+        self._tasks.every("idle-connections", 10.0, self._close_idle)
+        self._tasks.every("stalled-servers", 5.0, self._cut_stalled)
 
     async def _open(self, address: str, attempt: "asyncio.Future[Peer]") -> None:
         try:
