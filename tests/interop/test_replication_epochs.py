@@ -128,9 +128,6 @@ class Followed:
     def confirmed(self, offset: int) -> None:
         self.confirm = offset
 
-    def heard(self) -> None:
-        pass
-
     def behind(self, begin: int) -> None:
         raise AssertionError(begin)
 

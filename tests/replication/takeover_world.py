@@ -427,7 +427,8 @@ class World:
         """A unit from where the slave is; an empty one is the heartbeat."""
         if who not in life.conns or (at := life.have.get(who, -1)) < m.begin:
             return
-        stop = min(m.marks.stretch_end(at, m.end), at + self.unit)
+        starts = (mark.start for mark in m.marks.marks if at < mark.start < m.end)
+        stop = min(next(starts, m.end), at + self.unit)  # no unit crosses a mark
         mark = m.marks.at(at)
         entries = tuple(m.log[at - m.begin : stop - m.begin])
         confirm = min(life.table.confirmed, m.synced) if m.sync_flush else life.table.confirmed
@@ -488,7 +489,7 @@ class World:
             return
         life.welcomed, life.news = True, self.now
         self.send(b, who, "report", conn, at)
-        yield from life.table.news(self.clock(b))
+        yield from ()
 
     def foreign(self, b: int, m: Machine) -> None:
         """An operator does as he is told: he moves the store away, which costs nothing when it has no message."""
@@ -514,7 +515,6 @@ class World:
         if life.phase != "slave" or conn != life.joined or not life.welcomed:
             return
         life.news = self.now
-        yield from life.table.news(self.clock(b))
         if at == m.end and entries:
             if self.bug == "report_first":
                 self.send(b, who, "report", conn, at + len(entries))
@@ -539,6 +539,7 @@ class World:
             if epoch >= self.void_before:
                 self.consume(life, m, life.confirm)
         self.send(b, who, "report", conn, m.end)
+        yield from ()
 
     def got_report(
         self, b: int, life: Life, m: Machine, who: int, conn: int, end: int
@@ -694,7 +695,7 @@ class World:
         if record is None or record.group != self.machines[best].group:
             epoch = max(m.marks.last_epoch for m in self.machines.values())
             seen = max(life.table.known_number for life in lives)
-            self.put(0, lost_record(self.machines[best].group, epoch, seen, best))
+            self.put(0, lost_record(self.machines[best].group, epoch, seen, best, best))
         else:
             self.order(best, True)
 

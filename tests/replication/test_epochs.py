@@ -56,8 +56,6 @@ def test_stretches() -> None:
         4,
     ]
     assert [some.written(x) for x in (0, 10, 11, 60, 61, 90, 91)] == [0, 1, 1, 1, 3, 3, 4]
-    assert [some.stretch_end(x, 100) for x in (0, 10, 59, 60, 90)] == [10, 60, 60, 90, 100]
-    assert some.stretch_end(60, 70) == 70
     assert some.cut(60) == marks((1, 10))
     assert some.without_beyond(60) == marks((1, 10), (2, 60), (3, 60))
     assert some.seen_from(70) == marks((3, 70), (4, 90))

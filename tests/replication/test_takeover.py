@@ -29,14 +29,16 @@ from roquette.replication.effects import (
     Write,
 )
 from roquette.replication.epochs import EpochMarks
-from roquette.replication.identity import OwnStore
+from roquette.replication.identity import OwnStore, fault_of
 from roquette.replication.join import Go, Refuse
 from roquette.replication.record import (
     EPOCH_STEP,
     NEW_EPOCHS,
     GroupRecord,
+    Life,
     Place,
     decode_record,
+    free_id,
     lost_record,
     next_epoch,
     ordered_master,
@@ -151,6 +153,7 @@ def test_the_first_one_creates_the_group_and_is_its_master() -> None:
         places={1: place(1)},
         group="group-1",
         stores={1: table._own.entry},
+        highest_id=1,
     )
     assert store.tick(table, 200, 30) == [Won(1)]
     assert table.role is Role.MASTER
@@ -483,7 +486,7 @@ def test_a_store_of_a_group_begins_no_second_record() -> None:
     store.run(table, 0, [Read()])
     assert store.tick(table, 100, 90) == []
     assert "controllerAddr" in table.trouble
-    store.record = lost_record("", epoch=4, seen=table.known_number, best=1)
+    store.record = lost_record("", epoch=4, seen=table.known_number, best=1, highest=3)
     store.revision = 1
     store.run(table, 200, [Read()])
     store.tick(table, 300, 90)  # it enters
@@ -712,6 +715,16 @@ def test_whom_an_old_record_does_not_know_is_waited_for_and_keeps_what_it_has() 
     assert two.role is Role.MASTER and one.role is Role.SLAVE
 
 
+@pytest.mark.parametrize(("set_back", "why"), [(True, ""), (False, "an older state of itself")])
+def test_an_old_record_says_nothing_of_openings(set_back, why) -> None:
+    """Others have entered it already, so its number is above what this store saw; it knows an opening of before."""
+    own = OwnStore(name="s", opening="4", before=("3",), seen=20)
+    stores = {1: Life("s", "2")}
+    found = GroupRecord(number=24, epoch=1, members=(1,), stores=stores, set_back=set_back)
+    told = fault_of(own, found, 1, EpochMarks.of([(1, 0)]), 80)
+    assert why in told and bool(why) is bool(told)
+
+
 def test_who_enters_while_an_old_record_asks_is_asked_too() -> None:
     """2 came after the backup; nobody else remembers it."""
     store = Store()
@@ -744,6 +757,59 @@ def test_who_was_elected_and_wrote_nothing_has_no_more_than_others() -> None:
     store.run(two, 30_000, [Read()])
     theirs = one.marks.won(one.epoch, 0, 120)
     assert two.welcome(one.epoch, theirs, 120, two.marks, 80, 0) == Go(80, theirs.cut(81))
+
+
+def test_an_order_begins_an_epoch_above_all_that_have_entered() -> None:
+    """The record is one of before the group began: its epoch is 0, and 1 has fewer epochs than 2. Ordered with a low
+    one, the other refused it for ever."""
+    store = Store()
+    one = store_of(1, "", entries=[(1, 0)])
+    two = store_of(2, "", entries=[(1, 0), (9, 80)], known=(1, 2, 3))
+    one.settings = two.settings = TakeOverSettings(total=2)
+    begins = GroupRecord(number=3, group="group-1", places={1: one.place, 2: two.place})
+    store.revision, store.record = 7, begins
+    for now in range(0, 500, 100):
+        store.tick(one, now, 80)
+        store.tick(two, now + 50, 100)
+    assert "order one of them" in two.trouble and store.record.epoch == 0
+    assert free_id(begins) == 3 and free_id(store.record) == 4
+    store.order(1, accept_loss=True)
+    assert stand(store, one, 500, 80)
+    assert one.epoch > 9
+    for now in (13_000, 13_100):
+        store.tick(two, now, 100)
+    assert not isinstance(
+        two.welcome(one.epoch, one.marks.won(one.epoch, 0, 80), 80, two.marks, 100, 0), Refuse
+    )
+    assert not two.trouble
+
+
+def test_a_log_with_a_newer_epoch_than_the_record_says_why_it_follows_nobody() -> None:
+    """A member of before has dropped what the record knew of epochs."""
+    store = Store()
+    one = master(store, end=80)
+    two = store_of(2, "", entries=[(1, 0), (9, 80)])
+    for now in (1100, 1200):
+        store.tick(two, now, 100)
+    assert store.record.set_back and not two.trouble  # a matter of seconds
+    store.record = replace(
+        store.record, set_back=False, newest_epoch=0, number=store.record.number + 1
+    )
+    store.revision += 7
+    store.run(two, 1300, [Read()])
+    assert two.welcome(1, one.marks, 80, two.marks, 100, 0) == Refuse(
+        "the master is of epoch 1, the newest known is 9"
+    )
+    assert two.troubles["record"] == (
+        "this log has epoch 9, and the record knows none above 1: it is an old one, and broker 1 is not followed. To keep this "
+        "log order broker 2 to be elected, losses accepted (roquette broker promote); to keep the master's, move the store away "
+        "and start this broker empty"
+    )
+    store.run(one, 1300, [Read()])
+    store.order(2, accept_loss=True)
+    store.tick(one, 1400, 80)
+    assert stand(store, two, 1500, 100)
+    assert two.epoch > 9 and not two.trouble
 
 
 def test_two_that_are_elected_from_one_state_of_a_record_have_two_epochs(monkeypatch) -> None:

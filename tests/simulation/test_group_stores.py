@@ -268,6 +268,36 @@ def test_a_record_from_a_backup_is_proven_old_by_those_that_know_better():
     simulate(scenario)
 
 
+def test_who_was_stopped_in_order_knows_a_record_of_before_that():
+    """Whole groups, seed 300633: the first one that started was elected by it, alone, though others had gone on without it."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        await cluster.stop(NAME_SERVER)
+        backup = cluster.hosts[NAME_SERVER].files.crash(share=1.0)
+        await cluster.restart(NAME_SERVER)
+        await asyncio.sleep(3)
+        await cluster.stop(MEMBERS[0])
+        await until(lambda: in_step(cluster) == 2)
+        await more(cluster, COUNT)
+        for ip in (*MEMBERS[1:], NAME_SERVER):
+            await cluster.stop(ip)
+        cluster.hosts[NAME_SERVER].files = backup
+        for ip in (NAME_SERVER, MEMBERS[0]):
+            await cluster.restart(ip)
+        await asyncio.sleep(20)
+        assert master(cluster) is None
+        assert (
+            "the record is an old one: brokers [2, 3] are to say"
+            in table(cluster, MEMBERS[0]).trouble
+        )
+        for ip in MEMBERS[1:]:
+            await cluster.restart(ip)
+        await until(lambda: whole(cluster, 2 * COUNT), 60)
+
+    simulate(scenario)
+
+
 @pytest.mark.parametrize("order_of_starts", ["1342", "1324"])
 def test_who_came_after_the_backup_of_a_record_is_asked_what_it_has_too(order_of_starts: str):
     """Whole groups, seed 300511 of 2df24ec2 among others: 4 had been master alone, and was cut to what 1 to 3 had."""
@@ -300,6 +330,37 @@ def test_who_came_after_the_backup_of_a_record_is_asked_what_it_has_too(order_of
         await until(lambda: len(table(cluster, "10.0.1.4").record.members) == 4)
         store = cluster.hosts[MEMBERS[0]].service.broker.store
         assert sum(store.max_offset("T", queue) for queue in range(8)) == 2 * COUNT
+
+    simulate(scenario)
+
+
+def test_an_id_that_the_record_of_a_backup_does_not_know_is_not_given_again():
+    """4 came after the backup; without an id, another one became 4, too, and one of the two had to end."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        await cluster.stop(NAME_SERVER)
+        backup = cluster.hosts[NAME_SERVER].files.crash(share=1.0)
+        await cluster.restart(NAME_SERVER)
+        await until(lambda: in_step(cluster) == 3)
+        four = await cluster.add_member("10.0.1.4", "orders", total_replicas=3)
+        await until(lambda: in_step(cluster) == 4)
+        assert four.id == 4
+        for ip in MEMBERS:  # a start notes who is there
+            await cluster.stop(ip)
+            await cluster.restart(ip)
+            await until(lambda: in_step(cluster) == 4, 60)
+        for ip in (*MEMBERS, "10.0.1.4", NAME_SERVER):
+            await cluster.stop(ip)
+        cluster.hosts[NAME_SERVER].files = backup
+        for ip in (NAME_SERVER, *MEMBERS):
+            await cluster.restart(ip)
+        await asyncio.sleep(1)
+        joins = await cluster.add_member("10.0.1.5", "orders", total_replicas=3)
+        assert joins.id == 5
+        await cluster.restart("10.0.1.4")
+        await until(lambda: in_step(cluster) == 5, 60)
+        await until(lambda: whole(cluster), 60)
 
     simulate(scenario)
 

@@ -377,4 +377,4 @@ def _begun_anew(key: str, known: dict[int, Member], member: int, accept_loss: bo
         )
     last = max(m.last for m in known.values())
     seen = max(m.seen for m in known.values())
-    return lost_record(known[member].group, last, seen, member)
+    return lost_record(known[member].group, last, seen, member, max(known))

@@ -52,10 +52,6 @@ class EpochMarks:
         tells which of two logs has more: who was elected, and wrote nothing, has no more than before."""
         return (self.at(end - 1) or self.marks[0]).epoch if self.marks and end else 0
 
-    def stretch_end(self, offset: int, end: int) -> int:
-        """Where the stretch of `offset` ends in a log that ends at `end`: no unit crosses it."""
-        return next((mark.start for mark in self.marks if offset < mark.start < end), end)
-
     def common(self, end: int, theirs: "EpochMarks", their_end: int) -> int | None:
         """Up to where this log, which ends at `end`, is the same as theirs; None: no epoch in common.
 

@@ -58,8 +58,8 @@ def fault_of(own: OwnStore, record: GroupRecord, me: int, marks: EpochMarks, end
     known = record.stores.get(me)
     if known is not None and known.store != own.name:
         return f"another store stood for broker {me}: its disk was replaced, or its id given twice"
-    older = own.seen <= record.number  # else it is the record that is old
-    if known is not None and known.opening not in own.before and older:
+    old = record.set_back or own.seen > record.number  # it may not know our last openings
+    if known is not None and known.opening not in own.before and not old:
         return "the store is an older state of itself, or was opened twice: it does not know its last opening"
     if own.fault or me not in record.members:
         return own.fault

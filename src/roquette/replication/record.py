@@ -59,6 +59,8 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
             an order.
         floor: everybody in the set has the log up to here.
         set_back: members have epochs that this record never had, so it is an old one: who has most is asked of all.
+        newest_epoch: of the logs of all that have entered themselves: the next election is above it. highest_id: that any of
+            them knows: new ones get a higher one. Both may be more than the rest of the record shows, if it was set back.
         other: fields of a later version, as they were.
     """
 
@@ -78,6 +80,8 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     unfit: dict[int, str] = {}
     floor: int = 0
     set_back: bool = False
+    newest_epoch: int = 0
+    highest_id: int = 0
     other: dict[str, msgspec.Raw] = {}
 
     def address_of(self, who: int) -> str | None:
@@ -132,6 +136,11 @@ def ordered_master(record: GroupRecord, member: int, accept_loss: bool) -> Group
     )
 
 
+def free_id(record: GroupRecord) -> int:
+    """For a new member: never one of before, whose store may come back."""
+    return max(record.highest_id, *record.places, *record.stores, 0) + 1
+
+
 def next_epoch(last: int, opening: str) -> int:
     """The epoch of the election after `last`, of the member whose store has that opening.
 
@@ -141,11 +150,11 @@ def next_epoch(last: int, opening: str) -> int:
     return (last // EPOCH_STEP + 1) * EPOCH_STEP + crc32(f"{opening} {last}".encode()) % EPOCH_STEP
 
 
-def lost_record(group: str, epoch: int, seen: int, best: int) -> GroupRecord:
+def lost_record(group: str, epoch: int, seen: int, best: int, highest: int) -> GroupRecord:
     """In the place of a record that is lost, or of another group: `best` is to be elected, whatever the others have.
 
     Args:
-        epoch, seen: the newest epoch and number of the record that any member knows.
+        epoch, seen: the newest epoch and number of the record that any member knows. highest: id of those that answer.
     """
     return GroupRecord(
         number=seen + 1,
@@ -153,6 +162,7 @@ def lost_record(group: str, epoch: int, seen: int, best: int) -> GroupRecord:
         group=group,
         ordered=best,
         accept_loss=True,
+        highest_id=highest,
     )
 
 

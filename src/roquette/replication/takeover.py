@@ -9,8 +9,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from roquette.replication import effects as do
 from roquette.replication.effects import Effect, Role, TakeOverSettings
 from roquette.replication.epochs import EpochMarks
@@ -27,6 +25,8 @@ from roquette.replication.writes import (
     asked_of_all,
     elected,
     not_begun,
+    old_record,
+    placed,
     second_life,
 )
 
@@ -43,7 +43,7 @@ class TakeOver:
     Attributes:
         role: MASTER from `Won` on. epoch: of the own mastership, or the one that is followed.
         record: the newest that was seen. marks: of the log; the driver replaces them when it saves others.
-        confirmed: all of the set has the log up to here. heard_ms: when we last heard our master.
+        confirmed: all of the set has the log up to here.
         sick: why this member's disk takes no messages. unreachable: why the record cannot be read. In words, which the
             driver sets; empty: it does, it can.
         settled: the record says that we may have lost something, if we may. Until then the driver leaves on disk that
@@ -60,7 +60,6 @@ class TakeOver:
         self.role = Role.IDLE
         self.epoch = self.confirmed = 0
         self.record: GroupRecord | None = None
-        self.heard_ms = LONG_AGO
         self._own = own
         self._fault = ""  # our store is not what the record knows
         self._entered = False  # the record knows this life
@@ -115,7 +114,8 @@ class TakeOver:
     @property
     def troubles(self) -> dict[str, str]:
         """What is wrong, by its kind, in words; none when all is well, or it is only a matter of seconds."""
-        record = self._store_trouble or self.unreachable
+        newest = self.marks.last_epoch if self.role is Role.SLAVE else 0
+        record = self._store_trouble or self.unreachable or old_record(self.record, self.me, newest)
         told = zip(TROUBLES, (self._lost, record, self.sick, self._why_none), strict=True)
         return {kind: words for kind, words in told if words}
 
@@ -244,11 +244,6 @@ class TakeOver:
         self._slaves.lost(who, connection)
         return []
 
-    def news(self, now_ms: int) -> list[Effect]:
-        """We are a slave and have heard our master."""
-        self.heard_ms = now_ms
-        return []
-
     def refollow(self) -> list[Effect]:
         """Say once more whom to follow."""
         self._followed = None
@@ -366,15 +361,7 @@ class TakeOver:
         return self._placed(record, beat=beat, **changes)
 
     def _placed(self, record: GroupRecord, **changes: Any) -> GroupRecord:
-        """With what the record has to know of us."""
-        return replace(
-            record,
-            number=max(record.number, self._own.seen) + 1,
-            places=record.places | {self.me: self.place},
-            stores=record.stores | {self.me: self._own.entry},
-            group=record.group or self._own.group or self._own.fresh,
-            **changes,
-        )
+        return placed(record, self.me, self.place, self._own, self.marks.last_epoch, **changes)
 
     # Everybody's wishes.
 
@@ -490,7 +477,8 @@ class TakeOver:
         return None if barred else self._election(now_ms, record)
 
     def _election(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord]:
-        epoch = next_epoch(max(record.epoch, self.marks.last_epoch), self._own.opening)
+        last = max(record.epoch, record.newest_epoch, self.marks.last_epoch)
+        epoch = next_epoch(last, self._own.opening)
         old = record.master or self._old_master  # silent: it comes back when it is level
         changes = elected(record, self.me, epoch, old, self._end)
         return Kind.ELECT, self._beaten(now_ms, record, **changes)

@@ -5,7 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from roquette.replication.record import NEW_EPOCHS, GroupRecord
+from msgspec.structs import replace
+
+from roquette.replication.identity import OwnStore
+from roquette.replication.record import NEW_EPOCHS, GroupRecord, Place
 from roquette.replication.standing import by_loss
 
 TROUBLES: Final = ("identity", "record", "disk", "office")  # kinds of what is wrong with a member
@@ -58,6 +61,34 @@ def not_begun(record: GroupRecord, total: int) -> str:
     return ""
 
 
+def old_record(record: GroupRecord | None, me: int, newest: int) -> str:
+    """Why a slave whose log has epoch `newest` follows nobody, in words; empty: the record knows that epoch, or all are
+    about to be asked."""
+    if record is None or newest <= record.epoch or record.set_back:
+        return ""
+    return (
+        f"this log has epoch {newest}, and the record knows none above {record.epoch}: it is an old one, and broker "
+        f"{record.master} is not followed. To keep this log order broker {me} to be elected, losses accepted (roquette broker "
+        "promote); to keep the master's, move the store away and start this broker empty"
+    )
+
+
+def placed(
+    record: GroupRecord, me: int, place: Place, own: OwnStore, newest: int, **changes: Any
+) -> GroupRecord:
+    """With what the record has to know of a member; `newest`: the last epoch of its log."""
+    return replace(
+        record,
+        number=max(record.number, own.seen) + 1,
+        places=record.places | {me: place},
+        stores=record.stores | {me: own.entry},
+        group=record.group or own.group or own.fresh,
+        newest_epoch=max(record.newest_epoch, newest),
+        highest_id=max(record.highest_id, me, *own.known),
+        **changes,
+    )
+
+
 def asked_of_all(
     record: GroupRecord, me: int, position: tuple[int, int], known: Iterable[int]
 ) -> dict[str, Any]:
@@ -65,7 +96,7 @@ def asked_of_all(
     above all that may have been."""
     everybody = {*record.places, *known, me}
     return {
-        "epoch": max(record.epoch, position[0]) + NEW_EPOCHS,
+        "epoch": max(record.epoch, record.newest_epoch, position[0]) + NEW_EPOCHS,
         "master": 0,
         "members": tuple(sorted(everybody)),
         "set_epoch": record.set_epoch + 1,

@@ -62,9 +62,6 @@ class Known:
     def confirmed(self, offset: int) -> None:
         self.confirms.append(offset)
 
-    def heard(self) -> None:
-        pass
-
     def behind(self, begin: int) -> None:
         self.gone = begin
 

@@ -78,9 +78,6 @@ class Source:
     def confirmed(self, offset: int) -> None:
         """What the master calls confirmed; our log may end before it."""
 
-    def heard(self) -> None:
-        """The master lives."""
-
     def health(self) -> dict[str, str]:
         """What a member of a group says of it."""
         return {}
@@ -235,7 +232,6 @@ class _Link:
         if self._source.address != self.address:  # it was to be left before this came
             connection.close("its bytes are not wanted any more")
             return
-        self._source.heard()
         try:
             for one in self._wire.receive(data):
                 if isinstance(one, Piece):

@@ -81,10 +81,6 @@ class GroupSource(Source):
             store.set_confirmed(offset)
             self._core.shell.wake_soon()
 
-    def heard(self) -> None:
-        """The master lives."""
-        self._member.table.news(self._member.driver.now_ms)
-
     def health(self) -> dict[str, str]:
         """What the member says of its group."""
         return self._member.health(len(self._core.access.users.state.users))

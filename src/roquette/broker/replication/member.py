@@ -11,9 +11,8 @@ import dataclasses
 import logging
 import os
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Final
-
-import msgspec
 
 from roquette.access.settings import OPEN_TO_ALL
 from roquette.base.clock import Clock
@@ -27,19 +26,19 @@ from roquette.broker.core import BrokerCore, Identity
 from roquette.broker.feature import Feature
 from roquette.broker.replication.disk_probe import DiskProbe
 from roquette.broker.replication.driver import TakeOverDriver
-from roquette.broker.replication.member_file import Kept, MemberFile
+from roquette.broker.replication.member_file import MemberFile
+from roquette.broker.replication.member_id import find_id
 from roquette.broker.replication.scrub import Scrub
 from roquette.broker.service import Broker
-from roquette.errors import AgreementError, RoquetteError
+from roquette.errors import RoquetteError
 from roquette.remoting.agreements import open_agreement
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.protection import UNPROTECTED
-from roquette.replication.agreement import read_group
 from roquette.replication.effects import Follow, Role, TakeOverSettings
 from roquette.replication.epochs import EpochMarks, load_epochs, save_epochs
 from roquette.replication.identity import OwnStore
 from roquette.replication.join import BeginAnew, Cut, Join
-from roquette.replication.record import GroupRecord, Life, Place, record_key
+from roquette.replication.record import GroupRecord, Place, record_key
 from roquette.replication.takeover import TakeOver
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.log.cut import cut_log, drop_log
@@ -48,7 +47,6 @@ from roquette.wire.proof import Prover
 
 log = logging.getLogger("roquette.broker.replication")
 
-JOIN_S: Final = 1.0  # between two tries to get a place in the record
 EPOCHS: Final = "epochFileCheckpoint"
 LEAVE_S: Final = 3.0  # a planned stop waits so long for a change of role, then for the others
 LEAVE_STEPS: Final = 30
@@ -127,26 +125,24 @@ class GroupMember:
         prover = Prover(self._clock.now_ms, self._entropy.secret(16))
         calls = self.access.sign(self.protection.calls, prover)
         self._client = RemotingClient(self._clock, security=calls)
-        started = False
-        try:
+        async with AsyncExitStack() as failed:
+            failed.push_async_callback(self._client.close)
             self._agreement = await open_agreement(
                 self.config.controller_addr, self._client, self._files
             )
+            failed.push_async_callback(self._agreement.close)
+            failed.push_async_callback(self._abandon)
             await self._begin()
-            started = True
-        finally:
-            if not started:
-                await self.tasks.stop()
-                if self.broker is not None:
-                    await self.broker.stop()
-                await self._client.close()
+            failed.pop_all()
 
     async def _begin(self) -> None:
         await self._choose_ports()
         self.marks = await run_blocking(load_epochs, self._files, self._epochs_path)
         self._file = MemberFile(self._files, self._root, self._key)
         identity = await run_blocking(self._file.load, self.config.broker_id, not self.marks.marks)
-        self.id = identity.id = await self._find_id(identity)
+        if not (identity.id and (self.config.broker_id or self.marks.marks)):
+            identity.id = await find_id(identity, self._agreement, self._key, self.place)
+        self.id = identity.id
         self._identity = identity
         broker = await self._open_replica(0, None)
         own = self._begin_life(broker)
@@ -193,9 +189,16 @@ class GroupMember:
             await (broker.stop() if self.failure is None else broker.abandon())
         if ended and self.failure is None and self.table.settled:
             self._identity.clean = True
+            self._note_record()
             await run_blocking(self._file.save, self._identity)
         await self._agreement.close()
         await self._client.close()
+
+    async def _abandon(self) -> None:
+        """As a kill."""
+        await self.tasks.stop()
+        if self.broker is not None:
+            await self._take_broker().abandon()
 
     @property
     def _epochs_path(self) -> str:
@@ -227,11 +230,14 @@ class GroupMember:
         """From now on the log may get what a power cut takes back: the next start must know. Not before the record
         says what the last one took: a crash in between would hide it. Blocks, once for each master."""
         identity = self._identity
-        if self.table.record is not None:
-            identity.note(self.table.record)
+        self._note_record()
         if self.table.settled:
             self._file.runs(identity, self._sync_flush)
         self._file.save(identity)
+
+    def _note_record(self) -> None:
+        if self.table.record is not None:
+            self._identity.note(self.table.record)
 
     def entered(self, record: GroupRecord) -> None:
         """The record knows this opening. Blocks, once in a life."""
@@ -239,30 +245,6 @@ class GroupMember:
         identity.openings = identity.openings[-1:]
         identity.note(record)
         self._file.save(identity)
-
-    async def _find_id(self, kept: Kept) -> int:
-        """The own id, or a free one, entered in the record so that nobody else gets it: waits until that can be written.
-        One that was drawn while the record was lost may be another's, whom this process must not end."""
-        own = kept.id
-        while not (own and (self.config.broker_id or self.marks.marks)):
-            try:
-                revision, found = await read_group(self._agreement, self._key)
-                record = found or GroupRecord()
-                if own and record.stores.get(own, Life(kept.store, "")).store == kept.store:
-                    break
-                held = [one for one, at in record.places.items() if at == self.place and one != own]
-                if held:
-                    return held[0]
-                mine = max([*record.places, *record.stores], default=0) + 1  # never one of before
-                claimed = msgspec.structs.replace(
-                    record, number=record.number + 1, places=record.places | {mine: self.place}
-                )
-                if await self._agreement.put_if(self._key, revision, claimed.encode()):
-                    return mine
-            except AgreementError as error:
-                log.warning("no place in the group yet key=%s: %s", self._key, error)
-                await asyncio.sleep(JOIN_S)
-        return own
 
     # Orders of the table: kept, and carried out one after the other. What stops acknowledgements is done at once.
 
@@ -422,7 +404,7 @@ class GroupMember:
     async def _start_master(self, epoch: int, store: MessageStore) -> None:
         config = dataclasses.replace(self.config, broker_id=0)
         self.is_master = True
-        self.broker = await self._run(config, self._master_features, epoch, store)
+        await self._run(config, self._master_features, epoch, store)
 
     async def _start_replica(self, store: MessageStore | None = None, begin: int = 0) -> None:
         """`store`: is open. `begin`: where an empty log begins."""
@@ -434,8 +416,7 @@ class GroupMember:
         return await self._run(config, self._replica_features, epoch, store)
 
     def _settle_replica(self, broker: Broker, begin: int) -> None:
-        """It runs: it may follow a master."""
-        self.broker = broker
+        """It may follow a master."""
         store = self._store = broker.store
         if begin:
             store.begin_log(begin)
@@ -457,6 +438,7 @@ class GroupMember:
         broker.handed = store
         broker.protection, broker.access = self.protection, self.access
         await broker.start()
+        self.broker = broker
         live = broker.core.live
         live.changed.append(lambda names: self._follow_settings(live))
         self._watching = self.tasks.start("broker-failure", self._watch(broker))

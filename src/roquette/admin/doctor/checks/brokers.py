@@ -214,8 +214,8 @@ def ahead_of_master(looks: Looks) -> Iterator[Sign]:
 
 _WAYS_OUT: Final = {
     "identity": "give each broker its own brokerId and its own store, then start it again",
-    "record": "set controllerAddr to the group's controllers and see that most of them run; where the record itself is lost, "
-    "{promote}, with the ID that has most (without the option it says which)",
+    "record": "set controllerAddr to the group's controllers and see that most of them run; where the record itself is lost, or "
+    "older than a log, {promote}, with the ID that has most (where it is lost, without the option it says which)",
     "disk": "mend that disk, or free space on it: the member comes back by itself; on an empty disk it copies all from the master",
     "office": "start the brokers that it waits for; if they never come back, {promote}",
 }
