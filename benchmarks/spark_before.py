@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks import servers
 from benchmarks.spark_archive import COLUMNS, JSON, RAW, fill
 from benchmarks.spark_source import WIDE_PULLS
-from roquette.spark.local.jdk import spark_environment, spark_session
+from roquette_spark.local.jdk import spark_environment, spark_session
 
 COMMIT = "1b94d96"
 # Runs in the interpreter of another commit, too: only what all of them have.
@@ -54,9 +54,9 @@ def either(*names):
             pass
     raise ModuleNotFoundError(names)
 
-pipeline = either("roquette.pipelines.archive.pipeline", "roquette.spark.pipelines.archive").PIPELINE
-run_pipeline = either("roquette.pipelines.kit.running", "roquette.spark.pipelines.running").run_pipeline
-Batches = either("roquette.pipelines.kit.stream", "roquette.spark.pipelines.stream").Batches
+pipeline = either("roquette_spark.pipelines.archive.pipeline", "roquette_spark.pipelines.archive").PIPELINE
+run_pipeline = either("roquette_spark.pipelines.kit.running", "roquette_spark.pipelines.running").run_pipeline
+Batches = either("roquette_spark.pipelines.kit.stream", "roquette_spark.pipelines.stream").Batches
 counted, done = [], Batches.done
 
 def count(self, number, rows, seconds):

@@ -21,7 +21,7 @@ from typing import Any
 from tests.pipelines.standalone import Standalone, standalone
 
 from benchmarks.spark_offline import write_store
-from roquette.spark.local.jdk import spark_environment
+from roquette_spark.local.jdk import spark_environment
 
 WORKERS = (1, 2)
 SPLIT = "32m"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks import loads, servers
-from roquette.spark.local.jdk import spark_session
+from roquette_spark.local.jdk import spark_session
 
 TOPIC = "BenchFloor"
 PARTS = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")

@@ -28,11 +28,11 @@ from roquette.message.draft import Draft, Place
 from roquette.message.message_id import host_bytes
 from roquette.message.properties import encode_properties
 from roquette.message.record import encode_blank, encode_record
-from roquette.spark.commitlog.options import commitlog_options
-from roquette.spark.commitlog.plan import plan
-from roquette.spark.commitlog.source import CommitLogReader
-from roquette.spark.local.jdk import spark_session
-from roquette.spark.schema import COLUMNS
+from roquette_spark.commitlog.options import commitlog_options
+from roquette_spark.commitlog.plan import plan
+from roquette_spark.commitlog.source import CommitLogReader
+from roquette_spark.local.jdk import spark_session
+from roquette_spark.schema import COLUMNS
 
 SEGMENT = 256 << 20
 NARROW = ("topic", "queue_id", "queue_offset", "body")

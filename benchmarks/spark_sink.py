@@ -48,7 +48,7 @@ def measure(
 
 def bench_kind(kind: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """All cases against one kind of broker."""
-    from roquette.spark.local.jdk import spark_session
+    from roquette_spark.local.jdk import spark_session
 
     pair = servers.start(kind, {"flushDiskType": "ASYNC_FLUSH", "diskMaxUsedSpaceRatio": "95"})
     try:

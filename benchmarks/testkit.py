@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import roquette
-from roquette.testing import EmbeddedBroker
+from roquette_testing import EmbeddedBroker
 
 SMALL = """
 import pytest

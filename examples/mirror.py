@@ -5,7 +5,7 @@ Goes on where it was when it is started again with the same STATE directory. End
 
 import sys
 
-from roquette.spark import spark_session
+from roquette_spark import spark_session
 
 
 def mirror(spark, old: str, new: str, state: str, topics: str, **trigger):

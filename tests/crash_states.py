@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from roquette.testing.faulty_files import SECTOR
-from roquette.testing.recorded_files import (
+from roquette_testing.faulty_files import SECTOR
+from roquette_testing.recorded_files import (
     Entry,
     Link,
     MakeDir,

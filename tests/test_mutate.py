@@ -112,10 +112,10 @@ def test_the_draw_takes_as_many_of_each_room_and_is_the_same_for_a_seed() -> Non
 
 def test_tests_are_those_that_import_a_file_and_the_nearest_come_first(tmp_path: Path) -> None:
     files = {
-        "src/roquette/store/log.py": "",
-        "src/roquette/store/book.py": "from typing import TYPE_CHECKING\nfrom roquette.store import log",
-        "src/roquette/store/types.py": "if TYPE_CHECKING:\n    from roquette.store.log import Log",
-        "src/roquette/apps/main.py": "def main():\n    import roquette.store.book",
+        "packages/roquette/src/roquette/store/log.py": "",
+        "packages/roquette/src/roquette/store/book.py": "from typing import TYPE_CHECKING\nfrom roquette.store import log",
+        "packages/roquette/src/roquette/store/types.py": "if TYPE_CHECKING:\n    from roquette.store.log import Log",
+        "packages/roquette/src/roquette/apps/main.py": "def main():\n    import roquette.store.book",
         "tests/store/test_log.py": "",
         "tests/store/test_book.py": "from roquette.store.book import Book",
         "tests/store/test_types.py": "import roquette.store.types",

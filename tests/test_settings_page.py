@@ -83,7 +83,7 @@ def test_every_key_of_apaches_is_there_once_and_says_what_the_server_does(server
 
 @pytest.mark.parametrize("foreign", [BROKER, NAMESRV], ids=["broker", "namesrv"])
 def test_a_key_has_one_reason(foreign: ForeignKeys) -> None:
-    text = (ROOT / "src/roquette/base/foreign_keys.py").read_text()
+    text = (ROOT / "packages/roquette/src/roquette/base/foreign_keys.py").read_text()
     for key in foreign.idle:
         assert len(re.findall(rf"(?<![\w.]){key}(?![\w.])", text)) == 1, key
         assert key not in foreign.refused, key

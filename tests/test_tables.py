@@ -117,22 +117,22 @@ BOUNDED: dict[str, str] = {
     "client/masters.py:_rounds": "topics in use, one each",
     "client/producer.py:_turns": "core/bounds.py TOPICS",
     "client/send_request.py:_common": "core/bounds.py TOPICS",
-    "client/blocking.py:_routes": "core/bounds.py TOPICS",
-    "client/blocking_sender.py:_routes _turns": "core/bounds.py TOPICS",
+    "roquette_spark/workers/reader.py:_routes": "core/bounds.py TOPICS",
+    "roquette_spark/workers/sender.py:_routes _turns": "core/bounds.py TOPICS",
     "client/core/latency.py:_until _isolated": "core/bounds.py BROKERS",
     "client/core/waits.py:_least": "core/bounds.py BROKERS",
-    "client/blocking.py:_avoided_until_ms": "core/bounds.py BROKERS",
-    "client/blocking.py:_replica_brokers": "brokers",
-    "client/blocking_connection.py:_open": "servers of the cluster",
+    "roquette_spark/workers/reader.py:_avoided_until_ms": "core/bounds.py BROKERS",
+    "roquette_spark/workers/reader.py:_replica_brokers": "brokers",
+    "roquette_spark/workers/connection.py:_open": "servers of the cluster",
     "client/broker_api.py:_turns _silent": "servers of one operation",
-    "client/blocking_sender.py:_connections _last_heard_ms": "brokers",
+    "roquette_spark/workers/sender.py:_connections _last_heard_ms": "brokers",
     "client/core/route_cache.py:addresses": "brokers of a route",
     "client/session.py:_producer_groups _consumers": "producers and consumers the application has made; TOPICS of a proxy",
     "client/session.py:_fetching _greeted": "routes under way; connections",
     "client/pipeline.py:_unrouted _unconnected _waiting": "max_in_flight",
-    "client/core/send_window.py:_ready _lanes": "sends under way",
-    "client/blocking_sender.py:_flights": "sends under way",
-    "client/blocking_connection.py:_answers _waiting": "requests under way",
+    "roquette_spark/workers/send_window.py:_ready _lanes": "sends under way",
+    "roquette_spark/workers/sender.py:_flights": "sends under way",
+    "roquette_spark/workers/connection.py:_answers _waiting": "requests under way",
     "client/core/process_queue.py:_unfinished": "prefetch",
     "client/core/rates.py:_topics": "topics of its subscriptions",
     "client/core/rates.py:minute hour": "seven samples",
@@ -230,7 +230,7 @@ def rows() -> dict[str, str]:
 def test_every_table_says_what_bounds_it() -> None:
     missing = tables() - rows().keys()
     assert not missing, (
-        f"what bounds these tables? {sorted(missing)}: give them a Bound (src/roquette/broker/tables/bounds.py, "
+        f"what bounds these tables? {sorted(missing)}: give them a Bound (packages/roquette/src/roquette/broker/tables/bounds.py, "
         "nameserver/bounds.py, client/core/bounds.py) if their keys come from peers, and a row here"
     )
     without = rows().keys() - tables()

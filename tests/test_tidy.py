@@ -80,7 +80,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ): "the boundary of a thread: the error goes to who waits",
     ("base/executor.py", "except BaseException"): "the same, whatever ends a coroutine",
     (
-        "pipelines/rows/protobuf_rows.py",
+        "roquette_spark/pipelines/rows/protobuf_rows.py",
         "except BaseException",
     ): "a panic of Rust within ptars is no Exception; all others go on",
     ("base/executor.py", "create_task"): "its owner is the thread that waits for it",
@@ -261,7 +261,7 @@ def test_pure_rooms_know_no_sockets_threads_or_event_loops(room: str) -> None:
             )
 
 
-SOCKETS = ("remoting", "client/blocking_connection.py")
+SOCKETS = ("remoting", "roquette_spark/workers/connection.py")
 
 
 def test_only_remoting_opens_sockets() -> None:
@@ -481,7 +481,7 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_paths_in_documents_exist(document: Path) -> None:
-    """`broker/tables/topics.py` is meant from src/roquette on; a hidden file is one that a build leaves there."""
+    """`broker/tables/topics.py` is meant from packages/roquette/src/roquette on; a hidden file is one that a build leaves there."""
     if document.name == "CHANGELOG.md":
         return  # it tells of what was
     named = PATHS.findall(document.read_text())

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "access-table.md"
 HEAD = """# What right a request needs
 
-Made by `tools/access_page.py` out of the table that the servers judge by (`src/roquette/access/needs.py`). Do not edit by hand.
+Made by `tools/access_page.py` out of the table that the servers judge by (`packages/roquette/src/roquette/access/needs.py`). Do not edit by hand.
 
 Every request is proven (who asks) and judged (may they) before its processor runs; a code that is not in this table is refused. A user needs
 all that a row names; of several actions one is enough. "Topic `topic`" is the topic that the header's field `topic` names; a retry topic

@@ -268,7 +268,7 @@ class Workload:
 
 def make(target: Path) -> None:
     """Let the code on the path write each kind."""
-    from roquette.testing.cluster import simulate
+    from roquette_testing.cluster import simulate
 
     for kind in ("stopped", "killed", "young", "rolled"):
         work = Workload(kind)

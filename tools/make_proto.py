@@ -1,4 +1,4 @@
-"""Make src/roquette/wire/proto of Apache's protocol files; needs grpcio-tools of the release line of `protobuf`.
+"""Make packages/roquette/src/roquette/wire/proto of Apache's protocol files; needs grpcio-tools of the release line of `protobuf`.
 
     python tools/make_proto.py ROCKETMQ_APIS
 

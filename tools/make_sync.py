@@ -1,4 +1,4 @@
-"""Write src/roquette/client/blocking_client.py and blocking_twins.py, and admin/blocking_admin.py: the calls of the asynchronous client
+"""Write packages/roquette/src/roquette/client/blocking_client.py and blocking_twins.py, and admin/blocking_admin.py: the calls of the asynchronous client
 and of `roquette.Admin`, with their signatures, without await.
 
     PYTHONPATH=src python tools/make_sync.py

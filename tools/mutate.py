@@ -77,7 +77,7 @@ Edit = tuple[int, int, bytes]  # bytes from here to there, and what comes instea
 
 
 class Mutant(NamedTuple):
-    """One change of a file below src/roquette."""
+    """One change of a file below packages/roquette/src/roquette."""
 
     id: str
     file: str
@@ -232,7 +232,7 @@ def is_unordered(node: ast.stmt) -> bool:
 
 
 def mutants(source: Path, rooms: Iterable[str] = ROOMS) -> Iterator[Mutant]:
-    """Of all files of the rooms below `source` (src/roquette), but those that tools/make_sync.py writes."""
+    """Of all files of the rooms below `source` (packages/roquette/src/roquette), but those that tools/make_sync.py writes."""
     for room in rooms:
         for path in sorted((source / room).rglob("*.py")):
             text = path.read_bytes()
@@ -275,7 +275,7 @@ class Imports:
                 self._importers.setdefault(each, set()).add(name)
 
     def tests_of(self, file: str) -> list[tuple[int, str]]:
-        """(Distance, path below the tree) of each test module that imports the file of src/roquette, nearest first.
+        """(Distance, path below the tree) of each test module that imports the file of packages/roquette/src/roquette, nearest first.
 
         Distance 0 has the module that mirrors the file: tests/ROOM/**/test_NAME.py.
         """
@@ -364,7 +364,7 @@ class Copy:
             raise SystemExit(f"tests would run {said}, not the copy in {self.tree}")
 
     def write(self, file: str, source: bytes) -> None:
-        """Change a file of src/roquette, and forget what Python has compiled of it."""
+        """Change a file of packages/roquette/src/roquette, and forget what Python has compiled of it."""
         path = self.tree / "src" / "roquette" / file
         path.write_bytes(source)
         for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):

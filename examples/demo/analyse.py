@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from examples.demo.flights import SPARK_SCHEMA, Totals
 
 from roquette import Client
-from roquette.spark import spark_session
+from roquette_spark import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

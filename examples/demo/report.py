@@ -8,7 +8,7 @@ from typing import Any
 
 from examples.demo.flights import Totals
 
-from roquette.pipelines.kit.charts import (
+from roquette_spark.pipelines.kit.charts import (
     LEFT,
     SHADES,
     WIDTH,
@@ -19,7 +19,7 @@ from roquette.pipelines.kit.charts import (
     name_at,
     text_at,
 )
-from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, render
+from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section, render
 
 FEW = 30  # a mean of fewer flights says nothing: such cells stay empty
 _STEPS = (5, 10, 15, 20, 30, 40)  # minutes between the colours

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from examples.order_service.shop import OrderService
 
-from roquette.testing import World
+from roquette_testing import World
 
 
 @pytest.mark.parametrize("locked", [True])

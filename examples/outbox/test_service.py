@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from examples.outbox.service import app
 
-from roquette.testing import EmbeddedBroker
+from roquette_testing import EmbeddedBroker
 
 
 def test_orders_are_taken_once_and_billed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from examples.streams.orders import ORDER, rows
 from pyspark.sql.streaming import StatefulProcessor
 
-from roquette.spark import spark_session
+from roquette_spark import spark_session
 
 if TYPE_CHECKING:
     import pandas as pd

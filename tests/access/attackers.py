@@ -14,7 +14,7 @@ from tests.broker.pop_frames import pop_ext, popped
 
 from roquette.access.settings import AccessSettings
 from roquette.message.record import decode_records
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.command import Command
 from roquette.wire.header_codec import ext_dict

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from roquette.access.audit import Audit
-from roquette.testing.manual_clock import ManualClock
+from roquette_testing.manual_clock import ManualClock
 
 
 def test_made_up_names_are_one_line_of_their_address_and_hide_nobodys(

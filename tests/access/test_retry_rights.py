@@ -7,7 +7,7 @@ from tests.access.attackers import BROKER, Actor, Closed, connect, pop_ext, popp
 from tests.access.attackers import _user as user_body
 
 from roquette.message.record import decode_record
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.signature import Credentials
 

@@ -19,7 +19,7 @@ from roquette.base.files import Files, OsFiles
 from roquette.errors import ConfigError, Refused, StoreError
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.request import Peer, RequestContext
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command

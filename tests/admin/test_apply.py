@@ -14,7 +14,7 @@ from roquette.client.change_calls import put_group
 from roquette.client.operations import ask
 from roquette.errors import ConfigError
 from roquette.message.names import PREDEFINED_GROUPS
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies.group_config import (
     ExponentialRetryPolicy,
     GroupRetryPolicy,

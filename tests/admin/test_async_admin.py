@@ -11,8 +11,8 @@ from tests.client.test_push_consumer import NAMESRV, A, B, Inbox, until
 import roquette
 from roquette import Admin, StartFrom
 from roquette.errors import ClientError, ConfigError, RouteNotFound
-from roquette.testing.cluster import SimCluster, simulate
-from roquette.testing.embedded import EmbeddedBroker
+from roquette_testing.cluster import SimCluster, simulate
+from roquette_testing.embedded import EmbeddedBroker
 
 
 async def two_brokers(cluster: SimCluster) -> None:

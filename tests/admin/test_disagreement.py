@@ -6,7 +6,7 @@ import pytest
 
 from roquette.admin.disagreement import ABSENT, differences
 from roquette.errors import ClientError
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 ONE, TWO = "10.0.0.1", "10.0.0.2"
 A, B = "10.0.1.1", "10.0.1.2"

@@ -16,7 +16,7 @@ from roquette.client.client import Client
 from roquette.client.operations import ask
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 NAMES, A, B, CLIENT, TOOL = "10.0.0.1", "10.0.1.1", "10.0.1.2", "10.0.2.1", "10.0.3.1"
 

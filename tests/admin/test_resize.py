@@ -9,7 +9,7 @@ from roquette.admin.resize import ProofRow, places_of, resize, set_numbers
 from roquette.admin.topics import create_topic
 from roquette.client.client import Client
 from roquette.errors import ConfigError
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 
 async def numbers(tool: Client) -> dict[str, tuple[int, int]]:

@@ -4,7 +4,7 @@ import asyncio
 
 from roquette.base.clock import LoopClock, SystemClock
 from roquette.base.entropy import Entropy
-from roquette.testing.sim_loop import SimLoop, run
+from roquette_testing.sim_loop import SimLoop, run
 
 
 def test_the_systems_clock_tells_milliseconds_of_this_century() -> None:

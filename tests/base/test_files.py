@@ -10,7 +10,7 @@ import pytest
 from roquette.base import system_calls
 from roquette.base.files import Files, OsFiles, zero_fill
 from roquette.errors import StoreError
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 
 @pytest.fixture(params=["os", "faulty"])

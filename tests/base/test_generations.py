@@ -12,7 +12,7 @@ import pytest
 from roquette.base import generations
 from roquette.base.files import OsFiles
 from roquette.errors import StoreError
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 PATH = "/c/config/topics.json"
 CALLS = ("open", "pwrite", "sync", "rename", "sync_dir", "remove")

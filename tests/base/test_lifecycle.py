@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from roquette.base.lifecycle import LONGEST_PAUSE_S, Health, Tasks
-from roquette.testing.sim_loop import SimLoop, run
+from roquette_testing.sim_loop import SimLoop, run
 
 
 def test_stop_cancels_the_youngest_first_and_waits() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from roquette.base.log_settings import LogSettings, configure
 from roquette.base.logs import MAX_TRACEBACK, RateLimited
-from roquette.testing.manual_clock import ManualClock
+from roquette_testing.manual_clock import ManualClock
 
 
 def test_configure_sends_ours_and_replaces_itself() -> None:

@@ -90,7 +90,7 @@ READERS: dict[str, tuple[str, str]] = {
     "cli/group.py": ("places that are times", "seek_command"),
     "cli/tls.py": ("certificates say from when to when they hold", "make_files"),
     "remoting/certificates.py": ("certificates say from when to when they hold", "own_pair"),
-    "client/blocking_sender.py": (STORED, "_header"),
+    "roquette_spark/workers/sender.py": (STORED, "_header"),
     "client/consume_loop.py": (SHOWN, "_pull"),
     "client/preparation.py": (STORED, "new_id"),
     "client/trace.py": (SHOWN, "handled on_receive on_send recalled transaction_ended"),

@@ -21,7 +21,7 @@ from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.broker.tables.bounds import NAME, Bounds, BoundSettings
 from roquette.broker.timers.feature import TimerFeature
-from roquette.testing.sim_loop import run
+from roquette_testing.sim_loop import run
 
 from .pop_frames import pop_ext
 

@@ -10,7 +10,7 @@ from roquette.broker.timers.delay_feature import DelayFeature
 from roquette.errors import ConfigError
 from roquette.message.draft import Draft
 from roquette.store.reput import parse_delay_levels
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 

@@ -9,8 +9,8 @@ from tests.broker.promise_cases import TOPIC
 from roquette.base.bounds import Bound
 from roquette.broker.files.config_files import ConfigFiles
 from roquette.broker.tables.deleted_topics import FILE, DeletedTopics, DeletedTopicTable
-from roquette.testing.cluster import SimCluster, simulate
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.cluster import SimCluster, simulate
+from roquette_testing.faulty_files import FaultyFiles
 
 IP = "10.0.1.1"
 

@@ -10,7 +10,7 @@ from tests.simulation.test_group import MEMBERS, group, send
 
 from roquette.base.read_files import OsReadFiles
 from roquette.store.offline.dump import dump_file, kind_of
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 
 def told(root: Path) -> dict[str, str]:

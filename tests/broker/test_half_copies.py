@@ -11,7 +11,7 @@ from tests.broker.test_transactions import COMMIT, HALF, ROLLBACK, end, prepare
 from roquette.broker.transactions.feature import TransactionFeature
 from roquette.message.draft import draft_of
 from roquette.message.properties import decode_properties
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 ORIGINAL, FIRST, SECOND = 0, 1, 2
 

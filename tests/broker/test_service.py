@@ -19,7 +19,7 @@ from roquette.broker.service import Broker
 from roquette.errors import ConfigError
 from roquette.message.message_id import host_bytes
 from roquette.store.config import FlushDiskType, StoreConfig
-from roquette.testing.sim_loop import run
+from roquette_testing.sim_loop import run
 
 
 class FailingFile(OsFile):

@@ -7,7 +7,7 @@ import pytest
 
 from roquette.base.descriptors import SHORTAGE
 from roquette.store.config import FlushDiskType
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 CALLS = ("open", "map", "open_to_sync", "allocate", "pread", "read", "list")
 ROUNDS = 24

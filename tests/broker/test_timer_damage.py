@@ -11,7 +11,7 @@ from tests.store.damage import KINDS, WHOLE, Field, damage, damage_whole
 from roquette.base.read_files import SeamReadFiles
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 WHEEL, LOG, CHECKPOINT = "/s/timerwheel", "/s/timerlog/00000000000000000000", "/s/config/timercheck"
 QUEUE = f"/s/consumequeue/{TIMER_TOPIC}/0/00000000000000000000"

@@ -8,8 +8,8 @@ from tests.broker.timer_model import SLOTS, START_MS, TimerModel, small_config
 from tests.crash_states import Choice, CrashStates
 
 from roquette.errors import Refused
-from roquette.testing.faulty_files import FaultyFiles
-from roquette.testing.recorded_files import Mark, RecordedFiles
+from roquette_testing.faulty_files import FaultyFiles
+from roquette_testing.recorded_files import Mark, RecordedFiles
 
 STEPS = 160
 CHOICES = list(Choice)

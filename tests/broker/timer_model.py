@@ -20,7 +20,7 @@ from roquette.store.log.delivery_marks import scan_delivery_marks
 from roquette.store.message_store import MessageStore
 from roquette.store.timer.timer_flush import TimerFlushPlan
 from roquette.store.timer.timer_store import TimerStore
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 START_MS = 1_700_000_000_000

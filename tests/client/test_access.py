@@ -7,8 +7,8 @@ import pytest
 import roquette
 from roquette import sync
 from roquette.client.access import access_from, access_of, credentials_from, read_keys, tls_from
-from roquette.client.blocking import ReaderConfig
-from roquette.client.blocking_sender import SenderConfig
+from roquette_spark.workers.reader import ReaderConfig
+from roquette_spark.workers.sender import SenderConfig
 from roquette.client.client import Client
 from roquette.client.config import ClientConfig
 from roquette.errors import ConfigError

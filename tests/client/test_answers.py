@@ -13,7 +13,7 @@ from roquette import App, StartFrom
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.sync import Client as BlockingClient
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 Handler = Callable[[ReceivedMessage], Any]
 

@@ -12,7 +12,7 @@ import pytest
 
 from roquette import App, Client, ConfigError, ReceivedMessage, StartFrom
 from roquette.client.app.values import CannotDecode, decoder_of
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 A, NAMESRV = "10.0.1.1", "10.0.0.1"
 

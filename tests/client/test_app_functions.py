@@ -15,7 +15,7 @@ from tests.client.test_app import dead, until
 
 from roquette import App, Client, ConfigError, Message, ReceivedMessage, Router
 from roquette.client.app.values import decoder_of
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 A, NAMESRV = "10.0.1.1", "10.0.0.1"
 

@@ -12,7 +12,7 @@ from roquette.client.core.latency import LatencyTable
 from roquette.client.core.route_cache import TopicRoute
 from roquette.errors import ClientError, RemoteProtocolError
 from roquette.remoting.client import RemotingClient
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies import (
     BrokerData,
     DataVersion,

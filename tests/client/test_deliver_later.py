@@ -9,7 +9,7 @@ import pytest
 from roquette.client.client import Client
 from roquette.errors import BrokerError, ClientError, ConfigError, MessageIllegal
 from roquette.message.message import Message, ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

@@ -17,9 +17,9 @@ from tests.pipelines.fake_registry import FakeRegistry, fake_registry
 
 import roquette
 from roquette.client.app.values import decoder_of
-from roquette.pipelines.rows.registry_rows import RegistryReader, newest_columns
-from roquette.spark.registry import Registry
-from roquette.testing.embedded import EmbeddedBroker
+from roquette_spark.pipelines.rows.registry_rows import RegistryReader, newest_columns
+from roquette_spark.registry import Registry
+from roquette_testing.embedded import EmbeddedBroker
 
 
 @dataclasses.dataclass

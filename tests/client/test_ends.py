@@ -11,8 +11,8 @@ from tests.client.test_trace import told
 from roquette import App, Client, ConfigError, ReceivedMessage, RequestTimeout, StartFrom, sync
 from roquette.client.send_request import SendReceipt
 from roquette.client.under_way import UnderWay
-from roquette.testing import EmbeddedBroker
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing import EmbeddedBroker
+from roquette_testing.cluster import SimCluster, simulate
 
 SENDER = "10.0.2.8"
 

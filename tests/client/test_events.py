@@ -5,8 +5,8 @@ import threading
 from tests.client.test_push_consumer import NAMESRV, A, B, Inbox, mine, small, until
 
 from roquette import Event, EventKind, MessageQueue, StartFrom
-from roquette.testing.cluster import SimCluster, simulate
-from roquette.testing.embedded import EmbeddedBroker
+from roquette_testing.cluster import SimCluster, simulate
+from roquette_testing.embedded import EmbeddedBroker
 
 
 def test_connections_routes_and_shares_are_told_of() -> None:

@@ -15,7 +15,7 @@ import pytest
 from examples.outbox import test_service
 from tests.interop import peers
 
-from roquette.testing import EmbeddedBroker
+from roquette_testing import EmbeddedBroker
 
 ROOT = Path(__file__).parents[2]
 ENVIRON = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}

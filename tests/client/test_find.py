@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from roquette.errors import BrokerError, ClientError, ConfigError, RouteNotFound
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

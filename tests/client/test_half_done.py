@@ -31,7 +31,7 @@ from roquette.errors import (
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette.message.properties import SYSTEM
 from roquette.message.sysflag import COMPRESSED
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command
 

@@ -10,7 +10,7 @@ from tests.client.test_push_consumer import NAMESRV, A, until
 from roquette import StartFrom
 from roquette.client.client import Client
 from roquette.errors import ClientError
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 Begin = Callable[[Client, list[bytes]], Coroutine[Any, Any, None]]
 FIRST: Any = {"group": "g", "start_from": StartFrom.FIRST}

@@ -12,7 +12,7 @@ from roquette.client.send_request import SendReceipt
 from roquette.client.settings import config_of
 from roquette.errors import ClientError, ConfigError, MessageIllegal
 from roquette.message.message import Message, MessageQueue
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 LINGER_S = 0.5
 

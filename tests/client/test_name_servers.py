@@ -8,7 +8,7 @@ import pytest
 from roquette.client.client import Client
 from roquette.client.name_servers import MOST
 from roquette.errors import ConfigError, ConnectError
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 NAMESRV, OTHER, BROKER, WEB, MINE = "10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.9.1", "10.0.2.1"
 

@@ -9,7 +9,7 @@ from roquette import Client, StartFrom
 from roquette.client.consumer import Consumer
 from roquette.client.push_consumer import PushConsumer
 from roquette.message.message import ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,

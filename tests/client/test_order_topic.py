@@ -5,7 +5,7 @@ import pytest
 from roquette.client import calls
 from roquette.client.client import Client
 from roquette.errors import ClientError
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roquette import Client, ReceivedMessage, StartFrom
-from roquette.testing import EmbeddedBroker
+from roquette_testing import EmbeddedBroker
 
 ROOT = Path(__file__).parents[2]
 KILLED = """

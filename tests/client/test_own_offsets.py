@@ -12,8 +12,8 @@ from roquette import StartFrom
 from roquette.client.consumer_options import OffsetStore
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
-from roquette.testing.embedded import EmbeddedBroker
+from roquette_testing.cluster import SimCluster, simulate
+from roquette_testing.embedded import EmbeddedBroker
 
 
 class Store:

@@ -20,7 +20,7 @@ from roquette.client.pop_requests import Receipt, batch_ack, kind_of, read_recei
 from roquette.errors import RemoteProtocolError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.message.names import dlq_topic
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode
 
 NAMESRV, A, B, CLIENT = "10.0.0.1", "10.0.1.1", "10.0.1.2", "10.0.2.1"

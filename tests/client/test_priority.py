@@ -9,7 +9,7 @@ from tests.client.test_pop import CLIENT, NAMESRV, A, taken
 from roquette import Admin, Message, MessageIllegal, MessageQueue
 from roquette.client.change_calls import put_group
 from roquette.client.client import Client
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies import SubscriptionGroupConfig
 
 TYPE = {"message.type": "PRIORITY"}

@@ -24,7 +24,7 @@ from roquette.errors import (
 )
 from roquette.message.compression import Compression
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 

@@ -13,7 +13,7 @@ from tests.interop.peers import ROOT
 
 import roquette
 from roquette import Message, ReceivedMessage, sql
-from roquette.testing.embedded import EmbeddedBroker
+from roquette_testing.embedded import EmbeddedBroker
 
 PAGE = (ROOT / "docs" / "client.md").read_text("utf-8").partition("\n## Every public name")[2]
 ROW = re.compile(r"\| `(\w+)` \| (.*) \| `(?:(test_\w+\.py)::(test_\w+))` \|")

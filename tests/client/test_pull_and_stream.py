@@ -15,8 +15,8 @@ from roquette.client.consumer_options import StartFrom, StartPoint
 from roquette.client.handed import TURN_S
 from roquette.errors import ClientClosed, ConfigError
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
-from roquette.testing import EmbeddedBroker
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing import EmbeddedBroker
+from roquette_testing.cluster import SimCluster, simulate
 
 NAMESRV, A = "10.0.0.1", "10.0.1.1"
 QUEUE = MessageQueue("orders", "broker-a", 1)

@@ -11,7 +11,7 @@ from tests.client.test_push_consumer import committed
 from roquette import Client, ClientError, ConfigError, MessageQueue, StartFrom
 from roquette.client import calls
 from roquette.client.reader import Reader
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 FIRST = {"group": "g", "start_from": StartFrom.FIRST}
 

@@ -15,7 +15,7 @@ from roquette.client.consumer import Consumer
 from roquette.client.selection import subscription
 from roquette.errors import BrokerError, ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode
 from roquette.wire.headers import UpdateConsumerOffsetRequestHeader
 

@@ -9,7 +9,7 @@ from roquette.client.client import Client
 from roquette.client.core.waits import WINDOW_MS, Waits
 from roquette.errors import ConfigError, RequestTimeout
 from roquette.message.message import Message, ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

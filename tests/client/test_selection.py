@@ -12,7 +12,7 @@ from roquette.client.arguments import as_subscriptions
 from roquette.client.selection import matcher, subscription
 from roquette.errors import ConfigError
 from roquette.message.message import Message, ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 NAMESRV, BROKER, CLIENT = "10.0.0.1", "10.0.1.1", "10.0.2.1"
 

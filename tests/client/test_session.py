@@ -9,7 +9,7 @@ from roquette import Client, StartFrom
 from roquette.client import calls
 from roquette.client.name_servers import parse_name_servers
 from roquette.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout, RouteNotFound
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 NAME_SERVERS = ("10.0.0.1", "10.0.0.2")
 BROKER = "10.0.1.1"

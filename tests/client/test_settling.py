@@ -17,7 +17,7 @@ from roquette import (
     Retry,
     StartFrom,
 )
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

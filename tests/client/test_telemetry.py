@@ -17,7 +17,7 @@ from roquette import (
     StartFrom,
 )
 from roquette.errors import MessageIllegal
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 sdk = pytest.importorskip("opentelemetry.sdk")
 

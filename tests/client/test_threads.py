@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable
 
 from roquette import Message, ReceivedMessage, Retry
-from roquette.testing.embedded import EmbeddedBroker
+from roquette_testing.embedded import EmbeddedBroker
 
 LIMIT_S = 30.0
 

@@ -13,7 +13,7 @@ from tests.certificates import Authority, issue, make_ca
 from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.client import calls
-from roquette.client.blocking_connection import BlockingConnection
+from roquette_spark.workers.connection import BlockingConnection
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConnectError
 from roquette.nameserver.config import NamesrvConfig

@@ -10,7 +10,7 @@ import pytest
 
 from roquette import BrokerError, Client, ConfigError, Message, ReceivedMessage
 from roquette.client.trace import WAITING, MessageTrace, batches, encoded
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 A, NAMESRV = "10.0.1.1", "10.0.0.1"
 

@@ -13,7 +13,7 @@ from roquette.client.client import Client
 from roquette.client.transactions import TransactionState
 from roquette.errors import ConfigError, NotDurable, TransactionLost
 from roquette.message.message import ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.interop.clients import prometheus_program
 
 from roquette.base.metric_boards import prometheus_rules
-from roquette.testing.cluster import SimCluster
+from roquette_testing.cluster import SimCluster
 
 PORT, WATCHER = 5557, "10.0.99.1"
 EVERY_S, PATIENCE_S = 60, 10

@@ -24,7 +24,7 @@ from roquette.errors import ClientError
 from roquette.remoting.authority import Authority
 from roquette.remoting.pem import CertificateEnds
 from roquette.store.config import FlushDiskType
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.signature import Credentials
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]

@@ -11,7 +11,7 @@ from tests.interop.driver import Driver
 
 from roquette.admin.explain.collect import collect
 from roquette.admin.explain.verdicts import explain
-from roquette.client.blocking_connection import BlockingConnections
+from roquette_spark.workers.connection import BlockingConnections
 
 pytestmark = [pytest.mark.interop, pytest.mark.long, pytest.mark.timeout(180)]
 

@@ -18,8 +18,8 @@ from roquette.nameserver.identity import BrokerIdentity, Registered, Registratio
 from roquette.nameserver.route_table import STEP, RouteTable
 from roquette.nameserver.service import NameServer
 from roquette.remoting.client import RemotingClient
-from roquette.testing.faulty_files import FaultyFiles
-from roquette.testing.sim_loop import SimLoop, run
+from roquette_testing.faulty_files import FaultyFiles
+from roquette_testing.sim_loop import SimLoop, run
 from roquette.wire.bodies import (
     DataVersion,
     RegisterBrokerBody,

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
-from roquette.pipelines.kit.frame import Job, Pipeline, Plan, Result
-from roquette.pipelines.kit.options import PipelineOptions
-from roquette.pipelines.kit.report import Report
+from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
+from roquette_spark.pipelines.kit.options import PipelineOptions
+from roquette_spark.pipelines.kit.report import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 from tests.pipelines.processes import SHORT_LIVED_JVM
 
-from roquette.spark.local.jdk import spark_environment
+from roquette_spark.local.jdk import spark_environment
 
 START_S = 90
 

@@ -22,8 +22,8 @@ from tests.pipelines.tables import folder_files, places, rows
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
-from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette_spark.pipelines.kit.running import run_pipeline
 
 pytestmark = pytest.mark.spark
 

@@ -16,15 +16,15 @@ from tests.spark.records import make_record
 
 from roquette.errors import RoquetteError
 from roquette.message.message import MessageQueue
-from roquette.pipelines.archive import pipeline as archive
-from roquette.pipelines.dlq import pipeline as dlq
-from roquette.pipelines.kit import running
-from roquette.pipelines.kit.frame import Pipeline
-from roquette.pipelines.kit.options import PipelineOptions
-from roquette.pipelines.kit.running import run_pipeline
-from roquette.pipelines.replay import pipeline as replay
-from roquette.pipelines.state import pipeline as current_state
-from roquette.pipelines.traffic import pipeline as traffic
+from roquette_spark.pipelines.archive import pipeline as archive
+from roquette_spark.pipelines.dlq import pipeline as dlq
+from roquette_spark.pipelines.kit import running
+from roquette_spark.pipelines.kit.frame import Pipeline
+from roquette_spark.pipelines.kit.options import PipelineOptions
+from roquette_spark.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.replay import pipeline as replay
+from roquette_spark.pipelines.state import pipeline as current_state
+from roquette_spark.pipelines.traffic import pipeline as traffic
 
 SCHEMA = "n long, name string, v long"
 MISTAKES = ("key", "topic", "format", "name server", "none")

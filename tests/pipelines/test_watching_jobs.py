@@ -13,11 +13,11 @@ from tests.interop.peers import Server, call, start_broker, start_namesrv
 from tests.spark.commitlog.test_jobs import consume_half
 from tests.spark.test_servers import produce
 
-from roquette.pipelines.audit.pipeline import PIPELINE as AUDIT
-from roquette.pipelines.audit.pipeline import AuditOptions
-from roquette.pipelines.kit.running import run_pipeline
-from roquette.pipelines.traffic.pipeline import PIPELINE as TRAFFIC
-from roquette.pipelines.traffic.pipeline import TrafficOptions
+from roquette_spark.pipelines.audit.pipeline import PIPELINE as AUDIT
+from roquette_spark.pipelines.audit.pipeline import AuditOptions
+from roquette_spark.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.traffic.pipeline import PIPELINE as TRAFFIC
+from roquette_spark.pipelines.traffic.pipeline import TrafficOptions
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ from roquette.proxy.cluster import ClusterBackend, ClusterConfig
 from roquette.proxy.service import Part, Proxy
 from roquette.proxy.statuses import PROXY_TIMEOUT
 from roquette.remoting.request import Peer, RequestContext
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies.clients import HeartbeatData, ProducerData
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode, ResponseCode

@@ -33,7 +33,7 @@ from roquette.remoting.certificates import TlsSettings, server_tls
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.protection import Protection
 from roquette.store.config import StoreConfig
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies import TopicConfig
 from roquette.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData
 from roquette.wire.bodies.route import BrokerData

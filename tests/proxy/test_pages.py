@@ -13,7 +13,7 @@ from roquette.base.clock import LoopClock, SystemClock
 from roquette.remoting.http1 import HttpSession
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.http_stream import StreamedPage
-from roquette.testing.sim_loop import SimLoop, run
+from roquette_testing.sim_loop import SimLoop, run
 
 PIECE = b"rocketmq_x{} 1.0\n" * 1_000
 

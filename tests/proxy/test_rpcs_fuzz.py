@@ -19,7 +19,7 @@ from roquette.proxy.call import Call, Caller
 from roquette.proxy.parts import make_proxy
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.request import Peer
-from roquette.testing.manual_clock import ManualClock
+from roquette_testing.manual_clock import ManualClock
 from roquette.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 from roquette.wire.header_codec import encode_ext
 

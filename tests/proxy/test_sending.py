@@ -25,7 +25,7 @@ from roquette.proxy.service import SERVICE, Proxy
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.transactions import Half, Transactions, half_of
 from roquette.remoting.request import Peer
-from roquette.testing.manual_clock import ManualClock
+from roquette_testing.manual_clock import ManualClock
 from roquette.wire.bodies.route import QueueData, TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.proto import definition_pb2 as d

@@ -15,7 +15,7 @@ from roquette.base.clock import LoopClock
 from roquette.errors import Refused
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.transport import cut_stalled
-from roquette.testing.sim_loop import SimLoop, run
+from roquette_testing.sim_loop import SimLoop, run
 from roquette.wire.codes import ResponseCode
 from roquette.wire.grpc import prefixed
 from roquette.wire.http2 import Http2Limits

@@ -15,7 +15,7 @@ from roquette.proxy.service import SERVICE
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.telemetry import Telemetry
 from roquette.remoting.request import Peer
-from roquette.testing.manual_clock import ManualClock
+from roquette_testing.manual_clock import ManualClock
 from roquette.wire.bodies.clients import HeartbeatData
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.proto import definition_pb2 as d

@@ -17,7 +17,7 @@ from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
 from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.remoting.server import Server
-from roquette.testing.sim_loop import SimLoop, run
+from roquette_testing.sim_loop import SimLoop, run
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.headers import GetRouteInfoRequestHeader

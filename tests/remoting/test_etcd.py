@@ -19,8 +19,8 @@ from roquette.remoting.client import RemotingClient
 from roquette.remoting.etcd import EtcdAddress, EtcdAgreement, parse_etcd
 from roquette.remoting.http import MOST_BODY
 from roquette.replication.agreement import Stored
-from roquette.testing.cluster import SimCluster, simulate
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.cluster import SimCluster, simulate
+from roquette_testing.faulty_files import FaultyFiles
 
 MEMBERS = ("10.0.5.1", "10.0.5.2", "10.0.5.3")
 CLIENT = "10.0.2.1"

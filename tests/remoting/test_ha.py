@@ -8,7 +8,7 @@ import pytest
 from roquette.base.clock import LoopClock
 from roquette.errors import ConnectError, RemoteProtocolError
 from roquette.remoting.ha import MOST_UNSENT, HaConnection, HaDoor, Silence, call_master
-from roquette.testing.sim_loop import SimLoop, run
+from roquette_testing.sim_loop import SimLoop, run
 
 HOST, PORT = "10.0.0.254", 10912
 

@@ -15,7 +15,7 @@ from roquette.remoting.address import host_name
 from roquette.remoting.http1 import MOST_HEAD, HttpRefused, HttpSession, read_request
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.http_stream import StreamedPage
-from roquette.testing.sim_loop import SimLoop, run
+from roquette_testing.sim_loop import SimLoop, run
 
 PAGES = HttpPages(about="a port", more={"/metrics": lambda: ("text/x", b"1 2 3")})
 HOST, PORT = "10.0.0.1", 8080

@@ -6,7 +6,7 @@ import pytest
 
 from roquette.remoting.http_listener import MOST, HttpListener
 from roquette.remoting.http_pages import HttpPages
-from roquette.testing.sim_loop import SimLoop, run
+from roquette_testing.sim_loop import SimLoop, run
 
 HOST, PORT = "10.0.0.1", 9400
 ASK = b"GET /healthz HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n"

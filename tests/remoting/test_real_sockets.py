@@ -11,7 +11,7 @@ import uvloop
 
 from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
-from roquette.client.blocking_connection import BlockingConnection
+from roquette_spark.workers.connection import BlockingConnection
 from roquette.errors import ConnectError
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.dispatcher import Dispatcher

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from roquette.errors import ConnectError, RemoteProtocolError
 from roquette.remoting.unfinished import JOIN_BELOW, PeerLimits
-from roquette.testing.sim_loop import SimLoop
+from roquette_testing.sim_loop import SimLoop
 from roquette.wire.connection import MAX_REMARK, Connection
 
 Run = Callable[..., SimLoop]

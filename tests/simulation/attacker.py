@@ -72,7 +72,7 @@ from roquette.message.record import decode_records
 from roquette.proxy.clients import Clients
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.protection import UNPROTECTED
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection

@@ -12,7 +12,7 @@ from roquette.client.client import Client
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.store.config import FlushDiskType
-from roquette.testing.cluster import SimCluster
+from roquette_testing.cluster import SimCluster
 
 NAME_SERVERS = ("10.0.0.1", "10.0.0.2")
 BROKERS = ("10.0.1.1", "10.0.1.2")

@@ -13,7 +13,7 @@ from roquette.client.client import Client
 from roquette.client.operations import ask
 from roquette.errors import ClientError
 from roquette.message.record import decode_records
-from roquette.testing.cluster import BROKER_PORT
+from roquette_testing.cluster import BROKER_PORT
 from roquette.wire.bodies.access import UserInfo
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command

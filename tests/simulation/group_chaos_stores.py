@@ -13,8 +13,8 @@ from tests.simulation.group_chaos_kinds import NAME_SERVERS, away_s, end, ended,
 from tests.simulation.group_chaos_rot import rot
 
 from roquette.errors import ConfigError, StoreError
-from roquette.testing.cluster import SimCluster, simulate
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.cluster import SimCluster, simulate
+from roquette_testing.faulty_files import FaultyFiles
 
 if TYPE_CHECKING:
     from tests.simulation.group_chaos import GroupChaos

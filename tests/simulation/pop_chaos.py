@@ -12,7 +12,7 @@ from tests.broker.pop_frames import Popped, pop_ext, popped
 
 from roquette.errors import ClientError
 from roquette.store.config import FlushDiskType
-from roquette.testing.cluster import BROKER_PORT, SimCluster
+from roquette_testing.cluster import BROKER_PORT, SimCluster
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict, ext_dict

@@ -8,7 +8,7 @@ import pytest
 
 from roquette.message.properties import encode_properties
 from roquette.remoting.client import RemotingClient
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.header_codec import encode_dict
 
 pytestmark = pytest.mark.simulation

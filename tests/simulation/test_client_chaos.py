@@ -15,7 +15,7 @@ from msgspec import Raw
 from roquette.client.client import Client
 from roquette.errors import ClientError
 from roquette.message.message import ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.command import Command
 
 pytestmark = pytest.mark.simulation

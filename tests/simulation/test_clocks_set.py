@@ -6,7 +6,7 @@ import pytest
 
 from roquette import StartFrom
 from roquette.message.message import ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 HOUR_MS = 3_600_000

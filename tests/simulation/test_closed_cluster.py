@@ -19,7 +19,7 @@ from roquette.broker.replication.member import GroupMember
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import ext_dict

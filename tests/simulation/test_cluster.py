@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.chaos import Chaos
 
 from roquette.store.config import FlushDiskType
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 
@@ -41,7 +41,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 def test_the_same_seed_is_the_same_run_in_every_process() -> None:
     code = (
-        "from roquette.testing.cluster import simulate\n"
+        "from roquette_testing.cluster import simulate\n"
         "from tests.simulation.chaos import Chaos\n"
         "print(simulate(Chaos(power_loss=True, faults=6), 7).fingerprint())"
     )

@@ -18,7 +18,7 @@ from roquette.client.consumer import Consumer
 from roquette.client.push_consumer import PushConsumer
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

@@ -29,8 +29,8 @@ from roquette.admin.topics import delete_topic
 from roquette.client import calls
 from roquette.errors import BrokerError, ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
-from roquette.testing.thrown import Thrower
+from roquette_testing.cluster import SimCluster, simulate
+from roquette_testing.thrown import Thrower
 
 pytestmark = pytest.mark.simulation
 

@@ -10,7 +10,7 @@ from roquette.admin.drain import hide, restore
 from roquette.admin.settings import change_brokers
 from roquette.admin.topics import create_topic
 from roquette.errors import ClientError
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 MEMBERS = ("10.0.1.1", "10.0.1.2", "10.0.1.3")
 NAME_SERVER = "10.0.0.1"

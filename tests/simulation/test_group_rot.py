@@ -8,7 +8,7 @@ from tests.simulation.test_group import MEMBERS, group, master, send, until
 from roquette.admin.doctor.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
 from roquette.broker.replication import scrub
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 COUNT = 30

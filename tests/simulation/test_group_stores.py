@@ -25,8 +25,8 @@ from roquette.replication.effects import Role
 from roquette.replication.takeover import TakeOver
 from roquette.replication.writes import TROUBLES
 from roquette.store.config import FlushDiskType
-from roquette.testing.cluster import SimCluster, simulate
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.cluster import SimCluster, simulate
+from roquette_testing.faulty_files import FaultyFiles
 from roquette.wire.codes import RequestCode
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict

@@ -20,7 +20,7 @@ from roquette.message.message import MessageQueue
 from roquette.remoting.client import RemotingClient
 from roquette.replication.epochs import EpochMarks
 from roquette.replication.join import Cut, Refuse
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.header_codec import encode_dict
 
 pytestmark = pytest.mark.simulation

@@ -14,7 +14,7 @@ from roquette.client.client import Client
 from roquette.client.queue_locks import QueueLocks
 from roquette.client.stream import MessageStream
 from roquette.message.message import MessageQueue, ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

@@ -24,7 +24,7 @@ from roquette.client import calls
 from roquette.client.change_calls import put_group
 from roquette.errors import ClientError, StoreError
 from roquette.message.message import MessageQueue
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 
 pytestmark = pytest.mark.simulation

@@ -13,7 +13,7 @@ from roquette.client.client import Client
 from roquette.client.consumer import Consumer
 from roquette.message.message import ReceivedMessage
 from roquette.remoting.client import RemotingClient
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.header_codec import encode_dict
 
 pytestmark = pytest.mark.simulation

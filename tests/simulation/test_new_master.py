@@ -19,7 +19,7 @@ from roquette.client.client import Client
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.remoting.client import RemotingClient
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.headers import SendMessageRequestHeaderV2
 
 pytestmark = pytest.mark.simulation

@@ -10,7 +10,7 @@ from roquette import StartFrom
 from roquette.client.client import Client
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.simulation.pair_chaos import PEERS, PairChaos, main
 
-from roquette.testing.cluster import simulate
+from roquette_testing.cluster import simulate
 
 pytestmark = pytest.mark.simulation
 

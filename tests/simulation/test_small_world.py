@@ -8,7 +8,7 @@ from tests.simulation.small_world import SmallWorld, Wound, all_wounds, run_seed
 
 from roquette.base import lifecycle
 from roquette.base.clock import LoopClock
-from roquette.testing.cluster import simulate
+from roquette_testing.cluster import simulate
 
 pytestmark = pytest.mark.simulation
 

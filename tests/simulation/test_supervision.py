@@ -10,7 +10,7 @@ from tests.broker.test_timers import stored
 
 from roquette import StartFrom
 from roquette.base.lifecycle import LONGEST_PAUSE_S, Health, Tasks
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 NS, BROKER, CLIENT = "10.0.0.1", "10.0.1.1", "10.0.2.1"
 LONGEST_BEAT_S = 650  # nothing has a longer one: after it each task has gone well again

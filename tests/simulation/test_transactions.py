@@ -3,7 +3,7 @@
 import pytest
 from tests.simulation.transactions import Transactions
 
-from roquette.testing.cluster import simulate
+from roquette_testing.cluster import simulate
 
 pytestmark = pytest.mark.simulation
 

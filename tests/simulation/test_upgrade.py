@@ -16,7 +16,7 @@ from tests.typed import done, type_at
 
 from roquette.apps.features import replica_features
 from roquette.message.message import ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

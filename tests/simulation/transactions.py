@@ -16,7 +16,7 @@ from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
 from roquette.store.config import FlushDiskType
-from roquette.testing.cluster import SimCluster
+from roquette_testing.cluster import SimCluster
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict, ext_dict

@@ -12,8 +12,8 @@ from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.topics import create_topic
 from roquette.client.client import Client
 from roquette.message.message import MessageQueue, ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
-from roquette.testing.thrown import Thrower
+from roquette_testing.cluster import SimCluster, simulate
+from roquette_testing.thrown import Thrower
 
 N1, N2, A, B = "10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.1.2"
 OPERATOR, CONSUMERS = "10.0.2.1", ("10.0.4.1", "10.0.4.2")

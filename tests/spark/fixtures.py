@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A local Spark: its JVM takes some seconds to start."""
-    from roquette.spark.local.jdk import spark_session
+    from roquette_spark.local.jdk import spark_session
 
     # One compiler, one collector thread: a JVM of a minute's life takes half the CPU time that way.
     options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

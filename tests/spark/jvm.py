@@ -18,7 +18,7 @@ from pathlib import Path
 import pyspark
 
 from roquette.errors import ConfigError
-from roquette.spark.local.jdk import spark_environment, spark_session
+from roquette_spark.local.jdk import spark_environment, spark_session
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "spark"

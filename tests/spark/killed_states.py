@@ -5,7 +5,7 @@ import sys
 from examples.streams import orders, totals
 from tests.pipelines.processes import SHORT_LIVED_JVM
 
-from roquette.spark.local.jdk import spark_session
+from roquette_spark.local.jdk import spark_session
 
 
 def main(namesrv: str, topic: str, folder: str) -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from roquette.admin.inspector import ClusterInspector
+from roquette_spark.workers.inspector import ClusterInspector
 from roquette.message.names import is_system_topic
 
 Ends = dict[str, dict[tuple[str, int], int]]

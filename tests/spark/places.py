@@ -15,7 +15,7 @@ from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
-from roquette.spark.source.queues import queue_bounds
+from roquette_spark.source.queues import queue_bounds
 
 MAX_OFFSET, PULL = 30, 11
 

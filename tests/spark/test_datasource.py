@@ -7,13 +7,13 @@ from tests.client.fake_cluster import FakeCluster
 from tests.spark.records import make_record, struct_of
 
 import pyspark_rocketmq
-from roquette import spark
+import roquette_spark as spark
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette.spark.datasource import RocketmqDataSource
-from roquette.spark.schema import COLUMNS
-from roquette.spark.source.batch_reader import RocketmqBatchReader
-from roquette.spark.source.stream_reader import RocketmqStreamReader
+from roquette_spark.datasource import RocketmqDataSource
+from roquette_spark.schema import COLUMNS
+from roquette_spark.source.batch_reader import RocketmqBatchReader
+from roquette_spark.source.stream_reader import RocketmqStreamReader
 
 
 @pytest.fixture

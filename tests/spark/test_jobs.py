@@ -9,7 +9,7 @@ from tests.client.fake_cluster import FakeCluster
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
-from roquette.spark import plain_message, read_where
+from roquette_spark import plain_message, read_where
 
 PULL_MESSAGE = 11
 pytestmark = pytest.mark.spark

@@ -84,7 +84,7 @@ def roquette(
 
 
 ARCHIVE = ["pipeline", "archive", "--to", "lake", "--topics", "orders"]
-SCRIPT = "from roquette.spark import spark_session; spark_session('orders', 1)"
+SCRIPT = "from roquette_spark import spark_session; spark_session('orders', 1)"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_each_pipeline_looks_for_server_and_topic_before_it_starts_spark(
     def no_spark(*_: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("roquette.pipelines.kit.running.open_session", no_spark)
+    monkeypatch.setattr("roquette_spark.pipelines.kit.running.open_session", no_spark)
     topic = ["--topic" if name == "current-state" else "--topics", "order"]
 
     cases = [(REFUSED, f"connect to {REFUSED} failed"), (namesrv, "order")]
@@ -232,7 +232,7 @@ def test_the_doctor_with_wrong_words(
 
 READS = """
 import sys
-from roquette.spark import spark_session
+from roquette_spark import spark_session
 spark = spark_session("orders", 1)
 for words in sys.argv[1:]:
     options = dict(word.split("=", 1) for word in words.split())

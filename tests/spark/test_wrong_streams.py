@@ -14,10 +14,10 @@ from tests.spark.records import make_record, struct_of
 
 from roquette.errors import RoquetteError
 from roquette.message.message import MessageQueue
-from roquette.spark import plain_message
-from roquette.spark.commitlog.source import CommitLogDataSource
-from roquette.spark.datasource import RocketmqDataSource
-from roquette.spark.offsets.source import OffsetsDataSource
+from roquette_spark import plain_message
+from roquette_spark.commitlog.source import CommitLogDataSource
+from roquette_spark.datasource import RocketmqDataSource
+from roquette_spark.offsets.source import OffsetsDataSource
 
 WRONG = [
     ({"subscrib": "T"}, "rocketmq: unknown option subscrib; did you mean subscribe?"),

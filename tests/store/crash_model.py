@@ -8,7 +8,7 @@ from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport
 from roquette.store.results import GetStatus
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 BORN = bytes([127, 0, 0, 1, 0, 0, 0xC3, 0x50])

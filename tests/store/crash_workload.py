@@ -18,7 +18,7 @@ from roquette.message.record import encode_blank
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.reput import parse_delay_levels
-from roquette.testing.recorded_files import RecordedFiles
+from roquette_testing.recorded_files import RecordedFiles
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper
 
 ROOT = "/s"

@@ -10,8 +10,8 @@ from tests.store.crash_check import Check
 from tests.store.crash_workload import ROOT, Owed, Workload
 
 from roquette.store.message_store import MessageStore
-from roquette.testing.faulty_files import FaultyFiles
-from roquette.testing.recorded_files import Mark, RecordedFiles
+from roquette_testing.faulty_files import FaultyFiles
+from roquette_testing.recorded_files import Mark, RecordedFiles
 
 CHOICES = list(Choice)
 THOROUGH = 4  # one state in so many is used, closed and opened again

@@ -5,7 +5,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 FOLDER = Path(__file__).resolve().parent.parent / "fixtures"
 KINDS = ("stopped", "killed", "young", "rolled")

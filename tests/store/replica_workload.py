@@ -6,7 +6,7 @@ from tests.store.crash_workload import HOST, Message, Workload
 
 from roquette.errors import StoreError
 from roquette.store.message_store import MessageStore
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 LARGEST_PIECE = 5000
 

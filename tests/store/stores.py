@@ -2,7 +2,7 @@
 
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.segment import Segment
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 
 def log_of(data: bytes, base: int) -> CommitLog:

@@ -14,7 +14,7 @@ from tests.store.crash_workload import HOST, Message, Workload
 from roquette.errors import StoreError
 from roquette.message.record import decode_record, decode_records
 from roquette.store.message_store import MessageStore
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 QUICK = 500
 LATER_MS = 1_800_000_000_000

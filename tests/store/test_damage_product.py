@@ -26,7 +26,7 @@ from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.repair import repair
 from roquette.store.offline.repair_plan import plan_repair
 from roquette.store.offline.store_dir import find_store
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 ENDINGS = ("closed", "killed")
 SLOTS, CAPACITY = 97, 500

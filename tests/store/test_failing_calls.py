@@ -13,8 +13,8 @@ from tests.store.crash_workload import HOST, ROOT, Owed, Workload
 
 from roquette.errors import StoreError
 from roquette.store.message_store import MessageStore
-from roquette.testing.faulty_files import FaultyFiles
-from roquette.testing.recorded_files import Mark, RecordedFiles
+from roquette_testing.faulty_files import FaultyFiles
+from roquette_testing.recorded_files import Mark, RecordedFiles
 
 CALLS = ("open", "allocate", "pwrite", "sync", "sync_dir", "rename", "remove", "pread", "truncate")
 ERRORS = (errno.EIO, errno.ENOSPC)

@@ -16,7 +16,7 @@ from roquette.broker.service import Broker
 from roquette.message.message import ReceivedMessage
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 SOON_MS, LATE_MS = 2_000, 3 * 3_600_000
 

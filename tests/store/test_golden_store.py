@@ -15,7 +15,7 @@ from roquette.store.config import StoreConfig
 from roquette.store.index.index_file import IndexFile, index_file_size, positive_hash
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 

@@ -21,7 +21,7 @@ from roquette.store.config import FlushDiskType
 from roquette.store.message_store import MessageStore
 from roquette.store.queues.queue_read import QueueRead, ReadRequest
 from roquette.store.results import Appended, GetStatus
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 HOUR_MS = 3_600_000
 

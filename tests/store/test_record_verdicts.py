@@ -25,8 +25,8 @@ from roquette.store.queues.reading import record_at, store_time_at
 np = pytest.importorskip("numpy", reason="Spark's readers need it")
 pytest.importorskip("pyarrow")
 
-from roquette.spark.commitlog.walk import Split, Walk, store_time  # noqa: E402
-from roquette.spark.source.decode import RecordColumns  # noqa: E402
+from roquette_spark.commitlog.walk import Split, Walk, store_time  # noqa: E402
+from roquette_spark.source.decode import RecordColumns  # noqa: E402
 
 BASE = 1 << 20
 V4 = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")

@@ -11,8 +11,8 @@ from tests.store.test_failing_calls import Failing
 
 from roquette.base.descriptors import SHORTAGE
 from roquette.errors import StoreError, StoreFull
-from roquette.testing.faulty_files import FaultyFiles
-from roquette.testing.recorded_files import Mark, RecordedFiles
+from roquette_testing.faulty_files import FaultyFiles
+from roquette_testing.recorded_files import Mark, RecordedFiles
 
 CALLS = ("open", "map", "open_to_sync", "allocate", "pread", "read", "list")
 OPERATIONS = 300

@@ -10,7 +10,7 @@ from roquette.message.batch import encode_batch
 from roquette.message.record import decode_records
 from roquette.store.message_store import MessageStore
 from roquette.store.results import GetStatus
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 QUEUES = [(topic, queue_id) for topic in ("A", "B") for queue_id in (0, 1)]
 queues = st.sampled_from(QUEUES)

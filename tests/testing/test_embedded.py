@@ -11,7 +11,7 @@ import pytest
 from roquette import StartFrom
 from roquette.errors import ClientError, RequestTimeout, RouteNotFound
 from roquette.message.message import ReceivedMessage
-from roquette.testing import EmbeddedBroker
+from roquette_testing import EmbeddedBroker
 
 FIRST = StartFrom.FIRST
 

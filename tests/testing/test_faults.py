@@ -10,7 +10,7 @@ import pytest
 from roquette import StartFrom
 from roquette.errors import ClientError, RequestTimeout
 from roquette.message.message import ReceivedMessage
-from roquette.testing import EmbeddedBroker
+from roquette_testing import EmbeddedBroker
 from roquette.wire.codes import RequestCode
 
 FIRST = StartFrom.FIRST

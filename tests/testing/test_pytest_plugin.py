@@ -62,7 +62,7 @@ def pytest_of_a_user(folder: Path, text: str, *words: str) -> subprocess.Complet
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTHONPATH": f"{ROOT}/src:{ROOT}",
     }
-    plugins = ("-p", "roquette.testing.pytest_plugin", "-p", "xdist.plugin")
+    plugins = ("-p", "roquette_testing.pytest_plugin", "-p", "xdist.plugin")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *plugins, *words]
     return subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, timeout=110, check=False
@@ -94,7 +94,7 @@ def test_a_failing_seed_is_named_and_runs_again(tmp_path: Path) -> None:
 
 def test_the_plugin_loads_nothing_until_it_is_asked() -> None:
     text = (
-        "import sys; import roquette.testing.pytest_plugin; "
+        "import sys; import roquette_testing.pytest_plugin; "
         "assert not [m for m in sys.modules if m.startswith(('roquette.broker', 'roquette.client', 'roquette.store'))]"
     )
     subprocess.run(

@@ -3,7 +3,7 @@
 import pytest
 from examples.order_service.test_shop import oversell
 
-from roquette.testing import World, run_seed
+from roquette_testing import World, run_seed
 
 MOST = 1_000
 

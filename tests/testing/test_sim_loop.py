@@ -9,8 +9,8 @@ import pytest
 
 from roquette.base.clock import LoopClock
 from roquette.base.executor import run_blocking
-from roquette.testing.manual_clock import ManualClock
-from roquette.testing.sim_loop import SimLoop, run
+from roquette_testing.manual_clock import ManualClock
+from roquette_testing.sim_loop import SimLoop, run
 
 SERVER = "10.0.0.1"
 
@@ -271,7 +271,7 @@ def test_a_seed_decides_everything() -> None:
 def test_the_hash_seed_decides_nothing() -> None:
     code = (
         "from tests.testing.test_sim_loop import busy\n"
-        "from roquette.testing.sim_loop import run\n"
+        "from roquette_testing.sim_loop import run\n"
         "print(run(busy, 7).fingerprint())"
     )
     seen = [

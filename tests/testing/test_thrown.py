@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from roquette.testing.sim_loop import SimLoop, run
-from roquette.testing.thrown import Thrower, Unexpected
+from roquette_testing.sim_loop import SimLoop, run
+from roquette_testing.thrown import Thrower, Unexpected
 
 
 def test_it_throws_once_at_the_chosen_await() -> None:

@@ -15,7 +15,7 @@ from tests.wire.http2_h2 import H2Connection
 from tests.wire.http2_pair import PREFACE, frame
 
 from roquette.base.clock import LoopClock
-from roquette.testing.sim_loop import SimLoop, run
+from roquette_testing.sim_loop import SimLoop, run
 from roquette.wire.grpc import prefixed
 from roquette.wire.http2 import Http2Limits
 from roquette.wire.proto import service_pb2 as s

@@ -14,7 +14,7 @@ from roquette.admin.topics import create_topic, delete_topic
 from roquette.client.client import Client
 from roquette.errors import ConfigError
 from roquette.message.message import ReceivedMessage
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 
 NAMES, A, CLIENT, TOOL = "10.0.0.1", "10.0.1.1", "10.0.2.1", "10.0.3.1"
 

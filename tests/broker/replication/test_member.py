@@ -8,7 +8,7 @@ import pytest
 
 from roquette.broker.replication.member_file import IDENTITY, Kept, MemberFile
 from roquette.errors import ConfigError
-from roquette.testing.cluster import SMALL_STORE, SimCluster, simulate
+from roquette_testing.cluster import SMALL_STORE, SimCluster, simulate
 
 
 def test_a_store_of_another_group_is_not_taken_over() -> None:

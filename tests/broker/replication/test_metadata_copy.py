@@ -23,7 +23,7 @@ from roquette.broker.tables.offsets import OffsetTable
 from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.message.draft import Draft
 from roquette.store.timer.timer_checkpoint import decode_timer_checkpoint
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.header_codec import ext_dict
 
 MASTER, REPLICA = "10.0.1.1", "10.0.1.2"

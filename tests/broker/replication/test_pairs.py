@@ -26,7 +26,7 @@ from roquette.errors import RequestTimeout
 from roquette.remoting.ha import HaConnection, call_master
 from roquette.store.offline.store_dir import find_store
 from roquette.store.offline.take_tail import take_tail
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.ha import Epochs, Piece, SlaveWire, Welcome, hello, report
 
 MASTER, FIRST, SECOND, OTHER = "10.0.1.1", "10.0.1.2", "10.0.1.3", "10.0.1.4"

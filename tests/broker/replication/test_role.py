@@ -13,7 +13,7 @@ from tests.request_samples import BROKER_ROWS, body_of, ext_of
 from roquette.apps.features import replica_features
 from roquette.message.record import decode_records
 from roquette.remoting.promises import Promise
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode as R
 
 MASTER = "10.0.0.9:10911"

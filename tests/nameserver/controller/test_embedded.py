@@ -14,9 +14,9 @@ from roquette.nameserver.controller.register_file import RegisterFile, encode_re
 from roquette.remoting.agreements import RemoteAgreement
 from roquette.remoting.client import RemotingClient
 from roquette.replication.agreement import Stored
-from roquette.testing.cluster import SimCluster, simulate
-from roquette.testing.faulty_files import FaultyFiles
-from roquette.testing.sim_loop import SimLoop, run
+from roquette_testing.cluster import SimCluster, simulate
+from roquette_testing.faulty_files import FaultyFiles
+from roquette_testing.sim_loop import SimLoop, run
 
 PATH = "/c/registers.json"
 KEY = "roquette/c/b"  # what name servers serve

@@ -11,7 +11,7 @@ from roquette.errors import AgreementError
 from roquette.nameserver.route_table import RouteTable
 from roquette.remoting.client import RemotingClient
 from roquette.replication.record import GroupRecord, Place, decode_record, record_key
-from roquette.testing.cluster import SimCluster, simulate
+from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.command import Command
 from roquette.wire.header_codec import encode_dict, ext_dict
 

@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from roquette.errors import RoquetteError
-from roquette.spark.options import read_options
-from roquette.spark.source.offsets import QueueRange
-from roquette.spark.source.stream_reader import RocketmqStreamReader
+from roquette_spark.options import read_options
+from roquette_spark.source.offsets import QueueRange
+from roquette_spark.source.stream_reader import RocketmqStreamReader
 
 POLL_S = 0.01
 

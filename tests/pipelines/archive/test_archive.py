@@ -15,9 +15,9 @@ from tests.spark.records import make_record
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette.pipelines.kit.frame import PipelineError, Quiet, Result
-from roquette.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette_spark.pipelines.kit.frame import PipelineError, Quiet, Result
+from roquette_spark.pipelines.kit.running import run_pipeline
 
 pytestmark = pytest.mark.spark
 
@@ -212,8 +212,8 @@ def test_following_goes_on_until_asked_to_stop(
             if done >= 510:
                 self.stop.set()
 
-    from roquette.pipelines.archive import pipeline as archive
-    from roquette.pipelines.kit.frame import Job
+    from roquette_spark.pipelines.archive import pipeline as archive
+    from roquette_spark.pipelines.kit.frame import Job
 
     progress = Stopping()
 
@@ -327,8 +327,8 @@ def test_a_topic_without_json_is_told(
 def test_what_is_missing_or_twice_fails_the_check(
     spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
 ) -> None:
-    from roquette.pipelines.kit.table import open_table
-    from roquette.pipelines.kit.table_values import Commit
+    from roquette_spark.pipelines.kit.table import open_table
+    from roquette_spark.pipelines.kit.table_values import Commit
 
     run(options, batch=100)
     table = open_table(str(tmp_path / "lake/T"))

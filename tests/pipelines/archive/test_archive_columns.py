@@ -19,13 +19,13 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette.pipelines.archive import folder_stream
-from roquette.pipelines.archive import topic as topic_module
-from roquette.pipelines.archive.layout import with_places
-from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette.pipelines.kit.frame import Job, Quiet, Result
-from roquette.pipelines.kit.message_rows import RowForm
-from roquette.pipelines.rows.kinds import joined, kind_of
+from roquette_spark.pipelines.archive import folder_stream
+from roquette_spark.pipelines.archive import topic as topic_module
+from roquette_spark.pipelines.archive.layout import with_places
+from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette_spark.pipelines.kit.frame import Job, Quiet, Result
+from roquette_spark.pipelines.kit.message_rows import RowForm
+from roquette_spark.pipelines.rows.kinds import joined, kind_of
 
 GOOD = [
     {"region": "north", "day": "2026-01-02", "n": 2},

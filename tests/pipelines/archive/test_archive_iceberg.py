@@ -12,7 +12,7 @@ from tests.pipelines.tables import places
 from tests.spark.records import make_record
 
 from roquette.errors import ConfigError
-from roquette.pipelines.archive.pipeline import ArchiveOptions
+from roquette_spark.pipelines.archive.pipeline import ArchiveOptions
 
 pytest.importorskip("pyiceberg")
 

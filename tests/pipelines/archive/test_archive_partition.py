@@ -25,12 +25,12 @@ from tests.spark.records import make_record
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette.pipelines.archive import topic as topic_module
-from roquette.pipelines.archive.options import ArchiveOptions, table_root
-from roquette.pipelines.kit.frame import PipelineError
-from roquette.pipelines.kit.message_rows import possible_columns
-from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.rows import tasks
+from roquette_spark.pipelines.archive import topic as topic_module
+from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
+from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.message_rows import possible_columns
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.rows import tasks
 
 pytestmark = pytest.mark.spark
 

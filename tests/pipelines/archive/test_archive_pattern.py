@@ -22,17 +22,17 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette.pipelines.archive import folder_stream
-from roquette.pipelines.archive import pipeline as archive
-from roquette.pipelines.archive import topic as topic_module
-from roquette.pipelines.archive.choice import choose_topics
-from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette.pipelines.archive.topic import TopicArchive
-from roquette.pipelines.kit.frame import Job, PipelineError, Progress, Quiet, Result
-from roquette.pipelines.kit.message_rows import NoObjects
-from roquette.pipelines.kit.running import run_pipeline
-from roquette.pipelines.kit.table import Table
-from roquette.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.archive import folder_stream
+from roquette_spark.pipelines.archive import pipeline as archive
+from roquette_spark.pipelines.archive import topic as topic_module
+from roquette_spark.pipelines.archive.choice import choose_topics
+from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette_spark.pipelines.archive.topic import TopicArchive
+from roquette_spark.pipelines.kit.frame import Job, PipelineError, Progress, Quiet, Result
+from roquette_spark.pipelines.kit.message_rows import NoObjects
+from roquette_spark.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.kit.table import Table
+from roquette_spark.pipelines.kit.table_values import Commit
 
 pytestmark = pytest.mark.spark
 

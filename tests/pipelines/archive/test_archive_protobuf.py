@@ -16,11 +16,11 @@ from tests.pipelines.tables import folder_files, rows
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
-from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette.pipelines.from_registry import from_registry
-from roquette.pipelines.kit.running import run_pipeline
-from roquette.pipelines.rows.protobuf_rows import BROKEN, NO_DAY, message_of
-from roquette.pipelines.rows.registry_rows import UNFIT
+from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette_spark.pipelines.from_registry import from_registry
+from roquette_spark.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.rows.protobuf_rows import BROKEN, NO_DAY, message_of
+from roquette_spark.pipelines.rows.registry_rows import UNFIT
 
 pytest.importorskip("pyiceberg")
 

@@ -13,9 +13,9 @@ from tests.spark.records import make_record
 
 from roquette.errors import ConfigError, RoquetteError
 from roquette.message.message import MessageQueue
-from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette.pipelines.from_registry import from_registry
-from roquette.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette_spark.pipelines.from_registry import from_registry
+from roquette_spark.pipelines.kit.running import run_pipeline
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from tests.pipelines.stores import STORES, serving
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
-from roquette.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_files import TableFiles
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]  # quick: chaos strikes the same
 

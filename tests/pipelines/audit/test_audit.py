@@ -11,9 +11,9 @@ import pytest
 from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
-from roquette.pipelines.audit import frames as ask
-from roquette.pipelines.audit.frames import AuditCheck
-from roquette.pipelines.audit.pipeline import (
+from roquette_spark.pipelines.audit import frames as ask
+from roquette_spark.pipelines.audit.frames import AuditCheck
+from roquette_spark.pipelines.audit.pipeline import (
     AuditOptions,
     AuditRun,
     _holes,
@@ -23,9 +23,9 @@ from roquette.pipelines.audit.pipeline import (
     plan,
     tables_of,
 )
-from roquette.pipelines.kit.frame import Job
-from roquette.pipelines.kit.options import load_options
-from roquette.pipelines.kit.report import render
+from roquette_spark.pipelines.kit.frame import Job
+from roquette_spark.pipelines.kit.options import load_options
+from roquette_spark.pipelines.kit.report import render
 
 BEGIN = 1_700_000_000
 MESSAGE = dict.fromkeys(

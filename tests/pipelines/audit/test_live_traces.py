@@ -11,8 +11,8 @@ from tests.interop.driver import Driver
 from tests.spark.places import Place
 
 from roquette import Client
-from roquette.pipelines.kit.running import run_pipeline
-from roquette.pipelines.traffic.pipeline import PIPELINE, TRACE_TOPIC, TrafficOptions
+from roquette_spark.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.traffic.pipeline import PIPELINE, TRACE_TOPIC, TrafficOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.long]
 

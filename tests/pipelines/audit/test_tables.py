@@ -13,11 +13,11 @@ from tests.spark.records import make_record
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette.pipelines.archive.pipeline import PIPELINE as ARCHIVE
-from roquette.pipelines.archive.pipeline import ArchiveOptions
-from roquette.pipelines.audit import frames as ask
-from roquette.pipelines.audit.tables import lost_files, read_rows
-from roquette.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.archive.pipeline import PIPELINE as ARCHIVE
+from roquette_spark.pipelines.archive.pipeline import ArchiveOptions
+from roquette_spark.pipelines.audit import frames as ask
+from roquette_spark.pipelines.audit.tables import lost_files, read_rows
+from roquette_spark.pipelines.kit.running import run_pipeline
 
 pytestmark = pytest.mark.spark
 

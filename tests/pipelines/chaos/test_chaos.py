@@ -25,7 +25,7 @@ from tests.pipelines.seaweed import S3Server
 from tests.pipelines.stores import serving
 from tests.spark.places import Place
 
-from roquette.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_files import TableFiles
 
 pytestmark = pytest.mark.spark
 

@@ -18,11 +18,11 @@ from tests.spark.records import make_record
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette.pipelines.kit import avro_bodies
-from roquette.pipelines.kit.avro_bodies import columns_of_avro, read_avro_schema, read_body
-from roquette.pipelines.kit.running import run_pipeline
-from roquette.pipelines.rows.avro_rows import AvroReader
+from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette_spark.pipelines.kit import avro_bodies
+from roquette_spark.pipelines.kit.avro_bodies import columns_of_avro, read_avro_schema, read_body
+from roquette_spark.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.rows.avro_rows import AvroReader
 
 fastavro = pytest.importorskip("fastavro")
 

@@ -28,8 +28,8 @@ from tests.pipelines.processes import PipelineProcess
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
-from roquette.pipelines.archive import topic as topic_module
-from roquette.pipelines.archive.options import ArchiveOptions
+from roquette_spark.pipelines.archive import topic as topic_module
+from roquette_spark.pipelines.archive.options import ArchiveOptions
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 

@@ -19,11 +19,11 @@ from tests.pipelines.stores import STORES, serving
 
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
-from roquette.pipelines.kit.frame import PipelineError
-from roquette.pipelines.kit.table import Table, open_table
-from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_values import Commit, DataFile
-from roquette.pipelines.rows.parquet_files import ParquetFiles
+from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.table import Table, open_table
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_values import Commit, DataFile
+from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
 
 ARROW = pa.schema([("n", pa.int64()), ("dt", pa.date32())])
 

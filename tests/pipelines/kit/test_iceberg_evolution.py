@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from roquette.errors import ConfigError
-from roquette.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.table_values import Commit
 
 pytest.importorskip("pyiceberg")
 
@@ -30,7 +30,7 @@ from tests.pipelines.kit.test_iceberg_table import (
     write,
 )
 
-from roquette.pipelines.kit.iceberg_table import IcebergTable
+from roquette_spark.pipelines.kit.iceberg_table import IcebergTable
 
 
 @pytest.fixture

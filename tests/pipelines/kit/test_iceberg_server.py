@@ -7,8 +7,8 @@ import pytest
 from tests.pipelines.seaweed import LAKE, S3Server, running, weed
 
 from roquette.base.entropy import Entropy
-from roquette.pipelines.kit.frame import PipelineError
-from roquette.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.table_values import Commit
 
 pytest.importorskip("pyiceberg")
 if weed() is None:
@@ -27,8 +27,8 @@ from tests.pipelines.kit.test_iceberg_table import (
     write,
 )
 
-from roquette.pipelines.kit.iceberg_address import CatalogAddress
-from roquette.pipelines.kit.iceberg_table import (
+from roquette_spark.pipelines.kit.iceberg_address import CatalogAddress
+from roquette_spark.pipelines.kit.iceberg_table import (
     IcebergTable,
     open_iceberg_table,
 )

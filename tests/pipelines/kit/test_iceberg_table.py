@@ -14,26 +14,26 @@ import pytest
 
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
-from roquette.pipelines.kit.frame import PipelineError
-from roquette.pipelines.kit.table_data import data_files
-from roquette.pipelines.kit.table_formats import open_found
-from roquette.pipelines.kit.table_place import (
+from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.table_data import data_files
+from roquette_spark.pipelines.kit.table_formats import open_found
+from roquette_spark.pipelines.kit.table_place import (
     ROWS_SETTING,
     STREAM_SETTING,
     TOPIC_SETTING,
     Owner,
 )
-from roquette.pipelines.kit.table_values import Commit, DataFile
-from roquette.pipelines.kit.table_writer import TableWriter
-from roquette.pipelines.replay.source import TableSource
-from roquette.pipelines.rows.parquet_files import ParquetFiles
+from roquette_spark.pipelines.kit.table_values import Commit, DataFile
+from roquette_spark.pipelines.kit.table_writer import TableWriter
+from roquette_spark.pipelines.replay.source import TableSource
+from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
 
 pytest.importorskip("pyiceberg")
 
 from pyiceberg.catalog import load_catalog
 
-from roquette.pipelines.kit.iceberg_address import CATALOG_FILE
-from roquette.pipelines.kit.iceberg_table import (
+from roquette_spark.pipelines.kit.iceberg_address import CATALOG_FILE
+from roquette_spark.pipelines.kit.iceberg_table import (
     ORPHANS_KEPT_MS,
     IcebergTable,
     open_iceberg_table,
@@ -288,7 +288,7 @@ def test_large_files_are_made_and_left_alone(tmp_path: Path, clock: SetClock) ->
 def test_compaction_that_loses_rows_changes_nothing(
     tmp_path: Path, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from roquette.pipelines.rows import joined_files
+    from roquette_spark.pipelines.rows import joined_files
 
     table = new_table(tmp_path, clock)
     add(table, range(5), 0)

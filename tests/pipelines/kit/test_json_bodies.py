@@ -14,9 +14,9 @@ from tests.pipelines.tables import folder_files, log_files, rows
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
-from roquette.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette.pipelines.kit.json_bodies import MALFORMED, TWICE, look_at
-from roquette.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette_spark.pipelines.kit.json_bodies import MALFORMED, TWICE, look_at
+from roquette_spark.pipelines.kit.running import run_pipeline
 
 NAMES = ("n", "name", "at", "inner", "list", "objects", "texts", "wild")
 SCHEMA = (

@@ -7,9 +7,9 @@ import pytest
 from examples.demo.report import heat_chart
 
 from roquette.base.quantities import counted
-from roquette.pipelines.kit.charts import Chart, bars, columns, lines
-from roquette.pipelines.kit.report import Cell, Report, ReportTable, Section, render
-from roquette.pipelines.traffic.report import TrafficFindings, report_of
+from roquette_spark.pipelines.kit.charts import Chart, bars, columns, lines
+from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section, render
+from roquette_spark.pipelines.traffic.report import TrafficFindings, report_of
 
 
 def drawn(chart: Chart) -> str:

@@ -9,10 +9,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from roquette.pipelines.archive.pipeline import PIPELINE as ARCHIVE
-from roquette.pipelines.kit import session
-from roquette.pipelines.kit.session import JVM_OPTIONS, local_tuning, open_session, threads_to
-from roquette.pipelines.traffic.pipeline import PIPELINE as TRAFFIC
+from roquette_spark.pipelines.archive.pipeline import PIPELINE as ARCHIVE
+from roquette_spark.pipelines.kit import session
+from roquette_spark.pipelines.kit.session import JVM_OPTIONS, local_tuning, open_session, threads_to
+from roquette_spark.pipelines.traffic.pipeline import PIPELINE as TRAFFIC
 
 OPTIONS = JVM_OPTIONS[0]
 C1 = "-XX:TieredStopAtLevel=1"

@@ -16,15 +16,15 @@ import pytest
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
-from roquette.pipelines.kit.frame import PipelineError
-from roquette.pipelines.kit.table import (
+from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.table import (
     Table,
     live_files,
     open_table,
 )
-from roquette.pipelines.kit.table_data import data_files, small_files
-from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_place import (
+from roquette_spark.pipelines.kit.table_data import data_files, small_files
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_place import (
     ROWS_SETTING,
     STAGING,
     STREAM_SETTING,
@@ -32,7 +32,7 @@ from roquette.pipelines.kit.table_place import (
     Owner,
     own_names,
 )
-from roquette.pipelines.kit.table_values import (
+from roquette_spark.pipelines.kit.table_values import (
     Commit,
     DataFile,
     TableCorrupt,

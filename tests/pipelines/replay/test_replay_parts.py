@@ -12,13 +12,13 @@ from tests.spark.records import make_record
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette.pipelines.dlq.pipeline import DlqOptions
-from roquette.pipelines.dlq.pipeline import plan as plan_dlq
-from roquette.pipelines.replay.pipeline import ReplayOptions
-from roquette.pipelines.replay.pipeline import plan as plan_replay
-from roquette.pipelines.replay.source import TableSource, TopicSource, time_ms
-from roquette.pipelines.replay.state import ReplayState, open_state
-from roquette.spark.source.offsets import DataLoss, Offsets, decode_offsets, encode_offsets
+from roquette_spark.pipelines.dlq.pipeline import DlqOptions
+from roquette_spark.pipelines.dlq.pipeline import plan as plan_dlq
+from roquette_spark.pipelines.replay.pipeline import ReplayOptions
+from roquette_spark.pipelines.replay.pipeline import plan as plan_replay
+from roquette_spark.pipelines.replay.source import TableSource, TopicSource, time_ms
+from roquette_spark.pipelines.replay.state import ReplayState, open_state
+from roquette_spark.source.offsets import DataLoss, Offsets, decode_offsets, encode_offsets
 
 QUEUES = [MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)]
 

@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import pyarrow as pa
 import pytest
 
-from roquette.pipelines.kit.message_rows import RAW_COLUMNS, RowForm
-from roquette.pipelines.rows.decoder import (
+from roquette_spark.pipelines.kit.message_rows import RAW_COLUMNS, RowForm
+from roquette_spark.pipelines.rows.decoder import (
     Bodies,
     Decoder,
     messages_schema,

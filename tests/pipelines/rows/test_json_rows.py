@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.pipelines.kit.test_json_bodies import SCHEMA, bodies, sample
 from tests.pipelines.rows.test_decoder import messages
 
-from roquette.pipelines.kit.json_bodies import MALFORMED, TWICE
-from roquette.pipelines.kit.message_rows import RowForm
-from roquette.pipelines.rows.decoder import Decoder
-from roquette.pipelines.rows.json_rows import EMPTY, NO_OBJECT, NOT_UTF8, JsonReader
-from roquette.pipelines.rows.kinds import widened
+from roquette_spark.pipelines.kit.json_bodies import MALFORMED, TWICE
+from roquette_spark.pipelines.kit.message_rows import RowForm
+from roquette_spark.pipelines.rows.decoder import Decoder
+from roquette_spark.pipelines.rows.json_rows import EMPTY, NO_OBJECT, NOT_UTF8, JsonReader
+from roquette_spark.pipelines.rows.kinds import widened
 
 
 def schema(**columns: Any) -> str:
@@ -231,7 +231,7 @@ def same(mine: Any, theirs: Any) -> bool:
 def test_rows_are_those_that_spark_makes(spark: Any) -> None:
     from pyspark.sql.types import StructType
 
-    from roquette.pipelines.kit import message_rows as forms
+    from roquette_spark.pipelines.kit import message_rows as forms
 
     text = StructType.fromDDL(
         SCHEMA + ", d decimal(9,2), day date, t timestamp, b boolean, f float, s short"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.pipelines.rows.test_json_rows import array, struct
 
-from roquette.pipelines.rows import kinds
-from roquette.pipelines.rows.kinds import NULL, grew_from, joined, kind_of, widened
+from roquette_spark.pipelines.rows import kinds
+from roquette_spark.pipelines.rows.kinds import NULL, grew_from, joined, kind_of, widened
 
 MAP = {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True}
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from roquette.pipelines.kit.frame import PipelineError
-from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_values import partition_folder, partition_of
-from roquette.pipelines.rows import parquet_files
-from roquette.pipelines.rows.parquet_files import (
+from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_values import partition_folder, partition_of
+from roquette_spark.pipelines.rows import parquet_files
+from roquette_spark.pipelines.rows.parquet_files import (
     ParquetFiles,
     PartitionRule,
     add_counts,

@@ -20,9 +20,9 @@ from tests.pipelines.rows.test_protobuf_rows import FILE
 from tests.pipelines.rows.test_protobuf_rows import ORDER as PROTO_ORDER
 
 from roquette.errors import ConfigError, ConnectError
-from roquette.pipelines.rows.json_rows import EMPTY
-from roquette.pipelines.rows.registry_rows import NO_PREFIX, RegistryReader, columns_of
-from roquette.spark.registry import Registry, Schema
+from roquette_spark.pipelines.rows.json_rows import EMPTY
+from roquette_spark.pipelines.rows.registry_rows import NO_PREFIX, RegistryReader, columns_of
+from roquette_spark.registry import Registry, Schema
 
 ORDER = {
     "type": "record",

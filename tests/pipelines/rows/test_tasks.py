@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from tests.pipelines.rows.test_decoder import COLUMNS, messages
 
-from roquette.pipelines.kit.message_rows import RowForm
-from roquette.pipelines.rows.tasks import BatchWork, Written, write_messages
+from roquette_spark.pipelines.kit.message_rows import RowForm
+from roquette_spark.pipelines.rows.tasks import BatchWork, Written, write_messages
 
 
 @pytest.fixture

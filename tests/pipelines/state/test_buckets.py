@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from roquette.errors import ConfigError
-from roquette.pipelines.kit.table import open_table
-from roquette.pipelines.kit.table_files import TableFiles
-from roquette.pipelines.kit.table_values import Commit, DataFile, Snapshot
-from roquette.pipelines.state.bucket_files import (
+from roquette_spark.pipelines.kit.table import open_table
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_values import Commit, DataFile, Snapshot
+from roquette_spark.pipelines.state.bucket_files import (
     Changed,
     ChangeWork,
     Rules,
@@ -31,10 +31,10 @@ from roquette.pipelines.state.bucket_files import (
     change_table,
     count_bucket,
 )
-from roquette.pipelines.state.buckets import Bucket, BucketFiles, buckets_of, hashes_of, key_of
-from roquette.pipelines.state.newest import newest
-from roquette.pipelines.state.pointer import Pointer, newest_stored, remove_strays
-from roquette.pipelines.state.views import StateView
+from roquette_spark.pipelines.state.buckets import Bucket, BucketFiles, buckets_of, hashes_of, key_of
+from roquette_spark.pipelines.state.newest import newest
+from roquette_spark.pipelines.state.pointer import Pointer, newest_stored, remove_strays
+from roquette_spark.pipelines.state.views import StateView
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 SCHEMA = pa.schema(

@@ -15,14 +15,14 @@ from tests.spark.records import make_record
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette.pipelines.kit.frame import Result
-from roquette.pipelines.kit.running import run_pipeline
-from roquette.pipelines.state import pipeline
-from roquette.pipelines.state.bucket_files import Rules
-from roquette.pipelines.state.buckets import Bucket, hashes_of, key_of
-from roquette.pipelines.state.pipeline import PIPELINE, CurrentStateOptions
-from roquette.pipelines.state.pointer import POINTER
-from roquette.pipelines.state.views import StateView
+from roquette_spark.pipelines.kit.frame import Result
+from roquette_spark.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.state import pipeline
+from roquette_spark.pipelines.state.bucket_files import Rules
+from roquette_spark.pipelines.state.buckets import Bucket, hashes_of, key_of
+from roquette_spark.pipelines.state.pipeline import PIPELINE, CurrentStateOptions
+from roquette_spark.pipelines.state.pointer import POINTER
+from roquette_spark.pipelines.state.views import StateView
 
 pytestmark = pytest.mark.spark
 
@@ -210,7 +210,7 @@ def viewed(spark: Any, root: Path) -> dict[int, str]:
     """id -> name, by the views of three engines, which agree."""
     import duckdb
 
-    from roquette.pipelines.kit.table import open_table
+    from roquette_spark.pipelines.kit.table import open_table
 
     table = open_table(str(root))
     view = StateView.of_schema(table.files.root, table.snapshot.schema, ["id"])

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from roquette.admin.inspector import RouteAnswer
+from roquette_spark.workers.inspector import RouteAnswer
 from roquette.errors import ConfigError
-from roquette.pipelines.traffic.route_history import differences, history, read_lines
-from roquette.spark.offsets.route_snapshots import as_line
+from roquette_spark.pipelines.traffic.route_history import differences, history, read_lines
+from roquette_spark.offsets.route_snapshots import as_line
 from roquette.wire.bodies import BrokerData, QueueData, TopicRouteData
 
 NS1, NS2 = "10.0.0.1:9876", "10.0.0.2:9876"

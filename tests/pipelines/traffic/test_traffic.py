@@ -8,14 +8,14 @@ import pytest
 
 from roquette.base.quantities import duration_text
 from roquette.errors import ConfigError
-from roquette.pipelines.kit.options import load_options
-from roquette.pipelines.kit.report import render
-from roquette.pipelines.traffic import frames as ask
-from roquette.pipelines.traffic.pipeline import (
+from roquette_spark.pipelines.kit.options import load_options
+from roquette_spark.pipelines.kit.report import render
+from roquette_spark.pipelines.traffic import frames as ask
+from roquette_spark.pipelines.traffic.pipeline import (
     TrafficOptions,
     check,
 )
-from roquette.pipelines.traffic.report import (
+from roquette_spark.pipelines.traffic.report import (
     TrafficFindings,
     fill_gaps,
     imbalance,
@@ -23,7 +23,7 @@ from roquette.pipelines.traffic.report import (
     report_of,
     summary_of,
 )
-from roquette.pipelines.traffic.route_history import history
+from roquette_spark.pipelines.traffic.route_history import history
 
 BEGIN = 1_700_000_000_000
 

@@ -10,11 +10,11 @@ from tests.spark.records import make_log, struct_of
 
 from roquette.errors import ConfigError, CorruptRecord
 from roquette.message.record import encode_blank
-from roquette.spark.commitlog.files import LocalFiles
-from roquette.spark.commitlog.options import commitlog_options
-from roquette.spark.commitlog.plan import plan, plan_log
-from roquette.spark.commitlog.source import GAP_SCHEMA, CommitLogDataSource, CommitLogReader
-from roquette.spark.schema import COLUMNS
+from roquette_spark.commitlog.files import LocalFiles
+from roquette_spark.commitlog.options import commitlog_options
+from roquette_spark.commitlog.plan import plan, plan_log
+from roquette_spark.commitlog.source import GAP_SCHEMA, CommitLogDataSource, CommitLogReader
+from roquette_spark.schema import COLUMNS
 
 SEGMENT = 4000
 TIME = 1_700_000_000_100  # store time of queue offset 0; each offset is a millisecond later

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from roquette.apps.main import app
 from roquette.message.message import MessageQueue
-from roquette.spark.local.doctor import (
+from roquette_spark.local.doctor import (
     BAD,
     GOOD,
     SOURCE_MODULES,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roquette.errors import ConfigError
-from roquette.spark.local import jdk
+from roquette_spark.local import jdk
 
 
 def fake_java(home: Path, version: str) -> Path:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.spark.records import struct_of
 
-from roquette.admin.inspector import BrokerAddress, QueueState
+from roquette_spark.workers.inspector import BrokerAddress, QueueState
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette.spark.offsets.source import (
+from roquette_spark.offsets.source import (
     COLUMNS,
     OffsetsDataSource,
     OffsetsReader,

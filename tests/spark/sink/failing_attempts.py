@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
-from roquette.spark.local.jdk import spark_session
-from roquette.spark.sink.duplicates import remove_duplicates
-from roquette.spark.source.queues import queue_bounds
+from roquette_spark.local.jdk import spark_session
+from roquette_spark.sink.duplicates import remove_duplicates
+from roquette_spark.source.queues import queue_bounds
 
 
 def until_some_are_stored(namesrv: str, topic: str) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 
-from roquette.spark.local.jdk import spark_session
+from roquette_spark.local.jdk import spark_session
 
 
 def main(namesrv: str, origin: str, target: str, checkpoint: str) -> None:

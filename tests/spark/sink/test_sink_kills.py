@@ -14,8 +14,8 @@ import pytest
 from tests.spark.places import Place, environment
 from tests.spark.sink.test_sink_jobs import read, sink
 
-from roquette.spark.sink.duplicates import remove_duplicates
-from roquette.spark.source.queues import queue_bounds
+from roquette_spark.sink.duplicates import remove_duplicates
+from roquette_spark.source.queues import queue_bounds
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 

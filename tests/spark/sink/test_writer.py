@@ -11,15 +11,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tests.client.sink_cluster import HANG_UP, STORE_AND_HANG_UP, SinkCluster
 
 from roquette.base.javatypes import java_hash
-from roquette.client.blocking_sender import NotStored
+from roquette_spark.workers.sender import NotStored
 from roquette.errors import ConfigError, RouteNotFound
 from roquette.message.compression import decompress
-from roquette.spark.datasource import RocketmqDataSource
-from roquette.spark.errors import SourceError
-from roquette.spark.options import SPARK_ID
-from roquette.spark.sink import writer as writer_module
-from roquette.spark.sink.columns import BadRow
-from roquette.spark.sink.writer import RocketmqBatchWriter, SentPartition
+from roquette_spark.datasource import RocketmqDataSource
+from roquette_spark.errors import SourceError
+from roquette_spark.options import SPARK_ID
+from roquette_spark.sink import writer as writer_module
+from roquette_spark.sink.columns import BadRow
+from roquette_spark.sink.writer import RocketmqBatchWriter, SentPartition
 
 TYPES = {
     "body": t.StringType(),
@@ -376,7 +376,7 @@ def test_commit_and_abort_take_what_tasks_report(
     cluster: SinkCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer: RocketmqBatchWriter = source(cluster).writer(schema_of("body"), False)
-    with caplog.at_level("INFO", "roquette.spark"):
+    with caplog.at_level("INFO", "roquette_spark"):
         writer.commit([SentPartition(0, 5, 1, 0, 0, 0), SentPartition(1, 7, 2, 3, 0, 0)])
         writer.abort([None, SentPartition(1, 7, 2, 3, 0, 0)])
     assert "table written rows=12 requests=3 busy=3" in caplog.text

@@ -8,11 +8,11 @@ from tests.spark.records import ListReader, make_record, struct_of
 from roquette.client.calls import PullFilter
 from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
-from roquette.spark.errors import SourceError
-from roquette.spark.options import ReadOptions
-from roquette.spark.schema import arrow_schema
-from roquette.spark.source.batches import exact_tags, read_batches
-from roquette.spark.source.offsets import DataLoss, QueueRange
+from roquette_spark.errors import SourceError
+from roquette_spark.options import ReadOptions
+from roquette_spark.schema import arrow_schema
+from roquette_spark.source.batches import exact_tags, read_batches
+from roquette_spark.source.offsets import DataLoss, QueueRange
 
 QUEUE = MessageQueue("T", "broker-a", 3)
 SCHEMA = arrow_schema(struct_of("queue_offset", "tags"))

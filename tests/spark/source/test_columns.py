@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roquette.spark.source.columns import (
+from roquette_spark.source.columns import (
     contiguous,
     repeated_texts,
     rows_at,

@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roquette.message.record_layout import SMALLEST_RECORD
-from roquette.spark.source.columns import leading_records
+from roquette_spark.source.columns import leading_records
 
 
 def plain_run(data: bytes, stop: int) -> tuple[list[int], int]:

@@ -13,10 +13,10 @@ from tests.spark.places import Place
 from tests.spark.test_servers import body_of, produce, source
 
 from roquette import Client, Message
-from roquette.client.blocking import BlockingReader, ReaderConfig
+from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
-from roquette.spark import (
+from roquette_spark import (
     RocketMQOffsetCommitter,
     frozen_options,
     kafka_compatible_view,

@@ -7,7 +7,7 @@ from roquette.store.index.index_file import (
     IndexFile,
     index_file_size,
 )
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 
 def test_an_entry_whose_hash_was_lost_is_not_sound_though_its_chain_fits() -> None:

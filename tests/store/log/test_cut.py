@@ -26,8 +26,8 @@ from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.search import Query, search
 from roquette.store.offline.store_dir import find_store
 from roquette.store.timer.timer_store import TimerStore
-from roquette.testing.faulty_files import FaultyFiles
-from roquette.testing.recorded_files import Link, Mark, RecordedFiles
+from roquette_testing.faulty_files import FaultyFiles
+from roquette_testing.recorded_files import Link, Mark, RecordedFiles
 
 ROOT = "/s"
 LAYOUT = StoreLayout(ROOT)

@@ -27,7 +27,7 @@ from roquette.store.offline.findings import DAMAGE
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
 from roquette.store.results import GetStatus
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 LOG = "/s/commitlog"
 SIZE = 4096

@@ -12,7 +12,7 @@ from roquette.message.record import decode_record
 from roquette.message.record_layout import names_directory
 from roquette.store.log.log_walk import Dispatched, LogWalk, Torn, find_torn
 from roquette.store.message_store import MessageStore
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 V6 = bytes(range(16)) + (10911).to_bytes(4, "big")
 BASE = 4096 * 7

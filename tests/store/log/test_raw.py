@@ -14,7 +14,7 @@ from roquette.errors import CorruptRecord, OffsetOutOfRange, StoreFull
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.results import GetStatus
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 ASYNC = FlushDiskType.ASYNC_FLUSH
 TAG = java_hash("T")

@@ -34,7 +34,7 @@ from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "store" / "files"
 

@@ -15,8 +15,8 @@ from roquette.store.offline.findings import DAMAGE
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
 from roquette.store.offline.take_tail import take_tail
-from roquette.testing.faulty_files import FaultyFiles
-from roquette.testing.recorded_files import Mark, RecordedFiles
+from roquette_testing.faulty_files import FaultyFiles
+from roquette_testing.recorded_files import Mark, RecordedFiles
 
 MASTER, REPLICA = "/s", "/replica"
 LATER_MS = START_MS + 1_000_000

@@ -18,7 +18,7 @@ from roquette.store.timer.timer_due import BLOCK, DueSlot
 from roquette.store.timer.timer_log import MAGIC_DELETE, TimerLog
 from roquette.store.timer.timer_store import TimerStore, timer_precision
 from roquette.store.timer.timer_wheel import TimerWheel
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 NOW = 1_700_000_000_000
 

@@ -13,7 +13,7 @@ from roquette.message.record import decode_record
 from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.upkeep.reserve import DiskReserve
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 ROOMY = (1000 << 30, 900 << 30)
 

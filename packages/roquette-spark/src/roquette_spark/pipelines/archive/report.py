@@ -1,0 +1,233 @@
+"""What an archive run tells: numbers for programs, a page for people."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from roquette.base.quantities import counted, plural, size_text
+from roquette_spark.pipelines.archive.certificate import QueueRecord
+from roquette_spark.pipelines.kit.charts import Chart, columns, lines
+from roquette_spark.pipelines.kit.frame import Result
+from roquette_spark.pipelines.kit.message_rows import DAY, RowForm
+from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section
+from roquette_spark.pipelines.kit.stream import Batches, rates, summary_of
+from roquette_spark.pipelines.kit.table_values import Compaction, Snapshot
+
+MOST_DAYS, MOST_VALUES = 370, 40  # in the chart
+_WITH_ADD = "With --schema-evolution add fields that come from then on get columns; rows stay as they were written."
+_WHY_RESCUED = {
+    "add": "No column can take them: their name is one of ours or not for columns, they were null whenever they came, "
+    "there are too many, or an earlier run was told not to add columns; rows stay as they were written.",
+    "fixed": f"This run adds no columns (--schema-evolution fixed). {_WITH_ADD}",
+    "fail": f"They are of earlier runs, or have no name for a column. {_WITH_ADD}",
+}
+MOST_NAMED = 8  # topics in the title
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCount:
+    """What the tables have of one queue: rows, rows too many, offsets that are not there.
+
+    `before` is what was known of it when this run began.
+    """
+
+    broker_name: str
+    queue_id: int
+    rows: int
+    twice: int
+    missing: int
+    before: QueueRecord | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Each offset is there once."""
+        return not self.twice and not self.missing
+
+    @property
+    def worse(self) -> bool:
+        """This run has found more missing or twice than was known."""
+        known = self.before or QueueRecord(0, 0)
+        return self.missing > known.missing or self.twice > known.twice
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResult:
+    """One topic after a run. `counts` is None when nothing was compared.
+
+    Attributes:
+        rescued: rows of this run with fields that no column takes.
+        fields: such fields in all of the table, and in how many rows.
+        evolution: of EVOLUTIONS, as this run had it.
+        columns_added: names of the columns that this run's bodies gave to the table.
+        lacks: options whose column its bodies did not have when it came to a stream of many topics.
+    """
+
+    topic: str
+    root: str
+    snapshot: Snapshot
+    quarantined: int
+    reasons: list[tuple[str, int]]
+    rescued: int
+    fields: list[tuple[str, int]]
+    evolution: str
+    columns_added: list[str]
+    lacks: list[str]
+    batches: Batches
+    compaction: Compaction
+    counts: list[QueueCount] | None
+    form: RowForm
+
+    @property
+    def ok(self) -> bool:
+        """Nothing more lost or twice than was known before this run, as far as was looked."""
+        return not any(each.worse for each in self.counts or ())
+
+    def summary(self) -> dict[str, Any]:
+        """For summary.json."""
+        counts = self.counts
+        return {
+            "table": self.root,
+            "version": self.snapshot.version,
+            "rows": self.snapshot.rows,
+            "files": len(self.snapshot.files),
+            "bytes": self.snapshot.size,
+            "quarantined": self.quarantined,
+            "reasons": dict(self.reasons),
+            "rescued": self.rescued,
+            "rescued_fields": dict(self.fields),
+            "columns_added": self.columns_added,
+            "lacks": self.lacks,
+            "this_run": summary_of(self.batches),
+            "files_joined": self.compaction.files_before,
+            "checked": counts is not None,
+            "missing": None if counts is None else sum(each.missing for each in counts),
+            "twice": None if counts is None else sum(each.twice for each in counts),
+        }
+
+
+def build_result(topics: list[TopicResult], seconds: float) -> Result:
+    """All topics together."""
+    rows = sum(each.snapshot.rows for each in topics)
+    bad = sum(each.quarantined for each in topics)
+    new = sum(each.batches.rows for each in topics)
+    rescued = sum(each.rescued for each in topics)
+    files = sum(len(each.snapshot.files) for each in topics)
+    ok = all(each.ok for each in topics)
+    summary = {
+        "rows": rows,
+        "quarantined": bad,
+        "new_rows": new,
+        "rescued": rescued,
+        "topics": {each.topic: each.summary() for each in topics},
+    }
+    report = Report(
+        title="Archive of " + _title(topics),
+        lead="Topics as Parquet tables: each message once, in the table or in the quarantine beside it.",
+        facts=[
+            (f"{rows:,}", plural(rows, "row") + " in the tables"),
+            (f"{bad:,}", plural(bad, "message") + " in quarantine"),
+            (f"{new:,}", plural(new, "message") + " taken by this run"),
+            (
+                f"{rescued:,}",
+                plural(rescued, "row") + " of this run with fields without a column",
+            ),
+            (f"{files:,}", plural(files, "file")),
+            (size_text(sum(each.snapshot.size for each in topics)), "of Parquet"),
+            (f"{seconds:.0f} s", "with Spark"),
+        ],
+        sections=[section for each in topics for section in _sections(each)],
+    )
+    checked = [each for each in topics if each.counts is not None]
+    verdict = ""
+    if checked:
+        missing = sum(count.missing for each in checked for count in each.counts or ())
+        twice = sum(count.twice for each in checked for count in each.counts or ())
+        verdict = f"; compared with the topics: {missing:,} missing, {twice:,} twice"
+    line = f"{counted(new, 'message')} archived, {counted(rows, 'row')} in the tables, {bad:,} in quarantine{verdict}"
+    if rescued:
+        line += (
+            f"; warning: {counted(rescued, 'row')} with fields without a column, kept in _rescued"
+        )
+    return Result(ok=ok, summary=summary, report=report, last_line=line)
+
+
+def _title(topics: list[TopicResult]) -> str:
+    names = [each.topic for each in topics]
+    return ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} topics"
+
+
+def _verdict(count: QueueCount) -> str:
+    if count.worse:
+        return "DIFFERS"
+    return "exact" if count.exact else "known before"
+
+
+def _by_partition(topic: TopicResult) -> tuple[str, str, Chart]:
+    """Rows by day, of tables by hours, too; or by the values of the column that partitions."""
+    name = topic.form.partitioned_by[0]
+    by_day = name == DAY
+    found: dict[str, int] = {}
+    for file in topic.snapshot.files.values():
+        value = dict(file.partition).get(name) or ("unknown" if by_day else "null")
+        found[value] = found.get(value, 0) + file.rows
+    ordered = sorted(found.items(), key=lambda item: item if by_day else (-item[1], item[0]))
+    items = [(value, float(rows), f"{value}: {counted(rows, 'row')}") for value, rows in ordered]
+    if by_day:
+        shown = items[-MOST_DAYS:]
+        last = f", the last {len(shown)} shown." if len(items) > len(shown) else "."
+        text = f"By {topic.form.day_of}, in UTC; {counted(len(items), 'day')}{last}"
+        return "rows by day", text, columns(shown, "rows by day")
+    shown = items[:MOST_VALUES]
+    last = f", the {len(shown)} with the most rows shown." if len(items) > len(shown) else "."
+    text = f"{counted(len(items), 'value')}{last}"
+    return f"rows by {name}", text, columns(shown, f"rows by {name}")
+
+
+def _sections(topic: TopicResult) -> list[Section]:
+    sections = []
+
+    def add(title: str, text: str, part: Chart | ReportTable) -> None:
+        sections.append(Section(f"{topic.topic}: {title}", text, [part]))
+
+    if topic.batches.kept:
+        add(
+            "pace",
+            f"Rows a second of each batch of this run ({counted(topic.batches.count, 'batch', 'batches')}), by the seconds "
+            "since its begin.",
+            lines(rates(topic.batches), "rows a second"),
+        )
+    if topic.snapshot.files:
+        add(*_by_partition(topic))
+    if topic.counts is not None:
+        add(
+            "compared with the topic",
+            "Rows by queue, in table and quarantine together; offsets between a queue's first row and the "
+            "stream's position that are not there are missing.",
+            ReportTable(
+                ["queue", "rows", "missing", "twice", ""],
+                [
+                    [
+                        *(
+                            f"{each.broker_name} {each.queue_id}",
+                            each.rows,
+                            each.missing,
+                            each.twice,
+                        ),
+                        Cell(_verdict(each), not each.worse),
+                    ]
+                    for each in topic.counts
+                ],
+            ),
+        )
+    if topic.fields:
+        add(
+            "fields without a column",
+            "They are in the column _rescued, as JSON. " + _WHY_RESCUED[topic.evolution],
+            ReportTable(["field", "rows"], topic.fields),
+        )
+    if topic.reasons:
+        add(
+            "quarantine",
+            f"Why messages could not be read. They are whole in {topic.root}.quarantine.",
+            ReportTable(["what is wrong", "messages"], topic.reasons),
+        )
+    return sections

@@ -1,0 +1,471 @@
+"""One topic on its way into its table: its columns, its batches, its check."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from roquette.errors import ConfigError
+from roquette_spark.pipelines.archive.batch import PLACE, count_places, reasons, rescued_fields
+from roquette_spark.pipelines.archive.certificate import Certificate, Queue, decode_certificate
+from roquette_spark.pipelines.archive.layout import can_sort, check_partition, check_sort, with_places
+from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
+from roquette_spark.pipelines.archive.report import QueueCount, TopicResult
+from roquette_spark.pipelines.kit import message_rows as forms
+from roquette_spark.pipelines.kit.frame import Job, PipelineError
+from roquette_spark.pipelines.kit.health import TableHealth
+from roquette_spark.pipelines.kit.stream import Batches
+from roquette_spark.pipelines.kit.streamed_table import (
+    SharedStream,
+    StreamedTable,
+    discard,
+    is_fresh,
+    position_files,
+)
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_place import CHECKPOINT, ROWS_SETTING, Owner
+from roquette_spark.pipelines.kit.table_values import Commit, Compaction
+from roquette_spark.pipelines.kit.table_writer import TableWriter
+from roquette_spark.pipelines.kit.topics import (
+    QueueBounds,
+    beginning_at,
+    read_sample,
+    start_ranges,
+    stream_options,
+)
+from roquette_spark.pipelines.rows.decoder import arrow_of, table_type
+from roquette_spark.pipelines.rows.kinds import Kind, grew_from, widened
+from roquette_spark.pipelines.rows.tasks import BatchWork, Written, write_batch
+from roquette_spark.source.offsets import QueueRange
+from roquette_spark.source.shares import ranges_by_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
+CERTIFICATE = "certificate"  # in the table's commits
+_WHEN_OBJECTS_COME = {
+    "add": "objects that come later bring their columns",
+    "fixed": f"fields of objects that come later stay in {forms.RESCUED} (--schema-evolution fixed)",
+    "fail": "the first object ends the run (--schema-evolution fail)",
+}
+
+
+def kept_form(
+    table: TableWriter, options: ArchiveOptions, shared: tuple[TableFiles, str] | None = None
+) -> forms.RowForm | None:
+    """How a table's rows are made; None for a new one.
+
+    Args:
+        shared: position of the stream that also fills other tables, and the table's topic; None: it has its own.
+
+    Raises:
+        ConfigError: the options say it otherwise.
+    """
+    own = (position_files(table.files, options.checkpoints), None)
+    if is_fresh(table, *(shared or own)):
+        return None
+    form = forms.RowForm.of_settings(table.snapshot.settings[ROWS_SETTING])
+    given = (options.format, options.keep_body, options.day_of, options.partition)
+    if given != (form.kind, form.keep_body, form.day_of, form.partition):
+        raise ConfigError(
+            f"archive: the table {table.files.root} was begun with --format {form.kind}, "
+            f"--{'' if form.keep_body else 'no-'}keep-body, --day-of {form.day_of}, --partition {form.partition}: "
+            "give the same, or another --to"
+        )
+    return form
+
+
+def read_options_of(
+    options: ArchiveOptions, starts: Mapping[str, Mapping[str, Mapping[str, int]]]
+) -> dict[str, str]:
+    """Options of the source.
+
+    Args:
+        starts: offsets where a new stream begins, by topic, broker and queue; none: the options' time.
+    """
+    given = {
+        **stream_options(options),
+        "tags": options.tags,
+        "maxOffsetsPerTrigger": str(options.batch),
+    }
+    if starts:
+        return {**given, "startingOffsets": json.dumps({"v": 1, "offsets": starts})}
+    return given | (beginning_at(int(options.starting)) if options.starting.isdigit() else {})
+
+
+class TopicArchive(StreamedTable):
+    """One topic on its way into its table and its quarantine.
+
+    Args:
+        stream: that fills other tables, too; None: it gets one of its own (`start`).
+
+    Attributes:
+        lacks: options whose column the topic's bodies do not have, such as "--partition region".
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        states: list[QueueBounds],
+        options: ArchiveOptions,
+        job: Job,
+        spark: "SparkSession",
+        stream: SharedStream | None = None,
+    ) -> None:
+        owner, root = Owner("archive", topic), table_root(options, topic)
+        super().__init__(owner, root, job, spark, options.tables(), options.checkpoints)
+        self.archives = [self]
+        self.table.keep_versions = options.keep_versions
+        if stream is not None:
+            self.share(stream)
+        self.batches = Batches(job, options.max_rate if stream is None else 0)
+        self._states = states
+        self._options = options
+        self._counts: list[QueueCount] | None = None
+        self._columns_added: list[str] = []
+        self.lacks: list[str] = []
+        self._sort: tuple[str, ...] = ()
+        self._compaction = Compaction()
+        self._rescued = 0
+        self._place = None if stream is None else (stream.positions, topic)
+        with self.closed_on_error() as undo:
+            self._fresh = is_fresh(self.table, *(self._place or (self.positions, None)))
+            self.form = self._form()
+            self._prepare()
+            self._certificate = self._kept_certificate()
+            self._before = self._certificate
+            undo.pop_all()
+        self.waiting_rows = self.waiting(states)
+
+    def _form(self) -> forms.RowForm:
+        """As the table keeps it, or for a new table as the options say."""
+        options = self._options
+        form = kept_form(self.table, options, self._place)
+        if form is not None:
+            if options.schema and not self._takes(form, self._given_schema()[0]):
+                raise ConfigError(
+                    f"archive: the table {self.table.files.root} has another schema than --schema: leave it "
+                    "out, or give another --to"
+                )
+            return form
+        schema, avro = self._given_schema()
+        form = forms.RowForm(
+            options.format, schema, avro, options.keep_body, options.day_of, options.partition
+        )
+        if self._may_lack(form):
+            form, self.lacks = with_places(form)
+        return form
+
+    def _may_lack(self, form: forms.RowForm) -> bool:
+        """Whether its messages alone say which columns there are, and other topics are not to suffer from that."""
+        return self._shared is not None and form.kind in forms.EVOLVING and not self._options.schema
+
+    def _given_schema(self) -> tuple[str, str]:
+        """Spark's JSON of the body's columns, and the Avro schema if it is one."""
+        options = self._options
+        if options.format == "raw":
+            return "", ""
+        if options.format == "avro":
+            from roquette_spark.pipelines.kit.avro_bodies import read_avro_schema
+
+            return read_avro_schema(options.schema, self._job.files)
+        if options.format == "registry":
+            from roquette_spark.pipelines.rows.registry_rows import newest_columns
+            from roquette_spark.registry import Registry
+
+            subject = options.registry_subject.replace("{topic}", self.topic)
+            newest = newest_columns(Registry(options.registry), subject)
+            return forms.possible_columns(newest, options.partition), ""
+        if options.schema:
+            return forms.schema_of_text(self._spark, options.schema), ""
+        self._job.progress.step(f"looking at messages of {self.topic} for their columns")
+        given = stream_options(options)
+        sample = read_sample(self._spark, given, self.topic, self._states, rows=options.sample)
+        try:
+            found = forms.infer_json_schema(self._spark, sample, self.topic)
+        except forms.NoObjects:
+            if self._shared is None:
+                raise
+            found = '{"type":"struct","fields":[]}'
+            self._job.progress.say(
+                f"warning: no message in the sample of topic {self.topic} is a JSON object: such messages go to its "
+                f"quarantine; {_WHEN_OBJECTS_COME[options.schema_evolution]}"
+            )
+        return forms.possible_columns(found, options.partition), ""
+
+    def _takes(self, form: forms.RowForm, body_schema: str) -> bool:
+        """Whether a table has the columns of a schema that is given; more have come to it if it may evolve."""
+        if form.kind not in forms.EVOLVING or self._options.schema_evolution != "add":
+            return form.body_schema == body_schema
+        return grew_from(json.loads(form.body_schema), json.loads(body_schema))
+
+    def _prepare(self) -> None:
+        if self._fresh:
+            forms.check_names(self.form)
+        arrow = arrow_of(table_type(self.form))
+        if self._fresh:
+            check_partition(self.topic, arrow, self.form)
+        self._set_sort()
+        if not self._may_lack(self.form):
+            check_sort(self.topic, arrow, self._options.sort_by, self.form.partitioned_by)
+        self.lacks += [
+            f"--sort-by {name}" for name in self._options.sort_by if name not in self._sort
+        ]
+        if self.form.kind != "raw":
+            apart = self.claim_quarantine(fresh=self._fresh)
+            apart.keep_versions = self._options.keep_versions
+        new = {START_SETTING: json.dumps(self._starting_offsets())} if self._fresh else None
+        columns = table_type(self.form).json()
+        self.prepare(columns, self.form.partitioned_by, {ROWS_SETTING: self.form.settings()}, new)
+
+    def _set_sort(self) -> None:
+        """By those of the columns asked for that the table has now."""
+        arrow, by = arrow_of(table_type(self.form)), self.form.partitioned_by
+        self._sort = tuple(name for name in self._options.sort_by if can_sort(arrow, name, by))
+
+    def _kept_certificate(self) -> Certificate:
+        """As the table's newest commit has it; an older table has none."""
+        kept = self.table.last_info(CERTIFICATE)
+        return Certificate() if kept is None else decode_certificate(kept)
+
+    def _rows(self) -> int:
+        """Rows of table and quarantine by their logs."""
+        apart = self.quarantine
+        return self.table.snapshot.rows + (0 if apart is None else apart.snapshot.rows)
+
+    def _starting_offsets(self) -> dict[str, dict[str, int]]:
+        """Where a new table begins, so that what is missing can be known; empty when a time says it."""
+        where = self._options.starting
+        if self._shared is not None and self.positions.exists(f"{CHECKPOINT}/offsets"):
+            where = "earliest"  # as a stream reads what comes to it later
+        if where.isdigit():
+            return {}
+        found: dict[str, dict[str, int]] = {}
+        for state in self._states:
+            offset = state.start if where == "earliest" else state.end
+            found.setdefault(state.broker_name, {})[str(state.queue_id)] = offset
+        return found
+
+    def kept_start(self) -> dict[str, dict[str, int]]:
+        """Offsets where a stream that has not begun begins, by broker and queue; empty when a time says it."""
+        found: dict[str, dict[str, int]] = json.loads(self.table.snapshot.settings[START_SETTING])
+        return found
+
+    def start(self) -> "StreamingQuery":
+        """Begin to read, by a stream of its own."""
+        start = self.kept_start()
+        options = read_options_of(self._options, {self.topic: start} if start else {})
+
+        def write(ranges: list[QueueRange], number: int) -> None:
+            write_topics(self._spark, {self.topic: self}, ranges, number)
+
+        return start_ranges(
+            self._spark,
+            {**options, "subscribe": self.topic},
+            write,
+            checkpoint=self.positions.address(CHECKPOINT),
+            interval_s=self._options.interval_s if self._options.follow else None,
+        )
+
+    def has(self, number: int) -> bool:
+        """Whether the table has that batch."""
+        return not self._is_new(self.table, number)
+
+    def work(self, number: int) -> BatchWork:
+        """What tasks of a batch are to do for this table."""
+        apart = "" if self.quarantine is None else self.quarantine.files.root
+        source = {**read_options_of(self._options, {}), "subscribe": self.topic}
+        root, options = self.table.files.root, self._options
+        return BatchWork(
+            number,
+            source,
+            self.form,
+            root,
+            apart,
+            self._sort,
+            options.registry,
+            self.table.whole_files,
+        )
+
+    def takes(self, written: Written, number: int) -> bool:
+        """Whether the table takes these files; else it has grown, they are gone, and are to be written once more."""
+        wider = self._wider(written.news)
+        if wider is None:
+            return True
+        discard(self.table, written.good)
+        if self.quarantine is not None:
+            discard(self.quarantine, written.bad)
+        self._evolve(wider, number)
+        return False
+
+    def commit(
+        self, ranges: Sequence[QueueRange], number: int, written: Written, begin: float
+    ) -> None:
+        """One batch: both tables have it when this returns.
+
+        Args:
+            begin: when the batch began, by time.monotonic().
+        """
+        certificate = self._certificate.with_batch(
+            ranges, written.queues, self._starts(), every=self._every
+        )
+        info = {
+            "rows": written.rows,
+            "quarantined": written.bad_rows,
+            "rescued": written.rescued,
+            CERTIFICATE: certificate.encode(),
+        }
+        self.keep_aside(written.bad, number)
+        commit = Commit(adds=written.good, batch=(self._stream_id, number), info=info)
+        self.table.commit(commit, "STREAMING UPDATE")
+        self._certificate = certificate
+        if written.rescued and not self._rescued:
+            self._job.progress.say(
+                f"warning: messages of {self.topic} have fields without a column: see column {forms.RESCUED}"
+            )
+        self._rescued += written.rescued
+        self.batches.done(number, written.rows + written.bad_rows, time.monotonic() - begin)
+        if self._options.follow:
+            self.tidy()
+
+    def _wider(self, news: Kind) -> Kind | None:
+        """The bodies' columns, so that they take what no column took; None if they already do, or cannot."""
+        if self.form.kind not in forms.EVOLVING or self._options.schema_evolution == "fixed":
+            return None
+        if not isinstance(news, dict):
+            return None
+        fields = [f for f in news["fields"] if forms.may_be_column(f["name"], self.form.partition)]
+        known = json.loads(self.form.body_schema)
+        wider = widened(known, {**news, "fields": fields})
+        return None if wider == known else wider
+
+    def _evolve(self, wider: Kind, number: int) -> None:
+        form = replace(self.form, body_schema=json.dumps(wider))
+        if self._options.schema_evolution == "fail":
+            known = {each["name"] for each in json.loads(self.form.body_schema)["fields"]}
+            names = [each["name"] for each in wider["fields"] if each["name"] not in known]
+            what = f"fields without a column: {', '.join(names)}" if names else "values too large"
+            raise PipelineError(
+                f"archive: batch {number} of {self.topic} has {what}: --schema-evolution add takes them, "
+                "fixed keeps them as they are"
+            )
+        settings = {ROWS_SETTING: form.settings()}
+        self._columns_added += self.widen(table_type(form).json(), settings)
+        self.form = form
+        self._set_sort()
+
+    @property
+    def _every(self) -> bool:
+        """Whether each offset is to be a row."""
+        return self._options.tags == "*"
+
+    def _starts(self) -> dict[Queue, int]:
+        """Where the table began, as far as that was said by offsets."""
+        kept = json.loads(self.table.snapshot.settings[START_SETTING])
+        return {
+            (broker, int(queue)): offset
+            for broker, queues in kept.items()
+            for queue, offset in queues.items()
+        }
+
+    def tidy(self) -> None:
+        """Join small files, and delete what was replaced long enough ago."""
+        options = self._options
+        for table in (self.table, self.quarantine):
+            if table is None:
+                continue
+            if options.compact:
+                self._compaction += table.compact(
+                    target_bytes=options.target_mb << 20,
+                    at_least=options.small_files,
+                    stop=self._job.stop.is_set,
+                    sort=self._sort if table is self.table else (),
+                )
+            table.vacuum(keep_ms=options.keep_replaced_minutes * 60_000)
+
+    def health(self, states: Sequence[QueueBounds]) -> TableHealth:
+        """How far the table is.
+
+        Args:
+            states: the queues of all topics as they are now.
+        """
+        kept, starts = self._certificate.queues, self._starts()
+        batch, lag = self.table.snapshot.batches.get(self._stream_id, -1), 0
+        for each in states:
+            if each.topic == self.topic:
+                queue = each.broker_name, each.queue_id
+                done = kept[queue].end if queue in kept else starts.get(queue, each.start)
+                lag += max(0, each.end - max(done, each.start))
+        return TableHealth(self.topic, lag, batch, self.batches.rows)
+
+    def check(self) -> None:
+        """Compare what the tables have of each queue with how far the stream has come."""
+        self._job.progress.step(f"comparing the table of {self.topic} with the topic")
+        found = self._certificate
+        if found.rows != self._rows():  # an older table, or somebody else has changed one
+            found = self._scan()
+        found = found.reaching(self.checkpoint_offsets(), every=self._every)
+        if found != self._certificate:
+            self.table.commit(Commit(info={CERTIFICATE: found.encode()}), "CHECK")
+        before = self._before.queues
+        self._counts = [
+            QueueCount(*queue, each.rows, each.twice, each.missing, before.get(queue))
+            for queue, each in sorted(found.queues.items())
+        ]
+
+    def _scan(self) -> Certificate:
+        name = "" if self.form.kind == "raw" else "_"
+        columns = [f"{name}{each}" for each in PLACE]
+        places = self.table.frame(self._spark).selectExpr(
+            *(f"{given} as {plain}" for given, plain in zip(columns, PLACE, strict=True))
+        )
+        if self.quarantine is not None:
+            places = places.unionAll(self.quarantine.frame(self._spark).select(*PLACE))
+        return count_places(places, self._starts(), every=self._every)
+
+    def result(self) -> TopicResult:
+        return TopicResult(
+            topic=self.topic,
+            root=self.table.files.root,
+            snapshot=self.table.snapshot,
+            quarantined=0 if self.quarantine is None else self.quarantine.snapshot.rows,
+            reasons=[] if self.quarantine is None else reasons(self.quarantine),
+            rescued=self._rescued,
+            fields=rescued_fields(self.table),
+            evolution=self._options.schema_evolution,
+            columns_added=self._columns_added,
+            lacks=self.lacks,
+            batches=self.batches,
+            compaction=self._compaction,
+            counts=self._counts,
+            form=self.form,
+        )
+
+
+def write_topics(
+    spark: "SparkSession",
+    archives: Mapping[str, TopicArchive],
+    ranges: Sequence[QueueRange],
+    number: int,
+) -> int:
+    """One batch of a stream into the tables of its topics: each has it once, however often this is called for it.
+
+    Files of all tables are written side by side; then each table's commit names the batch. Returns the new rows.
+    """
+    begin, rows = time.monotonic(), 0
+    left = {
+        topic: own
+        for topic, own in ranges_by_topic(ranges).items()
+        if not archives[topic].has(number)
+    }
+    while left:
+        works = {topic: archives[topic].work(number) for topic in left}
+        found = write_batch(spark, works, [each for own in left.values() for each in own])
+        for topic, written in found.items():
+            if archives[topic].takes(written, number):
+                archives[topic].commit(left.pop(topic), number, written, begin)
+                rows += written.rows + written.bad_rows
+    return rows

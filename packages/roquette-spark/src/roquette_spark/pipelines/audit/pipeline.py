@@ -1,0 +1,412 @@
+"""`roquette pipeline audit`: is what producers meant there, once, in order, consumed, and in the tables?
+
+The answer is a certificate, which names what was looked at by offsets and fingerprints, or the exceptions. The
+command ends with status 1 when there are exceptions.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from roquette.base.options import REQUIRED, option, parse_duration
+from roquette.base.quantities import counted, plural
+from roquette.errors import ConfigError
+from roquette_spark.pipelines.audit import frames as ask
+from roquette_spark.pipelines.audit.frames import AuditCheck
+from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
+from roquette_spark.pipelines.kit.options import SPAN, PipelineOptions
+from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section, table_of
+from roquette_spark.pipelines.kit.topics import (
+    known_topics,
+    read_messages,
+    read_offsets,
+    require_topics,
+)
+from roquette_spark.commitlog.plan import describe_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CERTIFICATE, EXCEPTIONS = "certificate.json", "exceptions.jsonl"
+CERTIFIED, STOPPED, FOUND = "certified", "stopped", "exceptions"  # verdicts
+FORM = "roquette-audit/1"
+SHOWN = 20  # exceptions of one check on the page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions(PipelineOptions):
+    """Options of `audit`."""
+
+    topics: tuple[str, ...] = option(REQUIRED, "Topics, with commas or repeated.", metavar="TOPIC")
+    manifest: str = option(
+        "",
+        "What producers meant: JSON lines, CSV or Parquet with a column of ids, and if there are columns count "
+        "(how often) and topic.",
+        metavar="FILE",
+    )
+    manifest_id: str = option("id", "The manifest's column of ids.", metavar="COLUMN")
+    id: str = option(
+        "",
+        "Where a message has its id: key, uniq_key, message_group, tags, property:NAME or json:FIELD; default is "
+        "key with a manifest, else uniq_key.",
+        metavar="FIELD",
+    )
+    sequence: str = option(
+        "",
+        "Where a message has its number within its key, for the check of order: as --id.",
+        metavar="FIELD",
+    )
+    order_key: str = option(
+        "",
+        "What is kept in order: as --id; default is the message group, else the key.",
+        metavar="FIELD",
+    )
+    table: tuple[str, ...] = option(
+        (),
+        "A table that should have all of a topic, as TOPIC=DIR; may be repeated. The quarantine that `archive` "
+        "made beside it counts, too.",
+        metavar="TOPIC=DIR",
+    )
+    groups: tuple[str, ...] = option(
+        (), "Groups that should have consumed everything.", metavar="GROUP"
+    )
+    transactions: bool = option(True, "Look for unfinished transactions.")
+    transaction_age: str = option(
+        "1m", "Younger transactions may still be going on.", kind=SPAN, metavar="TIME"
+    )
+    store: tuple[str, ...] = option(
+        (),
+        "Read messages from this store's files and not from brokers; may be repeated.",
+        metavar="DIR",
+    )
+    since: str = option(
+        "",
+        "Only messages of the last time, such as 24h; default is all there are.",
+        kind=SPAN,
+        metavar="TIME",
+    )
+    most: int = option(1000, "Exceptions listed of each check; all are counted.", least=1)
+
+    @property
+    def id_field(self) -> str:
+        """Where a message has its id."""
+        return self.id or ("key" if self.manifest else "uniq_key")
+
+
+@dataclass(slots=True)
+class AuditRun:
+    """What was found."""
+
+    at_ms: int
+    queues: list[dict[str, Any]] = field(default_factory=list)
+    checks: list[AuditCheck] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """No check has exceptions."""
+        return all(check.ok for check in self.checks)
+
+    @property
+    def verdict(self) -> str:
+        """CERTIFIED, FOUND, or STOPPED: it found nothing as far as it came."""
+        if self.ok:
+            return CERTIFIED
+        return STOPPED if all(check.ok or check.name == STOPPED for check in self.checks) else FOUND
+
+
+def tables_of(options: AuditOptions) -> dict[str, str]:
+    """Topic to directory. Raises ConfigError for text that is not TOPIC=DIR."""
+    found = {}
+    for text in options.table:
+        topic, equals, path = text.partition("=")
+        if not equals or not path or topic not in options.topics:
+            raise ConfigError(
+                f"audit: --table {text} is not of the form TOPIC=DIR with one of the topics "
+                + ", ".join(options.topics)
+            )
+        found[topic] = path
+    return found
+
+
+def check_options(options: AuditOptions) -> None:
+    """Raises ConfigError for what cannot be right."""
+    tables_of(options)
+    if options.manifest and "://" not in options.manifest and not os.path.exists(options.manifest):
+        raise ConfigError(f"audit: there is no manifest {options.manifest}")
+    for where in (options.id_field, options.sequence, options.order_key):
+        kind, _, name = where.partition(":")
+        if where and not (
+            where in ("key", "uniq_key", "message_group", "tags")
+            or (kind in ("property", "json") and name)
+        ):
+            raise ConfigError(
+                f"audit: {where!r} is none of key, uniq_key, message_group, tags, property:NAME, json:FIELD"
+            )
+
+
+def plan(options: AuditOptions) -> Plan:
+    """What would be compared."""
+    check_options(options)
+    if not options.store:
+        require_topics(options.namesrv, options.topics, "audit")
+    where = ", ".join(options.store) or f"brokers of {options.namesrv}"
+    reads = [f"{', '.join(options.topics)} from {where}", *map(describe_store, options.store)]
+    if options.manifest:
+        reads.append(f"ids in {options.manifest}, compared with {options.id_field}")
+    reads += [f"table {path} of {topic}" for topic, path in tables_of(options).items()]
+    if options.groups:
+        reads.append(f"offsets of {', '.join(options.groups)}")
+    notes = [] if options.sequence else ["order is not checked: --sequence says where numbers are"]
+    return Plan(
+        reads=reads, writes=[f"{CERTIFICATE} or {EXCEPTIONS}, in the report directory"], notes=notes
+    )
+
+
+def run(options: AuditOptions, job: Job) -> Result:
+    """All checks that the options ask for."""
+    check_options(options)
+    if not options.store:
+        require_topics(options.namesrv, options.topics, "audit")
+    job.progress.step("starting Spark")
+    spark = job.open_spark()
+    audit = AuditRun(job.clock.now_ms())
+    offsets = _offsets(options, spark)
+    messages = _messages(options, spark, options.topics, audit.at_ms)
+    slim = ask.slim(messages, options.id_field, options.order_key, options.sequence).persist()
+    try:
+        job.progress.step("reading messages")
+        audit.queues = ask.queues_of(slim)
+        job.progress.update(sum(row["messages"] for row in audit.queues))
+        audit.checks.append(_holes(options, audit.queues, offsets))
+        for step, checks in _steps(options, spark, slim, audit.at_ms):
+            if job.stop.is_set():
+                break
+            job.progress.step(step)
+            audit.checks += checks()
+    finally:
+        slim.unpersist()
+    if options.groups:
+        audit.checks.append(ask.unconsumed(offsets, options.groups, options.most))
+    if job.stop.is_set():
+        audit.checks.append(
+            AuditCheck(STOPPED, "the audit was stopped before its end", exceptions=1)
+        )
+    return finish(audit, options, job)
+
+
+def _steps(options: AuditOptions, spark: "SparkSession", slim: "DataFrame", at_ms: int) -> Any:
+    """(what it is called, how it is done) of every check that wants Spark."""
+    most = options.most
+    if options.manifest:
+
+        def manifest() -> list[AuditCheck]:
+            meant = ask.read_manifest(spark, options.manifest, options.manifest_id)
+            return ask.against_manifest(slim, meant, most)
+
+        yield "comparing with the manifest", manifest
+    else:
+        yield "looking for ids that are there twice", lambda: [ask.repeated_ids(slim, most)]
+    if options.sequence:
+        yield "checking order", lambda: [ask.inversions(slim, most), ask.scattered_keys(slim, most)]
+    for topic, path in tables_of(options).items():
+
+        def compare(topic: str = topic, path: str = path) -> list[AuditCheck]:
+            from roquette_spark.pipelines.audit.tables import lost_files, read_rows
+
+            rows = read_rows(spark, path)
+            return [
+                *ask.against_table(topic, slim, rows.frame, most),
+                lost_files(topic, rows, most),
+            ]
+
+        yield f"comparing {topic} with its table", compare
+    if options.transactions:
+        yield "looking for unfinished transactions", lambda: [_unfinished(options, spark, at_ms)]
+
+
+def _messages(
+    options: AuditOptions, spark: "SparkSession", topics: Sequence[str], at_ms: int
+) -> "DataFrame":
+    # What is missing is an exception of the audit, not an error of the read.
+    lenient = "failOnCorruptRecord" if options.store else "failOnDataLoss"
+    return read_messages(
+        spark,
+        ask.COLUMNS,
+        topics,
+        namesrv=options.namesrv,
+        store=options.store,
+        begin_ms=at_ms - parse_duration(options.since) if options.since else 0,
+        more={"includeSystemProperties": "true", lenient: "false"},
+    )
+
+
+def _offsets(options: AuditOptions, spark: "SparkSession") -> list[dict[str, Any]]:
+    """Ends of queues according to the brokers, before messages are read; empty without brokers."""
+    if options.store and not options.groups:
+        return []
+    return read_offsets(spark, options.namesrv, options.topics, options.groups)
+
+
+def _holes(
+    options: AuditOptions, queues: list[dict[str, Any]], offsets: Sequence[Mapping[str, Any]]
+) -> AuditCheck:
+    """Holes between messages and, where brokers say how far a queue goes, at its ends."""
+    if options.since:
+        return ask.holes(queues, options.most)
+    known = {(r["topic"], r["broker_name"], r["queue_id"]): r for r in queues}
+    spans = dict(known)
+    for row in offsets:
+        key = row["topic"], row["broker_name"], row["queue_id"]
+        if row["group"] is not None or row["max_offset"] <= row["min_offset"]:
+            continue
+        found = known.get(key)
+        span = found or {
+            **{name: row[name] for name in ("topic", "broker_name", "queue_id")},
+            "first_offset": row["max_offset"],
+            "last_offset": row["min_offset"] - 1,
+            "offsets": 0,
+        }
+        spans[key] = span | {
+            "first_offset": min(span["first_offset"], row["min_offset"]),
+            "last_offset": max(span["last_offset"], row["max_offset"] - 1),
+        }
+    return ask.holes([spans[key] for key in sorted(spans)], options.most)
+
+
+def _unfinished(options: AuditOptions, spark: "SparkSession", at_ms: int) -> AuditCheck:
+    if not options.store and ask.HALF_TOPIC not in known_topics(options.namesrv, "audit"):
+        check = AuditCheck("unfinished", "transactions that were neither committed nor rolled back")
+        check.skipped = "no broker has had a transaction"
+        return check
+    halves = _messages(options, spark, [ask.HALF_TOPIC], at_ms)
+    known = options.store or ask.OP_TOPIC in known_topics(options.namesrv, "audit")
+    ops = _messages(options, spark, [ask.OP_TOPIC], at_ms) if known else halves.limit(0)
+    before_ms = at_ms - parse_duration(options.transaction_age)
+    return ask.unfinished(halves, ops, options.topics, before_ms, options.most)
+
+
+def finish(audit: AuditRun, options: AuditOptions, job: Job) -> Result:
+    """Write the certificate or the exceptions; the command's result."""
+    certificate = certificate_of(audit, options)
+    name = CERTIFICATE if audit.ok else EXCEPTIONS
+    if audit.ok:
+        text = json.dumps(certificate, indent=2, sort_keys=True) + "\n"
+    else:
+        rows = [{"check": check.name, **each} for check in audit.checks for each in check.examples]
+        text = "".join(json.dumps(row, sort_keys=True, default=str) + "\n" for row in rows)
+    job.files.write_atomic(os.path.join(job.directory, name), text.encode(), keep_backup=False)
+    count = sum(check.exceptions for check in audit.checks)
+    messages = sum(row["messages"] for row in audit.queues)
+    line = {
+        CERTIFIED: f"certified: {counted(messages, 'message')}, {certificate['digest'][:16]}",
+        STOPPED: "stopped before its end: nothing is certified",
+        FOUND: f"{counted(count, 'exception')}: {os.path.join(job.directory, name)}",
+    }[audit.verdict]
+    return Result(
+        ok=audit.ok, summary=certificate, report=report_of(audit, certificate), last_line=line
+    )
+
+
+def certificate_of(audit: AuditRun, options: AuditOptions) -> dict[str, Any]:
+    """What was looked at and what came of it; `digest` is the SHA-256 of all the rest as canonical JSON."""
+    found: dict[str, Any] = {
+        "form": FORM,
+        "verdict": audit.verdict,
+        "at_ms": audit.at_ms,
+        "topics": list(options.topics),
+        "source": list(options.store) or options.namesrv,
+        "since": options.since or "the beginning",
+        "manifest": options.manifest or None,
+        "id": options.id_field,
+        "sequence": options.sequence or None,
+        "tables": tables_of(options),
+        "groups": list(options.groups),
+        "messages": sum(row["messages"] for row in audit.queues),
+        "queues": audit.queues,
+        "checks": [
+            {
+                "name": check.name,
+                "meaning": check.meaning,
+                "looked_at": check.looked_at,
+                "exceptions": check.exceptions,
+                "skipped": check.skipped or None,
+            }
+            for check in audit.checks
+        ],
+    }
+    text = json.dumps(found, sort_keys=True, separators=(",", ":"))
+    return found | {"digest": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def report_of(audit: AuditRun, certificate: Mapping[str, Any]) -> Report:
+    """For people."""
+    count = sum(check.exceptions for check in audit.checks)
+    checks = table_of(
+        audit.checks,
+        {
+            "check": lambda check: check.name.replace("_", " "),
+            "what counts": lambda check: check.meaning,
+            "looked at": lambda check: check.looked_at,
+            "exceptions": lambda check: (
+                Cell("not made: " + check.skipped, True)
+                if check.skipped
+                else Cell(f"{check.exceptions:,}", check.ok)
+            ),
+        },
+    )
+    queues = ReportTable(
+        ["queue", "first offset", "last offset", "messages", "fingerprint"],
+        [
+            [
+                f"{row['topic']} {row['broker_name']} {row['queue_id']}",
+                *(row[name] for name in ("first_offset", "last_offset", "messages", "fingerprint")),
+            ]
+            for row in audit.queues
+        ],
+    )
+    examples = []
+    for check in audit.checks:
+        if check.examples:
+            head = list(check.examples[0])
+            rows = [[row.get(name) for name in head] for row in check.examples[:SHOWN]]
+            text = f"{check.meaning}: the first {len(rows)} of {check.exceptions:,}."
+            examples.append(Section(check.name.replace("_", " "), text, [ReportTable(head, rows)]))
+    return Report(
+        title="Certificate" if audit.ok else "Exceptions",
+        lead=f"Audit of {', '.join(certificate['topics'])}. Digest {certificate['digest']}.",
+        facts=[
+            (
+                f"{certificate['messages']:,}",
+                plural(certificate["messages"], "message") + " looked at",
+            ),
+            (f"{len(audit.queues):,}", plural(len(audit.queues), "queue")),
+            (f"{count:,}", plural(count, "exception")),
+        ],
+        sections=[
+            Section(
+                "Checks",
+                "What was asked, of how many, and how many exceptions there are.",
+                [checks],
+            ),
+            *examples,
+            Section(
+                "What was looked at",
+                "A queue's messages have the same fingerprint exactly if places, bodies' CRCs and sizes are the same.",
+                [queues],
+            ),
+        ],
+    )
+
+
+PIPELINE = Pipeline(
+    name="audit",
+    help="Prove that nothing was lost, sent twice or put out of order, or list the exceptions.\n\n"
+    "Compares what producers meant (a manifest), topics, tables, consumers' offsets and transactions. Writes a "
+    "certificate, or the exceptions and ends with status 1.",
+    options=AuditOptions,
+    plan=plan,
+    run=run,
+)

@@ -1,0 +1,453 @@
+"""The log of a table by delta-rs: which Parquet files are the table now, which batches it has.
+
+What the library leaves to its caller is done here: a batch comes once, another writer's version is an error and never
+rebased on, files fit the table's columns, an entry is safe on a local disk before anybody is told. Decision 13.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from roquette.base.clock import Clock
+from roquette.errors import ConfigError
+from roquette_spark.pipelines.kit.column_types import misfits
+from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_values import (
+    Commit,
+    DataFile,
+    Snapshot,
+    TableCorrupt,
+    partition_text,
+)
+
+LOG_FOLDER = "_delta_log"
+UNFINISHED = (
+    r".*(\.tmp|#\d+)"  # names in its folder of what never became an entry: the writer was killed
+)
+_ENTRIES = rf"_last_checkpoint|\d{{20}}\.(json|crc|checkpoint\.(.*\.)?parquet)|{UNFINISHED}"
+KEPT_DAYS = 30  # entries that a checkpoint sums up, and what it knows of files that were replaced
+CHECKPOINT_INTERVAL = 50  # versions
+_SAID = 500  # characters of an error of the library
+_DAY_MS = 24 * 3_600_000
+_FILES_KEPT = "delta.deletedFileRetentionDuration"
+_DEFAULT_FILES_KEPT_MS = 7 * _DAY_MS  # Delta's, of tables that do not say it
+_PROPERTIES = {
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+    "delta.logRetentionDuration": f"interval {KEPT_DAYS} days",
+    _FILES_KEPT: f"interval {KEPT_DAYS} days",
+}
+_UNITS_MS = {
+    "day": _DAY_MS,
+    "hour": 3_600_000,
+    "minute": 60_000,
+    "second": 1000,
+    "millisecond": 1,
+}
+
+
+class DeltaLog:
+    """The log below one root. It stays at the version that was read last, or made by this writer.
+
+    Attributes:
+        keep_versions: so many of the newest versions stay readable: neither their files nor their entries go.
+    """
+
+    def __init__(self, files: TableFiles, clock: Clock) -> None:
+        self._clock = clock
+        self._files = files
+        self._address = _address(files)
+        self._table: Any = None
+        self.keep_versions = 1
+        self._removed: dict[int, frozenset[str]] = {}  # of the newest versions, what each took out
+
+    def read(self) -> Snapshot:
+        """The newest version.
+
+        Raises:
+            TableCorrupt: the log is malformed or has a hole.
+            ConfigError: deltalake is not installed.
+        """
+        self._removed = {}
+        if not self._files.exists(LOG_FOLDER):
+            self._table = None
+            return Snapshot()
+        library = _library()
+        try:
+            self._table = library.DeltaTable(self._address)
+            return self._snapshot()
+        except library.exceptions.TableNotFoundError:
+            self._table = None
+            return Snapshot()
+        except OSError as error:
+            raise PipelineError(f"{self._files.root} cannot be read: {_said(error)}") from None
+        except (library.exceptions.DeltaError, KeyError, TypeError, ValueError) as error:
+            raise TableCorrupt(
+                f"{self._files.root}: {LOG_FOLDER} is damaged or not of ours: {_said(error)}{_torn(self._files)}"
+            ) from None
+
+    def _snapshot(self) -> Snapshot:
+        table = self._table
+        about = table.metadata()
+        given = dict(about.configuration)
+        files = {file.path: file for file in _files_of(table)}
+        return Snapshot(
+            version=table.version(),
+            files=files,
+            removed=_removed_files(self._files),
+            batches=self._batches(given.values()),
+            schema=table.schema().to_json(),
+            partitioned_by=tuple(about.partition_columns),
+            settings={key: value for key, value in given.items() if not key.startswith("delta.")},
+            table_id=str(about.id),
+            created_ms=about.created_time or 0,
+        )
+
+    def _batches(self, names: Any) -> dict[str, int]:
+        """Of the streams that settings name; delta-rs lists none."""
+        found = {name: self.done(name) for name in names if len(name) < 200}
+        return {name: batch for name, batch in found.items() if batch >= 0}
+
+    def done(self, stream: str) -> int:
+        """The newest batch of a stream; -1 when there is none."""
+        found = None if self._table is None else self._table.transaction_version(stream)
+        return -1 if found is None else int(found)
+
+    def create(
+        self, schema: str, partitioned_by: Sequence[str], settings: Mapping[str, str]
+    ) -> None:
+        """Version 0. Raises PipelineError when there is one."""
+        library = _library()
+        try:
+            self._table = library.DeltaTable.create(
+                self._address,
+                library.Schema.from_json(schema),
+                partition_by=list(partitioned_by),
+                configuration={**_PROPERTIES, **settings},
+                raise_if_key_not_exists=False,
+            )
+        except (library.exceptions.DeltaError, OSError) as error:
+            raise PipelineError(f"{self._files.root} cannot be created: {_said(error)}") from None
+        self._make_safe(0)
+
+    def drop(self) -> None:
+        """Remove all entries, the newest first, so that what a kill leaves is a table; what others have put there stays."""
+        for name in sorted(self._files.list_names(LOG_FOLDER), reverse=True):
+            if re.fullmatch(_ENTRIES, name):
+                self._files.remove(f"{LOG_FOLDER}/{name}")
+
+    def set_settings(self, settings: Mapping[str, str]) -> int:
+        """One version more with these, the others stay; returns it. Raises PipelineError as `commit`."""
+        given = dict(settings)
+        return self._write(
+            lambda properties, hooks: self._table.alter.set_table_properties(
+                given,
+                raise_if_not_exists=False,
+                commit_properties=properties,
+                post_commithook_properties=hooks,
+            ),
+            Commit(),
+            "SET TBLPROPERTIES",
+        )
+
+    def set_schema(self, schema: str) -> int:
+        """One version more with these columns and the same files; returns it. Raises PipelineError as `commit`."""
+        new = _library().Schema.from_json(schema)
+        columns = list(self._table.metadata().partition_columns)
+        assert columns, (
+            self._files.root
+        )  # our tables have partitions; without them this would remove all files
+        nothing: list[Any] = [(columns[0], "in", [])]
+        return self._write(
+            lambda properties, hooks: self._table.create_write_transaction(
+                [],
+                "overwrite",
+                new,
+                columns,
+                partition_filters=nothing,
+                commit_properties=properties,
+                post_commithook_properties=hooks,
+            ),
+            Commit(),
+            "CHANGE COLUMNS",
+        )
+
+    def commit(self, commit: Commit, operation: str, *, now_ms: int) -> int:
+        """One version more; returns it.
+
+        Raises:
+            PipelineError: another writer was faster, the batch is there already, or a file does not fit the
+                table's columns: nothing of this commit counts.
+        """
+        transaction = _library().transaction
+        if commit.batch is not None and self.done(commit.batch[0]) >= commit.batch[1]:
+            raise PipelineError(
+                f"batch {commit.batch[1]} of {commit.batch[0]} is in {self._files.root} already"
+            )
+        self._check_columns(commit.adds)
+        actions = [
+            transaction.RemoveAction(
+                file.path, commit.data_change, now_ms, file.size, dict(file.partition)
+            )
+            for file in commit.removes
+        ]
+        actions += [
+            transaction.AddAction(
+                file.path,
+                file.size,
+                dict(file.partition),
+                file.modified_ms,
+                commit.data_change,
+                file.stats or json.dumps({"numRecords": file.rows}),
+            )
+            for file in commit.adds
+        ]
+        schema, columns = self._table.schema(), list(self._table.metadata().partition_columns)
+        return self._write(
+            lambda properties, hooks: self._table.create_write_transaction(
+                actions,
+                "append",
+                schema,
+                columns,
+                commit_properties=properties,
+                post_commithook_properties=hooks,
+            ),
+            commit,
+            operation,
+        )
+
+    def _check_columns(self, adds: Sequence[DataFile]) -> None:
+        """A file of other types would make the table unreadable, and the library does not look."""
+        if not adds:
+            return
+        wanted = self.arrow_schema()
+        for file, found in zip(
+            adds, self._files.schemas([file.path for file in adds]), strict=True
+        ):
+            wrong = misfits(found, wanted)
+            if wrong:
+                raise PipelineError(
+                    f"{self._files.address(file.path)} does not fit the table's columns: {wrong}: nothing was changed"
+                )
+
+    def arrow_schema(self) -> pa.Schema:
+        """The table's columns, those of the partitions among them."""
+        return pa.schema(self._table.schema().to_arrow())
+
+    def _write(self, write: Any, commit: Commit, operation: str) -> int:
+        library = _library()
+        version = int(self._table.version()) + 1
+        batch = commit.batch
+        properties = library.CommitProperties(
+            custom_metadata={**commit.info, "roquetteOperation": operation},
+            max_commit_retries=0,
+            app_transactions=None if batch is None else [library.Transaction(*batch)],
+        )
+        try:
+            write(properties, self._hooks(library))
+        except (library.exceptions.DeltaError, OSError) as error:
+            self._explain(error, commit, version)
+        self._make_safe(version)
+        self._table.update_incremental()
+        return version
+
+    def _hooks(self, library: Any) -> Any:
+        """What a commit does beside: entries as old as KEPT_DAYS go, unless versions that are kept need them."""
+        if self.keep_versions == 1:
+            return library.PostCommitHookProperties()
+        needed = int(self._table.version()) + 2 - self.keep_versions - 2 * CHECKPOINT_INTERVAL
+        path = f"{LOG_FOLDER}/{entry_name(max(0, needed))}"
+        before_ms = self._clock.now_ms() - KEPT_DAYS * _DAY_MS
+        young = self._files.exists(path) and self._files.stat(path).modified_ms > before_ms
+        return library.PostCommitHookProperties(cleanup_expired_logs=None if young else False)
+
+    def held_files(self) -> set[str]:
+        """Replaced files that any version to be kept names."""
+        if self._table is None:
+            return set()
+        last = int(self._table.version())
+        versions = range(max(0, last + 2 - self.keep_versions), last + 1)
+        self._removed = {
+            version: self._removed[version]
+            if version in self._removed
+            else frozenset(_removals(_actions(self._files, version)))
+            for version in versions
+        }
+        return set().union(*self._removed.values())
+
+    def _explain(self, error: Exception, commit: Commit, version: int) -> None:
+        """A write has failed. Raises PipelineError unless the version is this commit: its answer was lost."""
+        root = self._files.root
+        try:
+            there = _actions(self._files, version)
+        except OSError as worse:
+            error, there = worse, []
+        if not there:
+            raise PipelineError(
+                f"version {version} of {root} cannot be written: {_said(error)}"
+            ) from None
+        names = {file.path for file in commit.adds}  # nobody else has them
+        added = {unquote(each["add"]["path"]) for each in there if each.get("add")}
+        if names and names <= added:
+            return
+        for name in names:  # they can never count
+            if self._files.exists(name):
+                self._files.remove(name)
+        raise PipelineError(
+            f"another process has written version {version} of {root}: stop it, and start again ({_said(error)})"
+        ) from None
+
+    def _make_safe(self, version: int) -> None:
+        """delta-rs does not flush what it has written to a local disk."""
+        self._files.sync(f"{LOG_FOLDER}/{entry_name(version)}")
+
+    def last_info(self, name: str) -> Any:
+        """What the newest commit that has it gave as `Commit.info[name]`; None if none has, or its entry is gone."""
+        version = -1 if self._table is None else self._table.version()
+        while version >= 0 and (found := _actions(self._files, version)):
+            for action in found:
+                info = action.get("commitInfo") or {}
+                if name in info:
+                    return info[name]
+            version -= 1
+        return None
+
+    def keep_removals(self, keep_ms: int) -> bool:
+        """Let checkpoints know files that were replaced for at least as long; whether that took a version.
+
+        Raises PipelineError as `commit`.
+        """
+        said = self._table.metadata().configuration.get(_FILES_KEPT)
+        if keep_ms <= (_DEFAULT_FILES_KEPT_MS if said is None else interval_ms(said)):
+            return False
+        self.set_settings({_FILES_KEPT: f"interval {keep_ms // 1000 + 1} seconds"})
+        return True
+
+
+def entry_name(version: int) -> str:
+    """The file of a version in the log's folder."""
+    return f"{version:020}.json"
+
+
+def interval_ms(text: str) -> int:
+    """Of a property such as "interval 30 days"; raises ValueError."""
+    found = re.fullmatch(r"\s*interval\s+(\d+)\s+(\w+?)s?\s*", text)
+    if found is None or found[2] not in {*_UNITS_MS, "week"}:
+        raise ValueError(text)
+    return int(found[1]) * (7 * _DAY_MS if found[2] == "week" else _UNITS_MS[found[2]])
+
+
+def _library() -> Any:
+    try:
+        import deltalake
+    except ModuleNotFoundError:
+        raise ConfigError('deltalake is not installed: pip install "roquette[lake]"') from None
+    import deltalake.exceptions
+    import deltalake.transaction
+
+    return deltalake
+
+
+def _address(files: TableFiles) -> str:
+    """What delta-rs calls the table. Raises ConfigError for what it cannot open."""
+    if not files.local:
+        return files.root
+    if "%" in files.root:
+        raise ConfigError(f"{files.root}: delta-rs cannot open a path with %: give another --to")
+    return Path(files.root).as_uri()
+
+
+def _said(error: BaseException) -> str:
+    """What delta-rs says, on one line, without colours and backtraces."""
+    text = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(error))
+    words = re.split(r"(?i)\n\s*(?:stack )?backtrace|\n\s*0: ", text)[0].split()
+    return f"{type(error).__name__}: {' '.join(words)[:_SAID]}"
+
+
+def _files_of(table: Any) -> list[DataFile]:
+    rows = pa.table(table.get_add_actions(flatten=False)).to_pylist()
+    return [
+        DataFile(
+            path=unquote(row["path"]),
+            size=row["size_bytes"],
+            rows=row["num_records"] or 0,
+            modified_ms=row["modification_time"],
+            partition=tuple(
+                sorted(
+                    (name, partition_text(value))
+                    for name, value in (row.get("partition") or {}).items()
+                )
+            ),
+            stats=_stats_text(row),
+        )
+        for row in rows
+    ]
+
+
+def _stats_text(row: Mapping[str, Any]) -> str:
+    from roquette_spark.pipelines.rows.statistics import encode_statistics
+
+    found = {"minValues": row.get("min"), "maxValues": row.get("max")}
+    found["nullCount"] = row.get("null_count")
+    return encode_statistics({"numRecords": row["num_records"], **_without_none(found)})
+
+
+def _without_none(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kept = {name: _without_none(each) for name, each in value.items() if each is not None}
+    return {name: each for name, each in kept.items() if each != {}}
+
+
+def _actions(files: TableFiles, version: int) -> list[dict[str, Any]]:
+    """One entry's; none when it is not there."""
+    path = f"{LOG_FOLDER}/{entry_name(version)}"
+    if not files.exists(path):
+        return []
+    return [json.loads(line) for line in files.read(path).splitlines() if line.strip()]
+
+
+def _torn(files: TableFiles) -> str:
+    """What to do about a newest entry that is not JSON; "" when it is."""
+    entries = [n for n in files.list_names(LOG_FOLDER) if re.fullmatch(r"\d{20}\.json", n)]
+    if entries:
+        try:
+            _actions(files, int(max(entries)[:20]))
+        except ValueError:
+            path = files.address(f"{LOG_FOLDER}/{max(entries)}")
+            return (
+                f". If the machine lost power while {path} was written, remove it: it never counted"
+            )
+    return ""
+
+
+def _removed_files(files: TableFiles) -> dict[str, int]:
+    """Files that were replaced, and when (ms): what delta-rs' vacuum lists by whole hours only."""
+    found: dict[str, int] = {}
+    names = files.list_names(LOG_FOLDER)
+    sums = [name for name in names if re.fullmatch(r"\d{20}\.checkpoint\.(.*\.)?parquet", name)]
+    last = max((int(name[:20]) for name in sums), default=-1)
+    for name in sums:
+        if int(name[:20]) == last:
+            found |= _removals(files.read_columns(f"{LOG_FOLDER}/{name}", ["remove"]))
+    entries = [int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.json", name)]
+    for version in sorted(entry for entry in entries if entry > last):
+        actions = _actions(files, version)
+        for action in actions:
+            found.pop(unquote((action.get("add") or {}).get("path", "")), None)
+        found |= _removals(actions)
+    return found
+
+
+def _removals(actions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    found = [action["remove"] for action in actions if action.get("remove")]
+    return {
+        unquote(each["path"]): int(each.get("deletionTimestamp") or 0)
+        for each in found
+        if each.get("path")
+    }

@@ -1,0 +1,251 @@
+"""Our data files as Iceberg's and back: partition values, and what is known of the columns."""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg import types
+from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.io.pyarrow import (
+    _check_pyarrow_schema_compatible,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+
+from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.table_values import DataFile, partition_text
+
+_EPOCH_DAY = date(1970, 1, 1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EXACT = Context(prec=40)  # more than a decimal of 38 digits
+_MICROSECOND = timedelta(microseconds=1)
+_LONGEST_BOUND = 64  # characters of a text
+_TEXT_BOUNDS = (types.StringType, types.DateType, types.TimestampType, types.TimestamptzType)
+# Not integer, not float: once such a column is widened, pyiceberg 0.11 takes a bound of four bytes for one of eight and
+# cannot plan a scan with a filter on it.
+_BOUNDED = (*_TEXT_BOUNDS, types.LongType, types.DoubleType, types.DecimalType)
+
+
+def to_iceberg(
+    file: DataFile, address: str, metadata: TableMetadata, footer: pq.FileMetaData | None
+) -> IcebergFile:
+    """What the table's manifest says of a file.
+
+    Args:
+        address: the file's whole address.
+        footer: of the Parquet file; None: `file.stats` says what is in its columns.
+
+    Raises:
+        PipelineError: the columns of the file are not the table's.
+    """
+    known = (
+        _metrics_of_stats(file, metadata.schema())
+        if footer is None
+        else _metrics_of_footer(file, metadata, footer)
+    )
+    spec, schema = metadata.spec(), metadata.schema()
+    given = dict(file.partition)
+    values = [
+        _partition_value(schema.find_type(field.source_id), given.get(field.name))
+        for field in spec.fields
+    ]
+    made = IcebergFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=address,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*values),
+        file_size_in_bytes=file.size,
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+        **known,
+    )
+    made.spec_id = spec.spec_id
+    return made
+
+
+def from_iceberg(
+    found: IcebergFile, path: str, metadata: TableMetadata, modified_ms: int
+) -> DataFile:
+    """The inverse, under a path that is relative to the table."""
+    spec, schema = metadata.specs()[found.spec_id], metadata.schema()
+    partition = [
+        (field.name, _partition_text(schema.find_type(field.source_id), found.partition[place]))
+        for place, field in enumerate(spec.fields)
+    ]
+    return DataFile(
+        path=path,
+        size=found.file_size_in_bytes,
+        rows=found.record_count,
+        modified_ms=modified_ms,
+        partition=tuple(sorted(partition)),
+        stats=_stats_of_metrics(found, schema),
+    )
+
+
+def _metrics_of_footer(
+    file: DataFile, metadata: TableMetadata, footer: pq.FileMetaData
+) -> dict[str, Any]:
+    schema = metadata.schema()
+    if footer.num_rows != file.rows:
+        raise PipelineError(f"{file.path} has {footer.num_rows} rows, {file.rows} were written")
+    try:
+        _check_pyarrow_schema_compatible(schema, _whole_columns(schema, footer))
+        found: dict[str, Any] = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=footer,
+            stats_columns=compute_statistics_plan(schema, metadata.properties),
+            parquet_column_mapping=parquet_path_to_id_mapping(schema),
+        ).to_serialized_dict()
+    except (KeyError, ValueError) as error:
+        raise PipelineError(
+            f"{file.path} has other columns than its table: nothing was changed ({error})"
+        ) from None
+    for key in ("lower_bounds", "upper_bounds"):
+        found[key] = {
+            number: bound
+            for number, bound in found[key].items()
+            if isinstance(schema.find_type(number), _BOUNDED)
+        }
+    return found
+
+
+def _whole_columns(schema: Schema, footer: pq.FileMetaData) -> pa.Schema:
+    """Of the file, without the ids that it may carry: the check goes by names."""
+    found = footer.schema.to_arrow_schema()
+    return pa.schema([field.remove_metadata() for field in found])
+
+
+def _metrics_of_stats(file: DataFile, schema: Schema) -> dict[str, Any]:
+    stats = json.loads(file.stats, parse_float=Decimal)
+    lowest, highest = dict(_flat(stats.get("minValues"))), dict(_flat(stats.get("maxValues")))
+    nulls = dict(_flat(stats.get("nullCount")))
+    found: dict[str, dict[int, Any]] = {
+        "value_counts": {},
+        "null_value_counts": {},
+        "lower_bounds": {},
+        "upper_bounds": {},
+    }
+    for name in lowest.keys() | highest.keys() | nulls.keys():
+        field = schema.find_field(name)
+        kind, number = field.field_type, field.field_id
+        if name in nulls:
+            found["value_counts"][number] = file.rows
+            found["null_value_counts"][number] = nulls[name]
+        if not isinstance(kind, _BOUNDED):
+            continue
+        if lowest.get(name) is not None:
+            found["lower_bounds"][number] = _lower(kind, lowest[name])
+        upper = None if highest.get(name) is None else _upper(kind, highest[name])
+        if upper is not None:
+            found["upper_bounds"][number] = upper
+    return {
+        "record_count": file.rows,
+        "column_sizes": None,
+        "nan_value_counts": None,
+        "split_offsets": None,
+        **found,
+    }
+
+
+def _flat(values: Mapping[str, Any] | None, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Fields of structs by their names with dots, as Iceberg has them."""
+    for name, value in (values or {}).items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _lower(kind: types.IcebergType, value: Any) -> bytes:
+    if isinstance(kind, types.StringType):
+        value = value[:_LONGEST_BOUND]
+    return bytes(to_bytes(kind, _value(kind, value)))
+
+
+def _upper(kind: types.IcebergType, value: Any) -> bytes | None:
+    """None where a short one is not at hand. Delta's times may have been cut to milliseconds."""
+    if isinstance(kind, types.StringType) and len(value) > _LONGEST_BOUND:
+        return None
+    found = _value(kind, value)
+    if isinstance(kind, types.TimestampType | types.TimestamptzType) and found % 1000 == 0:
+        found += 999
+    return bytes(to_bytes(kind, found))
+
+
+def _value(kind: types.IcebergType, value: Any) -> Any:
+    """Of Delta's JSON, as Iceberg counts: days and microseconds since 1970."""
+    match kind:
+        case types.DateType():
+            return (date.fromisoformat(value) - _EPOCH_DAY).days
+        case types.TimestampType() | types.TimestamptzType():
+            moment = datetime.fromisoformat(value)
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            return (moment - _EPOCH) // _MICROSECOND
+        case types.DecimalType():
+            return Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
+        case types.FloatType() | types.DoubleType():
+            return float(value)
+    return value
+
+
+def _stats_of_metrics(found: IcebergFile, schema: Schema) -> str:
+    """Columns within structs are left out."""
+    stats: dict[str, Any] = {"numRecords": found.record_count}
+    names = {field.field_id: field for field in schema.fields}
+    for key, bounds in (("minValues", found.lower_bounds), ("maxValues", found.upper_bounds)):
+        stats[key] = {
+            names[number].name: _json_value(names[number].field_type, bound)
+            for number, bound in (bounds or {}).items()
+            if number in names and isinstance(names[number].field_type, _BOUNDED)
+        }
+    stats["nullCount"] = {
+        names[number].name: count
+        for number, count in (found.null_value_counts or {}).items()
+        if number in names
+    }
+    return json.dumps(stats, separators=(",", ":"))
+
+
+def _json_value(kind: types.IcebergType, bound: bytes) -> Any:
+    if isinstance(kind, types.LongType) and len(bound) == 4:
+        kind = types.IntegerType()  # another program wrote it before the column was widened
+    value = from_bytes(kind, bound)
+    match kind:
+        case types.DateType():
+            return (_EPOCH_DAY + timedelta(days=value)).isoformat()
+        case types.TimestampType() | types.TimestamptzType():
+            moment = _EPOCH + timedelta(microseconds=value)
+            return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + (
+                "Z" if isinstance(kind, types.TimestamptzType) else ""
+            )
+        case types.DecimalType():
+            return float(value)
+    return value
+
+
+def _partition_value(kind: types.IcebergType, text: str | None) -> Any:
+    """As Iceberg counts: days and microseconds since 1970."""
+    if text is None or isinstance(kind, types.StringType):
+        return text
+    match kind:
+        case types.BooleanType():
+            return text == "true"
+        case types.IntegerType() | types.LongType():
+            return int(text)
+    return _value(kind, text)
+
+
+def _partition_text(kind: types.IcebergType, value: Any) -> str | None:
+    is_day = isinstance(kind, types.DateType) and value is not None
+    return partition_text(_EPOCH_DAY + timedelta(days=value) if is_day else value)

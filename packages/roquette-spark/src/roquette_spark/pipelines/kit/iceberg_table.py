@@ -1,0 +1,340 @@
+"""A table of Apache Iceberg, format 2, by pyiceberg: batches that count once, compaction, and cleaning up after a crash.
+
+The number of a stream's newest batch is a property of the table, set in the same transaction as the batch's files. The
+second of two writers from one version fails, and has changed nothing.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+from roquette.base.clock import Clock, SystemClock
+from roquette.base.entropy import Entropy
+from roquette.errors import ConfigError
+from roquette_spark.pipelines.kit import iceberg_history as history
+from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.iceberg_address import CatalogAddress
+from roquette_spark.pipelines.kit.iceberg_catalog import TableCatalog, check_root
+from roquette_spark.pipelines.kit.iceberg_files import from_iceberg, to_iceberg
+from roquette_spark.pipelines.kit.iceberg_schema import (
+    iceberg_schema,
+    partition_spec,
+    spark_json,
+)
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_place import (
+    Owner,
+    check_place,
+    dead_staging,
+    leftovers,
+    own_names,
+)
+from roquette_spark.pipelines.kit.table_values import Commit, DataFile, Snapshot
+from roquette_spark.pipelines.kit.table_writer import TableWriter
+
+if TYPE_CHECKING:
+    pass
+
+METADATA_FOLDER, DATA_FOLDER = "metadata", "data"
+ORPHANS_KEPT_MS = 24 * 3_600_000  # files of metadata
+_UNFINISHED = r"00000-[-0-9a-f]{36}\.metadata\.json"  # of a creation that was killed
+_BATCH = "roquette.txn."  # and the stream
+_INFO = "roquette.info."  # and the name
+# How long the list of earlier versions gets, and how many lists of files a commit leaves.
+_PROPERTIES = {
+    "format-version": "2",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    "commit.manifest-merge.enabled": "true",
+}
+
+
+class IcebergTable(TableWriter):
+    """Open it with `open_iceberg_table`; call `close` at the end."""
+
+    # pyiceberg 0.11 takes false, 0 and 1970-01-01 of a partition for null where the file does not have the column.
+    name, whole_files = " (Iceberg)", True
+
+    def __init__(
+        self, home: TableFiles, catalog: TableCatalog, clock: Clock, entropy: Entropy
+    ) -> None:
+        # Servers of catalogs ask for the two folders of Iceberg; beside a table's own catalog its partitions are there.
+        self.files = TableFiles(home.address(DATA_FOLDER)) if catalog.shared else home
+        self._home = home
+        self._data_address = catalog.location + (f"/{DATA_FOLDER}" if catalog.shared else "")
+        self._catalog = catalog
+        self._clock = clock
+        self.entropy = entropy
+        self._table: Any = None
+        self._entries: dict[str, Any] = {}  # path -> what pyiceberg knows of the file
+        self.snapshot = Snapshot()
+        self.keep_versions = 1
+        self.reload()
+
+    def clean(self) -> None:
+        """Remove what a killed writer left half done. Options, schema and topic have been checked by now."""
+        for folder in dead_staging(self.files, self.snapshot):
+            self.files.remove_tree(folder)
+        if self._table is None:
+            for file in () if self._catalog.shared else self._home.list_tree(METADATA_FOLDER):
+                self._home.remove(file.path)
+            return
+        for path in self.unknown():
+            self.files.remove(path)
+
+    def check_owner(self, owner: Owner) -> None:
+        """As `TableWriter` says."""
+        check_place(
+            self.files,
+            self.snapshot,
+            owner,
+            log_folder=METADATA_FOLDER,
+            unfinished=_UNFINISHED,
+        )
+
+    def close(self) -> None:
+        """As `TableWriter` says."""
+        self._catalog.close()
+        super().close()
+
+    def create(
+        self, schema: str, partitioned_by: Sequence[str], settings: Mapping[str, str]
+    ) -> None:
+        """As `TableWriter` says."""
+        made = iceberg_schema(schema)
+        properties = {
+            **_PROPERTIES,
+            **settings,
+            "schema.name-mapping.default": made.name_mapping.model_dump_json(),
+        }
+        with self._catalog.asking():
+            self._catalog.create(made, partition_spec(made, partitioned_by), properties)
+        self.reload()
+
+    def widen(self, schema: str, settings: Mapping[str, str]) -> None:
+        """As `TableWriter` says."""
+        wanted = iceberg_schema(schema)
+        try:
+            with self._catalog.asking(), self._table.transaction() as change:
+                with change.update_schema() as update:
+                    update.union_by_name(wanted)
+                change.set_properties(dict(settings))
+        except (ValidationError, ValueError) as error:
+            raise ConfigError(f"{self.files.root} cannot have these columns: {error}") from None
+        self._refresh({}, {})
+
+    def drop(self) -> None:
+        """Forget a table without rows, so that it can be created again."""
+        assert not self.snapshot.files, self.files.root
+        if self._table is None:
+            return
+        known = history.metadata_files(self._table)
+        with self._catalog.asking():
+            self._catalog.drop()
+        self._remove_metadata(known)
+        self.reload()
+
+    def _remove_metadata(self, addresses: set[str]) -> None:
+        for path in _below(self._catalog.location, addresses):
+            if self._home.exists(path):
+                self._home.remove(path)
+
+    def done(self, stream: str) -> int:
+        """The newest batch of a stream that is in the table; -1 when there is none."""
+        return self.snapshot.batches.get(stream, -1)
+
+    def last_info(self, name: str) -> Any:
+        """As `TableWriter` says. It is a property of the table, since snapshots expire."""
+        text = None if self._table is None else self._table.properties.get(_INFO + name)
+        return None if text is None else json.loads(text)
+
+    def commit(self, commit: Commit, operation: str) -> int:
+        """As `TableWriter` says.
+
+        Raises:
+            PipelineError: another writer was faster, or files have other columns: nothing of this commit counts.
+        """
+        adds = {
+            file.path: to_iceberg(
+                file,
+                self._address(file.path),
+                self._table.metadata,
+                None if file.stats else self._footer(file.path),
+            )
+            for file in commit.adds
+        }
+        removes = {file.path: self._entries[file.path] for file in commit.removes}
+        properties = {_INFO + name: json.dumps(value) for name, value in commit.info.items()}
+        if commit.batch is not None:
+            stream, number = commit.batch
+            if self.done(stream) >= number:
+                raise PipelineError(f"{self.files.root} has batch {number} already")
+            properties[_BATCH + stream] = str(number)
+        words = {"roquette.operation": operation}
+        with self._catalog.asking(), self._table.transaction() as change:
+            change.set_properties(properties)
+            update = change.update_snapshot(snapshot_properties=words)
+            with update.overwrite() if removes else update.merge_append() as files:
+                for each in adds.values():
+                    files.append_data_file(each)
+                for each in removes.values():
+                    files.delete_data_file(each)
+        self._refresh(adds, removes)
+        return self.snapshot.version
+
+    def joinable(self) -> list[DataFile]:
+        """As `TableWriter` says. A table in which another program has deleted rows is left alone."""
+        if self._table is None or history.has_deletes(self._table):
+            return []
+        ours = own_names(self.snapshot.partitioned_by)
+        return [file for path, file in self.snapshot.files.items() if ours.fullmatch(path)]
+
+    def arrow_schema(self) -> pa.Schema:
+        """As `TableWriter` says."""
+        return schema_to_pyarrow(self._table.schema())
+
+    def expired(self, *, keep_ms: int) -> list[str]:
+        """As `TableWriter` says. Only files under names that we give."""
+        before_ms = self._clock.now_ms() - keep_ms
+        ours = own_names(self.snapshot.partitioned_by)
+        old = [
+            path
+            for path, at in self.snapshot.removed.items()
+            if at <= before_ms and ours.fullmatch(path) and self.files.exists(path)
+        ]
+        if not old:
+            return []
+        kept = history.kept_snapshots(self._table, before_ms, self.keep_versions)
+        known = history.data_files(self._table, kept)
+        return sorted(set(old) - _below(self._data_address, known))
+
+    def vacuum(self, *, keep_ms: int) -> int:
+        """As `TableWriter` says: first the snapshots expire, then their files go."""
+        if self._table is None:
+            return 0
+        gone = self.expired(keep_ms=keep_ms)
+        lists = history.metadata_files(self._table)
+        with self._catalog.asking():
+            before_ms = self._clock.now_ms() - keep_ms
+            history.expire(self._table, before_ms, self.keep_versions)
+        self._refresh({}, {})
+        for path in gone:
+            self.files.remove(path)
+        self._remove_metadata(lists - history.metadata_files(self._table))
+        if not self._catalog.shared:
+            self._remove_old_metadata()
+        removed = {p: at for p, at in self.snapshot.removed.items() if p not in gone}
+        self.snapshot = replace(self.snapshot, removed=removed)
+        return len(gone)
+
+    def _remove_old_metadata(self) -> None:
+        """What killed commits have left in the folder of metadata."""
+        known = _below(self._catalog.location, history.metadata_files(self._table))
+        before_ms = self._clock.now_ms() - ORPHANS_KEPT_MS
+        for file in self._home.list_tree(METADATA_FOLDER):
+            name = file.path.rpartition("/")[2]
+            old = file.modified_ms < before_ms and history.METADATA_NAMES.fullmatch(name)
+            if old and file.path not in known:
+                self._home.remove(file.path)
+
+    def unknown(self) -> list[str]:
+        """As `TableWriter` says."""
+        found = leftovers(self.files, self.snapshot, only_past=self._catalog.shared)
+        if not found:
+            return []
+        every = history.data_files(self._table, self._table.metadata.snapshots)
+        return sorted(set(found) - _below(self._data_address, every))
+
+    def _address(self, path: str) -> str:
+        return f"{self._data_address}/{path}"
+
+    def _footer(self, path: str) -> pq.FileMetaData:
+        with self.files.open_file(path) as file:
+            return pq.read_metadata(file)
+
+    def reload(self) -> None:
+        """As `TableWriter` says."""
+        self._table = self._catalog.load()
+        self._entries, self.snapshot = {}, Snapshot()
+        if self._table is not None:
+            found = history.current_files(self._table)
+            paths = {address: self._path_of(address) for address in found}
+            self._entries = {paths[address]: each for address, (each, _) in found.items()}
+            files = {
+                paths[address]: from_iceberg(each, paths[address], self._table.metadata, at)
+                for address, (each, at) in found.items()
+            }
+            removed = {
+                self._path_of(address): at
+                for address, at in history.removed_files(self._table).items()
+            }
+            self.snapshot = self._version(files, removed)
+
+    def _refresh(self, adds: Mapping[str, Any], removes: Mapping[str, Any]) -> None:
+        """The version that this process has just made."""
+        now_ms = self._clock.now_ms()
+        metadata = self._table.metadata
+        self._entries |= adds
+        files = {**self.snapshot.files} | {
+            path: from_iceberg(each, path, metadata, now_ms) for path, each in adds.items()
+        }
+        for path in removes:
+            del files[path], self._entries[path]
+        removed = {**self.snapshot.removed, **dict.fromkeys(removes, now_ms)}
+        self.snapshot = self._version(files, removed)
+
+    def _version(self, files: Mapping[str, DataFile], removed: Mapping[str, int]) -> Snapshot:
+        metadata = self._table.metadata
+        properties = metadata.properties
+        inner = (_BATCH, _INFO)
+        return Snapshot(
+            version=metadata.last_sequence_number,
+            files=files,
+            removed={path: at for path, at in removed.items() if path not in files},
+            batches={
+                name.removeprefix(_BATCH): int(number)
+                for name, number in properties.items()
+                if name.startswith(_BATCH)
+            },
+            schema=spark_json(metadata.schema()),
+            partitioned_by=tuple(field.name for field in metadata.spec().fields),
+            settings={
+                name: value
+                for name, value in properties.items()
+                if name.startswith("roquette.") and not name.startswith(inner)
+            },
+            table_id=str(metadata.table_uuid),
+        )
+
+    def _path_of(self, address: str) -> str:
+        return address.removeprefix(self._data_address + "/")
+
+
+def _below(folder: str, addresses: set[str]) -> set[str]:
+    """The paths of those that are in the folder."""
+    return {each[len(folder) + 1 :] for each in addresses if each.startswith(folder + "/")}
+
+
+def open_iceberg_table(
+    root: str,
+    *,
+    catalog: CatalogAddress = CatalogAddress(),  # noqa: B008 (a frozen value)
+    clock: Clock | None = None,
+    entropy: Entropy | None = None,
+) -> IcebergTable:
+    """A table that is there, or one that is yet to be created (its version is -1).
+
+    Raises:
+        ConfigError: no table of Iceberg can be there, or the catalog has another one under its name.
+    """
+    check_root(root, catalog)
+    home = TableFiles(root)
+    return IcebergTable(
+        home, TableCatalog(home, catalog), clock or SystemClock(), entropy or Entropy()
+    )

@@ -1,0 +1,277 @@
+"""A table that a stream of a topic fills, each batch once, and the quarantine of bad messages beside it."""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from roquette.base.entropy import Entropy
+from roquette.errors import ConfigError
+from roquette_spark.pipelines.kit.frame import Job, PipelineError
+from roquette_spark.pipelines.kit.message_rows import DAY, bad_rows
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_formats import TableFormat
+from roquette_spark.pipelines.kit.table_place import (
+    CHECKPOINT,
+    OWN_FOLDER,
+    SHARED_SETTING,
+    STREAM_SETTING,
+    TOPIC_SETTING,
+    Owner,
+)
+from roquette_spark.pipelines.kit.table_values import Commit, DataFile
+from roquette_spark.pipelines.kit.table_writer import TableWriter
+from roquette_spark.pipelines.kit.topics import QueueBounds, checkpoint_offsets, start_stream
+from roquette_spark.pipelines.rows.decoder import quarantine_type
+from roquette_spark.pipelines.rows.kinds import widened
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+QUARANTINE = ".quarantine"  # after the name of the table's folder
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStream:
+    """A stream that fills several tables.
+
+    Attributes:
+        id: what the tables' commits call it.
+        positions: where its position is kept.
+    """
+
+    id: str
+    positions: TableFiles
+
+
+class StreamedTable:
+    """Claims the table; a subclass then calls `prepare` (within `closed_on_error`) and `start`.
+
+    Raises:
+        ConfigError: the directory belongs to another pipeline or topic.
+        PipelineError: another process writes there.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        root: str,
+        job: Job,
+        spark: "SparkSession",
+        tables: TableFormat = TableFormat(),  # noqa: B008 (a frozen value)
+        checkpoints: str = "",
+    ) -> None:
+        self.topic = owner.topic
+        self._pipeline = owner.pipeline
+        self._job = job
+        self._spark = spark
+        self._root = root
+        self._tables = tables
+        self.table = tables.open(root, clock=job.clock)
+        self.positions = position_files(self.table.files, checkpoints)
+        self.table.claim(owner)
+        self.quarantine: TableWriter | None = None
+        self._shared: SharedStream | None = None
+        self._stream_id = ""
+
+    def share(self, stream: SharedStream) -> None:
+        """Be filled by a stream that fills other tables, too; before `prepare`."""
+        self._shared = stream
+        self.positions = stream.positions
+
+    def closed_on_error(self) -> contextlib.ExitStack:
+        """A context that closes the tables unless its `pop_all` is called."""
+        undo = contextlib.ExitStack()
+        undo.callback(self.close)
+        return undo
+
+    def close(self) -> None:
+        """Let others write to the tables."""
+        self.table.close()
+        if self.quarantine is not None:
+            self.quarantine.close()
+
+    def claim_quarantine(self, *, fresh: bool) -> TableWriter:
+        """Raises ConfigError when a new table would stand beside an older quarantine, and as `__init__` does."""
+        apart = self._tables.open(self._root + QUARANTINE, clock=self._job.clock)
+        apart.claim(Owner(self._pipeline, self.topic, quarantine=True))
+        if fresh and apart.snapshot.files:
+            apart.close()
+            raise ConfigError(
+                f"{self._pipeline}: {apart.files.root} has rows of an earlier table: move it away, or "
+                "give another --to"
+            )
+        self.quarantine = apart
+        return apart
+
+    def prepare(
+        self,
+        schema: str,
+        partitioned_by: Sequence[str],
+        form: Mapping[str, str],
+        new: Mapping[str, str] | None,
+    ) -> None:
+        """Remove what killed runs left, create the tables that are missing, add columns that rows have now.
+
+        Args:
+            schema: Spark's JSON of the table's columns.
+            form: the setting that says how rows are made.
+            new: more settings of a table to create; None: the table exists.
+        """
+        self.table.clean()
+        if new is not None:
+            shared = self._shared
+            settings = {
+                STREAM_SETTING: new_stream_id(self._pipeline) if shared is None else shared.id,
+                TOPIC_SETTING: self.topic,
+                **({} if shared is None else {SHARED_SETTING: "true"}),
+                **form,
+                **new,
+            }
+            # What is left of a stream must go before a table is there, and not before this writer has it.
+            if shared is None and self.table.snapshot.version < 0:
+                self.positions.remove_tree(CHECKPOINT)
+            self.table.drop()
+            self.table.create(schema, partitioned_by, settings)
+            if shared is None:
+                self.positions.remove_tree(CHECKPOINT)
+        self.widen(schema, form)  # a table of 1b94d96
+        self._stream_id = self.table.snapshot.settings[STREAM_SETTING]
+        if self.quarantine is not None:
+            self.quarantine.clean()
+            if self.quarantine.snapshot.version < 0:
+                schema = quarantine_type().json()
+                self.quarantine.create(schema, (DAY,), {STREAM_SETTING: self._stream_id})
+        lost = self._shared is not None and self._shared.id != self._stream_id
+        if not self._is_new(self.table, 0):
+            lost |= not self.positions.exists(f"{CHECKPOINT}/offsets")
+        if lost:
+            raise PipelineError(
+                f"{self._pipeline}: {self.positions.address(CHECKPOINT)} is gone, so nobody knows where to "
+                "go on: restore it, or give another --to"
+            )
+
+    def widen(self, schema: str, form: Mapping[str, str]) -> list[str]:
+        """Let the table take these columns, too, and say so; returns the names of the new ones."""
+        there = json.loads(self.table.snapshot.schema)
+        wider = widened(there, json.loads(schema))
+        if wider == there:
+            return []
+        self.table.widen(json.dumps(wider), form)
+        before = {each["name"]: each["type"] for each in there["fields"]}
+        new = [each["name"] for each in wider["fields"] if each["name"] not in before]
+        other = [f for f in wider["fields"] if before.get(f["name"], f["type"]) != f["type"]]
+        for what, names in (
+            ("the columns", new),
+            ("a wider type of", [each["name"] for each in other]),
+        ):
+            if names:
+                said = f"{self.table.files.root} has {what} {', '.join(names)} from now on"
+                self._job.progress.say(said)
+        return new
+
+    def _is_new(self, table: TableWriter, number: int) -> bool:
+        """Whether a table does not have that batch yet."""
+        return table.done(self._stream_id) < number
+
+    def checkpoint_offsets(self) -> dict[tuple[str, int], int]:
+        """How far the stream has planned, by broker and queue."""
+        return checkpoint_offsets(self.positions, CHECKPOINT).get(self.topic, {})
+
+    def waiting(self, states: Sequence[QueueBounds]) -> int:
+        """Messages between the stream's position and the ends of queues."""
+        done = self.checkpoint_offsets()
+        return sum(
+            state.end - max(state.start, done.get((state.broker_name, state.queue_id), 0))
+            for state in states
+        )
+
+    def start_stream(
+        self,
+        options: Mapping[str, str],
+        write: "Callable[[DataFrame, int], None]",
+        interval_s: int | None,
+    ) -> "StreamingQuery":
+        """Begin to read; without an interval the query ends when it has caught up."""
+        return start_stream(
+            self._spark,
+            {**options, "subscribe": self.topic},
+            write,
+            checkpoint=self.positions.address(CHECKPOINT),
+            interval_s=interval_s,
+        )
+
+    def put_aside(self, rows: "DataFrame", count: int, number: int) -> None:
+        """The bad ones of a batch go to the quarantine, once.
+
+        Raises:
+            PipelineError: there are not `count` of them.
+        """
+        apart = self.quarantine
+        if not count or apart is None or not self._is_new(apart, number):
+            return
+        staging = apart.new_staging()
+        writer = bad_rows(rows).write.mode("overwrite").partitionBy(DAY)
+        writer.parquet(apart.files.address(staging))
+        adds = apart.publish(staging, f"batch-{number:010}")
+        found = sum(file.rows for file in adds)
+        if found != count:
+            raise PipelineError(
+                f"{self._pipeline}: batch {number} has {count} bad messages, {found} came to the quarantine: "
+                "nothing was changed"
+            )
+        apart.commit(Commit(adds=adds, batch=(self._stream_id, number)), "STREAMING UPDATE")
+
+    def keep_aside(self, files: Sequence[DataFile], number: int) -> None:
+        """Files of bad messages that tasks of a batch have written count in the quarantine, once."""
+        apart = self.quarantine
+        if not files or apart is None:
+            return
+        if self._is_new(apart, number):
+            apart.commit(Commit(adds=files, batch=(self._stream_id, number)), "STREAMING UPDATE")
+        else:
+            discard(apart, files)
+
+
+def is_fresh(table: TableWriter, positions: TableFiles, topic: str | None = None) -> bool:
+    """Whether it does not exist, or the run that created it ended before it began to read.
+
+    Args:
+        topic: given where the position is of several topics.
+    """
+    there = table.snapshot
+    if there.version < 0:
+        return True
+    planned = checkpoint_offsets(positions, CHECKPOINT)
+    begun = planned if topic is None else planned.get(topic)
+    return not (there.batches or there.files or begun)
+
+
+def new_stream_id(pipeline: str) -> str:
+    """A name for a stream that no other has."""
+    return f"{pipeline}-{Entropy().token(8)}"
+
+
+def shared_stream(positions: TableFiles, pipeline: str) -> SharedStream:
+    """The stream whose position is kept there; a new one when there is none. The caller has the lock."""
+    path = f"{OWN_FOLDER}/stream"
+    if not positions.exists(path):
+        positions.write(path, new_stream_id(pipeline).encode())
+    return SharedStream(positions.read(path).decode(), positions)
+
+
+def position_files(table: TableFiles, folder: str = "") -> TableFiles:
+    """Where the position of a table's stream is: in the table's folder, or in one for it below another."""
+    if not folder:
+        return table
+    name = table.root.rpartition("/")[2]
+    return TableFiles(f"{folder}/{name}-{hashlib.sha256(table.root.encode()).hexdigest()[:16]}")
+
+
+def discard(table: TableWriter, files: Sequence[DataFile]) -> None:
+    """Delete files that were written for a table and do not count."""
+    for file in files:
+        table.files.remove(file.path)

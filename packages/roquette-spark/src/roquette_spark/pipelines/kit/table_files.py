@@ -1,0 +1,203 @@
+"""The files of a table, on a local disk or wherever pyarrow has a file system: s3, gs, abfs, hdfs."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from roquette.base.files import FileLock, OsFiles
+from roquette.errors import ConfigError, StoreError
+from roquette_spark.pipelines.kit.frame import PipelineError
+
+_FOOTERS = 16  # read at the same time
+_ATOMIC_PUTS = ("s3", "gcs", "abfs")  # an object appears whole or not at all
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file below a table's root."""
+
+    path: str
+    size: int
+    modified_ms: int
+
+
+class TableFiles:
+    """Files below one root; paths are relative to it, with slashes.
+
+    Args:
+        root: a path, or an address such as s3a://bucket/folder. Spark is given the same text.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root.rstrip("/")
+        scheme = root.partition("://")[0] if "://" in root else ""
+        self.local = scheme in ("", "file")
+        try:
+            if self.local:
+                self._fs: Any = pafs.LocalFileSystem()
+                self._base = os.path.abspath(root.removeprefix("file://"))
+                self.root = self._base
+            else:
+                address = root.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)
+                self._fs, self._base = pafs.FileSystem.from_uri(address)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ConfigError(f"{root} cannot be opened: {error}") from None
+        self._base = self._base.rstrip("/")
+
+    def address(self, path: str) -> str:
+        """What Spark calls the file."""
+        return f"{self.root}/{path}" if path else self.root
+
+    def list_tree(self, folder: str = "") -> list[FoundFile]:
+        """All files below a folder, at any depth; none when it does not exist."""
+        selector = pafs.FileSelector(self._path(folder), allow_not_found=True, recursive=True)
+        return [
+            FoundFile(
+                info.path[len(self._base) + 1 :], info.size or 0, (info.mtime_ns or 0) // 1_000_000
+            )
+            for info in self._fs.get_file_info(selector)
+            if info.is_file
+        ]
+
+    def list_names(self, folder: str = "") -> list[str]:
+        """What is directly in a folder; nothing when it does not exist."""
+        selector = pafs.FileSelector(self._path(folder), allow_not_found=True)
+        return [info.base_name for info in self._fs.get_file_info(selector)]
+
+    def inside(self, path: str) -> bool:
+        """Whether no link on the way to a file leads out of the root."""
+        if not self.local:
+            return True
+        root = os.path.realpath(self._base)
+        return os.path.realpath(self._path(path)).startswith(root + os.sep)
+
+    def stat(self, path: str) -> FoundFile:
+        """Of one file that exists."""
+        info = self._fs.get_file_info(self._path(path))
+        return FoundFile(path, info.size or 0, (info.mtime_ns or 0) // 1_000_000)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or folder."""
+        return bool(self._fs.get_file_info(self._path(path)).type != pafs.FileType.NotFound)
+
+    def read(self, path: str) -> bytes:
+        """The whole file."""
+        with self._fs.open_input_stream(self._path(path)) as stream:
+            return bytes(stream.read())
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put or replace a small file, whole or not at all."""
+        if self.local:
+            OsFiles().write_atomic(self._path(path), data, keep_backup=False)
+            return
+        target = self._path(path)
+        self.make_folder(path.rpartition("/")[0])
+        place = target if self._fs.type_name in _ATOMIC_PUTS else target + ".tmp"
+        with self._fs.open_output_stream(place) as stream:
+            stream.write(data)
+        if place != target:
+            self._fs.move(place, target)
+
+    def publish(self, source: str, target: str) -> None:
+        """Move a finished data file to its place; on a local disk its bytes are safe before it appears."""
+        self._sync_bytes(source)
+        self.make_folder(target.rpartition("/")[0])
+        self._fs.move(self._path(source), self._path(target))
+        if self.local:
+            OsFiles().sync_dir(os.path.dirname(self._path(target)))
+
+    def make_folder(self, folder: str) -> None:
+        """Where there are folders: make it, unless it is there."""
+        if self._fs.type_name not in _ATOMIC_PUTS:
+            self._fs.create_dir(self._path(folder), recursive=True)
+
+    def open_file(self, path: str) -> Any:
+        """A file (pyarrow's) that can be read at any place."""
+        return self._fs.open_input_file(self._path(path))
+
+    def open_new(self, path: str) -> Any:
+        """A stream (pyarrow's) into a file; its folders are made."""
+        self.make_folder(path.rpartition("/")[0])
+        return self._fs.open_output_stream(self._path(path))
+
+    def sync(self, path: str) -> None:
+        """On a local disk: a finished file and its name are safe when this returns."""
+        self._sync_bytes(path)
+        if self.local:
+            OsFiles().sync_dir(os.path.dirname(self._path(path)))
+
+    def _sync_bytes(self, path: str) -> None:
+        if self.local:
+            file = OsFiles().open_file(self._path(path))
+            file.sync()
+            file.close()
+
+    def remove(self, path: str) -> None:
+        """Delete a file that exists."""
+        self._fs.delete_file(self._path(path))
+
+    def remove_tree(self, folder: str) -> None:
+        """Delete a folder with all it has; nothing when it does not exist."""
+        if self.exists(folder):
+            self._fs.delete_dir(self._path(folder))
+
+    def rows(self, path: str) -> int:
+        """The number of rows of a Parquet file, by its footer."""
+        return int(pq.read_metadata(self._path(path), filesystem=self._fs).num_rows)
+
+    def column(self, path: str, name: str) -> list[Any]:
+        """One column of a Parquet file, as Python's values; empty if it has no such column."""
+        file = pq.ParquetFile(self._path(path), filesystem=self._fs)
+        if name not in file.schema_arrow.names:
+            return []
+        found: list[Any] = file.read(columns=[name]).column(name).to_pylist()
+        return found
+
+    def schemas(self, paths: Sequence[str]) -> list[pa.Schema]:
+        """The columns of Parquet files, by their footers."""
+
+        def read(path: str) -> pa.Schema:
+            return pq.read_schema(self._path(path), filesystem=self._fs)
+
+        if self.local or len(paths) < 2:
+            return [read(path) for path in paths]
+        with ThreadPoolExecutor(max_workers=_FOOTERS) as pool:
+            return list(pool.map(read, paths))
+
+    def open_parquet(self, path: str) -> pq.ParquetFile:
+        """A data file, to read it piece by piece. Times that Spark wrote as INT96 are microseconds."""
+        return pq.ParquetFile(
+            self._path(path), filesystem=self._fs, coerce_int96_timestamp_unit="us"
+        )
+
+    def read_columns(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Some columns of a Parquet file, as rows."""
+        read = pq.read_table(
+            self._path(path), filesystem=self._fs, columns=list(columns), partitioning=None
+        )
+        found: list[dict[str, Any]] = read.to_pylist(maps_as_pydicts="lossy")
+        return found
+
+    def lock(self, path: str) -> FileLock | None:
+        """Keep other processes of this machine out until it is released; None where that is not possible.
+
+        Raises:
+            PipelineError: another process is at work on this table.
+        """
+        if not self.local:
+            return None
+        try:
+            return OsFiles().lock_file(self._path(path))
+        except StoreError:
+            raise PipelineError(
+                f"another process is writing to {self.root}: wait for it, or stop it"
+            ) from None
+
+    def _path(self, path: str) -> str:
+        return f"{self._base}/{path}" if path else self._base

@@ -1,0 +1,68 @@
+"""The formats of tables, and the options that choose one."""
+
+import os
+from dataclasses import dataclass
+
+from roquette.base.clock import Clock
+from roquette.base.options import option
+from roquette.errors import ConfigError
+from roquette_spark.pipelines.kit.iceberg_address import CATALOG_FILE, CatalogAddress
+from roquette_spark.pipelines.kit.options import PipelineOptions
+from roquette_spark.pipelines.kit.table import open_table
+from roquette_spark.pipelines.kit.table_writer import TableWriter
+
+DELTA, ICEBERG = FORMATS = ("delta", "iceberg")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFormat:
+    """What tables are, and who knows where they are."""
+
+    name: str = DELTA
+    catalog: CatalogAddress = CatalogAddress()  # noqa: RUF009 (a frozen value)
+
+    def open(self, root: str, *, clock: Clock | None = None) -> TableWriter:
+        """A table that is there, or one that is yet to be created (its version is -1).
+
+        Raises:
+            ConfigError: the format's package is not installed, or it can have no table there.
+        """
+        if self.name == DELTA:
+            return open_table(root, clock=clock)
+        try:
+            from roquette_spark.pipelines.kit.iceberg_table import open_iceberg_table
+        except ImportError as error:
+            raise ConfigError(
+                f'tables of Iceberg need pyiceberg ({error}): pip install "roquette[lake]"'
+            ) from None
+        return open_iceberg_table(root, catalog=self.catalog, clock=clock)
+
+
+def open_found(root: str) -> TableWriter:
+    """The table that is at a place, whatever its format; its version is -1 where there is none of ours.
+
+    One of Iceberg is found by the catalog in its folder.
+    """
+    own_catalog = "://" not in root and os.path.exists(f"{root}/{CATALOG_FILE}")
+    return TableFormat(ICEBERG if own_catalog else DELTA).open(root)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions(PipelineOptions):
+    """Options of pipelines that write tables."""
+
+    table_format: str = option(DELTA, "What the tables are.", choices=FORMATS)
+    catalog: str = option(
+        "",
+        "With Iceberg: the address of a REST catalog; default is a catalog in the table's own folder.",
+        metavar="URL",
+    )
+    warehouse: str = option("", "What the REST catalog calls the place of tables.", metavar="NAME")
+    namespace: str = option("roquette", "With Iceberg: where tables are in the catalog.")
+
+    def tables(self) -> TableFormat:
+        """Raises ConfigError for a catalog of what has none."""
+        if self.catalog and self.table_format != ICEBERG:
+            raise ConfigError("--catalog is for --table-format iceberg")
+        address = CatalogAddress(self.catalog, self.warehouse, self.namespace)
+        return TableFormat(self.table_format, address)

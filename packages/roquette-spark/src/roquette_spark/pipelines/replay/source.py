@@ -1,0 +1,251 @@
+"""What a replay reads, cut into steps: ranges of queues, or files of a table."""
+
+import datetime
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from roquette.base.options import key_values
+from roquette.errors import ConfigError
+from roquette_spark.pipelines.kit.iceberg_address import CATALOG_FILE
+from roquette_spark.pipelines.kit.table_formats import open_found
+from roquette_spark.pipelines.replay.state import ReplayState
+from roquette_spark.source.offsets import (
+    Offsets,
+    decode_offsets,
+    decode_seen,
+    encode_offsets,
+    share_limit,
+)
+from roquette_spark.source.queues import queue_bounds, reader_of
+from roquette_spark.source.topic_life import check_lives, lives_before
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ID: Final = "__replay_id"
+_BYTES_A_STEP: Final = 256 << 20  # of files
+_PLACE: Final = ("broker_name", "queue_id", "queue_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: how far the replay is after it, and what it reads."""
+
+    after: dict[str, Any]
+    reads: Any
+
+
+class TopicSource:
+    """The messages that were in topics when the replay began.
+
+    Args:
+        since, until: store times, as the options give them; "" is everything.
+    """
+
+    def __init__(self, namesrv: str, topics: Sequence[str], since: str, until: str) -> None:
+        self.name = ", ".join(topics)
+        self._namesrv = namesrv
+        self._topics = tuple(topics)
+        self._since_ms = time_ms(since, "--since")
+        self._until_ms = time_ms(until, "--until")
+
+    def bounds(self) -> dict[str, Any]:
+        """First offsets, and ends (exclusive), of every queue. Raises ClientError."""
+        start, end = queue_bounds(self._namesrv, self._topics, self._since_ms, self._until_ms)
+        seen = lives_before(reader_of(self._namesrv, self._topics), end)
+        return {"start": encode_offsets(start), "end": encode_offsets(end, seen)}
+
+    def check(self, state: ReplayState) -> None:
+        """The messages at the ends must still be those of the beginning. Raises DataLoss."""
+        reader, end = reader_of(self._namesrv, self._topics), _end(state)
+        check_lives(
+            reader, end, decode_seen(state.bounds["end"]), "replay it anew, with another --state"
+        )
+
+    def describe(self) -> list[str]:
+        """Lines for a plan."""
+        start, end = queue_bounds(self._namesrv, self._topics, self._since_ms, self._until_ms)
+        return [
+            f"topic {topic} of {self._namesrv}: "
+            f"{sum(end[q] - start[q] for q in start if q.topic == topic):,} messages in "
+            f"{sum(q.topic == topic for q in start)} queues"
+            for topic in self._topics
+        ]
+
+    def total(self, state: ReplayState) -> int:
+        """Messages between the bounds."""
+        return _span(_start(state), _end(state))
+
+    def done(self, state: ReplayState) -> int:
+        """Messages passed so far."""
+        return _span(_start(state), _here(state))
+
+    def next_step(self, state: ReplayState, size: int) -> Step | None:
+        """At most `size` messages, of each queue in proportion to what it still has; None at the end."""
+        here, end = _here(state), _end(state)
+        if here == end:
+            return None
+        after = share_limit(here, end, size)
+        return Step({"offsets": encode_offsets(after)}, (here, after))
+
+    def read(self, spark: "SparkSession", step: Step) -> "DataFrame":
+        """The messages of a step, each queue's in order, with their ids."""
+        return self._read(spark, *step.reads)
+
+    def read_all(self, spark: "SparkSession", state: ReplayState) -> "DataFrame":
+        """All messages between the bounds."""
+        return self._read(spark, _start(state), _end(state))
+
+    def _read(self, spark: "SparkSession", start: Offsets, end: Offsets) -> "DataFrame":
+        from pyspark.sql import functions as f
+
+        frame = (
+            spark.read.format("rocketmq")
+            .options(namesrvAddr=self._namesrv, subscribe=",".join(self._topics))
+            .options(
+                startingOffsets=json.dumps(encode_offsets(start)),
+                endingOffsets=json.dumps(encode_offsets(end)),
+            )
+            .load()
+        )
+        return frame.withColumn(ID, f.concat_ws("/", "topic", *_PLACE))
+
+
+def _start(state: ReplayState) -> Offsets:
+    return decode_offsets(state.bounds["start"])
+
+
+def _end(state: ReplayState) -> Offsets:
+    return decode_offsets(state.bounds["end"])
+
+
+def _here(state: ReplayState) -> Offsets:
+    return decode_offsets(state.done.get("offsets", state.bounds["start"]))
+
+
+def _span(start: Offsets, end: Offsets) -> int:
+    return sum(offset - start[queue] for queue, offset in end.items())
+
+
+class TableSource:
+    """The rows of a directory of Parquet files, in the order of the files' names.
+
+    Columns are those of a write. Where broker_name, queue_id and queue_offset are there, as in a raw archive, they are
+    a row's id; else it is the file and the place in it.
+
+    Args:
+        columns: NAME=SQL words: columns made from the table's, such as `body=_body`.
+    """
+
+    def __init__(self, path: str, order_by: Sequence[str], columns: Sequence[str]) -> None:
+        self.name = path
+        self._path = path
+        self._order_by = tuple(order_by)
+        self._columns = key_values(columns, "--column")
+
+    def bounds(self) -> dict[str, Any]:
+        """The files there are now, with their sizes. Raises ConfigError when there are none."""
+        root = Path(self._path).absolute()
+        ours = (root / "_delta_log").is_dir() or (root / CATALOG_FILE).exists()
+        if ours:  # files that were replaced do not count
+            paths = sorted(root / name for name in open_found(str(root)).snapshot.files)
+        else:
+            paths = [path for path in sorted(root.rglob("*.parquet")) if not _hidden(path, root)]
+        files = [[str(path.relative_to(root)), path.stat().st_size] for path in paths]
+        if not files:
+            raise ConfigError(f"replay: {self._path} has no Parquet files")
+        return {"files": files}
+
+    def describe(self) -> list[str]:
+        """Lines for a plan."""
+        files = self.bounds()["files"]
+        return [
+            f"table {self._path}: {len(files)} files of {sum(size for _, size in files):,} bytes"
+        ]
+
+    def check(self, state: ReplayState) -> None:
+        """Nothing: a missing file is an error when it is read."""
+
+    def total(self, state: ReplayState) -> int:
+        """Files."""
+        return len(state.bounds["files"])
+
+    def done(self, state: ReplayState) -> int:
+        """Files passed so far."""
+        return int(state.done.get("files", 0))
+
+    def next_step(self, state: ReplayState, size: int) -> Step | None:
+        """The next files, up to 256 MiB; None at the end."""
+        first = last = self.done(state)
+        held = 0
+        for _, file_bytes in state.bounds["files"][first:]:
+            if last > first and held + file_bytes > _BYTES_A_STEP:
+                break
+            held += file_bytes
+            last += 1
+        names = [name for name, _ in state.bounds["files"][first:last]]
+        return Step({"files": last}, names) if names else None
+
+    def read(self, spark: "SparkSession", step: Step) -> "DataFrame":
+        """The rows of a step's files: all of a key in one partition, in order."""
+        frame = self._files(spark, step.reads)
+        columns = [name for name in ("message_group", "keys") if name in frame.columns]
+        order = [name for name in self._order_by if name in frame.columns]
+        if not columns:
+            return frame
+        return frame.repartition(*columns).sortWithinPartitions(*columns, *order, ID)
+
+    def read_all(self, spark: "SparkSession", state: ReplayState) -> "DataFrame":
+        """All rows."""
+        return self._files(spark, [name for name, _ in state.bounds["files"]])
+
+    def _files(self, spark: "SparkSession", names: Sequence[str]) -> "DataFrame":
+        from pyspark.sql import functions as f
+
+        paths = [str(Path(self._path).absolute() / name) for name in names]
+        frame = spark.read.option("basePath", self._path).parquet(*paths)
+        if set(_PLACE) <= set(frame.columns):
+            identity = f.concat_ws("/", *_PLACE)
+        else:
+            file = f.regexp_replace(f.col("_metadata.file_name"), r"[^!-~]", "_")
+            row = f.lpad(f.col("_metadata.row_index").cast("string"), 12, "0")
+            identity = f.concat_ws("/", file, row)
+        frame = frame.withColumn(ID, identity)
+        for name, expression in self._columns.items():
+            frame = frame.withColumn(name, f.expr(expression))
+        if "body" not in frame.columns:
+            raise ConfigError(
+                f"replay: {self._path} has no column body; make one, such as --column 'body=to_json(struct(*))'"
+            )
+        if "keys" not in frame.columns and "key" in frame.columns:
+            frame = frame.withColumn("keys", f.when(f.col("key").isNotNull(), f.array("key")))
+        return frame
+
+
+def _hidden(path: Path, root: Path) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
+
+
+def time_ms(text: str, flag: str) -> int | None:
+    """A time as milliseconds since 1970: `1700000000000`, or ISO 8601 (UTC when it says nothing else).
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if not text:
+        return None
+    if re.fullmatch(r"\d+", text):
+        return int(text)
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"replay: {flag} must be such as 2026-01-31T12:00:00Z or milliseconds, not {text!r}"
+        ) from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=datetime.UTC)
+    return int(found.timestamp() * 1000)

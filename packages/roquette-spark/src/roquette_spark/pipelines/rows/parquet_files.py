@@ -1,0 +1,245 @@
+"""Rows to the Parquet files of a table: one file for each partition, memory bounded, statistics for the log."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_values import (
+    DataFile,
+    partition_folder,
+    partition_text,
+    too_long,
+)
+from roquette_spark.pipelines.rows.statistics import file_statistics
+
+GROUP_BYTES = 64 << 20  # of rows held for a row group of one file
+HELD_BYTES = 128 << 20  # of rows held for all files
+OPEN_FILES = 64  # files that are open at the same time; a day that comes again gets one more file
+
+
+Values = tuple[str | None, ...]  # of a partition's columns, as texts
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRule:
+    """Of a table with partitions.
+
+    Attributes:
+        whole: the partitions' columns are in the files, too, as Iceberg has it; else in the folders' names only.
+        most: different partitions that one task may write, at most; None: any number.
+    """
+
+    whole: bool = False
+    most: int | None = None
+
+
+@dataclass(slots=True)
+class _Part:
+    """What is held and open for one partition."""
+
+    held: list[pa.Table]
+    nbytes: int = 0
+    file: "_OpenFile | None" = None
+
+
+class ParquetFiles:
+    """The files that one task writes for one table.
+
+    They stand at their last names at once, and count when a commit names them.
+
+    Args:
+        name: the file names' begin; no other task may ever have it.
+        schema: of the rows given to `write`, with the partitions' columns.
+        partitioned_by: columns, in the order of folders.
+        sort: columns by which the rows of each row group are put in order, nulls last; none: as they come.
+    """
+
+    def __init__(
+        self,
+        files: TableFiles,
+        name: str,
+        schema: pa.Schema,
+        partitioned_by: Sequence[str] = (),
+        sort: Sequence[str] = (),
+        rule: PartitionRule = PartitionRule(),
+    ) -> None:
+        self._sort = [(column, "ascending") for column in sort]
+        self._files = files
+        self._name = name
+        self._columns = tuple(partitioned_by)
+        left_out = () if rule.whole else self._columns
+        self._schema = pa.schema([each for each in schema if each.name not in left_out])
+        self._most = rule.most
+        self._parts: dict[Values, _Part] = {}
+        self._made: list[str] = []
+        self._done: list[DataFile] = []
+        self._held_bytes = 0
+
+    def write(self, rows: pa.Table) -> None:
+        """Take some rows; their order within a partition stays, unless they are sorted."""
+        for values, some in _split(rows, self._columns):
+            part = self._part(values)
+            some = some.select(self._schema.names)
+            part.held.append(some)
+            part.nbytes += some.nbytes
+            self._held_bytes += some.nbytes
+            if part.nbytes >= GROUP_BYTES:
+                self._flush(values, part)
+        while self._held_bytes > HELD_BYTES:
+            values, part = max(self._parts.items(), key=lambda item: item[1].nbytes)
+            self._flush(values, part)
+
+    def close(self) -> list[DataFile]:
+        """Finish all files; on a local disk they are safe then."""
+        for values, part in self._parts.items():
+            if part.held:
+                self._flush(values, part)
+            self._finish(part)
+        self._parts.clear()
+        return self._done
+
+    def abort(self) -> None:
+        """Delete what was written."""
+        for part in self._parts.values():
+            if part.file is not None:
+                part.file.close()
+        self._parts.clear()
+        for path in self._made:
+            if self._files.exists(path):
+                self._files.remove(path)
+
+    def _part(self, values: Values) -> _Part:
+        found = self._parts.get(values)
+        if found is None:
+            wrong, advice = "", "give another --partition and another --to"
+            if self._most is not None and len(self._parts) >= self._most:
+                wrong = f"more than {self._most:,} values of {self._columns[0]} in one batch"
+                advice = f"give a smaller --batch, or {advice.removeprefix('give ')}"
+            for name, value in zip(self._columns, values, strict=True):
+                if too_long(name, value):
+                    wrong = (
+                        f"a value of {name} is too long for a folder's name ({str(value)[:40]}...)"
+                    )
+            if wrong:
+                root = self._files.root
+                raise PipelineError(f"{root}: {wrong}: nothing of the batch counts; {advice}")
+            found = self._parts[values] = _Part([])
+        return found
+
+    def _flush(self, values: Values, part: _Part) -> None:
+        """What is held of a partition becomes a row group."""
+        if part.file is None:
+            self._close_one()
+            partition = list(zip(self._columns, values, strict=True))
+            local = self._files.local
+            folder = "".join(partition_folder(*each, local=local) for each in partition)
+            path = f"{folder}{self._name}-{len(self._made):05}.parquet"
+            self._made.append(path)
+            part.file = _OpenFile(self._files, path, self._schema, tuple(sorted(partition)))
+        rows = pa.concat_tables(part.held)
+        part.file.write(rows.sort_by(self._sort) if self._sort else rows)
+        self._held_bytes -= part.nbytes
+        part.held, part.nbytes = [], 0
+
+    def _close_one(self) -> None:
+        """Make room for one more open file."""
+        opened = [part for part in self._parts.values() if part.file is not None]
+        if len(opened) >= OPEN_FILES:
+            self._finish(opened[0])
+
+    def _finish(self, part: _Part) -> None:
+        if part.file is not None:
+            self._done.append(part.file.finish())
+            part.file = None
+
+
+class _OpenFile:
+    """One file that is being written."""
+
+    def __init__(
+        self,
+        files: TableFiles,
+        path: str,
+        schema: pa.Schema,
+        partition: tuple[tuple[str, str | None], ...],
+    ) -> None:
+        self._files = files
+        self._path = path
+        self._partition = partition
+        self._schema = schema
+        self._not_numbers: set[str] = set()
+        self._stream = files.open_new(path)
+        self._writer = pq.ParquetWriter(
+            self._stream, schema, compression="snappy", store_schema=False
+        )
+
+    def write(self, rows: pa.Table) -> None:
+        """One row group."""
+        for field in self._schema:
+            if not pa.types.is_floating(field.type) or field.name in self._not_numbers:
+                continue
+            if pc.any(pc.is_nan(rows.column(field.name))).as_py():
+                self._not_numbers.add(field.name)
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._writer.close()
+        self._stream.close()
+
+    def finish(self) -> DataFile:
+        """Write the footer, make it safe, and say what it is."""
+        self.close()
+        self._files.sync(self._path)
+        metadata = self._writer.writer.metadata
+        there = self._files.stat(self._path)
+        return DataFile(
+            self._path,
+            there.size,
+            metadata.num_rows,
+            there.modified_ms,
+            self._partition,
+            file_statistics(metadata, without=self._not_numbers),
+        )
+
+
+def count_queues(rows: pa.Table, broker_name: str, queue_id: str) -> dict[tuple[str, int], int]:
+    """Rows of each queue. The arguments are the names of two columns."""
+    counted = rows.select([broker_name, queue_id]).group_by([broker_name, queue_id])
+    found = counted.aggregate([([], "count_all")])
+    columns = (found.column(name).to_pylist() for name in (broker_name, queue_id, "count_all"))
+    return {(broker, queue): count for broker, queue, count in zip(*columns, strict=True)}
+
+
+def add_counts(total: dict[tuple[str, int], int], more: Mapping[tuple[str, int], int]) -> None:
+    """Add the counts of some rows to those of others, in place."""
+    for queue, count in more.items():
+        total[queue] = total.get(queue, 0) + count
+
+
+def _split(
+    rows: pa.Table, columns: Sequence[str], before: Values = ()
+) -> Iterator[tuple[Values, pa.Table]]:
+    """By the values of columns; the order of rows within them stays."""
+    if not rows.num_rows:
+        return
+    if not columns:
+        yield before, rows
+        return
+    values, rest = rows.column(columns[0]), columns[1:]
+    kinds = pc.unique(values)
+    if len(kinds) == 1:
+        yield from _split(rows, rest, (*before, partition_text(kinds[0].as_py())))
+        return
+    order = pc.sort_indices(values)
+    ends = pc.run_end_encode(values.combine_chunks().take(order))
+    ordered, start = rows.take(order), 0
+    for value, end in zip(ends.values, ends.run_ends.to_pylist(), strict=True):
+        some = ordered.slice(start, end - start)
+        yield from _split(some, rest, (*before, partition_text(value.as_py())))
+        start = end

@@ -1,0 +1,450 @@
+"""What `traffic` found: for people (charts and tables), for programs (summary.json) and as a line."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from roquette.base.quantities import (
+    clock_text,
+    counted,
+    duration_text,
+    plural,
+    size_text,
+    time_text,
+)
+from roquette_spark.pipelines.kit.charts import bars, columns, lines
+from roquette_spark.pipelines.kit.report import MOST_ROWS, Cell, Column, Report, Section, table_of
+from roquette_spark.pipelines.traffic.route_history import RouteHistory
+
+PLOTTED = 20  # bars of one chart
+UNEVEN = 2.0  # the fullest queue has so many times the mean
+Row = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class TrafficFindings:
+    """All answers; what was not asked is empty."""
+
+    begin_ms: int
+    end_ms: int
+    bucket_ms: int
+    topics: list[dict[str, Any]] = field(default_factory=list)
+    brokers: list[dict[str, Any]] = field(default_factory=list)
+    queues: list[dict[str, Any]] = field(default_factory=list)
+    over_time: list[dict[str, Any]] = field(default_factory=list)
+    hot_keys: list[dict[str, Any]] = field(default_factory=list)
+    tags: list[dict[str, Any]] = field(default_factory=list)
+    offsets: list[dict[str, Any]] = field(default_factory=list)
+    sends: list[dict[str, Any]] = field(default_factory=list)
+    end_to_end: list[dict[str, Any]] = field(default_factory=list)
+    routes: RouteHistory | None = None
+
+    @property
+    def consumed(self) -> list[dict[str, Any]]:
+        """Offsets of groups; the other rows are the ends of queues."""
+        return [row for row in self.offsets if row["group"] is not None]
+
+    @property
+    def behind(self) -> int:
+        """Messages that all groups have still to consume."""
+        return sum(row["lag"] for row in self.consumed)
+
+
+def report_of(found: TrafficFindings) -> Report:
+    """Everything; a section without rows is left out."""
+    report = Report(
+        title="Traffic",
+        lead=f"From {time_text(found.begin_ms)} to {time_text(found.end_ms)} UTC.",
+    )
+    if found.topics:
+        report.facts += [
+            (
+                f"{_sum(found.topics, 'messages'):,}",
+                plural(_sum(found.topics, "messages"), "message"),
+            ),
+            (size_text(_sum(found.topics, "bytes")), "in the log"),
+            (str(len(found.topics)), plural(len(found.topics), "topic") + " with messages"),
+        ]
+    if found.offsets:
+        what = plural(found.behind, "message") + " that groups have still to consume"
+        report.facts.append((f"{found.behind:,}", what))
+    if found.routes is not None:
+        open_now = len(found.routes.open)
+        what = plural(open_now, "topic") + " on which name servers disagree now"
+        report.facts.append((str(open_now), what))
+        routes = [_routes(found.routes)]
+    else:
+        routes = []
+    sections = (_volume, _latency, _tags, _keys, _balance, _lag, _traces)
+    report.sections = [section for make in sections for section in make(found)] + routes
+    return report
+
+
+def _sum(rows: Sequence[Row], name: str) -> int:
+    return sum(row[name] for row in rows)
+
+
+def _spans(kind: str, heads: Sequence[str]) -> dict[str, Column]:
+    """Columns of the percentiles 50, 95 and 99 of a time."""
+
+    def column(name: str) -> Column:
+        return lambda row: duration_text(row[name])
+
+    return {head: column(f"{kind}_p{p}_ms") for head, p in zip(heads, (50, 95, 99), strict=True)}
+
+
+def _volume(found: TrafficFindings) -> list[Section]:
+    if not found.topics:
+        return []
+    seconds = found.bucket_ms / 1000
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in found.over_time:
+        points = series.setdefault(row["topic"], [])
+        points.append((float(row["bucket_ms"]), row["messages"] / seconds))
+    rates = lines(fill_gaps(series, found.bucket_ms), "messages a second", x_text=clock_text)
+    sizes = [
+        (
+            row["topic"],
+            float(row["bytes"]),
+            f"{size_text(row['bytes'])}, {counted(row['messages'], 'message')}",
+        )
+        for row in sorted(found.topics, key=lambda row: -row["bytes"])[:PLOTTED]
+    ]
+    table = table_of(
+        found.topics,
+        {
+            "topic": "topic",
+            "messages": "messages",
+            "mean bytes": lambda row: round(row["bytes"] / row["messages"]),
+            "largest": "largest",
+            "first": lambda row: time_text(row["first_ms"]),
+            "last": lambda row: time_text(row["last_ms"]),
+        },
+    )
+    return [
+        Section(
+            "Messages over time",
+            f"Messages a second by time of storing, {duration_text(found.bucket_ms)} each; the busiest topics.",
+            [rates],
+        ),
+        Section("Volume by topic", "Bytes in the log, the largest topics first.", [bars(sizes)]),
+        Section(
+            "Sizes by topic",
+            "Bytes of a stored record: body, properties and about 100 bytes around them.",
+            [table],
+        ),
+    ]
+
+
+def fill_gaps(
+    series: Mapping[str, Sequence[tuple[float, float]]], step: float
+) -> dict[str, list[tuple[float, float]]]:
+    """Points with zeros where a gap begins and ends: a line must not cross hours without a message."""
+    filled: dict[str, list[tuple[float, float]]] = {}
+    for name, points in series.items():
+        found: list[tuple[float, float]] = []
+        for x, y in sorted(points):
+            if found and x - found[-1][0] > step:
+                found.append((found[-1][0] + step, 0.0))
+                if x - found[-1][0] > step:
+                    found.append((x - step, 0.0))
+            found.append((x, y))
+        filled[name] = found
+    return filled
+
+
+def _latency(found: TrafficFindings) -> list[Section]:
+    rows = [
+        *({"": f"topic {row['topic']}", **row} for row in found.topics[:MOST_ROWS]),
+        *({"": f"broker {row['broker_name'] or '(unknown)'}", **row} for row in found.brokers),
+    ]
+    if not rows:
+        return []
+    spans = _spans("latency", ("half within", "95 % within", "99 % within"))
+    table = table_of(rows, {"": "", "messages": "messages", **spans})
+    return [
+        Section(
+            "From producer to broker",
+            "Time from the message's making to its storing. Two clocks: a negative time is their difference. "
+            "Delayed messages count from their making, too.",
+            [table],
+        )
+    ]
+
+
+def _tags(found: TrafficFindings) -> list[Section]:
+    """Bars only where tags tell messages apart."""
+    if len(found.tags) < 2:
+        return []
+    items = [
+        (
+            f"{row['topic']}: {row['tag']}",
+            float(row["messages"]),
+            f"{row['messages']:,}, {size_text(row['bytes'])}",
+        )
+        for row in sorted(found.tags, key=lambda row: -row["messages"])[:PLOTTED]
+    ]
+    return [Section("Messages by tag", "The commonest tags of all topics.", [bars(items)])]
+
+
+def _keys(found: TrafficFindings) -> list[Section]:
+    totals = {row["topic"]: row["messages"] for row in found.topics}
+    rows = [row for row in found.hot_keys if row["messages"] > 1 and row["topic"] in totals]
+    if not rows:
+        return []
+    table = table_of(
+        rows,
+        {
+            "topic": "topic",
+            "key": "key",
+            "messages": "messages",
+            "share": lambda row: f"{100 * row['messages'] / totals[row['topic']]:.1f} %",
+        },
+    )
+    return [
+        Section(
+            "Hot keys",
+            "The commonest message groups, or keys where there is no group, and their share of the topic.",
+            [table],
+        )
+    ]
+
+
+def imbalance(queues: Sequence[Row], offsets: Sequence[Row]) -> list[dict[str, Any]]:
+    """By topic: messages of the fullest queue beside the mean of all queues, those without any among them."""
+    counts: dict[str, dict[tuple[str, int], int]] = {}
+    busy = {row["topic"] for row in queues}
+    for row in offsets:
+        if row["group"] is None and row["topic"] in busy:
+            counts.setdefault(row["topic"], {})[row["broker_name"], row["queue_id"]] = 0
+    for row in queues:
+        counts.setdefault(row["topic"], {})[row["broker_name"], row["queue_id"]] = row["messages"]
+    found = []
+    for topic, by_queue in counts.items():
+        mean = sum(by_queue.values()) / len(by_queue)
+        fullest = max(by_queue, key=lambda queue: by_queue[queue])
+        found.append(
+            {
+                "topic": topic,
+                "queues": len(by_queue),
+                "empty": sum(1 for count in by_queue.values() if not count),
+                "mean": mean,
+                "fullest": by_queue[fullest],
+                "fullest_broker": fullest[0],
+                "fullest_queue": fullest[1],
+                "ratio": by_queue[fullest] / mean if mean else 0.0,
+            }
+        )
+    return sorted(found, key=lambda row: (-row["ratio"], row["topic"]))
+
+
+def _balance(found: TrafficFindings) -> list[Section]:
+    rows = imbalance(found.queues, found.offsets)
+    if not rows:
+        return []
+    table = table_of(
+        rows,
+        {
+            "topic": "topic",
+            "queues": "queues",
+            "without any": "empty",
+            "mean": lambda row: round(row["mean"]),
+            "fullest": "fullest",
+            "which": lambda row: f"{row['fullest_broker']} {row['fullest_queue']}",
+            "fullest / mean": lambda row: Cell(f"{row['ratio']:.2f}", row["ratio"] < UNEVEN),
+        },
+    )
+    return [
+        Section(
+            "Balance of queues",
+            "Messages of the span by queue. A fullest queue of twice the mean or more is one key's, or a route's fault.",
+            [table],
+        )
+    ]
+
+
+def _lag(found: TrafficFindings) -> list[Section]:
+    by_group: dict[tuple[str, str], list[Row]] = {}
+    for row in found.consumed:
+        by_group.setdefault((row["group"], row["topic"]), []).append(row)
+    if not by_group:
+        return []
+    totals: list[dict[str, Any]] = [
+        {
+            "group": group,
+            "topic": topic,
+            "lag": _sum(rows, "lag"),
+            "worst": max(rows, key=lambda row: row["lag"]),
+            "last": max((row["last_consume_ms"] or 0 for row in rows), default=0),
+        }
+        for (group, topic), rows in by_group.items()
+    ]
+    totals.sort(key=lambda row: -row["lag"])
+    plotted = [
+        (f"{row['group']}: {row['topic']}", float(row["lag"]), f"{row['lag']:,}")
+        for row in totals[:PLOTTED]
+    ]
+
+    def fullest(row: Row) -> str:
+        worst = row["worst"]
+        return f"{worst['lag']:,} in {worst['broker_name']} {worst['queue_id']}"
+
+    def behind_by(row: Row) -> str:
+        late = row["last"] and row["worst"]["lag"]
+        return duration_text(found.end_ms - row["last"] if late else None)
+
+    table = table_of(
+        totals,
+        {
+            "group": "group",
+            "topic": "topic",
+            "lag": "lag",
+            "most in one queue": fullest,
+            "last consumed was stored": lambda row: (
+                time_text(row["last"]) if row["last"] else "never"
+            ),
+            "behind by": behind_by,
+        },
+    )
+    return [
+        Section("Lag", "Messages that groups have still to consume.", [bars(plotted)]),
+        Section("Lag by group and topic", "The furthest behind first.", [table]),
+    ]
+
+
+def _traces(found: TrafficFindings) -> list[Section]:
+    sections = []
+    spans = ("half within", "95 %", "99 %")
+    if found.end_to_end:
+        consumed = table_of(
+            found.end_to_end,
+            {
+                "topic": "topic",
+                "group": "client_group",
+                "messages": "messages",
+                "again": lambda row: row["deliveries"] - row["messages"],
+                "failed": lambda row: row["failed"] or 0,
+                **_spans("wait", spans),
+                "work, 95 %": lambda row: duration_text(row["cost_p95_ms"]),
+            },
+        )
+        text = "From the send to the first consumption, as the clients' traces say; their clocks may differ."
+        sections.append(Section("End to end", text, [consumed]))
+    if found.sends:
+        sent = table_of(
+            found.sends,
+            {
+                "topic": "topic",
+                "producer group": "client_group",
+                "sends": "sends",
+                "failed": lambda row: row["failed"] or 0,
+                **_spans("cost", spans),
+            },
+        )
+        sections.append(Section("Sends", "What a send cost its producer.", [sent]))
+    return sections
+
+
+def _routes(routes: RouteHistory) -> Section:
+    plotted = [
+        (clock_text(at), float(count), f"{time_text(at)}: {counted(count, 'topic')}")
+        for at, count in _thinned(routes.disagreeing_by_time)
+    ]
+    table = table_of(
+        routes.found,
+        {
+            "topic": lambda each: each.topic,
+            "since": lambda each: time_text(each.begin_ms),
+            "agreed again": lambda each: (
+                Cell("not yet", False) if each.healed_ms is None else time_text(each.healed_ms)
+            ),
+            "for at least": lambda each: duration_text(each.lasted_ms),
+            "what differed": lambda each: "; ".join(each.differences),
+        },
+    )
+    silent = ", ".join(
+        f"{server} {counted(count, 'time')}" for server, count in routes.unanswered.items()
+    )
+    text = (
+        f"{counted(routes.snapshots, 'snapshot')} of {counted(len(routes.name_servers), 'name server')} "
+        f"({', '.join(routes.name_servers)}), {counted(routes.topics, 'topic')}."
+        + (f" No answer came from {silent}." if silent else "")
+        + " Brokers register with each server by themselves; a client knows only what its server says."
+    )
+    verdict = table if table.rows else "They agreed in every snapshot."
+    return Section(
+        "Routes on which name servers disagree",
+        text,
+        [columns(plotted, "topics by snapshot"), verdict],
+    )
+
+
+def _thinned(points: list[tuple[int, int]], most: int = 120) -> list[tuple[int, int]]:
+    """At most `most` points; each stands for some neighbours and shows the largest of them."""
+    size = -(-len(points) // most) or 1
+    return [
+        (points[i][0], max(count for _, count in points[i : i + size]))
+        for i in range(0, len(points), size)
+    ]
+
+
+def summary_of(found: TrafficFindings) -> dict[str, Any]:
+    """For summary.json."""
+    seconds = max(1, (found.end_ms - found.begin_ms) // 1000)
+    groups: dict[str, int] = {}
+    for row in found.consumed:
+        groups[row["group"]] = groups.get(row["group"], 0) + row["lag"]
+    summary: dict[str, Any] = {
+        "begin_ms": found.begin_ms,
+        "end_ms": found.end_ms,
+        "messages": _sum(found.topics, "messages"),
+        "bytes": _sum(found.topics, "bytes"),
+        "topics": [
+            row | {"per_second": round(row["messages"] / seconds, 3)} for row in found.topics
+        ],
+        "brokers": found.brokers,
+        "queues": found.queues,
+        "imbalance": imbalance(found.queues, found.offsets),
+        "tags": found.tags,
+        "hot_keys": found.hot_keys,
+        "lag": found.consumed,
+        "lag_by_group": groups,
+        "sends": found.sends,
+        "end_to_end": found.end_to_end,
+    }
+    if found.routes is not None:
+        summary["routes"] = {
+            "snapshots": found.routes.snapshots,
+            "name_servers": found.routes.name_servers,
+            "unanswered": found.routes.unanswered,
+            "disagreements": [
+                {
+                    "topic": each.topic,
+                    "begin_ms": each.begin_ms,
+                    "healed_ms": each.healed_ms,
+                    "snapshots": each.snapshots,
+                    "differences": each.differences,
+                    "views": each.views,
+                }
+                for each in found.routes.found
+            ],
+            "left_out": found.routes.left_out,
+        }
+    return summary
+
+
+def last_line(found: TrafficFindings) -> str:
+    """What the terminal says at the end."""
+    parts = []
+    if found.topics:
+        messages = counted(_sum(found.topics, "messages"), "message")
+        parts.append(f"{messages} in {counted(len(found.topics), 'topic')}")
+    if found.offsets:
+        parts.append(f"groups are {counted(found.behind, 'message')} behind")
+    if found.routes is not None:
+        open_now = len(found.routes.open)
+        parts.append(
+            f"name servers disagreed {counted(len(found.routes.found) + found.routes.left_out, 'time')}, "
+            f"now on {counted(open_now, 'topic')}"
+        )
+    return "; ".join(parts) or "nothing was found"

@@ -1,0 +1,306 @@
+"""`frame.write.format("rocketmq")` and `frame.writeStream.format("rocketmq")`: rows to messages, in Arrow batches.
+
+A task sends its rows and ends well only when the broker has acknowledged every one of them; a task that Spark
+runs again sends again. So a message is stored at least once; with deliveryGuarantee=idempotent each one carries
+the same id every time (property __SPARK_ID), by which `roquette_spark.sink.duplicates` finds those that came twice.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from roquette.base.clock import SystemClock
+from roquette.base.entropy import Entropy
+from roquette_spark.workers.sender import BlockingSender, SenderConfig
+from roquette.client.core.route_cache import ordered_queues
+from roquette_spark.workers.send_window import WindowLimits
+from roquette.errors import ClientError, ConfigError, RouteNotFound
+from roquette.message.message import MessageQueue
+from roquette.message.message_id import UniqueIds, host_bytes
+from roquette_spark.errors import APPEND_ONLY, SourceError, plain_errors
+from roquette_spark.options import IDEMPOTENT, WriteOptions
+from roquette_spark.sink.chunks import ChunkBuilder
+from roquette_spark.sink.rows import RowEncoder
+from roquette_spark.sink.schema import WriteColumns, write_columns
+
+log = logging.getLogger("roquette_spark")
+
+_SLICE_ROWS: Final = 10_000  # of an Arrow batch at a time: bounds what is encoded but not sent
+
+
+def sender_config(options: WriteOptions) -> SenderConfig:
+    """What the sender needs of the options."""
+    tls, credentials = options.access
+    return SenderConfig(
+        namesrv_addr=options.namesrv_addr,
+        producer_group=options.producer_group,
+        send_timeout_ms=options.send_timeout_ms,
+        require_send_ok=options.require_send_ok,
+        auto_create_topics=options.auto_create_topic,
+        tls=tls,
+        credentials=credentials,
+        limits=WindowLimits(
+            max_in_flight=options.max_in_flight,
+            deadline_ms=options.send_deadline_ms,
+            retry_times=options.retry_times,
+            rate=options.rate_limit,
+        ),
+    )
+
+
+@dataclass
+class SentPartition(WriterCommitMessage):
+    """What one task reports: `rows` were acknowledged, in `requests` attempts.
+
+    Attributes:
+        busy: answers that asked for patience. `failures`: other failed attempts.
+        weak: messages that were stored, but not flushed or replicated in time.
+    """
+
+    partition_id: int
+    rows: int
+    requests: int
+    busy: int
+    failures: int
+    weak: int
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """What a task gets: columns, options, and what was decided once for all tasks.
+
+    Attributes:
+        queues: of the one topic, if it is one; settled once, so that all tasks hash keys over the same.
+        write_id: part of the ids of a batch write; streams have their query's and batch's instead.
+    """
+
+    options: WriteOptions
+    columns: WriteColumns
+    queues: tuple[MessageQueue, ...]
+    write_id: str
+
+    def run(self, batches: Iterator[pa.RecordBatch], context: TaskContext | None) -> SentPartition:
+        """Send all rows of a partition and wait for the last acknowledgement.
+
+        Raises:
+            BadRow: a row cannot be a message. NotStored: a message was not acknowledged.
+            SourceError: the task is tried again, which option repeatTasks forbids.
+        """
+        options = self.options
+        if not options.repeat_tasks and context is not None and context.attemptNumber():
+            raise SourceError(
+                "rocketmq: a task ended while it sent, and must not be tried again (repeatTasks=false): the next run "
+                "looks what is stored"
+            )
+        partition_id = context.partitionId() if context is not None else 0
+        sender = open_sender(options)
+        sender.begin()
+        encoder = RowEncoder(
+            options,
+            self.columns,
+            queues_of=self._queues_of(sender),
+            next_ids=_id_maker(sender, options, self.queues),
+            id_prefix=self._id_prefix(context, partition_id),
+        )
+        builder = ChunkBuilder(sender.offer, options.rows_per_request, options.max_message_size)
+        row = 0
+        for batch in batches:
+            for start in range(0, batch.num_rows, _SLICE_ROWS):
+                part = batch.slice(start, _SLICE_ROWS)
+                builder.add(encoder.encode(part, row), row)
+                row += part.num_rows
+        builder.flush()
+        counts = sender.finish()
+        if counts.rows != row:
+            raise ClientError(f"rocketmq: {counts.rows} of {row} rows were acknowledged")
+        return SentPartition(
+            partition_id, row, counts.requests, counts.busy, counts.failures, counts.weak
+        )
+
+    def _queues_of(self, sender: BlockingSender) -> "QueueTable":
+        return QueueTable(sender, self.options, self.queues)
+
+    def _id_prefix(self, context: TaskContext | None, partition_id: int) -> str | None:
+        if self.options.guarantee != IDEMPOTENT or self.options.id_column:
+            return None
+        return f"{self.write_id or stream_write_id(context)}/{partition_id}/"
+
+
+class QueueTable:
+    """The queues of each topic, asked once per task: a route that changes moves no key within a task."""
+
+    def __init__(
+        self, sender: BlockingSender, options: WriteOptions, pinned: Sequence[MessageQueue]
+    ) -> None:
+        self._sender = sender
+        self._options = options
+        self._found: dict[str, Sequence[MessageQueue]] = {}
+        if pinned:
+            self._found[pinned[0].topic] = pinned
+
+    def __call__(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues in hashing order. Raises RouteNotFound."""
+        queues = self._found.get(topic)
+        if queues is None:
+            queues = self._found[topic] = find_queues(self._sender, topic, self._options)
+        return queues
+
+
+def find_queues(
+    sender: BlockingSender, topic: str, options: WriteOptions
+) -> Sequence[MessageQueue]:
+    """The queues that keys of a topic are hashed over: those option orderedQueues names, else the route's."""
+    if options.ordered_queues:
+        return ordered_queues(topic, options.ordered_queues)
+    return sender.queues(topic)
+
+
+def stream_write_id(context: TaskContext | None) -> str:
+    """Query and batch of the running stream: the same after a restart from its checkpoint."""
+    query = batch = None
+    if context is not None:
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+    if query is None or batch is None:
+        raise ConfigError(
+            "rocketmq: this task does not know its stream's query and batch; give option idColumn"
+        )
+    return f"{query}/{batch}"
+
+
+@lru_cache(maxsize=8)
+def open_sender(options: WriteOptions) -> BlockingSender:
+    """The sender of this process for these options: Spark reuses its Python workers, and so the connections."""
+    return BlockingSender(sender_config(options))
+
+
+def _id_maker(
+    sender: BlockingSender, options: WriteOptions, queues: Sequence[MessageQueue]
+) -> "IdMaker":
+    topic = queues[0].topic if queues else options.topic
+    host = "127.0.0.1" if topic is None else sender.local_host(topic)
+    return IdMaker(host)
+
+
+class IdMaker:
+    """Draws message ids, a slice's at once."""
+
+    def __init__(self, host: str) -> None:
+        entropy = Entropy()
+        self._ids = UniqueIds(host_bytes(host, 0)[:-4], entropy.process_id, entropy.below(1 << 31))
+        self._clock = SystemClock()
+
+    def __call__(self, count: int) -> list[str]:
+        """Fresh ids."""
+        return self._ids.next_ids(self._clock.now_ms(), count)
+
+
+def plan_write(schema: StructType, options: WriteOptions, *, stream: bool) -> WriteTask:
+    """Check columns and topic on the driver, before any task runs.
+
+    Streams plan each batch and look here again when they commit it: there a name server that does not answer
+    must not undo what was sent, so it is left to the tasks.
+
+    Raises:
+        ConfigError, RouteNotFound: as one line that says what to do.
+    """
+    columns = write_columns(schema, options)
+    queues: Sequence[MessageQueue] = ()
+    if options.topic:
+        sender = BlockingSender(sender_config(options))
+        try:
+            queues = find_queues(sender, options.topic, options)
+        except RouteNotFound as error:
+            if not stream:
+                raise RouteNotFound(
+                    options.topic,
+                    f"rocketmq: {error}; make it (roquette topic create), or set autoCreateTopic=true",
+                ) from None
+        except ClientError as error:
+            if not stream:
+                raise ConfigError(
+                    f"rocketmq: no route of topic {options.topic} from namesrvAddr "
+                    f"{options.namesrv_addr}: {error}"
+                ) from None
+        finally:
+            sender.close()
+    write_id = options.write_id
+    if not write_id and not stream:
+        write_id = Entropy().token(8)
+    return WriteTask(options, columns, tuple(queues), write_id)
+
+
+def refuse_overwrite(overwrite: bool) -> None:
+    """A topic only grows. Raises ConfigError."""
+    if overwrite:
+        raise ConfigError(APPEND_ONLY)
+
+
+def report(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+    """Log the sum of what the tasks did."""
+    sent = [message for message in messages if isinstance(message, SentPartition)]
+    log.info(
+        "%s written rows=%d requests=%d busy=%d failures=%d weak=%d tasks=%d",
+        what,
+        sum(one.rows for one in sent),
+        sum(one.requests for one in sent),
+        sum(one.busy for one in sent),
+        sum(one.failures for one in sent),
+        sum(one.weak for one in sent),
+        len(sent),
+    )
+
+
+class RocketmqBatchWriter(DataSourceArrowWriter):
+    """Spark pickles it into the tasks, and calls commit or abort of that copy on the driver."""
+
+    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+        self._task = plan_write(schema, options, stream=False)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentPartition:
+        """One task."""
+        with plain_errors():
+            return self._task.run(iterator, TaskContext.get())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks are done; what they sent is stored already."""
+        report(messages, "table")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Some task failed for good. Messages that were sent stay: there is no taking back."""
+        report(messages, "aborted table")
+
+
+class RocketmqStreamWriter(DataSourceStreamArrowWriter):
+    """Spark creates one for each batch's plan and another for its commit."""
+
+    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+        if options.write_id:
+            raise ConfigError(
+                "rocketmq: writeId is for tables: a stream's query and batch are its ids"
+            )
+        self._task = plan_write(schema, options, stream=True)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentPartition:
+        """One task of a batch."""
+        with plain_errors():
+            return self._task.run(iterator, TaskContext.get())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All tasks of the batch are done."""
+        report(messages, f"batch {batchId}")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A task failed for good; the query ends and sends the batch again when it is restarted."""
+        report(messages, f"aborted batch {batchId}")

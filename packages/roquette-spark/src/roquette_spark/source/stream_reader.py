@@ -1,0 +1,243 @@
+"""`spark.readStream.format("rocketmq")`: micro-batches between recorded offsets.
+
+Spark's checkpoint holds the offsets and is the truth: after a restart Spark asks for the same range again,
+and the same queue and offset always give the same message.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from roquette.base.clock import Clock, SystemClock
+from roquette.errors import ClientError
+from roquette.message.message import MessageQueue
+from roquette_spark.errors import plain_errors
+from roquette_spark.options import ReadOptions
+from roquette_spark.source.batch_reader import QueuePartition, plan_tasks, read_partition
+from roquette_spark.source.byte_limit import limit_bytes
+from roquette_spark.source.offsets import (
+    Offsets,
+    decode_begin,
+    decode_offsets,
+    decode_seen,
+    encode_offsets,
+    share_limit,
+)
+from roquette_spark.source.positions import (
+    bounds_of,
+    check_available,
+    gone,
+    name_of,
+    report_data_loss,
+    require_queues,
+    resolve,
+)
+from roquette_spark.source.positions_json import LATEST, Position
+from roquette_spark.source.queue_ends import QueueEnds
+from roquette_spark.source.queues import open_reader
+from roquette_spark.source.topic_life import check_lives, find_restarts, lives_before, suspects
+
+log = logging.getLogger("roquette_spark")
+
+
+class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in Spark's source process for planning; a pickled copy reads in each worker."""
+
+    def __init__(
+        self, schema: StructType, options: ReadOptions, clock: Clock | None = None
+    ) -> None:
+        self._schema = schema
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._ends: QueueEnds | None = None
+        self._planned_at_ms = 0  # when a batch was planned last
+        self._committed: Offsets = {}
+        self._reported: set[MessageQueue] = set()  # queues whose loss is in the log
+        self._compared = False  # whether all queues were compared with what was seen of them
+        self._last: dict[str, object] = {}  # the end that was planned last
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_schema": self._schema, "_options": self._options}
+
+    def _queue_ends(self) -> QueueEnds:
+        if self._ends is None:
+            self._ends = QueueEnds(open_reader(self._options), self._options, self._clock)
+        return self._ends
+
+    def initialOffset(self) -> dict[str, object]:
+        """Where a query without a checkpoint begins: options starting*."""
+        with plain_errors(self._options.namesrv_addr):
+            reader = open_reader(self._options)
+            queues = require_queues(reader, self._options)
+            position = self._options.starting or Position(default=LATEST)
+            ends = self._queue_ends()
+            frozen = ends.known if ends.frozen else None
+            if (
+                frozen is not None
+            ):  # a queue made since then is read by the next run, from its start
+                queues = [queue for queue in queues if queue in frozen]
+            return encode_offsets(resolve(reader, queues, position, ends=frozen))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Spark hands it back to latestOffset, except where the trigger means all there is."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Trigger.AvailableNow reads up to what exists now, in the queues that exist now."""
+        with plain_errors(self._options.namesrv_addr):
+            self._queue_ends().freeze()
+
+    def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> dict[str, object]:
+        """Where the next micro-batch ends: within the limits, shared among queues by lag."""
+        with plain_errors(self._options.namesrv_addr):
+            known = decode_offsets(start)
+            ends = self._queue_ends()
+            there = dict(ends.find())
+            fresh = self._restarts(start, known, there)
+            begin = known | fresh
+            target = self._target(begin, there)
+            if isinstance(limit, ReadAllAvailable):
+                return self._planned(start, known, target, fresh)
+            begin |= ends.starts_of_new(begin)
+            waiting = sum(max(0, target[queue] - begin.get(queue, 0)) for queue in target)
+            if not ends.frozen and not fresh and self._too_few(waiting):
+                return dict(start)
+            options = self._options
+            if options.max_bytes_per_trigger is not None and waiting:
+                backlog = {queue: offset for queue, offset in begin.items() if queue in target}
+                target = limit_bytes(
+                    open_reader(options), backlog, target, options.max_bytes_per_trigger
+                )
+            if options.max_offsets_per_trigger is not None:
+                target = share_limit(begin, target, options.max_offsets_per_trigger)
+            return self._planned(start, known, target, fresh)
+
+    def _restarts(self, start: Mapping[str, object], known: Offsets, ends: Offsets) -> Offsets:
+        """Where queues of topics that were created again since the last batch begin: an error, or a log line.
+
+        All queues are compared once, later only those that have moved: one round trip.
+        """
+        seen, first = decode_seen(start), not self._compared
+        self._compared = True
+        doubtful = suspects(known, seen, ends, all_queues=first)
+        if not doubtful:
+            return {}
+        found = find_restarts(open_reader(self._options), doubtful, seen, ends)
+        for each in found.values():
+            report_data_loss(each.why, self._options.fail_on_data_loss)
+        return {queue: each.offset for queue, each in found.items()}
+
+    def _planned(
+        self, start: Mapping[str, object], known: Offsets, target: Offsets, fresh: Offsets
+    ) -> dict[str, object]:
+        """The end of a batch, with the store time and log position of the last message of each queue."""
+        if target == known and not fresh:
+            return dict(start)
+        moved = {q: end for q, end in target.items() if q in fresh or end != known.get(q)}
+        seen = {queue: life for queue, life in decode_seen(start).items() if queue not in moved}
+        seen |= lives_before(open_reader(self._options), moved)
+        self._last = encode_offsets(target, seen, fresh)
+        return self._last
+
+    def _target(self, begin: Offsets, ends: Offsets) -> Offsets:
+        """The ends of all queues, those that are gone or shorter than before where the stream is."""
+        self._queue_ends().require({queue.topic for queue in begin})
+        for queue, offset in begin.items():
+            if queue not in ends:
+                self._report_loss(queue, gone(queue))
+                ends[queue] = offset
+            elif ends[queue] < offset:
+                if not open_reader(self._options).from_replica(queue):
+                    self._report_loss(
+                        queue,
+                        f"{name_of(queue)} ends at {ends[queue]}, before offset {offset} that was "
+                        "read: was the topic recreated? failOnDataLoss=false waits until it is longer",
+                    )
+                ends[queue] = offset
+            else:
+                self._reported.discard(queue)
+        return ends
+
+    def _report_loss(self, queue: MessageQueue, what: str) -> None:
+        """An error, or a line in the log: one, though Spark asks many times a second."""
+        if queue not in self._reported:
+            report_data_loss(what, self._options.fail_on_data_loss)
+            self._reported.add(queue)
+
+    def _too_few(self, waiting: int) -> bool:
+        """Whether minOffsetsPerTrigger says to wait. Past maxTriggerDelay any message is enough."""
+        least = self._options.min_offsets_per_trigger
+        if least is None:
+            return False
+        now_ms = self._clock.now_ms()
+        late = now_ms - self._planned_at_ms >= self._options.max_trigger_delay_ms
+        if waiting < least and not (late and waiting):
+            return True
+        self._planned_at_ms = now_ms
+        return False
+
+    def reportLatestOffset(self) -> dict[str, object] | None:
+        """What the query's progress shows as latestOffset: the newest known ends."""
+        known = self._queue_ends().known
+        return encode_offsets(known) if known else None
+
+    def partitions(
+        self, start: Mapping[str, object], end: Mapping[str, object]
+    ) -> list[QueuePartition]:
+        """The tasks of one micro-batch. A queue without a start is new: it begins at its earliest."""
+        with plain_errors(self._options.namesrv_addr):
+            reader, options = open_reader(self._options), self._options
+            strict = options.fail_on_data_loss
+            begin, ends = decode_offsets(start), decode_offsets(end)
+            restarted = decode_begin(end)
+            if strict and end != self._last:  # planned by a run that has ended since then
+                what = "failOnDataLoss=false reads what there is"
+                check_lives(reader, begin, decode_seen(start), what)
+                check_lives(reader, ends, decode_seen(end), what)
+            begin |= restarted
+            fresh = [queue for queue in ends if queue not in begin and ends[queue]]
+            begin |= bounds_of(reader, fresh, fail_on_data_loss=strict)
+            starts = {queue: begin[queue] for queue in sorted(ends) if queue in begin}
+            starts = check_available(reader, starts, ends, fail_on_data_loss=strict)
+            return plan_tasks(starts, ends, options)
+
+    def read(self, partition: QueuePartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one range."""
+        return read_partition(partition, self._options, self._schema)
+
+    def commit(self, end: Mapping[str, object]) -> None:
+        """Mirror progress to the consumer group, with option commitOffsets. Spark calls it a batch late.
+
+        A failure is a line in the log: progress lives in Spark's checkpoint.
+        """
+        if not self._options.commits:
+            return
+        offsets = decode_offsets(end)
+        changed = {q: offset for q, offset in offsets.items() if self._committed.get(q) != offset}
+        try:
+            open_reader(self._options).commit_offsets(changed)
+        except ClientError as error:
+            log.warning("offsets were not committed group=%s error=%s", self._options.group, error)
+        else:
+            self._committed = offsets
+
+    def stop(self) -> None:
+        """Nothing to do, and Spark does not call it dependably."""

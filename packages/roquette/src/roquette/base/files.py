@@ -1,0 +1,398 @@
+"""The only door to the file system: a protocol, and the real thing.
+
+Everything that opens, writes, maps or removes a file goes through `Files`, so that tests can put
+`roquette_testing.faulty_files` in its place and cut the power. Calls block: what may take long is
+run by the caller in the executor.
+"""
+
+import contextlib
+import mmap
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Protocol, TextIO
+
+from roquette.base import system_calls
+from roquette.base.descriptors import Spares, map_limit
+from roquette.base.os_file import ZEROS, OsFile, SyncState
+from roquette.errors import StoreError
+
+
+class File(Protocol):
+    """One open file, addressed by position; there is no cursor."""
+
+    @property
+    def path(self) -> str:
+        """Where it was opened (a rename does not change this)."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes it has now."""
+        ...
+
+    def pwrite(self, data: bytes, position: int) -> None:
+        """Write all of `data`; raises OSError, never a signal."""
+        ...
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer at the end of the file."""
+        ...
+
+    def map(self, writable: bool) -> mmap.mmap:
+        """The whole file as memory. Allocate first: a store into a hole of a full disk kills."""
+        ...
+
+    def sync(self) -> None:
+        """Return when the data is on the device (fdatasync); mapped writes are included."""
+        ...
+
+    @property
+    def descriptor(self) -> int | None:
+        """The system's number of it, for a sync that the kernel runs; None when only `sync` will do."""
+        ...
+
+    def allocate(self, size: int) -> None:
+        """Have at least `size` bytes, all with blocks of their own, new ones zeros; raises ENOSPC.
+
+        Holes are filled too. What was grown before the error stays.
+        """
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Set the size; new bytes are zeros without blocks."""
+        ...
+
+    def rest(self) -> None:
+        """Keep no descriptor from now on: calls open the file by its path. Its maps stay, and keep what was
+        deleted readable. Not for a file that is renamed."""
+        ...
+
+    def wake(self) -> None:
+        """Keep a descriptor again: it is written often. Raises OSError."""
+        ...
+
+    def read_ahead(self, on: bool) -> None:
+        """Tell the system whether to read more than is asked for, by descriptors and maps, from now on.
+
+        Where the system cannot be told, nothing changes.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release it; closing twice is harmless."""
+        ...
+
+
+class FileLock(Protocol):
+    """A lock that ends with the process at the latest."""
+
+    def release(self) -> None:
+        """Let the next one in."""
+        ...
+
+
+class Files(Protocol):
+    """A file system."""
+
+    @property
+    def sync_error(self) -> str | None:
+        """Which sync has failed, if any. The system may have dropped what was to be synced, so nobody can know
+        any more what the device holds: the process must end. A sync is never tried again."""
+        ...
+
+    def open_file(
+        self, path: str, size: int | None = None, create: bool = False, private: bool = False
+    ) -> File:
+        """Open for reading and writing; with `size`, allocate up to it. Makes no directories.
+
+        A file that is made `private` is its owner's alone (mode 0600).
+
+        A file that had no bytes is gone again when there is no space for it.
+        """
+        ...
+
+    def read_bytes(self, path: str) -> bytes:
+        """All of a (small) file."""
+        ...
+
+    def write_atomic(self, path: str, data: bytes, keep_backup: bool = True) -> None:
+        """Replace a file: after a power cut there is the old or the new content, never a mix.
+
+        With `keep_backup` the previous content stays beside it as `.bak`, as Apache's
+        ConfigManager leaves it. Directories are made as needed.
+        """
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Is there a file or directory?"""
+        ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """The names in a directory, sorted; empty when there is no such directory."""
+        ...
+
+    def make_dirs(self, path: str) -> None:
+        """Make a directory and its parents; present ones are fine."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; an absent one is fine."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all in it; an absent one is fine."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file, replacing the target."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Return when creations, renames and removals in a directory are on the device."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written, epoch milliseconds."""
+        ...
+
+    def disk_usage(self, path: str) -> tuple[int, int]:
+        """(total, free) bytes of the disk that holds `path`; free is what we may still use."""
+        ...
+
+    def memory_size(self) -> int:
+        """Bytes of physical memory: how much of the log the page cache may hold."""
+        ...
+
+    @property
+    def map_limit(self) -> int:
+        """How many files may be mapped at a time."""
+        ...
+
+    @property
+    def boot_id(self) -> bytes:
+        """What tells this run of the operating system from all others: while it is the same, memory that was
+        written is not lost. Empty when it is not known."""
+        ...
+
+    def folder_id(self, path: str) -> int:
+        """A number of a directory that a copy of it does not have. Raises OSError."""
+        ...
+
+    def lock_file(self, path: str) -> FileLock:
+        """Take the lock of a path; raises StoreError when another process has it."""
+        ...
+
+
+class OsFileLock:
+    """An advisory lock (flock) on an open file."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsFiles:
+    """The operating system's files."""
+
+    def __init__(self) -> None:
+        self._syncs = SyncState()
+        self._spares = Spares()
+        self._map_limit = map_limit()
+
+    @property
+    def sync_error(self) -> str | None:
+        return self._syncs.error
+
+    def open_file(
+        self, path: str, size: int | None = None, create: bool = False, private: bool = False
+    ) -> File:
+        flags = os.O_RDWR | system_calls.CLOSE_ON_EXEC | (os.O_CREAT if create else 0)
+        fd = self._spares.run(os.open, path, flags, 0o600 if private else 0o644)
+        file = OsFile(path, fd, self._syncs, self._spares)
+        if size is not None and (have := file.size) < size:
+            try:
+                file.allocate(size)
+            except OSError:
+                file.close()
+                if have == 0:
+                    self.remove(path)
+                raise
+        return file
+
+    def read_bytes(self, path: str) -> bytes:
+        fd = self._spares.run(os.open, path, os.O_RDONLY | system_calls.CLOSE_ON_EXEC)
+        with open(fd, "rb") as stream:
+            return stream.read()
+
+    def write_atomic(self, path: str, data: bytes, keep_backup: bool = True) -> None:
+        replace_file(self, path, data, keep_backup)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        try:
+            return sorted(self._spares.run(os.listdir, path))
+        except FileNotFoundError:
+            return []
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._spares.run(shutil.rmtree, path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def sync_dir(self, path: str) -> None:
+        fd = self._spares.run(system_calls.open_directory, path)
+        if fd is None:
+            return
+        try:
+            self._syncs.run(os.fsync, fd, path)
+        finally:
+            os.close(fd)
+            self._spares.refill()
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def disk_usage(self, path: str) -> tuple[int, int]:
+        usage = os.statvfs(path)
+        # Reserved blocks are neither used by us nor usable: leave them out, as df does.
+        used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+        free = usage.f_bavail * usage.f_frsize
+        return used + free, free
+
+    def memory_size(self) -> int:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    @property
+    def map_limit(self) -> int:
+        return self._map_limit
+
+    @property
+    def boot_id(self) -> bytes:
+        try:
+            text = self.read_bytes("/proc/sys/kernel/random/boot_id").decode()
+            return bytes.fromhex(text.replace("-", ""))
+        except (OSError, ValueError):
+            return b""
+
+    def folder_id(self, path: str) -> int:
+        return os.stat(path).st_ino
+
+    def lock_file(self, path: str) -> FileLock:
+        self.make_dirs(os.path.dirname(path) or ".")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | system_calls.CLOSE_ON_EXEC, 0o644)
+        try:
+            system_calls.try_lock(fd, exclusive=True, records=False)
+        except OSError as error:
+            os.close(fd)
+            raise StoreError(
+                f"{path} is locked: another process uses this store ({error.strerror}). "
+                "Stop it, or give this one another storePathRootDir."
+            ) from error
+        return OsFileLock(fd)
+
+
+def replace_file(files: Files, path: str, data: bytes, keep_backup: bool) -> None:
+    """What `Files.write_atomic` does, step by step."""
+    directory = make_durable_dir(files, path)
+    write_whole(files, path + ".tmp", data, sync=True)
+    if keep_backup and files.exists(path):
+        # The main file is whole at every moment, so the backup itself needs no sync.
+        write_whole(files, path + ".bak.tmp", files.read_bytes(path), sync=False)
+        files.rename(path + ".bak.tmp", path + ".bak")
+    files.rename(path + ".tmp", path)
+    files.sync_dir(directory)
+
+
+def replace_private(files: Files, path: str, data: bytes) -> None:
+    """Replace a file of the system, or make it, so that its owner alone may read it and a power cut leaves the old or the new one."""
+    directory = make_durable_dir(files, path)
+    write_whole(files, path + ".tmp", data, sync=True, private=True)
+    files.rename(path + ".tmp", path)
+    files.sync_dir(directory)
+
+
+def make_durable_dir(files: Files, path: str) -> str:
+    """Make the directory of a file, its name synced, unless it is there; returns it."""
+    directory = os.path.dirname(path) or "."
+    if not files.exists(directory):
+        files.make_dirs(directory)
+        files.sync_dir(os.path.dirname(directory) or ".")
+    return directory
+
+
+def write_whole(files: Files, path: str, data: bytes, *, sync: bool, private: bool = False) -> None:
+    """Write a new file; `sync` has its data, not its name, on the device."""
+    files.remove(path)  # what an earlier attempt has left
+    more = {"private": True} if private else {}
+    file = files.open_file(path, create=True, **more)
+    try:
+        file.pwrite(data, 0)
+        if sync:
+            file.sync()
+    finally:
+        file.close()
+
+
+def zero_fill(file: File, size: int, sync_every: int = 16 << 20) -> None:
+    """Write zeros over a whole new file, so that later writes find its blocks ready.
+
+    Synced piece by piece, or a gigabyte of dirty pages would stall everybody's syncs at the end.
+    """
+    position = 0
+    unsynced = 0
+    while position < size:
+        piece = ZEROS[: size - position]
+        file.pwrite(piece, position)
+        position += len(piece)
+        unsynced += len(piece)
+        if unsynced >= sync_every:
+            file.sync()
+            unsynced = 0
+    file.sync()
+
+
+def home_directory() -> str:
+    """The user's home: below it Apache's clients and brokers keep files by default."""
+    return os.path.expanduser("~")
+
+
+def read_lines(path: str) -> Iterator[bytes]:
+    """The lines of a file of any size, without their ends; raises OSError."""
+    with open(path, "rb") as file:
+        for line in file:
+            yield line.rstrip(b"\n")
+
+
+def write_private(path: str, data: bytes) -> None:
+    """Write a new file of the system that its owner alone may read, for keys and secrets.
+
+    Raises:
+        FileExistsError: it is there already, and stays as it is. OSError.
+    """
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def open_null() -> TextIO:
+    """A text stream that takes everything and keeps nothing."""
+    return open(os.devnull, "w", encoding="utf-8")
