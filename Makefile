@@ -23,6 +23,8 @@ MARKED  = $(shell grep -rlE "mark\.$(1)\b" tests --include="test_*.py" | sort)
 SOURCES := tests/golden tests/wire tests/message tests/filter tests/store/timer \
 	tests/store/test_message_store.py tests/store/test_store_model.py tests/store/test_golden_store.py \
 	tests/store/test_recovery.py tests/store/log/test_log_walk.py
+# `make test PACKAGE=...` chooses some.
+UNIT_TESTS ?= tests
 UNIT := not simulation and not crash and not interop and not spark
 
 .DEFAULT_GOAL := help
@@ -36,7 +38,8 @@ $(VENV)/bin/python:
 	@echo "setup: creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.base-installed: locks/roquette.txt pyproject.toml tools/environment.py | $(VENV)/bin/python
+PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
+$(VENV)/.base-installed: locks/roquette.txt $(PROJECTS) tools/environment.py | $(VENV)/bin/python
 	@echo "setup: installing Roquette's dependencies and test tools from locks/roquette.txt (about 60 MB to download, once)"
 	@$(BIN)/python tools/environment.py make base
 	@touch $@
@@ -61,19 +64,19 @@ compile: $(VENV)/.base-installed ## compile the hot modules anew if they have ch
 install: $(VENV)/.base-installed $(VENV)/.spark-installed ## the environment of the tests
 
 format: $(VENV)/.base-installed ## format and fix what can be fixed
-	@$(BIN)/ruff format -q src tests benchmarks tools examples
-	@$(BIN)/ruff check -q --fix src tests benchmarks tools examples
+	@$(BIN)/ruff format -q packages tests benchmarks tools examples
+	@$(BIN)/ruff check -q --fix packages tests benchmarks tools examples
 
 check: $(VENV)/.base-installed ## format, lint and types
-	@$(BIN)/ruff format --check -q src tests benchmarks tools examples
-	@$(BIN)/ruff check -q src tests benchmarks tools examples
+	@$(BIN)/ruff format --check -q packages tests benchmarks tools examples
+	@$(BIN)/ruff check -q packages tests benchmarks tools examples
 	@$(BIN)/mypy
 
 sources: install ## golden, wire, message, filter and store tests on the sources as they are
 	@$(PYTEST) $(STEAL) -m "$(UNIT) and not long" $(SOURCES)
 
 unit: compile install ## unit, property and golden tests
-	@ROQUETTE_EXPECT_COMPILED=1 $(PYTEST) $(STEAL) -m "$(UNIT) and not long" --ignore=tests/spark --ignore=tests/pipelines
+	@ROQUETTE_EXPECT_COMPILED=1 $(PYTEST) $(STEAL) -m "$(UNIT) and not long" --ignore=tests/spark --ignore=tests/pipelines $(UNIT_TESTS)
 
 instructions: compile install ## four paths in instructions, beside the committed table
 	@$(BIN)/python -m benchmarks.instructions --check --quick
@@ -92,8 +95,8 @@ spark: compile install ## the connector and the pipelines: without a session, th
 	@$(BIN)/python -m tests.spark.jvm
 	@$(PYTEST) $(SHARED) --no-loadscope-reorder -m "spark and not long" --timeout 600 $(call MARKED,spark)
 
-test: $(VENV)/bin/python ## every test in its quick form, with a table of what each part took
-	@$(BIN)/python tools/run_tests.py
+test: $(VENV)/bin/python ## every test in its quick form, with a table of what each part took; PACKAGE=roquette-spark for one package
+	@$(BIN)/python tools/run_tests.py $(if $(PACKAGE),--package $(PACKAGE))
 
 test-long: $(VENV)/bin/python ## the long forms; PART="crash spark" for some (tools/run_tests.py --help lists them)
 	@$(BIN)/python tools/run_tests.py --long $(PART)

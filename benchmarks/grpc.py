@@ -20,6 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from tests.interop import peers
+from tools import workspace
 
 from benchmarks import servers
 from benchmarks.__main__ import PAGE_CACHE_SMALL, say, touch_memory
@@ -109,7 +110,7 @@ def load(pair: servers.Pair, verb: str, topic: str, **words: float) -> dict[str,
     host, _, port = pair.grpc.partition(":")  # type: ignore[attr-defined]
     given = [f"{key}={value}" for key, value in {"pid": pair.broker_pid, **words}.items()]
     command = [sys.executable, str(LOAD), verb, host, port, topic, *given]
-    environment = {**os.environ, "PYTHONPATH": str(servers.ROOT / "src")}
+    environment = {**os.environ, "PYTHONPATH": workspace.python_path()}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=180, check=False, env=environment
     )

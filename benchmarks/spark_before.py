@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tools import workspace
+
 from benchmarks import servers
 from benchmarks.spark_archive import COLUMNS, JSON, RAW, fill
 from benchmarks.spark_source import WIDE_PULLS
@@ -54,9 +56,9 @@ def either(*names):
             pass
     raise ModuleNotFoundError(names)
 
-pipeline = either("roquette_spark.pipelines.archive.pipeline", "roquette_spark.pipelines.archive").PIPELINE
-run_pipeline = either("roquette_spark.pipelines.kit.running", "roquette_spark.pipelines.running").run_pipeline
-Batches = either("roquette_spark.pipelines.kit.stream", "roquette_spark.pipelines.stream").Batches
+pipeline = either("roquette_spark.pipelines.archive.pipeline", "roquette.pipelines.archive").PIPELINE
+run_pipeline = either("roquette_spark.pipelines.kit.running", "roquette.pipelines.running").run_pipeline
+Batches = either("roquette_spark.pipelines.kit.stream", "roquette.pipelines.stream").Batches
 counted, done = [], Batches.done
 
 def count(self, number, rows, seconds):
@@ -142,7 +144,7 @@ def checkout(folder: Path) -> Path:
 def runner(tree: Path, kind: str) -> Iterator["subprocess.Popen[str]"]:
     """A process with one Spark and the code of a tree."""
     environment = {**os.environ, **spark_environment(os.environ), **servers.form_of(kind)}
-    environment["PYTHONPATH"] = str(tree / "src")
+    environment["PYTHONPATH"] = workspace.python_path(tree)
     child = subprocess.Popen(
         (sys.executable, "-c", RUNNER),
         env=environment,

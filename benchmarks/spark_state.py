@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from benchmarks import servers
 from benchmarks.spark_source import WIDE_PULLS, family_cpu_s
+from roquette_spark.local.jdk import spark_session
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.running import run_pipeline
 from roquette_spark.pipelines.kit.table import open_table
@@ -37,7 +38,6 @@ from roquette_spark.pipelines.state.buckets import Bucket, hashes_of, key_of
 from roquette_spark.pipelines.state.change_rows import DELETED, ChangeForm, changes_of, mark_changes
 from roquette_spark.pipelines.state.newest import ORDER
 from roquette_spark.pipelines.state.pipeline import PIPELINE, CurrentState, CurrentStateOptions
-from roquette_spark.local.jdk import spark_session
 
 COLUMNS = (
     "id long, v long, op string, name string, price double, paid boolean, quantity int, city string"

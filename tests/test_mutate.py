@@ -171,7 +171,7 @@ def test_a_test_that_fails_without_the_change_or_not_again_kills_nothing(
                 return "" if said.get("change") in leave else said.get("change", "")
             return said.get("before" if self.now == SAMPLE else "alone", "")
 
-    path = tmp_path / "src" / "roquette" / "store" / "log.py"
+    path = tmp_path / mutate.below_tree("store/log.py")
     path.parent.mkdir(parents=True)
     path.write_bytes(SAMPLE)
     copy = Copy()
@@ -186,7 +186,7 @@ def test_what_passed_on_one_change_is_run_on_the_next_in_the_long_form_too(
 ) -> None:
     tree = tmp_path / "tree"
     (tree / "tests").mkdir(parents=True)
-    (tree / "src").symlink_to(ROOT / "src")  # pytest loads our plugin
+    (tree / "packages").symlink_to(ROOT / "packages")  # pytest loads our plugin
     shutil.copy(ROOT / "tests" / "record.py", tree / "tests" / "conftest.py")
     (tree / "tests" / "test_it.py").write_text("def test_it():\n    assert 0")
     (tree / "pytest.ini").write_text("[pytest]\nmarkers = simulation\n crash\n interop\n spark\n")
@@ -201,7 +201,7 @@ def test_what_passed_on_one_change_is_run_on_the_next_in_the_long_form_too(
 
 
 def test_the_committed_list_is_what_the_sources_give() -> None:
-    rows = [each.row() for each in mutate.mutants(ROOT / "src" / "roquette")]
+    rows = [each.row() for each in mutate.mutants(ROOT)]
     assert len({row.partition("\t")[0] for row in rows}) == len(rows), "two have one identity"
     assert mutate.SAME.keys() <= {row.partition("\t")[0] for row in rows}, "one is gone"
     listed = mutate.LIST.read_text().splitlines()

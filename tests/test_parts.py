@@ -13,6 +13,7 @@ from tests.conftest import is_named
 from tests.record import passed_before
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
 
 
 def tool(name: str) -> ModuleType:
@@ -138,11 +139,7 @@ def test_the_lock_has_what_the_project_asks_for() -> None:
 
     locked = Path(sys.prefix).name == ".venv"  # else the newest or the lowest of everything
     pins = environment.pins(environment.MAIN)
-    project = environment.project()
-    asked = list(project["dependencies"])
-    for extra in environment.ALL:
-        asked += project["optional-dependencies"][extra]
-    for words in asked:
+    for words in environment.workspace.requirements(*environment.ALL):
         wanted = Requirement(words)
         entry = pins[wanted.name.lower().replace("_", "-")]
         for pinned in re.findall(r"==([^ ]+)", entry):

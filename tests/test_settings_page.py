@@ -101,7 +101,7 @@ def test_the_proxys_keys_are_spelt_as_apaches(tmp_path: Path) -> None:
 def test_every_setting_is_read_somewhere() -> None:
     sources = [
         path.read_text()
-        for path in (ROOT / "src" / "roquette").rglob("*.py")
+        for path in (ROOT / "packages" / "roquette" / "src" / "roquette").rglob("*.py")
         if path.name != "foreign_keys.py"
     ]
     for cls in (

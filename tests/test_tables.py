@@ -7,12 +7,19 @@ A table is an attribute that is annotated or assigned as a dict, set, deque or t
 import ast
 from pathlib import Path
 
+from tools import workspace
+
 from roquette.base.bounds import Bound
 from roquette.broker.tables.bounds import Bounds, BoundSettings
 from roquette.nameserver.bounds import Bounds as NameServerBounds
 
-SRC = Path(__file__).resolve().parent.parent / "src" / "roquette"
+SRC = workspace.PRODUCT
 ROOMS = ("base", "remoting", "access", "nameserver", "broker", "client", "store", "proxy")
+# Where names of files begin, and a folder below; Spark's workers talk to servers, too.
+FOLDERS = [
+    *((SRC, SRC / room) for room in ROOMS),
+    (workspace.SOURCES["roquette-spark"], workspace.SPARK / "workers"),
+]
 KINDS = {"dict", "set", "OrderedDict", "deque", "defaultdict", "WeakKeyDictionary"}
 
 BOUNDED: dict[str, str] = {
@@ -198,8 +205,8 @@ def kind_of(node: ast.AST) -> str:
 
 def tables() -> set[str]:
     found = set()
-    for room in ROOMS:
-        for path in sorted((SRC / room).rglob("*.py")):
+    for top, folder in FOLDERS:
+        for path in sorted(folder.rglob("*.py")):
             if "offline" in path.parts:
                 continue
             for node in ast.walk(ast.parse(path.read_text())):
@@ -214,7 +221,7 @@ def tables() -> set[str]:
                 else:
                     continue
                 if is_table and isinstance(target, ast.Attribute):
-                    found.add(f"{path.relative_to(SRC)}:{target.attr}")
+                    found.add(f"{path.relative_to(top)}:{target.attr}")
     return found
 
 
@@ -256,5 +263,5 @@ def test_a_table_without_a_row_is_found(tmp_path: Path, monkeypatch) -> None:
         "class X:\n    def __init__(self) -> None:\n        self.a: dict[str, int] = {}\n"
         "        self.b = set()\n        self.c = [1]\n        self.d: deque[int] = deque()\n"
     )
-    monkeypatch.setattr(f"{__name__}.SRC", tmp_path)
+    monkeypatch.setattr(f"{__name__}.FOLDERS", [(tmp_path, tmp_path)])
     assert tables() == {f"broker/x.py:{name}" for name in "abd"}

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests import debts
+from tools import workspace
+
+import roquette
 
 ROOT = Path(__file__).resolve().parent.parent
-SRC = ROOT / "src" / "roquette"
+SRC = workspace.PRODUCT
 
 # Room -> rooms it may import (shared contract; `errors` and the own room are always allowed).
 CONTRACT: dict[str, set[str]] = {
@@ -27,7 +30,7 @@ CONTRACT: dict[str, set[str]] = {
     "client": {"base", "message", "wire", "filter", "remoting"},
     "proxy": {"base", "message", "wire", "filter", "remoting", "access", "client"},
     "admin": {"base", "message", "wire", "replication", "remoting", "access", "client"},
-    "spark": {"base", "message", "client", "admin", "store"},
+    "spark": {"base", "message", "wire", "remoting", "client", "admin", "store"},
     "pipelines": {"base", "remoting", "admin", "spark"},
     "cli": {"base", "message", "access", "client", "admin", "store"},
     "apps": {
@@ -44,7 +47,6 @@ CONTRACT: dict[str, set[str]] = {
         "admin",
         "proxy",
         "cli",
-        "spark",
         "pipelines",
     },
     "testing": {
@@ -118,7 +120,23 @@ ALLOWED: dict[tuple[str, str], str] = {
 
 def modules() -> list[Path]:
     """Ours: what protoc makes is not."""
-    return sorted(path for path in SRC.rglob("*.py") if not path.stem.endswith("_pb2"))
+    return sorted(
+        path
+        for source in workspace.SOURCES.values()
+        for path in source.rglob("*.py")
+        if not path.stem.endswith("_pb2")
+    )
+
+
+def name_of(path: Path) -> str:
+    """`client/client.py` of the product; of other packages with the package's name."""
+    if path.is_relative_to(SRC):
+        return path.relative_to(SRC).as_posix()
+    return next(
+        path.relative_to(source).as_posix()
+        for source in workspace.SOURCES.values()
+        if path.is_relative_to(source)
+    )
 
 
 @lru_cache(maxsize=1000)  # every module is looked at by every test
@@ -132,13 +150,18 @@ def nodes(path: Path) -> list[ast.AST]:
 
 
 def room_of(path: Path) -> str:
-    relative = path.relative_to(SRC)
-    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+    name = module_name(path)
+    return "__init__" if name == "roquette" else room_of_module(name)
 
 
 def room_of_module(name: str) -> str:
-    """Of the module `roquette.X...`."""
-    return name.split(".")[1]
+    """`client` of `roquette.client.client`; the other packages are the rooms `spark`, `pipelines` and `testing`."""
+    package, _, rest = name.partition(".")
+    if package == "roquette":
+        return rest.split(".")[0]
+    if package == "roquette_testing":
+        return "testing"
+    return "pipelines" if rest.split(".")[0] == "pipelines" else "spark"
 
 
 def imported(path: Path) -> list[tuple[str, int]]:
@@ -160,7 +183,7 @@ def test_imports_point_downwards() -> None:
             continue
         allowed = CONTRACT[room] | {room, "errors"}
         for name, line in imported(path):
-            if name.startswith("roquette."):
+            if name.startswith(("roquette.", "roquette_")):
                 target = room_of_module(name)
                 if target not in allowed:
                     wrong.append(f"{path.relative_to(ROOT)}:{line} {room} may not import {target}")
@@ -229,7 +252,7 @@ def banned_in(path: Path) -> list[tuple[str, int]]:
 def test_clock_files_network_and_randomness_come_from_outside() -> None:
     wrong = []
     for path in modules():
-        relative = str(path.relative_to(SRC))
+        relative = name_of(path)
         room = room_of(path)
         for thing, line in banned_in(path):
             if (relative, thing) in ALLOWED:
@@ -266,7 +289,7 @@ SOCKETS = ("remoting", "roquette_spark/workers/connection.py")
 
 def test_only_remoting_opens_sockets() -> None:
     for path in modules():
-        relative = str(path.relative_to(SRC))
+        relative = name_of(path)
         if not relative.startswith(SOCKETS):
             names = [name for name, _ in imported(path)]
             assert "socket" not in names, f"{relative} imports socket"
@@ -293,8 +316,8 @@ def log_calls(tree: ast.AST) -> list[ast.Call]:
 def test_log_lines_are_templates_whose_values_are_arguments() -> None:
     """What a peer says is a value: `LineFormatter` quotes values, and nothing else."""
     found, calls = [], 0
-    for path in sorted(SRC.rglob("*.py")):
-        name = str(path.relative_to(SRC))
+    for path in modules():
+        name = name_of(path)
         assigned = [node for node in nodes(path) if isinstance(node, ast.Assign)]
         for call in log_calls(parsed(path)):
             calls += 1
@@ -319,7 +342,7 @@ def test_log_lines_are_templates_whose_values_are_arguments() -> None:
 def test_no_log_line_speaks_of_an_empty_set() -> None:
     """A joined list in a log line stands under an `if` that asks whether there is anything to tell of."""
     found = []
-    for path in sorted(SRC.rglob("*.py")):
+    for path in modules():
         tree = parsed(path)
         parents = {child: node for node in nodes(path) for child in ast.iter_child_nodes(node)}
         for call in log_calls(tree):
@@ -337,7 +360,7 @@ def test_no_log_line_speaks_of_an_empty_set() -> None:
                 node = parents[node]
                 if isinstance(node, ast.If):
                     joined -= {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
-            file = str(path.relative_to(SRC))
+            file = name_of(path)
             joined -= {name for where, name in NEVER_EMPTY if where == file}
             found += [f"{file}:{call.lineno} {name}" for name in joined]
     assert not found, found
@@ -375,7 +398,7 @@ def check_debts(what: str, found: dict[str, int], debts: dict[str, int], limit: 
 
 def test_no_file_is_longer_than_500_lines() -> None:
     """Those that tools/make_sync.py writes are as long as they are."""
-    texts = {str(path.relative_to(SRC)): path.read_text() for path in modules()}
+    texts = {name_of(path): path.read_text() for path in modules()}
     sizes = {
         name: text.count("\n")
         for name, text in texts.items()
@@ -386,7 +409,7 @@ def test_no_file_is_longer_than_500_lines() -> None:
 
 def test_no_function_is_longer_than_70_lines() -> None:
     sizes = {
-        f"{path.relative_to(SRC)}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        f"{name_of(path)}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
         for path in modules()
         for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -397,7 +420,7 @@ def test_no_function_is_longer_than_70_lines() -> None:
 def test_no_constructor_has_more_than_six_parameters() -> None:
     """Outside `apps`; data classes and Structs, whose constructors are generated, are not meant."""
     counts = {
-        f"{path.relative_to(SRC)}:{node.name}": len(parameters(method.args)) - 1
+        f"{name_of(path)}:{node.name}": len(parameters(method.args)) - 1
         for path in modules()
         if room_of(path) != "apps"
         for node in nodes(path)
@@ -426,7 +449,8 @@ def imports_of_ours(path: Path, names: set[str]) -> set[str]:
 
 
 def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")
+    name = name_of(path) if not path.is_relative_to(SRC) else f"roquette/{name_of(path)}"
+    return name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -475,7 +499,9 @@ def test_the_source_stays_below_its_cap(part: str) -> None:
     assert part not in debts.LINES or lines > CAPS[part], f"delete {part} from debts.LINES"
 
 
-PATHS = re.compile(r"`((?:src|tests|tools|benchmarks|docs|examples)/[\w./-]*|[\w/-]+/[\w-]+\.py)`")
+PATHS = re.compile(
+    r"`((?:packages|tests|tools|benchmarks|docs|examples)/[\w./-]*|[\w/-]+/[\w-]+\.py)`"
+)
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -488,7 +514,8 @@ def test_paths_in_documents_exist(document: Path) -> None:
     missing = [
         name
         for name in named
-        if not (ROOT / name).exists() and not (SRC / name).exists() and "/." not in name
+        if not any((folder / name).exists() for folder in (ROOT, SRC, *workspace.SOURCES.values()))
+        and "/." not in name
     ]
     assert not missing, f"{document.relative_to(ROOT)} names {missing}"
 
@@ -509,26 +536,46 @@ def test_every_option_of_a_server_has_a_sentence() -> None:
                 text = given.get("help") if len(node.args) < 2 else node.args[1]
                 seen += 1
                 if not isinstance(text, ast.Constant) or not str(text.value).endswith("."):
-                    wrong.append(f"{path.relative_to(SRC)}:{node.lineno}")
+                    wrong.append(f"{name_of(path)}:{node.lineno}")
     assert not wrong, f"no sentence: {wrong}"
     assert seen > 150
 
 
 def test_compiled_modules_exist() -> None:
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["roquette"]["compiled"]
-    for module in listed:
-        assert (ROOT / "src" / (module.replace(".", "/") + ".py")).is_file(), module
+    for module in workspace.project_of("roquette")["tool"]["roquette"]["compiled"]:
+        path = workspace.SOURCES["roquette"] / (module.replace(".", "/") + ".py")
+        assert path.is_file(), module
 
 
 def test_the_licence_is_part_of_what_is_built() -> None:
-    names = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license-files"]
-    assert names == ["LICENSE", "NOTICE"] and all((ROOT / name).is_file() for name in names)
+    for package in workspace.PACKAGES:
+        names = workspace.project_of(package)["project"]["license-files"]
+        assert names == ["LICENSE", "NOTICE"], package
+        for name in names:
+            there = ROOT / "packages" / package / name
+            assert there.read_bytes() == (ROOT / name).read_bytes(), there
+
+
+def test_the_packages_are_of_one_version() -> None:
+    """And want each other in just that one; the compiler that is pinned for wheels is the workspace's mypy."""
+    projects = {name: workspace.project_of(name)["project"] for name in workspace.PACKAGES}
+    version = projects["roquette"]["version"]
+    assert version == roquette.__version__
+    for project in projects.values():
+        assert project["version"] == version
+        extras = project.get("optional-dependencies", {}).values()
+        wanted = [*project.get("dependencies", []), *(word for extra in extras for word in extra)]
+        for word in wanted:
+            if word.startswith("roquette"):
+                assert word.endswith(f"=={version}"), word
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    assert workspace.project_of("roquette")["tool"]["roquette"]["compiler"] in groups["dev"]
 
 
 def test_nothing_names_a_machine_or_a_registry() -> None:
     words = re.compile(r"/work/|/root/|repo1?\.maven\.org|pypi\.org|files\.pythonhosted|\.library/")
     for path in [
-        *SRC.rglob("*.py"),
+        *modules(),
         *(ROOT / "docs").rglob("*.md"),
         ROOT / "README.md",
         ROOT / "Makefile",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = ("src", "benchmarks", "examples", "tools")
+OURS = ("packages", "benchmarks", "examples", "tools")
 # Patterns that stand in no source as they are, and why they may be wanted.
 KNOWN = {
     "Input/output": "the operating system's words for an error number",

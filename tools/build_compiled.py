@@ -9,12 +9,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import environment
+import workspace
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = workspace.ROOT
+PROJECT = ROOT / "packages" / "roquette"
 VENV = ROOT / ".venv-compiled"
 PYTHON = VENV / "bin" / "python"
 MARKS = "not simulation and not crash and not interop and not spark and not long"
@@ -31,17 +32,24 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     for path in [
         environment.MAIN,
-        ROOT / "pyproject.toml",
-        ROOT / "setup.py",
-        *sorted((ROOT / "src").rglob("*.py")),
+        PROJECT / "pyproject.toml",
+        PROJECT / "setup.py",
+        *sorted(workspace.PRODUCT.rglob("*.py")),
     ]:
         digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return digest.hexdigest()
 
 
 def hot_modules() -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    return list(project["tool"]["roquette"]["compiled"])
+    return list(workspace.project_of("roquette")["tool"]["roquette"]["compiled"])
+
+
+def has_compiler() -> bool:
+    """Is a C compiler found? As the build backend asks."""
+    sys.path.insert(0, str(PROJECT))
+    from build_backend import has_compiler as found
+
+    return bool(found())
 
 
 def build(force: bool, locked: str) -> None:
@@ -54,7 +62,8 @@ def build(force: bool, locked: str) -> None:
     print(f"compiled: building a wheel of {len(modules)} compiled modules", flush=True)
     environment.make(locked, VENV)  # with this checkout, which the wheel replaces
     scratch = ROOT / "build" / "compiled"
-    shutil.rmtree(ROOT / "build", ignore_errors=True)
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.rmtree(PROJECT / "build", ignore_errors=True)
     scratch.mkdir(parents=True)
     run(
         PYTHON,
@@ -67,7 +76,7 @@ def build(force: bool, locked: str) -> None:
         "--no-build-isolation",
         "-w",
         scratch,
-        ".",
+        PROJECT,
         ROQUETTE_COMPILE="1",
     )
     wheel = next(scratch.glob("roquette-*.whl"))
@@ -79,8 +88,6 @@ def build(force: bool, locked: str) -> None:
 
 
 def main() -> None:
-    from build_backend import has_compiler
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--test", action="store_true", help="run all unit tests on it")
     parser.add_argument("--force", action="store_true", help="build even when nothing changed")

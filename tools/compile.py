@@ -13,12 +13,13 @@ import time
 from binascii import crc32
 from pathlib import Path
 
-from build_backend import has_compiler
-from build_compiled import hot_modules
+import workspace
+from build_compiled import has_compiler, hot_modules
 
 ROOT = Path(__file__).resolve().parent.parent
-SRC = ROOT / "src"
-PACKAGE = SRC / "roquette"
+PROJECT = workspace.ROOT / "packages" / "roquette"
+SRC = workspace.SOURCES["roquette"]
+PACKAGE = workspace.PRODUCT
 
 sys.path.insert(0, str(SRC))
 os.environ["ROQUETTE_INTERPRETED"] = "1"
@@ -87,7 +88,7 @@ def compile_all() -> str:
     with log.open("wb") as stream:
         done = subprocess.run(
             [sys.executable, *command],
-            cwd=ROOT,
+            cwd=PROJECT,
             env={**os.environ, "ROQUETTE_COMPILE": "1"},
             stdout=stream,
             stderr=subprocess.STDOUT,

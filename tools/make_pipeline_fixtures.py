@@ -15,12 +15,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.client.fake_cluster import FakeCluster
-from tests.spark.records import make_record
-
-from roquette.base.clock import SystemClock
-from roquette.base.files import OsFiles
-from roquette.message.message import MessageQueue
 from roquette.pipelines.archive import pipeline as archive
 from roquette.pipelines.dlq.audit_table import AuditTable
 from roquette.pipelines.kit.running import run_pipeline
@@ -29,6 +23,12 @@ from roquette.pipelines.replay.source import TopicSource
 from roquette.pipelines.replay.state import open_state
 from roquette.pipelines.state import pipeline as current_state
 from roquette.spark.local.jdk import spark_session
+from tests.client.fake_cluster import FakeCluster
+from tests.spark.records import make_record
+
+from roquette.base.clock import SystemClock
+from roquette.base.files import OsFiles
+from roquette.message.message import MessageQueue
 
 AVRO = {
     "type": "record",

@@ -12,7 +12,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-OUT = Path(__file__).resolve().parent.parent / "src" / "roquette" / "wire" / "proto"
+OUT = (
+    Path(__file__).resolve().parent.parent
+    / "packages"
+    / "roquette"
+    / "src"
+    / "roquette"
+    / "wire"
+    / "proto"
+)
 NAMES = ("definition", "service")
 PACKAGE = "apache.rocketmq.v2"
 

@@ -1,7 +1,7 @@
 """Write packages/roquette/src/roquette/client/blocking_client.py and blocking_twins.py, and admin/blocking_admin.py: the calls of the asynchronous client
 and of `roquette.Admin`, with their signatures, without await.
 
-    PYTHONPATH=src python tools/make_sync.py
+    .venv/bin/python tools/make_sync.py
 
 Run it after changing a public method of `roquette.client.client.Client`, of what it gives, or of `Admin`;
 tests/client/test_make_sync.py fails until it was. A method is copied by its kind: a coroutine function is called and waited
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-CLIENT = ROOT / "src" / "roquette" / "client"
-ADMIN = ROOT / "src" / "roquette" / "admin"
+CLIENT = ROOT / "packages" / "roquette" / "src" / "roquette" / "client"
+ADMIN = ROOT / "packages" / "roquette" / "src" / "roquette" / "admin"
 
 CALLS = (
     ("send_calls", "SendCalls"),

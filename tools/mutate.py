@@ -10,7 +10,7 @@ calls that change places. Each change is made in a copy of the tree, and only th
 file run on it, the nearest first, until one fails. That test must fail again alone, and pass alone without the
 change; one that does not says nothing, and the rest goes on without it. Who survives all of them stands in the table.
 
-Results are kept in .cache/mutants for as long as src and tests are what they were, so a run goes on where it stopped.
+Results are kept in .cache/mutants for as long as packages and tests are what they were, so a run goes on where it stopped.
 """
 
 import argparse
@@ -37,6 +37,14 @@ ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "mutants.txt"
 RESULTS = ROOT / ".cache" / "mutants"
 ROOMS = ("store", "remoting", "access", "broker", "client", "spark")
+ROQUETTE = "packages/roquette/src/roquette"
+SPARK = "packages/roquette-spark/src/roquette_spark"
+# What a process of tests has on its path, below the tree.
+SOURCES = (
+    "packages/roquette/src",
+    "packages/roquette-spark/src",
+    "packages/roquette-testing/src",
+)
 SEED = 20261126
 # Part of `make test` -> the marks of its tests, and the seconds that one of them may take.
 PARTS = {
@@ -77,10 +85,10 @@ Edit = tuple[int, int, bytes]  # bytes from here to there, and what comes instea
 
 
 class Mutant(NamedTuple):
-    """One change of a file below packages/roquette/src/roquette."""
+    """One change of a file."""
 
     id: str
-    file: str
+    file: str  # its room, and its path within that
     name: str  # of the function or class it is in
     kind: str
     change: str  # for people: may be cut
@@ -231,13 +239,23 @@ def is_unordered(node: ast.stmt) -> bool:
     return re.fullmatch(free, ast.unparse(node)) is not None
 
 
-def mutants(source: Path, rooms: Iterable[str] = ROOMS) -> Iterator[Mutant]:
-    """Of all files of the rooms below `source` (packages/roquette/src/roquette), but those that tools/make_sync.py writes."""
+def mutants(tree: Path, rooms: Iterable[str] = ROOMS) -> Iterator[Mutant]:
+    """Of all files of the rooms, but those that tools/make_sync.py writes; pipelines are no room of this."""
     for room in rooms:
-        for path in sorted((source / room).rglob("*.py")):
-            text = path.read_bytes()
-            if b"Written by tools/make_sync.py" not in text.partition(b"\n")[0]:
-                yield from Finder(path.relative_to(source).as_posix(), text).found
+        folder = tree / below_tree(room)
+        for path in sorted(folder.rglob("*.py")):
+            text, file = path.read_bytes(), path.relative_to(folder).as_posix()
+            if not (
+                b"Written by tools/make_sync.py" in text.partition(b"\n")[0]
+                or (room == "spark" and file.startswith("pipelines/"))
+            ):
+                yield from Finder(f"{room}/{file}", text).found
+
+
+def below_tree(file: str) -> str:
+    """Where a file lies: `store/log.py` in the product, `spark/sink/writer.py` in the package of Spark."""
+    room, slash, rest = file.partition("/")
+    return f"{SPARK}{slash}{rest}" if room == "spark" else f"{ROQUETTE}/{file}"
 
 
 def listed(text: str) -> dict[str, str]:
@@ -264,8 +282,8 @@ class Imports:
 
     def __init__(self, tree: Path) -> None:
         self._paths: dict[str, Path] = {}  # by name of the module
-        for top, where in ((tree / "src", "roquette"), (tree, "tests")):
-            for path in (top / where).rglob("*.py"):
+        for top in (*(tree / each for each in SOURCES), tree):
+            for path in (top / "tests" if top == tree else top).rglob("*.py"):
                 parts = path.relative_to(top).with_suffix("").parts
                 self._paths[".".join(p for p in parts if p != "__init__")] = path
         self._tree = tree
@@ -275,11 +293,12 @@ class Imports:
                 self._importers.setdefault(each, set()).add(name)
 
     def tests_of(self, file: str) -> list[tuple[int, str]]:
-        """(Distance, path below the tree) of each test module that imports the file of packages/roquette/src/roquette, nearest first.
+        """(Distance, path below the tree) of each test module that imports the file, nearest first.
 
         Distance 0 has the module that mirrors the file: tests/ROOM/**/test_NAME.py.
         """
-        start = "roquette." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        parts = Path(below_tree(file)).with_suffix("").parts[3:]
+        start = ".".join(part for part in parts if part != "__init__")
         edge, distances = {start}, {start: 0}
         while edge:
             following = {name for each in edge for name in self._importers.get(each, ())}
@@ -302,7 +321,7 @@ class Imports:
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
                 # The package's own names are imported when first used; those of others are types.
-                if node.test.id == "TYPE_CHECKING" and name != "roquette":
+                if node.test.id == "TYPE_CHECKING" and "." in name:
                     only_types |= {id(each) for each in ast.walk(node)}
             elif isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
@@ -311,7 +330,7 @@ class Imports:
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
             elif in_tests and isinstance(node, ast.Constant) and isinstance(node.value, str):
                 # What another process runs, or what is imported by its name.
-                yield from re.findall(r"\broquette(?:\.\w+)+", node.value)
+                yield from re.findall(r"\broquette(?:_spark|_testing)?(?:\.\w+)+", node.value)
         if in_tests and path.name.startswith("test_"):
             for folder in path.relative_to(self._tree).parents:
                 yield ".".join((*folder.parts, "conftest"))
@@ -352,8 +371,12 @@ class Copy:
         self._red = where / "red"
         self._child: subprocess.Popen[bytes] | None = None
         self._ended = False
-        paths = f"{self.tree / 'src'}{os.pathsep}{where / 'plugin'}"
-        self._env = {**os.environ, "PYTHONPATH": paths, "ROQUETTE_INTERPRETED": "1"}
+        paths = [*(self.tree / each for each in SOURCES), where / "plugin"]
+        self._env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+            "ROQUETTE_INTERPRETED": "1",
+        }
         self._env["MUTATE_RED"] = str(self._red)
         # A part of the long form leaves out what has passed before: each change would be spared by the tests that passed on the one before.
         for name in ("ROQUETTE_RECORD", "ROQUETTE_GO_ON"):
@@ -364,8 +387,8 @@ class Copy:
             raise SystemExit(f"tests would run {said}, not the copy in {self.tree}")
 
     def write(self, file: str, source: bytes) -> None:
-        """Change a file of packages/roquette/src/roquette, and forget what Python has compiled of it."""
-        path = self.tree / "src" / "roquette" / file
+        """Change a file, and forget what Python has compiled of it."""
+        path = self.tree / below_tree(file)
         path.write_bytes(source)
         for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             stale.unlink()
@@ -423,7 +446,7 @@ def judged(
         that failed and say nothing of this change.
     """
     end = time.monotonic() + seconds
-    before = (copy.tree / "src" / "roquette" / mutant.file).read_bytes()
+    before = (copy.tree / below_tree(mutant.file)).read_bytes()
     after = mutant.applied(before)
     unsteady: list[str] = []
     passed: set[str] = set()
@@ -452,7 +475,7 @@ def judged(
 
 
 def snapshot(where: Path) -> str:
-    """Copy what git knows, and new files that it does not ignore; the hash of src and tests."""
+    """Copy what git knows, and new files that it does not ignore; the hash of packages and tests."""
     words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.check_output(words, cwd=ROOT, text=True).split("\0")
     digest = hashlib.sha256()
@@ -460,7 +483,7 @@ def snapshot(where: Path) -> str:
         if (ROOT / name).is_file():
             (where / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, where / name)
-            if name.startswith(("src/", "tests/")):
+            if name.startswith(("packages/", "tests/")):
                 digest.update(name.encode() + b"\0" + (where / name).read_bytes())
     return digest.hexdigest()
 
@@ -479,7 +502,7 @@ def run(options: argparse.Namespace) -> int:
         state = snapshot(where / "tree")
         key = hashlib.sha256(f"{state} {options.form} {options.parts}".encode()).hexdigest()
         rooms = {rows[each].split("/")[0] for each in ids}
-        there = {each.id: each for each in mutants(where / "tree" / "src" / "roquette", rooms)}
+        there = {each.id: each for each in mutants(where / "tree", rooms)}
         if gone := [each for each in ids if each not in there]:
             raise SystemExit(f"no longer in the sources, list them anew: {', '.join(gone)}")
         imports = Imports(where / "tree")
@@ -564,7 +587,7 @@ def main() -> int:
         if unknown := set(options.parts) - set(PARTS):
             parser.error(f"no part {', '.join(sorted(unknown))}: there is {', '.join(PARTS)}")
         return run(options)
-    text = "".join(mutant.row() + "\n" for mutant in mutants(ROOT / "src" / "roquette"))
+    text = "".join(mutant.row() + "\n" for mutant in mutants(ROOT))
     if not options.check:
         LIST.write_text(text)
     elif LIST.read_text() != text:

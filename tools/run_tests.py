@@ -247,7 +247,7 @@ def run_long(parts: list[str]) -> list[Row]:
 def fingerprint() -> str:
     """Of all that a case's result may depend on."""
     found = hashlib.sha256()
-    for folder in ("src", "tests", "locks", "tools"):
+    for folder in ("packages", "tests", "locks", "tools"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and path.suffix not in (".pyc", ".so"):
                 found.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
@@ -287,15 +287,28 @@ def table(rows: list[Row], parts: list[str], minutes: float) -> str:
     return "\n".join(lines)
 
 
+# Package -> the parts that test it, and where its tests of the part `unit` are.
+PACKAGES = {
+    "roquette": ([part for part in QUICK if part != "spark"], "tests"),
+    "roquette-spark": (["install", "check", "spark"], "tests"),
+    "roquette-testing": (["install", "check", "unit"], "tests/testing"),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join((*QUICK, *LONG)))
     parser.add_argument("--long", action="store_true", help="the long form")
+    parser.add_argument("--package", choices=PACKAGES, help="only what tests this package")
     asked = parser.parse_args()
     known = LONG if asked.long else QUICK
     parts = asked.parts or list(known)
+    if asked.package:
+        if asked.parts or asked.long:
+            parser.error("--package chooses the parts, of the quick form")
+        parts, os.environ["UNIT_TESTS"] = PACKAGES[asked.package]
     if asked.long:
         parts = [part if part in known else f"long-{part}" for part in parts]
     unknown = [part for part in parts if part not in known]

@@ -21,11 +21,11 @@ from roquette.nameserver.config import NamesrvConfig
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings
+from roquette.store.config import StoreConfig
 from roquette_spark.access_options import AccessOptions
 from roquette_spark.commitlog.options import CommitLogOptions
 from roquette_spark.offsets.source import OffsetsOptions
 from roquette_spark.options import ReadOptions, WriteOptions
-from roquette.store.config import StoreConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "settings.md"

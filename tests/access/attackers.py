@@ -14,11 +14,11 @@ from tests.broker.pop_frames import pop_ext, popped
 
 from roquette.access.settings import AccessSettings
 from roquette.message.record import decode_records
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.command import Command
 from roquette.wire.header_codec import ext_dict
 from roquette.wire.signature import Credentials, Signer
+from roquette_testing.cluster import SimCluster, simulate
 
 NAMESRV, BROKER, FAST, HA = ("10.0.0.1", 9876), ("10.0.1.1", 10911), ("10.0.1.1", 10909), ("10.0.1.1", 10912)  # fmt: skip
 ADMIN = Credentials("admin", "the-secret-of-admin")

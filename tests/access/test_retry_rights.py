@@ -7,9 +7,9 @@ from tests.access.attackers import BROKER, Actor, Closed, connect, pop_ext, popp
 from tests.access.attackers import _user as user_body
 
 from roquette.message.record import decode_record
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.signature import Credentials
+from roquette_testing.cluster import SimCluster, simulate
 
 BOB = Credentials("bob", "the-secret-of-bob")
 EVE = Credentials("eve", "the-secret-of-eve")

@@ -19,13 +19,13 @@ from roquette.base.files import Files, OsFiles
 from roquette.errors import ConfigError, Refused, StoreError
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.request import Peer, RequestContext
-from roquette_testing.faulty_files import FaultyFiles
 from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.json_body import encode_body
 from roquette.wire.signature import Credentials, Signer
+from roquette_testing.faulty_files import FaultyFiles
 
 ROOT = '{"username":"root","password":"r00t"}'
 OPEN = AccessSettings()

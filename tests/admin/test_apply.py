@@ -14,13 +14,13 @@ from roquette.client.change_calls import put_group
 from roquette.client.operations import ask
 from roquette.errors import ConfigError
 from roquette.message.names import PREDEFINED_GROUPS
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies.group_config import (
     ExponentialRetryPolicy,
     GroupRetryPolicy,
     SubscriptionGroupConfig,
 )
 from roquette.wire.bodies.topic_config import TopicConfig
+from roquette_testing.cluster import SimCluster, simulate
 
 
 def wanted(text: str) -> Wanted:

@@ -12,15 +12,15 @@ from roquette import StartFrom
 from roquette.admin.catalogue import group_rows, groups
 from roquette.admin.doctor.examination import who_is_there
 from roquette.admin.groups import group_lag
-from roquette_spark.workers.inspector import ClusterInspector
 from roquette.admin.top import broker_rows
 from roquette.admin.topics import create_topic, delete_topic, describe_topic
 from roquette.client import calls
 from roquette.client.operations import Answer, Operation, ask_all, together
 from roquette.errors import ClientError
 from roquette.message.message import ReceivedMessage
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.command import Command
+from roquette_spark.workers.inspector import ClusterInspector
+from roquette_testing.cluster import SimCluster, simulate
 
 NAME_SERVER, A, B, CLIENT = "10.0.0.1", "10.0.1.1", "10.0.1.2", "10.0.2.1"
 

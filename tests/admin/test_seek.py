@@ -13,8 +13,8 @@ from roquette.client.change_calls import put_group
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import MessageQueue
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies import SubscriptionGroupConfig
+from roquette_testing.cluster import SimCluster, simulate
 
 NOW_MS = 1_790_000_000_000
 

@@ -32,8 +32,8 @@ from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
-from roquette_testing.sim_loop import SimLoop, run
 from roquette.wire.connection import Connection
+from roquette_testing.sim_loop import SimLoop, run
 
 START_MS = 1_700_000_000_000
 TURN = 32  # frames that arrive together

@@ -8,10 +8,11 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
+from tools import workspace
 
 from roquette.base.form import COMPILED, is_same
 
-PACKAGE = Path(__file__).resolve().parents[2] / "src" / "roquette"
+PACKAGE = workspace.PRODUCT
 HOT = "message/record_view.py"
 SAY = "from roquette.base.form import form; print(form()); import roquette.message.record_view"
 

@@ -4,10 +4,16 @@ Functions that get times as arguments say in their documentation which of the tw
 """
 
 import ast
-from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "roquette"
+from tools import workspace
+
+SOURCE = workspace.PRODUCT
 ROOMS = ("base", "broker", "client", "nameserver", "remoting", "store", "admin", "cli", "apps")
+# Where names of files begin, and a folder below.
+FOLDERS = [
+    *((SOURCE, SOURCE / room) for room in ROOMS),
+    (workspace.SOURCES["roquette-spark"], workspace.SPARK / "workers"),
+]
 
 VERSIONS = "the versions of tables carry the time of their last change, as Apache's do"
 STORED = "what is stored carries it"
@@ -109,14 +115,14 @@ READERS: dict[str, tuple[str, str]] = {
 def _readers() -> dict[str, dict[str, int]]:
     """File -> function -> how often it reads the wall clock."""
     found: dict[str, dict[str, int]] = {}
-    for room in ROOMS:
-        for path in sorted((SOURCE / room).rglob("*.py")):
+    for top, folder in FOLDERS:
+        for path in sorted(folder.rglob("*.py")):
             tree = ast.parse(path.read_text())
             for function in ast.walk(tree):
                 if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                     count = sum(map(_reads_wall, ast.walk(function)))
                     if count:
-                        name = str(path.relative_to(SOURCE))
+                        name = str(path.relative_to(top))
                         found.setdefault(name, {})[function.name] = count
     return found
 

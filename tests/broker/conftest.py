@@ -16,10 +16,10 @@ from roquette.broker.service import Broker, Features
 from roquette.message.properties import encode_properties
 from roquette.remoting.protection import UNPROTECTED, Protection
 from roquette.store.config import StoreConfig
-from roquette_testing.sim_loop import SimLoop, run
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict, ext_dict
+from roquette_testing.sim_loop import SimLoop, run
 
 HOST = "10.0.0.1"
 PORT = 10911

@@ -16,9 +16,9 @@ from tests.broker.test_transactions import COMMIT, ROLLBACK, end, prepare
 
 from roquette.message.batch import encode_batch
 from roquette.message.record import decode_records
-from roquette_testing.cluster import SimCluster
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.header_codec import ext_dict
+from roquette_testing.cluster import SimCluster
 
 BROKER, PORT = "10.0.0.1", 10911
 TOPIC = {

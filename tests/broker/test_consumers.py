@@ -6,8 +6,8 @@ import pytest
 
 from roquette.broker.tables.consumers import CHANNEL_EXPIRED_MS, ConsumerTable, codes_of
 from roquette.broker.tables.duplicate_clients import DuplicateClientDetector
-from roquette_testing.manual_clock import ManualClock
 from roquette.wire.bodies import SubscriptionData
+from roquette_testing.manual_clock import ManualClock
 
 
 class FakePeer:

@@ -8,9 +8,9 @@ import pytest
 from tests.broker.pop_frames import ack, pop_ext, popped
 from tests.broker.test_transactions import COMMIT, end, prepare, stored
 
-from roquette_testing.faulty_files import FaultyFiles
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper, KVTable
 from roquette.wire.json_body import decode_body
+from roquette_testing.faulty_files import FaultyFiles
 
 FULL_AGAIN_S = 6.0  # a beat of the disk watch and a little
 

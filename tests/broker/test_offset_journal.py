@@ -14,10 +14,10 @@ from roquette.broker.files.offset_journal import NAMES, OffsetJournal, merged
 from roquette.broker.files.table_files import TablePersistence
 from roquette.broker.tables.offsets import OffsetTable
 from roquette.store.config import FlushDiskType
-from roquette_testing.cluster import SimCluster, simulate
-from roquette_testing.faulty_files import FaultyFiles
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper
 from roquette.wire.json_body import decode_body, fastjson_pretty
+from roquette_testing.cluster import SimCluster, simulate
+from roquette_testing.faulty_files import FaultyFiles
 
 PATH = "/c/consumerOffset.json"
 State = tuple[dict[str, dict[int, int]], dict[str, dict[int, int]]]

@@ -17,8 +17,8 @@ from roquette.nameserver.service import NameServer
 from roquette.remoting.promises import Promise
 from roquette.replication.record import GroupRecord, Place, decode_record, record_key
 from roquette.store.config import FlushDiskType
-from roquette_testing.cluster import NAMESRV_PORT, SimCluster, simulate
 from roquette.wire.codes import RequestCode
+from roquette_testing.cluster import NAMESRV_PORT, SimCluster, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESRV_ROWS = NameServer(NamesrvConfig(), files=MagicMock(), clock=MagicMock()).rows()

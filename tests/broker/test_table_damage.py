@@ -11,7 +11,6 @@ from roquette.broker.files.config_files import ConfigFiles
 from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.errors import StoreError
 from roquette.store.offline.small_files import changed_unwritten, load_json
-from roquette_testing.faulty_files import FaultyFiles
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupConfig,
@@ -21,6 +20,7 @@ from roquette.wire.bodies import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from roquette_testing.faulty_files import FaultyFiles
 
 SAVED = 3  # versions of each table
 

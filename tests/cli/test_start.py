@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+import sysconfig
 
 import pytest
+from tools import workspace
 
 HEAVY = (
     *("roquette.client.producer", "roquette.client.session", "roquette.client.client"),
@@ -44,3 +46,26 @@ def test_a_name_that_is_nearly_right_is_told_though_its_verb_is_not_loaded() -> 
 
     assert done.returncode == 2
     assert "Did you mean 'topic'" in done.stderr
+
+
+def run_the_product_alone(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Without what site-packages leads to: the checkout's packages."""
+    path = [str(workspace.SOURCES["roquette"]), sysconfig.get_path("purelib")]
+    text = f"import sys; sys.path += {path!r}\n{SHOW.format(words=words)}"
+    command = [sys.executable, "-I", "-S", "-c", text]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("words", [["pipeline", "archive", "--to", "lake"], ["spark", "doctor"]])
+def test_without_the_package_of_spark_its_verbs_say_what_to_install(words: list[str]) -> None:
+    done = run_the_product_alone(words)
+
+    assert "roquette-spark: pip install 'roquette[spark]'" in done.stderr
+    assert "pyspark" not in done.stdout
+
+
+def test_the_product_alone_has_help_for_every_verb() -> None:
+    done = run_the_product_alone(["--help"])
+
+    assert "on PySpark: not installed" in done.stdout
+    assert not done.stderr

@@ -7,14 +7,14 @@ import pytest
 import roquette
 from roquette import sync
 from roquette.client.access import access_from, access_of, credentials_from, read_keys, tls_from
-from roquette_spark.workers.reader import ReaderConfig
-from roquette_spark.workers.sender import SenderConfig
 from roquette.client.client import Client
 from roquette.client.config import ClientConfig
 from roquette.errors import ConfigError
 from roquette.remoting.security import OPEN
 from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.signature import Credentials
+from roquette_spark.workers.reader import ReaderConfig
+from roquette_spark.workers.sender import SenderConfig
 
 SECRET = "geheim-7"
 KEYS = Credentials("alice", SECRET)

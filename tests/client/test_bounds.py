@@ -12,7 +12,6 @@ from roquette.client.core.latency import LatencyTable
 from roquette.client.core.route_cache import TopicRoute
 from roquette.errors import ClientError, RemoteProtocolError
 from roquette.remoting.client import RemotingClient
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies import (
     BrokerData,
     DataVersion,
@@ -24,6 +23,7 @@ from roquette.wire.bodies import (
     encode_register_broker_body,
 )
 from roquette.wire.header_codec import encode_dict
+from roquette_testing.cluster import SimCluster, simulate
 
 
 def test_the_oldest_goes_unless_it_is_in_use() -> None:

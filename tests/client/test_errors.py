@@ -20,9 +20,9 @@ from roquette.client.producer import Producer
 from roquette.client.send_request import SendReceipt, all_stored
 from roquette.errors import ClientError, ConfigError, MessageIllegal, RoquetteError
 from roquette.message.message import MessageQueue
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command
+from roquette_testing.cluster import SimCluster, simulate
 
 KINDS = sorted(
     (

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from examples.outbox import test_service
 from tests.interop import peers
+from tools import workspace
 
 from roquette_testing import EmbeddedBroker
 
 ROOT = Path(__file__).parents[2]
-ENVIRON = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+ENVIRON = os.environ | {"PYTHONPATH": f"{workspace.python_path()}{os.pathsep}{ROOT}"}
 
 test_the_shop_of_the_outbox = test_service.test_orders_are_taken_once_and_billed
 

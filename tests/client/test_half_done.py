@@ -31,9 +31,9 @@ from roquette.errors import (
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette.message.properties import SYSTEM
 from roquette.message.sysflag import COMPRESSED
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command
+from roquette_testing.cluster import SimCluster, simulate
 
 MESSAGES = 12
 

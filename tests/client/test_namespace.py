@@ -15,8 +15,8 @@ from roquette.client.core.namespace import Namespace
 from roquette.client.interceptors import Handled, Sent
 from roquette.errors import ConfigError, RouteNotFound
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.signature import Credentials, Signer, ext_fields, signed_content, signs
+from roquette_testing.cluster import SimCluster, simulate
 
 NAMESRV, BROKER = "10.0.0.1", "10.0.1.1"
 

@@ -9,7 +9,6 @@ from roquette import Client, StartFrom
 from roquette.client.consumer import Consumer
 from roquette.client.push_consumer import PushConsumer
 from roquette.message.message import ReceivedMessage
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
@@ -20,6 +19,7 @@ from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.json_body import decode_body
+from roquette_testing.cluster import SimCluster, simulate
 
 
 async def ask(who: Consumer | Client, code: RequestCode, **fields: Any) -> Command:

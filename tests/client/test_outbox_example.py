@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tools import workspace
 
 from roquette import Client, ReceivedMessage, StartFrom
 from roquette_testing import EmbeddedBroker
@@ -33,7 +34,7 @@ def order(broker: EmbeddedBroker, url: str, number: int, die: str = "") -> int:
     done = subprocess.run(
         [sys.executable, *words],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        env=os.environ | {"PYTHONPATH": f"{workspace.python_path()}{os.pathsep}{ROOT}"},
         capture_output=True,
         text=True,
         timeout=60,

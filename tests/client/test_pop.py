@@ -20,8 +20,8 @@ from roquette.client.pop_requests import Receipt, batch_ack, kind_of, read_recei
 from roquette.errors import RemoteProtocolError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.message.names import dlq_topic
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode
+from roquette_testing.cluster import SimCluster, simulate
 
 NAMESRV, A, B, CLIENT = "10.0.0.1", "10.0.1.1", "10.0.1.2", "10.0.2.1"
 BOTH = {"start_from": StartFrom.FIRST, "group": "g"}

@@ -24,9 +24,9 @@ from roquette.errors import (
 )
 from roquette.message.compression import Compression
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
+from roquette_testing.cluster import SimCluster, simulate
 
 NAMESRV = "10.0.0.1"
 A, B = "10.0.1.1", "10.0.1.2"

@@ -15,9 +15,9 @@ from roquette.client.consumer import Consumer
 from roquette.client.selection import subscription
 from roquette.errors import BrokerError, ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode
 from roquette.wire.headers import UpdateConsumerOffsetRequestHeader
+from roquette_testing.cluster import SimCluster, simulate
 
 NAMESRV = "10.0.0.1"
 A, B = "10.0.1.1", "10.0.1.2"

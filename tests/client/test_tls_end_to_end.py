@@ -13,7 +13,6 @@ from tests.certificates import Authority, issue, make_ca
 from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.client import calls
-from roquette_spark.workers.connection import BlockingConnection
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConnectError
 from roquette.nameserver.config import NamesrvConfig
@@ -23,6 +22,7 @@ from roquette.remoting.certificates import TlsSettings, server_tls
 from roquette.remoting.protection import Protection
 from roquette.remoting.security import Security
 from roquette.remoting.tls_options import TlsOptions
+from roquette_spark.workers.connection import BlockingConnection
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ from roquette.errors import ClientError
 from roquette.remoting.authority import Authority
 from roquette.remoting.pem import CertificateEnds
 from roquette.store.config import FlushDiskType
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.signature import Credentials
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 

@@ -18,8 +18,6 @@ from roquette.nameserver.identity import BrokerIdentity, Registered, Registratio
 from roquette.nameserver.route_table import STEP, RouteTable
 from roquette.nameserver.service import NameServer
 from roquette.remoting.client import RemotingClient
-from roquette_testing.faulty_files import FaultyFiles
-from roquette_testing.sim_loop import SimLoop, run
 from roquette.wire.bodies import (
     DataVersion,
     RegisterBrokerBody,
@@ -31,6 +29,8 @@ from roquette.wire.bodies import (
 from roquette.wire.command import Command
 from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette.wire.json_body import decode_body, encode_body
+from roquette_testing.faulty_files import FaultyFiles
+from roquette_testing.sim_loop import SimLoop, run
 
 HOST, ADDRESS = "10.0.0.1", "10.0.0.1:9876"
 BROKER = "10.0.1.1:10911"

@@ -15,7 +15,6 @@ from roquette.proxy.cluster import ClusterBackend, ClusterConfig
 from roquette.proxy.service import Part, Proxy
 from roquette.proxy.statuses import PROXY_TIMEOUT
 from roquette.remoting.request import Peer, RequestContext
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies.clients import HeartbeatData, ProducerData
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode, ResponseCode
@@ -28,6 +27,7 @@ from roquette.wire.headers import (
     SendMessageRequestHeaderV2,
 )
 from roquette.wire.proto.definition_pb2 import Endpoints
+from roquette_testing.cluster import SimCluster, simulate
 
 NS, BROKER, OTHER, PROXY = "10.0.0.1", "10.0.1.1", "10.0.1.2", "10.0.3.1"
 

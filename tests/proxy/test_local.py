@@ -33,7 +33,6 @@ from roquette.remoting.certificates import TlsSettings, server_tls
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.protection import Protection
 from roquette.store.config import StoreConfig
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies import TopicConfig
 from roquette.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData
 from roquette.wire.bodies.route import BrokerData
@@ -42,6 +41,7 @@ from roquette.wire.headers import GetTopicConfigRequestHeader
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
 from roquette.wire.proto.definition_pb2 import AddressScheme, Code
+from roquette_testing.cluster import SimCluster, simulate
 
 NAMES, ONE, TWO = "10.0.0.1", "10.0.1.1", "10.0.1.2"
 NONE = d.Endpoints()

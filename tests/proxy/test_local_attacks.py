@@ -17,12 +17,12 @@ from roquette.proxy.service import SERVICE
 from roquette.proxy.statuses import RpcError
 from roquette.remoting.inner import InnerWire
 from roquette.remoting.request import Peer
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
 from roquette.wire.proto.definition_pb2 import Code
 from roquette.wire.signature import Credentials
+from roquette_testing.cluster import SimCluster, simulate
 
 CLOSED_TO = (Code.FORBIDDEN, Code.UNAUTHORIZED)
 

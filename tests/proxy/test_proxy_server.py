@@ -16,9 +16,9 @@ from roquette.errors import ConfigError, ConnectError
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.protection import UNPROTECTED
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.proto import definition_pb2 as d
+from roquette_testing.cluster import SimCluster, simulate
 
 NS, BROKER, OTHER = "10.0.0.1", "10.0.1.1", "10.0.1.2"
 PROXIES = ("10.0.2.1", "10.0.2.2")

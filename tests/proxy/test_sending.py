@@ -25,11 +25,11 @@ from roquette.proxy.service import SERVICE, Proxy
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.transactions import Half, Transactions, half_of
 from roquette.remoting.request import Peer
-from roquette_testing.manual_clock import ManualClock
 from roquette.wire.bodies.route import QueueData, TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
+from roquette_testing.manual_clock import ManualClock
 
 NOW_MS = 1_800_000_000_000
 HOST = host_bytes("10.0.0.1", 10911)

@@ -15,9 +15,9 @@ from roquette.proxy.call import Call, Caller
 from roquette.proxy.service import SERVICE
 from roquette.remoting.inner import InnerWire
 from roquette.remoting.request import Peer
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

@@ -15,11 +15,11 @@ from roquette.base.clock import LoopClock
 from roquette.errors import Refused
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.transport import cut_stalled
-from roquette_testing.sim_loop import SimLoop, run
 from roquette.wire.codes import ResponseCode
 from roquette.wire.grpc import prefixed
 from roquette.wire.http2 import Http2Limits
 from roquette.wire.proto import service_pb2 as s
+from roquette_testing.sim_loop import SimLoop, run
 
 HOST, PORT = "10.0.0.1", 8081
 SERVICE = b"/apache.rocketmq.v2.MessagingService/"

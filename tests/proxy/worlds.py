@@ -15,11 +15,11 @@ from roquette.proxy.service import SERVICE
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.telemetry import Telemetry
 from roquette.remoting.request import Peer
-from roquette_testing.manual_clock import ManualClock
 from roquette.wire.bodies.clients import HeartbeatData
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
+from roquette_testing.manual_clock import ManualClock
 
 
 class FakeBackend:

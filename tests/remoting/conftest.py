@@ -17,10 +17,10 @@ from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
 from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.remoting.server import Server
-from roquette_testing.sim_loop import SimLoop, run
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.headers import GetRouteInfoRequestHeader
+from roquette_testing.sim_loop import SimLoop, run
 
 HOST, PORT, ADDRESS = "10.0.0.1", 9000, "10.0.0.1:9000"
 ECHO, REFUSE, CRASH, SILENT, TASK, LATER, HELD, SLOW, TOPIC, BIG, TASK_CRASH, HUNGRY = range(1, 13)

@@ -22,9 +22,9 @@ from roquette.remoting.outcomes import Reply
 from roquette.remoting.request import Row
 from roquette.remoting.server import ConnectionBound, Server
 from roquette.remoting.tls import ServerTls, TlsMode
+from roquette.wire.connection import Connection
 from roquette_testing.manual_clock import ManualClock
 from roquette_testing.sim_loop import SimLoop, run
-from roquette.wire.connection import Connection
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 

@@ -11,7 +11,6 @@ import uvloop
 
 from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
-from roquette_spark.workers.connection import BlockingConnection
 from roquette.errors import ConnectError
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.dispatcher import Dispatcher
@@ -20,6 +19,7 @@ from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.request import Row
 from roquette.remoting.server import Server
+from roquette_spark.workers.connection import BlockingConnection
 
 
 async def exchange() -> None:

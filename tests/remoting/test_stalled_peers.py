@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from roquette.errors import ConnectError, RemoteProtocolError
 from roquette.remoting.unfinished import JOIN_BELOW, PeerLimits
-from roquette_testing.sim_loop import SimLoop
 from roquette.wire.connection import MAX_REMARK, Connection
+from roquette_testing.sim_loop import SimLoop
 
 Run = Callable[..., SimLoop]
 MIB = 1 << 20

@@ -72,7 +72,6 @@ from roquette.message.record import decode_records
 from roquette.proxy.clients import Clients
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.protection import UNPROTECTED
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
@@ -80,6 +79,7 @@ from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
 from roquette.wire.signature import Credentials, Signer
+from roquette_testing.cluster import SimCluster, simulate
 
 PROXY = ("10.0.2.1", 8081)
 PLACES = {"broker": BROKER, "names": NAMESRV, "fast": FAST, "proxy": PROXY, "local": BROKER, "ha": HA, "http": BROKER, "http-names": NAMESRV}  # fmt: skip

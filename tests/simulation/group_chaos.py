@@ -43,11 +43,11 @@ from roquette.nameserver.controller.register_file import RegisterFile
 from roquette.replication.effects import Role
 from roquette.replication.record import GroupRecord, decode_record, record_key
 from roquette.store.config import FlushDiskType
-from roquette_testing.cluster import BROKER_PORT, SimCluster, simulate
-from roquette_testing.faulty_files import FaultyFiles
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import ext_dict
+from roquette_testing.cluster import BROKER_PORT, SimCluster, simulate
+from roquette_testing.faulty_files import FaultyFiles
 
 MEMBERS = ("10.0.1.1", "10.0.1.2", "10.0.1.3")
 PRODUCERS = ("10.0.2.1", "10.0.2.2")

@@ -13,13 +13,13 @@ from roquette.client.client import Client
 from roquette.client.operations import ask
 from roquette.errors import ClientError
 from roquette.message.record import decode_records
-from roquette_testing.cluster import BROKER_PORT
 from roquette.wire.bodies.access import UserInfo
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.signature import Credentials
+from roquette_testing.cluster import BROKER_PORT
 
 if TYPE_CHECKING:
     from tests.simulation.group_chaos import GroupChaos

@@ -12,10 +12,10 @@ from tests.broker.pop_frames import Popped, pop_ext, popped
 
 from roquette.errors import ClientError
 from roquette.store.config import FlushDiskType
-from roquette_testing.cluster import BROKER_PORT, SimCluster
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict, ext_dict
+from roquette_testing.cluster import BROKER_PORT, SimCluster
 
 NAME_SERVER = "10.0.0.1"
 BROKER = "10.0.1.1"

@@ -8,8 +8,8 @@ import pytest
 
 from roquette.message.properties import encode_properties
 from roquette.remoting.client import RemotingClient
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.header_codec import encode_dict
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

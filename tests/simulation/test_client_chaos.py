@@ -15,8 +15,8 @@ from msgspec import Raw
 from roquette.client.client import Client
 from roquette.errors import ClientError
 from roquette.message.message import ReceivedMessage
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.command import Command
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

@@ -19,11 +19,11 @@ from roquette.broker.replication.member import GroupMember
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import ReceivedMessage
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import ext_dict
 from roquette.wire.signature import Credentials
+from roquette_testing.cluster import SimCluster, simulate
 
 NAME_SERVERS = ("10.0.0.1", "10.0.0.2")
 INNER = Credentials("inner", "1nner")

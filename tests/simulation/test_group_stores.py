@@ -25,11 +25,11 @@ from roquette.replication.effects import Role
 from roquette.replication.takeover import TakeOver
 from roquette.replication.writes import TROUBLES
 from roquette.store.config import FlushDiskType
-from roquette_testing.cluster import SimCluster, simulate
-from roquette_testing.faulty_files import FaultyFiles
 from roquette.wire.codes import RequestCode
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict
+from roquette_testing.cluster import SimCluster, simulate
+from roquette_testing.faulty_files import FaultyFiles
 
 pytestmark = pytest.mark.simulation
 COUNT = 40

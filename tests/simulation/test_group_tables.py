@@ -20,8 +20,8 @@ from roquette.message.message import MessageQueue
 from roquette.remoting.client import RemotingClient
 from roquette.replication.epochs import EpochMarks
 from roquette.replication.join import Cut, Refuse
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.header_codec import encode_dict
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

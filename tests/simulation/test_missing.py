@@ -24,8 +24,8 @@ from roquette.client import calls
 from roquette.client.change_calls import put_group
 from roquette.errors import ClientError, StoreError
 from roquette.message.message import MessageQueue
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

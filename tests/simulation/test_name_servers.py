@@ -13,8 +13,8 @@ from roquette.client.client import Client
 from roquette.client.consumer import Consumer
 from roquette.message.message import ReceivedMessage
 from roquette.remoting.client import RemotingClient
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.header_codec import encode_dict
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

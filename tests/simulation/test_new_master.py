@@ -19,8 +19,8 @@ from roquette.client.client import Client
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.remoting.client import RemotingClient
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.headers import SendMessageRequestHeaderV2
+from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation
 

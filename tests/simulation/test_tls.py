@@ -22,8 +22,8 @@ from roquette.remoting.ha import HaConnection, HaDoor, Silence, call_master
 from roquette.remoting.security import Security
 from roquette.remoting.server import ConnectionBound
 from roquette.remoting.tls import ServerTls, TlsMode, connect, log
-from roquette_testing.sim_loop import SimLoop, run
 from roquette.wire.connection import Connection
+from roquette_testing.sim_loop import SimLoop, run
 
 pytestmark = pytest.mark.simulation
 

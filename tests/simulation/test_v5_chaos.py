@@ -12,9 +12,9 @@ from tests.proxy.sim_v5 import Failed, Gone, SimV5
 from tests.proxy.v5_client import consumer, producer
 from tests.simulation.test_name_servers import create_topic
 
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
+from roquette_testing.cluster import SimCluster, simulate
 
 NS, BROKER, PRODUCER = "10.0.0.1", "10.0.1.1", "10.0.2.1"
 ADDRESS = f"{BROKER}:10911"

@@ -16,10 +16,10 @@ from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
 from roquette.store.config import FlushDiskType
-from roquette_testing.cluster import SimCluster
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict, ext_dict
+from roquette_testing.cluster import SimCluster
 
 BROKER = "10.0.1.1"
 PRODUCERS = ("10.0.2.1", "10.0.2.2")

@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from roquette_spark.workers.inspector import ClusterInspector
 from roquette.message.names import is_system_topic
+from roquette_spark.workers.inspector import ClusterInspector
 
 Ends = dict[str, dict[tuple[str, int], int]]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.interop.peers import call, start_broker, start_namesrv
 from tests.real_servers import RawConnection, pull_fields
+from tools import workspace
 
 from roquette import Client, Message, SendReceipt
 from roquette.errors import RouteNotFound
@@ -22,7 +23,7 @@ MAX_OFFSET, PULL = 30, 11
 
 def environment() -> dict[str, str]:
     """For jobs in processes of their own: they import this source tree."""
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")}
+    return {**os.environ, "PYTHONPATH": workspace.python_path()}
 
 
 class Place:

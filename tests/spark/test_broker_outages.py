@@ -15,13 +15,13 @@ from tests.interop.peers import Server, call, start_broker, start_namesrv
 from tests.spark.places import stored
 
 from roquette.base.javatypes import java_hash
-from roquette_spark.workers.sender import BlockingSender
 from roquette.message.record_layout import StoredRecord
 from roquette_spark import plain_message
 from roquette_spark.datasource import RocketmqDataSource
 from roquette_spark.errors import plain_errors
 from roquette_spark.sink import writer as writer_module
 from roquette_spark.sink.writer import SentPartition
+from roquette_spark.workers.sender import BlockingSender
 
 pytestmark = pytest.mark.spark
 

@@ -18,8 +18,8 @@ from roquette.message.record import encode_blank
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.reput import parse_delay_levels
-from roquette_testing.recorded_files import RecordedFiles
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper
+from roquette_testing.recorded_files import RecordedFiles
 
 ROOT = "/s"
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])

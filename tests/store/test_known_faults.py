@@ -16,8 +16,8 @@ from roquette.errors import Refused, StoreError
 from roquette.message.record import decode_record
 from roquette.store.config import FlushDiskType
 from roquette.store.message_store import MessageStore
-from roquette_testing.faulty_files import FaultyFiles
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper
+from roquette_testing.faulty_files import FaultyFiles
 
 PREPARED = 0x4
 

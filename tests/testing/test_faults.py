@@ -10,8 +10,8 @@ import pytest
 from roquette import StartFrom
 from roquette.errors import ClientError, RequestTimeout
 from roquette.message.message import ReceivedMessage
-from roquette_testing import EmbeddedBroker
 from roquette.wire.codes import RequestCode
+from roquette_testing import EmbeddedBroker
 
 FIRST = StartFrom.FIRST
 

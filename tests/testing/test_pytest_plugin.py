@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.interop.peers import ROOT
+from tools import workspace
 
 FIXTURES = """
 from datetime import timedelta
@@ -60,7 +61,7 @@ def pytest_of_a_user(folder: Path, text: str, *words: str) -> subprocess.Complet
     environ = {
         **os.environ,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTHONPATH": f"{ROOT}/src:{ROOT}",
+        "PYTHONPATH": f"{workspace.python_path()}:{ROOT}",
     }
     plugins = ("-p", "roquette_testing.pytest_plugin", "-p", "xdist.plugin")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *plugins, *words]
@@ -98,5 +99,7 @@ def test_the_plugin_loads_nothing_until_it_is_asked() -> None:
         "assert not [m for m in sys.modules if m.startswith(('roquette.broker', 'roquette.client', 'roquette.store'))]"
     )
     subprocess.run(
-        [sys.executable, "-c", text], check=True, env={**os.environ, "PYTHONPATH": f"{ROOT}/src"}
+        [sys.executable, "-c", text],
+        check=True,
+        env={**os.environ, "PYTHONPATH": workspace.python_path()},
     )

@@ -15,10 +15,10 @@ from tests.wire.http2_h2 import H2Connection
 from tests.wire.http2_pair import PREFACE, frame
 
 from roquette.base.clock import LoopClock
-from roquette_testing.sim_loop import SimLoop, run
 from roquette.wire.grpc import prefixed
 from roquette.wire.http2 import Http2Limits
 from roquette.wire.proto import service_pb2 as s
+from roquette_testing.sim_loop import SimLoop, run
 
 HELLO = PREFACE + frame(4, 0, 0) + frame(4, 1, 0)
 PATHS = (b"SendMessage", b"ReceiveMessage", b"Telemetry") * 5 + (b"Nothing", b"", b"\xff" * 50)

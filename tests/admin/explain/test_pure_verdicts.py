@@ -21,7 +21,7 @@ from roquette.wire.bodies.topic_config import TopicConfig
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "howto" / "explain.md"
-SOURCE = ROOT / "src" / "roquette" / "admin" / "explain" / "verdicts.py"
+SOURCE = ROOT / "packages" / "roquette" / "src" / "roquette" / "admin" / "explain" / "verdicts.py"
 QUEUE = MessageQueue("orders", "broker-a", 3)
 COPY = ReceivedMessage(
     topic="orders", queue=QUEUE, body=b"", properties={}, tag="a", keys=(), message_id="ID",

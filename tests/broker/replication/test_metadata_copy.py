@@ -23,8 +23,8 @@ from roquette.broker.tables.offsets import OffsetTable
 from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.message.draft import Draft
 from roquette.store.timer.timer_checkpoint import decode_timer_checkpoint
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.header_codec import ext_dict
+from roquette_testing.cluster import SimCluster, simulate
 
 MASTER, REPLICA = "10.0.1.1", "10.0.1.2"
 

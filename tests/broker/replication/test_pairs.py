@@ -26,8 +26,8 @@ from roquette.errors import RequestTimeout
 from roquette.remoting.ha import HaConnection, call_master
 from roquette.store.offline.store_dir import find_store
 from roquette.store.offline.take_tail import take_tail
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.ha import Epochs, Piece, SlaveWire, Welcome, hello, report
+from roquette_testing.cluster import SimCluster, simulate
 
 MASTER, FIRST, SECOND, OTHER = "10.0.1.1", "10.0.1.2", "10.0.1.3", "10.0.1.4"
 SEGMENT = 1 << 16

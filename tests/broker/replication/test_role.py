@@ -13,8 +13,8 @@ from tests.request_samples import BROKER_ROWS, body_of, ext_of
 from roquette.apps.features import replica_features
 from roquette.message.record import decode_records
 from roquette.remoting.promises import Promise
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.codes import RequestCode as R
+from roquette_testing.cluster import SimCluster, simulate
 
 MASTER = "10.0.0.9:10911"
 READ = {

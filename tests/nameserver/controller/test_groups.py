@@ -11,9 +11,9 @@ from roquette.errors import AgreementError
 from roquette.nameserver.route_table import RouteTable
 from roquette.remoting.client import RemotingClient
 from roquette.replication.record import GroupRecord, Place, decode_record, record_key
-from roquette_testing.cluster import SimCluster, simulate
 from roquette.wire.command import Command
 from roquette.wire.header_codec import encode_dict, ext_dict
+from roquette_testing.cluster import SimCluster, simulate
 
 NS, CLIENT = "10.0.0.1", "10.0.2.1"
 GROUP = {"clusterName": "DefaultCluster", "brokerName": "b"}

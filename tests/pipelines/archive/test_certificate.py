@@ -6,7 +6,11 @@ from hypothesis import strategies as st
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.pipelines.archive.certificate import Certificate, QueueRecord, decode_certificate
+from roquette_spark.pipelines.archive.certificate import (
+    Certificate,
+    QueueRecord,
+    decode_certificate,
+)
 from roquette_spark.source.offsets import QueueRange
 
 A0 = ("a", 0)

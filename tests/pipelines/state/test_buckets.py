@@ -31,7 +31,13 @@ from roquette_spark.pipelines.state.bucket_files import (
     change_table,
     count_bucket,
 )
-from roquette_spark.pipelines.state.buckets import Bucket, BucketFiles, buckets_of, hashes_of, key_of
+from roquette_spark.pipelines.state.buckets import (
+    Bucket,
+    BucketFiles,
+    buckets_of,
+    hashes_of,
+    key_of,
+)
 from roquette_spark.pipelines.state.newest import newest
 from roquette_spark.pipelines.state.pointer import Pointer, newest_stored, remove_strays
 from roquette_spark.pipelines.state.views import StateView

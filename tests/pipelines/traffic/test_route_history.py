@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from roquette_spark.workers.inspector import RouteAnswer
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.traffic.route_history import differences, history, read_lines
-from roquette_spark.offsets.route_snapshots import as_line
 from roquette.wire.bodies import BrokerData, QueueData, TopicRouteData
+from roquette_spark.offsets.route_snapshots import as_line
+from roquette_spark.pipelines.traffic.route_history import differences, history, read_lines
+from roquette_spark.workers.inspector import RouteAnswer
 
 NS1, NS2 = "10.0.0.1:9876", "10.0.0.2:9876"
 BOTH = {"broker-a": [4, 4, 6], "broker-b": [4, 4, 6]}

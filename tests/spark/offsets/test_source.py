@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from tests.spark.records import struct_of
 
-from roquette_spark.workers.inspector import BrokerAddress, QueueState
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette_spark.offsets.source import (
@@ -15,6 +14,7 @@ from roquette_spark.offsets.source import (
     broker_rows,
     offsets_options,
 )
+from roquette_spark.workers.inspector import BrokerAddress, QueueState
 
 PLACE = BrokerAddress("C", "broker-a", "127.0.0.1:1")
 PLACES = (PLACE,)

@@ -11,7 +11,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tests.client.sink_cluster import HANG_UP, STORE_AND_HANG_UP, SinkCluster
 
 from roquette.base.javatypes import java_hash
-from roquette_spark.workers.sender import NotStored
 from roquette.errors import ConfigError, RouteNotFound
 from roquette.message.compression import decompress
 from roquette_spark.datasource import RocketmqDataSource
@@ -20,6 +19,7 @@ from roquette_spark.options import SPARK_ID
 from roquette_spark.sink import writer as writer_module
 from roquette_spark.sink.columns import BadRow
 from roquette_spark.sink.writer import RocketmqBatchWriter, SentPartition
+from roquette_spark.workers.sender import NotStored
 
 TYPES = {
     "body": t.StringType(),

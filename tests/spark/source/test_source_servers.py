@@ -13,19 +13,19 @@ from tests.spark.places import Place
 from tests.spark.test_servers import body_of, produce, source
 
 from roquette import Client, Message
-from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
+from roquette.store.log.log_mark import MARK_AT
+from roquette.wire.codes import RequestCode
+from roquette.wire.header_codec import encode_ext, ext_dict
+from roquette.wire.headers import CreateTopicRequestHeader
 from roquette_spark import (
     RocketMQOffsetCommitter,
     frozen_options,
     kafka_compatible_view,
     plain_message,
 )
-from roquette.store.log.log_mark import MARK_AT
-from roquette.wire.codes import RequestCode
-from roquette.wire.header_codec import encode_ext, ext_dict
-from roquette.wire.headers import CreateTopicRequestHeader
+from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 
 pytestmark = pytest.mark.spark
 

@@ -3,8 +3,8 @@
 import pytest
 from tests.client.sink_cluster import SinkCluster
 
-from roquette_spark.workers.inspector import ClusterInspector
 from roquette.errors import BrokerError, ConnectError
+from roquette_spark.workers.inspector import ClusterInspector
 
 
 def test_a_topic_is_made_on_every_master() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 from tests.client.fake_cluster import FakeCluster
 
-from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 from roquette.client.calls import PullFilter
 from roquette.errors import BrokerError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
+from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 
 Q0, Q1 = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquette_spark.workers.send_window import Chunk, SendWindow, WindowLimits, is_flow_control
 from roquette.message.message import MessageQueue
+from roquette_spark.workers.send_window import Chunk, SendWindow, WindowLimits, is_flow_control
 
 Q0, Q1 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 

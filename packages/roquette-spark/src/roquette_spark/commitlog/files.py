@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from roquette.base.read_files import OsReadFile
 from roquette.errors import ConfigError
-from roquette_spark.commitlog.options import SOURCE
 from roquette.store.layout import parse_offset_name
+from roquette_spark.commitlog.options import SOURCE
 
 LOCAL_READ = 4 << 20
 REMOTE_READ = 16 << 20

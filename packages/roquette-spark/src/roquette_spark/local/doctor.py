@@ -19,9 +19,9 @@ from pathlib import Path
 
 from roquette.base.javatypes import whole_number
 from roquette.client.access import credentials_from, tls_from
-from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 from roquette.errors import ClientError, RouteNotFound
 from roquette_spark.local.jdk import SUPPORTED, java_candidates, java_version
+from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 
 GOOD, WARNING, BAD = "good", "warning", "bad"
 

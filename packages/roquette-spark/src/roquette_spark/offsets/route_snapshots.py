@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from roquette_spark.workers.inspector import ClusterInspector, RouteAnswer
 from roquette.errors import ClientError
 from roquette.message.names import is_system_topic
+from roquette_spark.workers.inspector import ClusterInspector, RouteAnswer
 
 
 def take_snapshot(

@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from roquette_spark.workers.inspector import BrokerAddress, ClusterInspector, QueueState, wanted_topics
 from roquette.base.options import REQUIRED, option
 from roquette.client.access import security_of
 from roquette.errors import BrokerError, ClientError, ConfigError, RequestTimeout
@@ -23,6 +22,12 @@ from roquette_spark.errors import plain_errors
 from roquette_spark.option_values import NAMES, PATTERN, checked_options
 from roquette_spark.schema import arrow_schema
 from roquette_spark.source.refused import RefusedStream
+from roquette_spark.workers.inspector import (
+    BrokerAddress,
+    ClusterInspector,
+    QueueState,
+    wanted_topics,
+)
 
 SOURCE = "rocketmq_offsets"
 ALL_GROUPS = "*"

@@ -15,10 +15,10 @@ from typer.core import TyperGroup
 from roquette.base.files import OsFiles
 from roquette.base.options import Option, options_of, split_addresses
 from roquette.errors import ConfigError, RoquetteError
+from roquette_spark.errors import explain
 from roquette_spark.pipelines.kit.frame import Pipeline, Plan
 from roquette_spark.pipelines.kit.options import PipelineOptions, load_options, read_options_file
 from roquette_spark.pipelines.registry import MODULES, find_pipeline
-from roquette_spark.errors import explain
 
 HELP = (
     "Data pipelines over topics, on PySpark. Each can be stopped, or killed, and started again with the "

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Final
 
-from roquette_spark.workers.send_window import Chunk
 from roquette.message.batch import ENTRY_SIZE, encode_batch
 from roquette.message.message import MessageQueue
 from roquette.message.properties import encode_properties
 from roquette_spark.sink.rows import Entry, Rows
+from roquette_spark.workers.send_window import Chunk
 
 BATCH_BYTES: Final = 1 << 20  # a batch request is closed at about this size
 _MAX_HELD: Final = 32 << 20  # bytes in unfinished batches of all queues

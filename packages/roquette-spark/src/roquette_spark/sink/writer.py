@@ -22,9 +22,7 @@ from pyspark.sql.types import StructType
 
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
-from roquette_spark.workers.sender import BlockingSender, SenderConfig
 from roquette.client.core.route_cache import ordered_queues
-from roquette_spark.workers.send_window import WindowLimits
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import UniqueIds, host_bytes
@@ -33,6 +31,8 @@ from roquette_spark.options import IDEMPOTENT, WriteOptions
 from roquette_spark.sink.chunks import ChunkBuilder
 from roquette_spark.sink.rows import RowEncoder
 from roquette_spark.sink.schema import WriteColumns, write_columns
+from roquette_spark.workers.send_window import WindowLimits
+from roquette_spark.workers.sender import BlockingSender, SenderConfig
 
 log = logging.getLogger("roquette_spark")
 

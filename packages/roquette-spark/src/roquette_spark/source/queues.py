@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 from roquette.client.calls import EVERYTHING, Pulled, PullFilter
 from roquette.message.message import MessageQueue
 from roquette_spark.options import ReadOptions, read_options
 from roquette_spark.source.offsets import Offsets
+from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 
 __all__ = [
     "QueueReader",

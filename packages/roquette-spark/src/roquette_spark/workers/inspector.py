@@ -11,7 +11,6 @@ from roquette.base.clock import SystemClock
 from roquette.base.executor import pause
 from roquette.client import calls
 from roquette.client.access import environment_security
-from roquette_spark.workers.connection import BlockingConnections
 from roquette.client.operations import Operation, ask, ask_all
 from roquette.errors import (
     BrokerError,
@@ -23,6 +22,7 @@ from roquette.message.names import PERM_WRITE
 from roquette.remoting.security import Security
 from roquette.wire.bodies import TopicRouteData
 from roquette.wire.codes import ResponseCode
+from roquette_spark.workers.connection import BlockingConnections
 
 _ROUTE_WAIT_MS: Final = 15_000  # brokers tell name servers of a new topic at once; routes follow
 _ROUTE_STEP_MS: Final = 50

@@ -12,7 +12,6 @@ from roquette.base.clock import Clock, SystemClock
 from roquette.base.executor import pause
 from roquette.client import calls
 from roquette.client.access import security_of
-from roquette_spark.workers.connection import BlockingConnections
 from roquette.client.calls import EVERYTHING, Call, Pulled, PullFilter
 from roquette.client.core.bounds import BROKERS, TOPICS, check_queues, keep
 from roquette.client.core.offsets import two_waves
@@ -24,6 +23,7 @@ from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.bodies import TopicRouteData
 from roquette.wire.codes import ResponseCode
 from roquette.wire.signature import Credentials
+from roquette_spark.workers.connection import BlockingConnections
 
 T = TypeVar("T")
 

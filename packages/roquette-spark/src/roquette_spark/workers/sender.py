@@ -13,13 +13,10 @@ from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.client import calls
 from roquette.client.access import security_of
-from roquette_spark.workers.reader import BlockingReader, ReaderConfig
-from roquette_spark.workers.connection import BlockingConnection
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.queue_selector import RoundRobin
 from roquette.client.core.retry_policy import broker_error
 from roquette.client.core.route_cache import TopicRoute, route_from_template
-from roquette_spark.workers.send_window import Chunk, SendWindow, WindowLimits, is_flow_control
 from roquette.errors import (
     BrokerError,
     ClientError,
@@ -35,6 +32,9 @@ from roquette.wire.codes import STORED_CODES, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.headers import SendMessageRequestHeaderV2
 from roquette.wire.signature import Credentials
+from roquette_spark.workers.connection import BlockingConnection
+from roquette_spark.workers.reader import BlockingReader, ReaderConfig
+from roquette_spark.workers.send_window import Chunk, SendWindow, WindowLimits, is_flow_control
 
 log = logging.getLogger("roquette.client")
 

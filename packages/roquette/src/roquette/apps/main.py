@@ -18,9 +18,24 @@ from roquette.errors import ConfigError, RoquetteError
 
 
 def _add_pipelines(app: typer.Typer) -> None:
-    from roquette_spark.pipelines.command import register
+    """`pipeline` and `spark`, which come with the package roquette-spark."""
+    try:
+        from roquette_spark.pipelines.command import register
+    except ModuleNotFoundError as missing:
+        if missing.name != "roquette_spark":
+            raise
+        words = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+        for name in ("pipeline", "spark"):
+            app.command(name, context_settings=words)(_ask_for_spark)
+    else:
+        register(app)
 
-    register(app)
+
+def _ask_for_spark() -> None:
+    """Data pipelines over topics, on PySpark: not installed."""
+    raise ConfigError(
+        "this command is of the package roquette-spark: pip install 'roquette[spark]'"
+    )
 
 
 class Root(LateVerbs):

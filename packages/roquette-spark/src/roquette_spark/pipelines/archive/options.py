@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
+from roquette.remoting.metrics_settings import LISTEN
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.table_formats import TableOptions
 from roquette_spark.pipelines.kit.topics import folder_name
-from roquette.remoting.metrics_settings import LISTEN
 from roquette_spark.registry import Registry
 
 EVOLUTIONS = ("add", "fixed", "fail")

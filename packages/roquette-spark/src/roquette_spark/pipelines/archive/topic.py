@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.archive.batch import PLACE, count_places, reasons, rescued_fields
 from roquette_spark.pipelines.archive.certificate import Certificate, Queue, decode_certificate
-from roquette_spark.pipelines.archive.layout import can_sort, check_partition, check_sort, with_places
+from roquette_spark.pipelines.archive.layout import (
+    can_sort,
+    check_partition,
+    check_sort,
+    with_places,
+)
 from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
 from roquette_spark.pipelines.archive.report import QueueCount, TopicResult
 from roquette_spark.pipelines.kit import message_rows as forms

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from roquette.base.options import REQUIRED, option, parse_duration
 from roquette.base.quantities import counted, plural
 from roquette.errors import ConfigError
+from roquette_spark.commitlog.plan import describe_store
 from roquette_spark.pipelines.audit import frames as ask
 from roquette_spark.pipelines.audit.frames import AuditCheck
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
@@ -25,7 +26,6 @@ from roquette_spark.pipelines.kit.topics import (
     read_offsets,
     require_topics,
 )
-from roquette_spark.commitlog.plan import describe_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from roquette_spark.workers.inspector import ClusterInspector
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.dlq.audit_table import FOUND, SENT, AuditTable, with_letter
 from roquette_spark.pipelines.kit.frame import Job
 from roquette_spark.pipelines.kit.topics import beginning_at
 from roquette_spark.sink.duplicates import spark_id
 from roquette_spark.source.dead_letters import own_properties
+from roquette_spark.workers.inspector import ClusterInspector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

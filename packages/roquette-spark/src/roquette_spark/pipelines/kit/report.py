@@ -103,7 +103,9 @@ def _template() -> "Template":
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["shown"] = shown
-    text = files("roquette_spark.pipelines.kit").joinpath("report.html.j2").read_text(encoding="utf-8")
+    text = (
+        files("roquette_spark.pipelines.kit").joinpath("report.html.j2").read_text(encoding="utf-8")
+    )
     return environment.from_string(text)
 
 

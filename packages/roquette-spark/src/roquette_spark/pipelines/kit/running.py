@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.files import Files, OsFiles
 from roquette.errors import ConfigError, RoquetteError
+from roquette_spark.errors import explain
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineError, Progress, Quiet, Result
 from roquette_spark.pipelines.kit.options import PipelineOptions, shown_options
 from roquette_spark.pipelines.kit.report import render
 from roquette_spark.pipelines.kit.session import open_session, threads_to
-from roquette_spark.errors import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,11 +5,11 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from roquette_spark.workers.inspector import ClusterInspector
 from roquette.errors import ConfigError
 from roquette_spark.sink.duplicates import spark_id
 from roquette_spark.source.offsets import decode_offsets, encode_offsets
 from roquette_spark.source.queues import queue_bounds
+from roquette_spark.workers.inspector import ClusterInspector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from roquette.base.files import read_lines as lines_of_file
 from roquette.base.options import option, parse_duration
 from roquette.errors import ConfigError
+from roquette_spark.commitlog.plan import describe_store
+from roquette_spark.offsets.route_snapshots import take_snapshot, user_topics
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette_spark.pipelines.kit.options import SPAN, PipelineOptions
 from roquette_spark.pipelines.kit.topics import (
@@ -22,10 +24,13 @@ from roquette_spark.pipelines.kit.topics import (
     require_topics,
 )
 from roquette_spark.pipelines.traffic import frames as ask
-from roquette_spark.pipelines.traffic.report import TrafficFindings, last_line, report_of, summary_of
+from roquette_spark.pipelines.traffic.report import (
+    TrafficFindings,
+    last_line,
+    report_of,
+    summary_of,
+)
 from roquette_spark.pipelines.traffic.route_history import RouteHistory, history, read_lines
-from roquette_spark.commitlog.plan import describe_store
-from roquette_spark.offsets.route_snapshots import take_snapshot, user_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from tests.certificates import Authority, Pair, issue, make_ca
 
-from roquette_spark.workers.connection import BlockingConnection
 from roquette.client.calls import Call, topic_names
 from roquette.errors import ConnectError, RemoteProtocolError, RequestTimeout
 from roquette.remoting.pem import PemFiles, server_context
@@ -22,6 +21,7 @@ from roquette.wire.bodies import TopicList
 from roquette.wire.connection import Connection
 from roquette.wire.json_body import encode_body
 from roquette.wire.signature import Credentials, ext_fields
+from roquette_spark.workers.connection import BlockingConnection
 
 
 class Echo:
