@@ -211,7 +211,7 @@ class ApacheMaster(ApacheBody):
 
     async def _feed(self, writer: asyncio.StreamWriter) -> None:
         store, wrote_s, place = self.core.store, self.loop.time(), -1
-        while True:
+        while writer in self.acks:  # `wait_for` may lose a cancellation
             if place < 0 <= self.acks[writer]:
                 end = store.wrote
                 place = self.acks[writer] or end - end % store.config.segment_size
