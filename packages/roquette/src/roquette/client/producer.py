@@ -16,7 +16,7 @@ from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.latency import LatencyTable
 from roquette.client.core.namespace import Namespace
 from roquette.client.core.queue_selector import KeysPart, RoundRobin, by_key, by_keys, shares
-from roquette.client.core.retry_policy import may_retry, pause_ms, was_not_taken
+from roquette.client.core.retry_policy import PAUSE_LEAST_MS, may_retry, pause_ms, was_not_taken
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.detector import Detector
 from roquette.client.interceptors import UNSEEN, Begun, Interceptors
@@ -350,6 +350,8 @@ class Producer:
         while True:
             attempt += 1
             left_ms = max(1, int((deadline - loop.time()) * 1000))
+            if last is not None and left_ms < PAUSE_LEAST_MS and not stored:
+                raise last  # what would come of another try is that there was no time for it
             target: MessageQueue | None = None
             try:
                 known = self._session.known_route(request.topic)

@@ -38,7 +38,7 @@ _NO_MASTER_CODES: Final = frozenset(
 )
 _PAUSE_MS: Final = 50
 _PAUSE_MAX_MS: Final = 400  # a broker that is back is found so soon
-_PAUSE_LEAST_MS: Final = 20
+PAUSE_LEAST_MS: Final = 20
 _NO_MASTER_WORDS: Final = ("slave", "the master is ", "no master is known", "not the master")
 
 
@@ -72,7 +72,7 @@ def pause_ms(failures: int, left_ms: int, jitter: float) -> int:
         jitter: 0..1, so that senders do not come back together.
     """
     pause = min(_PAUSE_MAX_MS, _PAUSE_MS << min(failures - 1, 10)) * (0.5 + jitter / 2)
-    return max(_PAUSE_LEAST_MS, min(int(pause), left_ms // 2))
+    return max(PAUSE_LEAST_MS, min(int(pause), left_ms // 2))
 
 
 def may_retry(error: ClientError, attempt: int, attempts: int, left_ms: int) -> bool:
