@@ -2,13 +2,11 @@
 
 import importlib
 import os
-import tomllib
-from pathlib import Path
 
 import pytest
+from tools import workspace
 
-PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
-HOT = PROJECT["tool"]["roquette"]["compiled"]
+HOT = workspace.project_of("roquette")["tool"]["roquette"]["compiled"]
 
 
 @pytest.mark.skipif(

@@ -10,7 +10,7 @@ import pytest
 from tests.access.attackers import run_attack
 from tests.access.attacks import ATTACKS
 from tests.certificates import issue, make_ca
-from tests.client.test_blocking_tls import ask, serving
+from tests.spark.workers.test_blocking_tls import ask, serving
 
 from roquette.access import assemble, guard, needs, policies, processor, records, users
 from roquette.access.guard import Account, Guard, Verdict

@@ -69,8 +69,10 @@ def test_else_queues_have_their_turns(why: str) -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await prioritized(cluster, {} if why == "another topic" else None)
         factor = "0" if why == "its group's factor" else "100"
-        group = SubscriptionGroupConfig(group_name="g", attributes={"+priority.factor": factor})
-        await mq.session.api.call(f"{A}:10911", put_group(group))
+        made = put_group(
+            SubscriptionGroupConfig(group_name="g"), attributes={"priority.factor": factor}
+        )
+        await mq.session.api.call(f"{A}:10911", made)
         given = [p for _ in range(10) for p in range(4)]
         for priority in given:
             await mq.send("orders", b"x", priority=priority)

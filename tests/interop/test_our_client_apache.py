@@ -734,7 +734,7 @@ def test_priorities_choose_the_queue_and_pops_begin_with_the_highest(cluster: Cl
             await routed(mq, "TBW102")
             route = await mq.session.route("TBW102")
             config = TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4)
-            made = put_topic(config, attributes={"+message.type": "PRIORITY"})
+            made = put_topic(config, attributes={"message.type": "PRIORITY"})
             for address in route.addresses.values():
                 await mq.session.api.call(address[0], made)
             await routed(mq, topic)
