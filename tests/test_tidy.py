@@ -190,6 +190,15 @@ def test_imports_point_downwards() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_live_store_imports_nothing_of_the_toolkit() -> None:
+    """`store/offline` reads stores that no broker runs, by what the live store is made of, and never the reverse."""
+    live = [path for path in modules() if name_of(path).startswith("store/")]
+    live = [path for path in live if not name_of(path).startswith("store/offline/")]
+    names = [name for path in live for name, _ in imported(path)]
+    assert len(live) > 40
+    assert not [name for name in names if name.startswith("roquette.store.offline")]
+
+
 def test_nobody_imports_the_composition_roots() -> None:
     for path in modules():
         if room_of(path) not in ("apps", "testing"):

@@ -22,8 +22,8 @@ from roquette.store.log.log_files import load_segments, refuse_lost_files, remov
 from roquette.store.log.log_holes import Beyond, fill_holes, pass_over_units
 from roquette.store.log.log_mark import Vouched, load_vouched
 from roquette.store.log.log_walk import Dispatched, LogWalk
+from roquette.store.log.patch import Patch
 from roquette.store.log.replaced import drop_timer, keep_replaced, vouch_until
-from roquette.store.offline.mend_log import Patch
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
 from roquette.store.queues.reading import store_time_at

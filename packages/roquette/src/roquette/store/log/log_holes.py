@@ -10,20 +10,18 @@ from typing import Final
 from roquette.base.files import File, Files
 from roquette.base.read_files import SeamFile
 from roquette.errors import StoreError
-from roquette.message.record import record_size
 from roquette.message.record_layout import BLANK_SIZE
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.log_mark import Vouched
 from roquette.store.log.log_reader import FAULT, FILLED, RECORD, LogReader
+from roquette.store.log.patch import MIN_FILLER, Patch
 from roquette.store.log.segment import Segment
-from roquette.store.offline.mend_log import Patch
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
 from roquette.store.queues.unit import FILLER_SIZE, UNIT, encode_unit, passing_unit
 
 _WINDOW: Final = 1 << 20
-_MIN_FILLER: Final = record_size(0, 1, 0, 8, 8)
 REMEDY: Final = "`roquette store repair` makes a store of all that is sound"
 
 
@@ -116,7 +114,7 @@ class Beyond:
                     f"{path} holds no sound record, but the store had messages there. Nothing was changed. Put a "
                     f"good copy there; without one {REMEDY}"
                 )
-            if stop - position < (BLANK_SIZE if ends else _MIN_FILLER):
+            if stop - position < (BLANK_SIZE if ends else MIN_FILLER):
                 raise StoreError(
                     f"{path} is damaged at byte {position}, in a stretch too small to be filled. Nothing was "
                     f"changed. Put a good copy there; without one {REMEDY}"

@@ -6,70 +6,19 @@ one case: a stretch too small for a record is taken in by the record before it, 
 properties, which every reader passes over. At a file's start the record behind takes it in, and so begins earlier.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from roquette.base.read_files import ReadAt, ReadFiles
 from roquette.errors import StoreError
-from roquette.message.draft import Draft, Place
-from roquette.message.record import encode_blank, encode_record, record_size
 from roquette.message.record_layout import BLANK_SIZE, MAX_PROPERTIES, WHOLE_CRC, WHOLE_CRC_SIZE
 from roquette.message.record_view import FAULT_NAMES
-from roquette.message.sysflag import TRANSACTION_ROLLBACK
 from roquette.store.layout import offset_name
 from roquette.store.log.log_reader import END, FILLED, RECORD, LogReader
+from roquette.store.log.patch import MIN_FILLER, Patch
 from roquette.store.offline.store_dir import StoreDir
 
-LOST_TOPIC: Final = b"LOST_TO_DAMAGE"
-_NO_HOST: Final = bytes(8)
-_MAX_FILLER: Final = 1 << 20
 _MAX_MISSING: Final = 64  # files in a row
-_MIN_RECORD: Final = record_size(0, 1, 0, 8, 8)
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """A stretch of the log that gets other bytes.
-
-    Attributes:
-        base: of the file. `position`, `end`: within it.
-        how: `filler`, `blank`, `zeros` or `record`. `why`: the fault there.
-        store_ms: of the record before.
-        record: what a sound record becomes that takes the stretch in; `position` and `end` are its own then.
-    """
-
-    base: int
-    position: int
-    end: int
-    how: str
-    why: str
-    store_ms: int
-    record: bytes = b""
-
-    def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """What is to be written: positions in the file and bytes; zeros elsewhere."""
-        if self.how == "record":
-            yield self.position, self.record
-        elif self.how == "blank":
-            yield self.position, encode_blank(self.end - self.position)
-        elif self.how == "filler":
-            at = self.position
-            while at < self.end:
-                size = min(self.end - at, _MAX_FILLER)
-                if 0 < self.end - at - size < _MIN_RECORD:
-                    size -= _MIN_RECORD
-                yield at, _filler(size, self.base + at, self.store_ms)
-                at += size
-
-
-def _filler(size: int, physical: int, store_ms: int) -> bytes:
-    spare = size - record_size(0, 0, 0, 8, 8)
-    topic = LOST_TOPIC[: max(1, min(len(LOST_TOPIC), spare))]
-    body = bytes(spare - len(topic))
-    draft = Draft(topic.decode(), 0, b"", body, store_ms, _NO_HOST)
-    draft.sys_flag = TRANSACTION_ROLLBACK
-    return encode_record(draft, Place(topic, _NO_HOST, store_ms, 0, physical))
 
 
 @dataclass(slots=True)
@@ -180,7 +129,7 @@ class _Walk:
             plan.last_ms = int(reader.store_ms)
         if reader.ending == FILLED and reader.blank_at >= 0:
             if hole is not None:  # what stands between the last record and the blank
-                small = hole.end - hole.position < _MIN_RECORD
+                small = hole.end - hole.position < MIN_FILLER
                 self.patches.append(replace(hole, end=self._size, how="blank") if small else hole)
             self.end = self._size
         elif before is not None and self._size - BLANK_SIZE < self.end < self._size:
@@ -190,7 +139,7 @@ class _Walk:
 
     def _filled(self, hole: Patch, before: _Place | None, behind: _Place | None) -> Patch:
         """The hole as a filler, or a neighbour that takes in what is too small for one."""
-        if hole.end - hole.position >= _MIN_RECORD:
+        if hole.end - hole.position >= MIN_FILLER:
             return hole
         for place in (before, behind):
             if place is None or place.grown:
