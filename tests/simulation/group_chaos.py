@@ -361,7 +361,8 @@ class GroupChaos:
                 known = await wire.call(_R.QUERY_CONSUMER_OFFSET, mine)
                 end = await wire.call(_R.GET_MAX_OFFSET, where)
                 found = int(ext_dict(known.ext)["offset"]) if known.code == 0 else 0
-                if not self.alive[wire.ip].is_master:  # a replica serves its own offsets
+                # A replica serves its own offsets; of one that is being started we know only what it was before.
+                if wire.ip in self.busy or not self.alive[wire.ip].is_master:
                     raise OSError("not the master")
                 if end.code != 0 or known.code not in (0, ResponseCode.QUERY_NOT_FOUND):
                     raise OSError("not the master")
