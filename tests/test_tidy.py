@@ -1,6 +1,8 @@
 """The house rules as a test: import directions, banned calls, budgets. The allow-lists may only shrink."""
 
 import ast
+import inspect
+import itertools
 import re
 import tomllib
 from functools import lru_cache
@@ -390,6 +392,47 @@ def test_no_module_is_named_for_nothing() -> None:
 def test_every_module_says_what_it_is() -> None:
     for path in modules():
         assert ast.get_docstring(parsed(path)), f"{path} has no docstring"
+
+
+def described(text: str, section: str) -> set[str]:
+    """The names that a section of a docstring explains: `Args:` or `Attributes:`."""
+    lines = inspect.cleandoc(text).splitlines()
+    if f"{section}:" not in lines:
+        return set()
+    rows = itertools.takewhile(
+        lambda line: not line or line[0] == " ", lines[lines.index(f"{section}:") + 1 :]
+    )
+    heads = [line.partition(":")[0] for line in rows if re.match(r" {4}[\w`*][\w`*, ]*:", line)]
+    return {word.strip("`* ") for head in heads for word in head.split(",")}
+
+
+def taken(node: ast.AST) -> set[str] | None:
+    """The parameters of a function, or of a class: its constructor's, or its fields; None: it has neither."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        given = node.args
+        rest = [each for each in (given.vararg, given.kwarg) if each is not None]
+        return {each.arg for each in (*parameters(given), *rest)}
+    assert isinstance(node, ast.ClassDef)
+    fields = {
+        getattr(each.target, "id", "") for each in node.body if isinstance(each, ast.AnnAssign)
+    }
+    makes = [taken(each) or set() for each in node.body if getattr(each, "name", "") == "__init__"]
+    return fields.union(*makes) or None
+
+
+def test_what_is_described_as_a_parameter_is_one() -> None:
+    wrong, seen = [], 0
+    for path in modules():
+        for node in nodes(path):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                continue
+            names = described(ast.get_docstring(node) or "", "Args")
+            known = taken(node)
+            seen += len(names)
+            if known is not None and (more := names - known):
+                wrong.append(f"{name_of(path)}:{node.lineno} {node.name}: {sorted(more)}")
+    assert not wrong, "\n".join(wrong)
+    assert seen > 400
 
 
 def check_debts(what: str, found: dict[str, int], debts: dict[str, int], limit: int) -> None:

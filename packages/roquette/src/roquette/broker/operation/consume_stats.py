@@ -50,11 +50,7 @@ def check_rows(count: int, remedy: str) -> None:
 
 
 class ConsumeStatsProcessor(Feature):
-    """Shows progress; changes nothing.
-
-    Args:
-        address: this broker's, as clients know it.
-    """
+    """Shows progress; changes nothing."""
 
     def __init__(self, core: BrokerCore, items: ItemStats) -> None:
         tables = core.tables

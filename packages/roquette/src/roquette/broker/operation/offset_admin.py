@@ -41,9 +41,8 @@ class OffsetAdminProcessor(Feature):
     """Changes the offsets of whole groups.
 
     Args:
-        wake: answers the held pulls of a group on a topic, so that a reset reaches them at once.
-        saved: the outcome that answers once the offsets are on the disk.
-        delays: the progress of the delay levels, in the shape of delayOffset.json.
+        saved: has the outcome that answers once the offsets are on the disk.
+        pulls: has the held pulls of a group on a topic, which a reset reaches at once.
     """
 
     def __init__(self, core: BrokerCore, saved: TablePersistence, pulls: PullFeature) -> None:

@@ -28,11 +28,7 @@ _UNCHANGED = encode_ext(ChangeInvisibleTimeResponseHeader())
 
 
 class AckProcessor:
-    """Notes what consumers are done with.
-
-    Args:
-        answers_wait: answers wait until what they say is on the disk.
-    """
+    """Notes what consumers are done with."""
 
     def __init__(self, core: BrokerCore, pop: PopState, checks: PopChecks) -> None:
         self._store = core.store

@@ -11,7 +11,7 @@ from roquette.wire.codes import FAQ, ResponseCode
 class PopChecks:
     """What a request must pass before a queue is looked at.
 
-    Args:
+    Attributes:
         broker_address: the advertised host, as refusals name it.
     """
 

@@ -74,13 +74,7 @@ class _Batch:
 
 
 class PopProcessor:
-    """Serves the pops.
-
-    Args:
-        read_cold: runs a read of records far behind the tail in the executor.
-        durable: waits for a log offset to be on the disk; False when that took too long.
-        answers_wait: answers wait until their check-points are on the disk.
-    """
+    """Serves the pops."""
 
     def __init__(
         self, core: BrokerCore, pop: PopState, checks: PopChecks, places: PopOffsets

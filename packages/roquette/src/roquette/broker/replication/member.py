@@ -59,7 +59,7 @@ class GroupMember:
 
     Args:
         config: brokerId, if above 0, is the member's id; else it gets a free one.
-        master, replica: make the lists of features of either.
+        features: make the lists of features of a master, and of a replica.
     """
 
     def __init__(

@@ -34,8 +34,10 @@ class GroupTable:
 
     Args:
         auto_create: whether an unknown group is created when first seen (autoCreateSubscriptionGroup).
-        changed: called with the group's name after each change, empty: after one of all. The broker persists then.
         bounds: of the groups, and of the topics they may not read.
+
+    Attributes:
+        changed: called with the group's name after each change, empty: after one of all. The broker persists then.
     """
 
     def __init__(

@@ -24,12 +24,7 @@ _BODY: Final = b"0"
 
 
 class RecallProcessor:
-    """Serves recalls and the timer's state.
-
-    Args:
-        answers_wait: a recall is answered when it is on the disk.
-        checkpoint, metrics: the bodies of 60 and 61; None when there is no timer.
-    """
+    """Serves recalls and the timer's state."""
 
     def __init__(self, core: BrokerCore, timer: TimerLoop | None) -> None:
         self._live = core.live
