@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from roquette.base.files import OsFiles
-from roquette.base.read_files import OsReadFiles
+from roquette.base.files import OsFiles, OsReadFiles
 from roquette.message.draft import Draft
 from roquette.store.config import StoreConfig
 from roquette.store.log import log_reader as scan_module
@@ -71,7 +70,7 @@ def timed(name: str, size: int, work: Callable[[], object]) -> None:
 
 def scan(path: str, check_crc: bool) -> None:
     """Only the records of one file."""
-    source = OsReadFiles().open(path)
+    source = OsReadFiles().open_file(path)
     scanner = LogReader(source, 0, check_crc)
     while scanner.advance() != END:
         pass

@@ -21,8 +21,7 @@ from tests.request_samples import BROKER_ROWS, NAMESRV_ROWS, body_of, ext_of, fr
 from roquette.apps.features import broker_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
-from roquette.base.files import OsFiles
-from roquette.base.read_files import OsReadFiles
+from roquette.base.files import OsFiles, OsReadFiles
 from roquette.broker.config import BrokerConfig
 from roquette.broker.operation.topic_admin import TopicProcessor
 from roquette.broker.service import Broker

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from roquette.base import system_calls
-from roquette.base.files import Files, OsFiles, zero_fill
+from roquette.base.files import Files, OsFiles, OsReadFiles, ReadFiles, read_all, zero_fill
 from roquette.errors import StoreError
 from roquette_testing.faulty_files import FaultyFiles
 
@@ -53,6 +53,41 @@ def test_absent_things_can_be_listed_and_removed(place: tuple[Files, str]) -> No
     assert not files.exists(f"{root}/no")
     with pytest.raises(FileNotFoundError):
         files.open_file(f"{root}/no")
+
+
+def test_who_only_reads_takes_all_kinds_of_files(place: tuple[Files, str]) -> None:
+    files, root = place
+    files.write_atomic(f"{root}/d/a", b"hello", keep_backup=False)
+    kinds: list[ReadFiles] = [files, OsReadFiles()] if isinstance(files, OsFiles) else [files]
+
+    for reads in kinds:
+        assert [reads.is_dir(f"{root}/{one}") for one in ("d", "d/a", "no")] == [True, False, False]
+        assert [reads.file_size(f"{root}/{one}") for one in ("d", "d/a", "no")] == [-1, 5, -1]
+        assert (reads.list_dir(f"{root}/d"), reads.list_dir(f"{root}/d/a")) == (["a"], [])
+        assert reads.modified_ms(f"{root}/d/a") == files.modified_ms(f"{root}/d/a")
+        assert read_all(reads, f"{root}/d/a", 4) == b"hell"
+        with pytest.raises(FileNotFoundError):
+            reads.open_file(f"{root}/no")
+
+
+def test_files_that_are_only_read_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"hello")
+    file = OsReadFiles().open_file(str(tmp_path / "a"))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.pwrite(b"x", 0)  # type: ignore[attr-defined]
+
+
+def test_a_read_that_the_system_cuts_short_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call has a limit, and ends before a bad sector: the next one says so."""
+    path, whole = tmp_path / "a", system_calls.pread
+    path.write_bytes(b"hello, world")
+    monkeypatch.setattr(system_calls, "pread", lambda fd, size, at: whole(fd, min(size, 3), at))
+    kinds: list[ReadFiles] = [OsFiles(), OsReadFiles()]
+    for files in kinds:
+        file = files.open_file(str(path))
+        assert (file.pread(7, 1), file.pread(9, 8)) == (b"ello, w", b"orld")
 
 
 def test_a_lock_has_one_owner(place: tuple[Files, str]) -> None:

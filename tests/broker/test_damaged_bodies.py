@@ -16,7 +16,7 @@ def spoil(case, physical_offset: int) -> None:
     log.write_pending()
     segment = log.find_segment(physical_offset)
     at = physical_offset - segment.base_offset
-    place = at + segment.read(at, 400).index(BODY)
+    place = at + segment.pread(400, at).index(BODY)
     segment.file.pwrite(bytes([BODY[0] ^ 1]), place)
 
 

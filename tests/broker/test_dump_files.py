@@ -8,7 +8,7 @@ from typing import Any
 from tests.broker.conftest import Case
 from tests.simulation.test_group import MEMBERS, group, send
 
-from roquette.base.read_files import OsReadFiles
+from roquette.base.files import OsReadFiles
 from roquette.store.offline.dump import dump_file, kind_of
 from roquette_testing.cluster import SimCluster, simulate
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from tests.broker.conftest import pull_ext, send_ext
 
+from roquette.base.files import OsReadFiles
 from roquette.base.javatypes import java_hash, java_text
-from roquette.base.read_files import OsReadFiles
 from roquette.message.batch import encode_batch
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_records

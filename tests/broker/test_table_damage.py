@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from roquette.base.read_files import SeamReadFiles
 from roquette.broker.files.config_files import ConfigFiles
 from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.errors import StoreError
@@ -115,8 +114,7 @@ def test_a_table_is_one_that_was_saved(name: str, suffix: str) -> None:
             assert found == versions[-1], f"{what}: the newest content is sound"
         else:
             assert found in versions[-2:], f"{what}: an older content than need be"
-            reader = SeamReadFiles(files)
             try:
-                assert load_json(reader, path) is None or changed_unwritten(reader, path), what
+                assert load_json(files, path) is None or changed_unwritten(files, path), what
             except StoreError as finding:
                 assert path in str(finding)  # noqa: PT017

@@ -8,7 +8,6 @@ import pytest
 from tests.broker.timer_model import TIMER_TOPIC, TimerModel
 from tests.store.damage import KINDS, WHOLE, Field, damage, damage_whole
 
-from roquette.base.read_files import SeamReadFiles
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
 from roquette_testing.faulty_files import FaultyFiles
@@ -84,8 +83,8 @@ def reopened(ending: str, files: dict[str, bytes]) -> TimerModel:
 
 
 def fsck_findings(ending: str, files: dict[str, bytes]) -> list[str]:
-    seam = SeamReadFiles(FaultyFiles.holding(files, image(ending)[1]))
-    report = check_store(seam, find_store(seam, "/s"), FsckOptions())
+    held = FaultyFiles.holding(files, image(ending)[1])
+    report = check_store(held, find_store(held, "/s"), FsckOptions())
     return [f"{item.reason}: {item.path}: {item.message}" for item in report.findings]
 
 

@@ -15,8 +15,7 @@ import msgspec
 import pytest
 from tests.broker.pop_frames import pop, pop_ext
 
-from roquette.base.files import OsFiles
-from roquette.base.read_files import OsReadFiles
+from roquette.base.files import OsFiles, OsReadFiles
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
 from roquette.message.recall_handle import RecallHandle

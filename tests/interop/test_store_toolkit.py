@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.interop.peers import Server, call, start_apache_broker, start_namesrv
 
-from roquette.base.files import OsFiles
-from roquette.base.read_files import OsReadFiles, StoreGuard
+from roquette.base.files import OsFiles, OsReadFiles
+from roquette.base.tool_files import StoreGuard
 from roquette.errors import StoreError
 from roquette.message.batch import encode_batch
 from roquette.message.record_layout import StoredRecord

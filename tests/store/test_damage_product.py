@@ -17,7 +17,6 @@ from tests.store.crash_workload import HOST, ROOT, Message
 from tests.store.damage import KINDS, WHOLE, Field, damage, damage_whole
 from tests.store.test_bit_flips import LATER_MS, Pristine, pristine
 
-from roquette.base.read_files import SeamReadFiles
 from roquette.errors import StoreError
 from roquette.message.record import decode_records
 from roquette.store.index.index_file import index_file_size
@@ -133,8 +132,8 @@ def fsck(ending: str) -> set[str]:
 
 def named(ending: str, files: dict[str, bytes]) -> set[str]:
     """What fsck says."""
-    seam = SeamReadFiles(FaultyFiles.holding(files, pristine(ending).directories))
-    report = check_store(seam, find_store(seam, ROOT), FsckOptions(hash_slots=SLOTS))
+    holding = FaultyFiles.holding(files, pristine(ending).directories)
+    report = check_store(holding, find_store(holding, ROOT), FsckOptions(hash_slots=SLOTS))
     return {f"{item.kind} {item.file} {item.position} {item.message}" for item in report.findings}
 
 
@@ -166,10 +165,9 @@ def damaged(ending: str, field: Field, kind: str, seed: int) -> dict[str, bytes]
 def repaired(ending: str, files: dict[str, bytes]) -> dict[str, bytes]:
     """The files of a damaged store as `roquette store repair --to` copies them."""
     holding = FaultyFiles.holding(files, pristine(ending).directories)
-    seam = SeamReadFiles(holding)
-    store = find_store(seam, ROOT)
-    plan = plan_repair(seam, store, SLOTS, CAPACITY, 20 * 64)
-    repair(seam, holding, store, plan, "/copy")
+    store = find_store(holding, ROOT)
+    plan = plan_repair(holding, store, SLOTS, CAPACITY, 20 * 64)
+    repair(holding, holding, store, plan, "/copy")
     images = holding.snapshot()[0]
     return {ROOT + p.removeprefix("/copy"): data for p, data in images.items() if "/copy/" in p}
 

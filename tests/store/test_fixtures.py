@@ -11,7 +11,7 @@ from tests.store.fixtures import KINDS, load_book, load_files, unpack
 from tools.make_fixtures import BROKER, CLIENT, FRAMES, NAME_SERVER, Caller, body_hash
 
 from roquette import StartFrom
-from roquette.base.read_files import OsReadFiles
+from roquette.base.files import OsReadFiles
 from roquette.broker.service import Broker
 from roquette.message.message import ReceivedMessage
 from roquette.store.offline.fsck import FsckOptions, check_store

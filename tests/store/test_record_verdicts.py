@@ -40,7 +40,7 @@ class File:
         self.data = data
         self.size = len(data)
 
-    def read(self, position: int, size: int) -> bytes:
+    def pread(self, size: int, position: int) -> bytes:
         return self.data[position : position + size]
 
 

@@ -14,7 +14,6 @@ from tests.simulation.apache_peers import apache_slave
 from roquette.admin.doctor.diagnosis import diagnose
 from roquette.apps.features import broker_features, replica_features
 from roquette.base.clock import SystemClock
-from roquette.base.read_files import SeamReadFiles
 from roquette.broker.core import BrokerCore
 from roquette.broker.feature import Feature
 from roquette.broker.replication.classic_source import ClassicSource
@@ -550,9 +549,8 @@ def test_the_tail_is_taken_from_the_replica_and_every_acknowledged_message_is_th
         for path, image in images.items():  # its disk, in the master's machine
             files.open_file(f"/replica{path}", create=True).pwrite(image, 0)
 
-        reads = SeamReadFiles(files)
-        stores = find_store(reads, "/store"), find_store(reads, "/replica/store")
-        begin, end, count = take_tail(reads, files, *stores)
+        stores = find_store(files, "/store"), find_store(files, "/replica/store")
+        begin, end, count = take_tail(files, files, *stores)
 
         assert (end - begin, count) == (lacks, 50 - (begin - end + lacks))
         ours, first = await cluster.restart(MASTER), await cluster.restart(FIRST)

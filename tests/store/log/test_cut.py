@@ -12,8 +12,7 @@ from tests.store.crash_check import LATER_MS, Check
 from tests.store.crash_workload import BORN, HOST, START_MS, Owed, Workload, crash_config
 from tests.store.explorer import CHOICES
 
-from roquette.base.files import OsFiles
-from roquette.base.read_files import OsReadFiles, SeamReadFiles
+from roquette.base.files import OsFiles, OsReadFiles
 from roquette.errors import OffsetOutOfRange, StoreError
 from roquette.message.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from roquette.message.record_layout import StoredRecord
@@ -77,8 +76,7 @@ def held(work: Workload) -> FaultyFiles:
 
 
 def fsck(files: FaultyFiles) -> list[str]:
-    reads = SeamReadFiles(files)
-    report = check_store(reads, find_store(reads, ROOT), FsckOptions())
+    report = check_store(files, find_store(files, ROOT), FsckOptions())
     return [finding.message for finding in report.findings if finding.severity == DAMAGE]
 
 
@@ -155,16 +153,15 @@ def test_what_was_cut_is_kept_and_read_by_the_toolkit() -> None:
     kept = cut_log(files, work.config, at).kept
 
     assert kept == f"{LAYOUT.replaced}/{at:020d}-{end:020d}"
-    reads = SeamReadFiles(files)
-    store = find_store(reads, kept)
+    store = find_store(files, kept)
     assert len(store.log) > 2
-    rows = list(search(reads, store, Query()))
+    rows = list(search(files, store, Query()))
     assert all(isinstance(row, StoredRecord) for row in rows)
     assert [row.physical_offset for row in rows] == [m.physical for m in messages[first:]]
     assert [row.body for row in rows] == [m.body for m in messages[first:]]
     path = store.log[0].path
-    assert kind_of(reads, path) == "log"
-    dumped = [row for row in dump_file(reads, path, "log") if "topic" in row]
+    assert kind_of(files, path) == "log"
+    dumped = [row for row in dump_file(files, path, "log") if "topic" in row]
     assert dumped[0]["topic"] == messages[first].topic
 
 
@@ -223,10 +220,10 @@ def test_real_files_are_cut_and_dropped(tmp_path: Path) -> None:
 
 def bodies(files: FaultyFiles, *places: str) -> set[bytes]:
     """The bodies of the messages in these directories of log files."""
-    reads, found = SeamReadFiles(files), set()
+    found: set[bytes] = set()
     for place in places:
         if any(parse_offset_name(name) is not None for name in files.list_dir(place)):
-            rows = search(reads, find_store(reads, place), Query())
+            rows = search(files, find_store(files, place), Query())
             found |= {row.body for row in rows if isinstance(row, StoredRecord)}
     return found
 
@@ -255,8 +252,7 @@ def test_a_log_with_messages_is_set_aside_whole_and_told(
     assert bodies(files, kept) == {message.body for message in messages}
     size = len(logs) * work.config.segment_size
     assert f"commit log set aside root={ROOT} to={kept} bytes={size}" in caplog.text
-    reads = SeamReadFiles(files)
-    report = check_store(reads, find_store(reads, kept), FsckOptions())
+    report = check_store(files, find_store(files, kept), FsckOptions())
     assert [one for one in report.findings if one.severity == DAMAGE] == []
 
 

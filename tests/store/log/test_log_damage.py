@@ -18,7 +18,6 @@ from tests.store.crash_workload import Owed, Workload
 from tests.store.explorer import Explorer
 
 from roquette.base.javatypes import java_hash
-from roquette.base.read_files import SeamReadFiles
 from roquette.errors import StoreError
 from roquette.message.record import decode_record
 from roquette.store.config import FlushDiskType
@@ -363,9 +362,8 @@ def test_fsck_finds_nothing_in_a_filled_store(end: str, which: int) -> None:
     store = opened(files)
     check_new(store, good, 1000)
     store.close(START_MS)
-    reader = SeamReadFiles(files)
 
-    found = check_store(reader, find_store(reader, "/s"), FsckOptions()).findings
+    found = check_store(files, find_store(files, "/s"), FsckOptions()).findings
 
     filled = end != "stopped" or which == -1  # after a clean stop older files are not read
     assert [f for f in found if f.severity == DAMAGE] == [] or not filled

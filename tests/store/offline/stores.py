@@ -4,9 +4,8 @@ from pathlib import Path
 
 from tests.records import append_message
 
-from roquette.base.files import OsFiles
+from roquette.base.files import OsFiles, OsReadFiles
 from roquette.base.javatypes import java_hash
-from roquette.base.read_files import OsReadFiles
 from roquette.message.compression import Compression, compress
 from roquette.message.record_layout import StoredRecord
 from roquette.store.config import StoreConfig

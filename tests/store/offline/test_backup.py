@@ -24,8 +24,7 @@ from tests.store.offline.stores import (
 )
 
 from roquette.base.copies import copy_bytes
-from roquette.base.files import OsFiles
-from roquette.base.read_files import OsReadFiles
+from roquette.base.files import OsFiles, OsReadFiles
 from roquette.errors import StoreError
 from roquette.store.layout import StoreLayout
 from roquette.store.log.log_mark import MARK_AT, written_until

@@ -29,7 +29,6 @@ from tests.store.offline.stores import (
 from roquette.base.files import OsFiles
 from roquette.base.generations import save
 from roquette.base.javatypes import java_hash
-from roquette.base.read_files import SeamReadFiles
 from roquette.message.record_layout import StoredRecord
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store
@@ -347,9 +346,8 @@ def test_a_store_in_memory_is_checked_as_well() -> None:
         append(store, number)
     store.write_pending()
     store.close(0)
-    reader = SeamReadFiles(files)
 
-    report = check_store(reader, find_store(reader, "/s"), FsckOptions())
+    report = check_store(files, find_store(files, "/s"), FsckOptions())
 
     assert (report.records, report.findings) == (40, [])
 

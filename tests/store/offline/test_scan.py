@@ -20,7 +20,7 @@ class Memory:
     def size(self) -> int:
         return len(self._data)
 
-    def read(self, position: int, size: int) -> bytes:
+    def pread(self, size: int, position: int) -> bytes:
         self.reads.append(size)
         return self._data[position : position + size]
 

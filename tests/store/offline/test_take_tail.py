@@ -8,7 +8,6 @@ from tests.crash_states import CrashStates
 from tests.store.explorer import CHOICES
 from tests.store.offline.stores import HOST, SEGMENT, START_MS, TOPICS, append, config
 
-from roquette.base.read_files import SeamReadFiles
 from roquette.errors import StoreError
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.findings import DAMAGE
@@ -48,8 +47,7 @@ def pair(common: int, more: int, other: int = 0) -> FaultyFiles:
 
 
 def take(files: FaultyFiles) -> tuple[int, int, int]:
-    reads = SeamReadFiles(files)
-    return take_tail(reads, files, find_store(reads, MASTER), find_store(reads, REPLICA))
+    return take_tail(files, files, find_store(files, MASTER), find_store(files, REPLICA))
 
 
 def check(files: FaultyFiles) -> None:
@@ -70,8 +68,7 @@ def check(files: FaultyFiles) -> None:
     append(ours, 5000)
     for store in (ours, theirs):
         store.close(LATER_MS)
-    reads = SeamReadFiles(files)
-    report = check_store(reads, find_store(reads, MASTER), FsckOptions())
+    report = check_store(files, find_store(files, MASTER), FsckOptions())
     assert [one for one in report.findings if one.severity == DAMAGE] == []
 
 

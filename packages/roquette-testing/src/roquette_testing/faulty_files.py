@@ -373,10 +373,8 @@ class FaultyFiles:
         found = cls()
         found.write_back_share = 0.0
         found.forgets = False
-        for path in directories:
-            found._directories[path] = None
-        for path, image in images.items():
-            found._seen[path] = Node(image)
+        found._directories.update(dict.fromkeys(directories))
+        found._seen.update({path: Node(image) for path, image in images.items()})
         found._held = dict(found._seen)
         return found
 
@@ -386,10 +384,8 @@ class FaultyFiles:
         self.count("open")
         node = self._seen.get(path)
         if node is None:
-            if not create:
+            if not create or os.path.dirname(path) not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            if os.path.dirname(path) not in self._directories:
-                raise FileNotFoundError(errno.ENOENT, "no such directory", path)
             self._children = None
             node = self._seen[path] = self._new_node(path)
             node.modified_ms = self.now_ms
@@ -431,6 +427,12 @@ class FaultyFiles:
             self._children = {parent: sorted(names) for parent, names in children.items()}
         return list(self._children.get(path.rstrip("/"), ()))
 
+    def is_dir(self, path: str) -> bool:
+        return path.rstrip("/") in self._directories or bool(self.list_dir(path))
+
+    def file_size(self, path: str) -> int:
+        return self._seen[path].size if path in self._seen else -1
+
     def make_dirs(self, path: str) -> None:
         self._children = None
         while path and path not in self._directories:
@@ -469,9 +471,7 @@ class FaultyFiles:
 
         for name in [n for n in self._held if inside(n) and n not in self._seen]:
             del self._held[name]
-        for name, node in self._seen.items():
-            if inside(name):
-                self._held[name] = node
+        self._held.update({name: node for name, node in self._seen.items() if inside(name)})
 
     def modified_ms(self, path: str) -> int:
         return self._seen[path].modified_ms

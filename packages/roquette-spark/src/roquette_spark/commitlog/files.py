@@ -8,7 +8,7 @@ import json
 import os
 from typing import Any, NamedTuple, Protocol
 
-from roquette.base.read_files import OsReadFile
+from roquette.base.files import OsReadFiles, ReadFile
 from roquette.errors import ConfigError
 from roquette.store.layout import parse_offset_name
 from roquette_spark.commitlog.options import SOURCE
@@ -52,7 +52,7 @@ class LocalFiles:
     def __init__(self, read_bytes: int = LOCAL_READ) -> None:
         self.read_bytes = read_bytes
         self._path = ""
-        self._file: OsReadFile | None = None
+        self._file: ReadFile | None = None
 
     def segments(self, path: str) -> list[SegmentFile]:
         path = os.path.expanduser(path)
@@ -72,8 +72,8 @@ class LocalFiles:
     def read(self, path: str, position: int, size: int) -> bytes:
         if self._file is None or path != self._path:
             self.close()
-            self._file, self._path = OsReadFile(path), path
-        return self._file.read(position, size)
+            self._file, self._path = OsReadFiles().open_file(path), path
+        return self._file.pread(size, position)
 
     def close(self) -> None:
         """Close the file that was read last."""

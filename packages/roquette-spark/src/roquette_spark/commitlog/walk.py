@@ -60,7 +60,10 @@ class _File:
 
     def __init__(self, size: int, read: Read) -> None:
         self.size = size
-        self.read = read
+        self._read = read
+
+    def pread(self, size: int, position: int) -> bytes:
+        return self._read(position, size)
 
 
 class Walk:

@@ -1,14 +1,16 @@
 """The only door to the file system: a protocol, and the real thing.
 
 Everything that opens, writes, maps or removes a file goes through `Files`, so that tests can put
-`roquette_testing.faulty_files` in its place and cut the power. Calls block: what may take long is
-run by the caller in the executor.
+`roquette_testing.faulty_files` in its place and cut the power. Who only reads asks for its half, `ReadFiles`
+and `ReadAt`: a bucket or an archive can stand in for these. Calls block: what may take long is run by the caller
+in the executor.
 """
 
 import contextlib
 import mmap
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from typing import Protocol, TextIO
 
@@ -18,25 +20,61 @@ from roquette.base.os_file import ZEROS, OsFile, SyncState
 from roquette.errors import StoreError
 
 
-class File(Protocol):
-    """One open file, addressed by position; there is no cursor."""
+class ReadAt(Protocol):
+    """Bytes at positions."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+        ...
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes from a position on; fewer at the end only. Raises OSError."""
+        ...
+
+
+class ReadFile(ReadAt, Protocol):
+    """An open file."""
+
+    def close(self) -> None:
+        """Release it; closing twice is harmless."""
+        ...
+
+
+class ReadFiles(Protocol):
+    """A tree of files; paths are joined by `/`."""
+
+    def open_file(self, path: str) -> ReadFile:
+        """The file at a path. Raises OSError."""
+        ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """The names in a directory, sorted; empty when there is no such directory."""
+        ...
+
+    def is_dir(self, path: str) -> bool:
+        """Is there a directory?"""
+        ...
+
+    def file_size(self, path: str) -> int:
+        """Size of a file in bytes; -1 if it is missing."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was last written, epoch milliseconds. Raises OSError."""
+        ...
+
+
+class File(ReadFile, Protocol):
+    """One open file, addressed by position; there is no cursor. Its size may change."""
 
     @property
     def path(self) -> str:
         """Where it was opened (a rename does not change this)."""
         ...
 
-    @property
-    def size(self) -> int:
-        """Bytes it has now."""
-        ...
-
     def pwrite(self, data: bytes, position: int) -> None:
         """Write all of `data`; raises OSError, never a signal."""
-        ...
-
-    def pread(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes; fewer at the end of the file."""
         ...
 
     def map(self, writable: bool) -> mmap.mmap:
@@ -79,10 +117,6 @@ class File(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Release it; closing twice is harmless."""
-        ...
-
 
 class FileLock(Protocol):
     """A lock that ends with the process at the latest."""
@@ -92,8 +126,8 @@ class FileLock(Protocol):
         ...
 
 
-class Files(Protocol):
-    """A file system."""
+class Files(ReadFiles, Protocol):
+    """A file system: who only reads it asks for `ReadFiles`."""
 
     @property
     def sync_error(self) -> str | None:
@@ -128,10 +162,6 @@ class Files(Protocol):
         """Is there a file or directory?"""
         ...
 
-    def list_dir(self, path: str) -> list[str]:
-        """The names in a directory, sorted; empty when there is no such directory."""
-        ...
-
     def make_dirs(self, path: str) -> None:
         """Make a directory and its parents; present ones are fine."""
         ...
@@ -150,10 +180,6 @@ class Files(Protocol):
 
     def sync_dir(self, path: str) -> None:
         """Return when creations, renames and removals in a directory are on the device."""
-        ...
-
-    def modified_ms(self, path: str) -> int:
-        """When the file was last written, epoch milliseconds."""
         ...
 
     def disk_usage(self, path: str) -> tuple[int, int]:
@@ -184,6 +210,35 @@ class Files(Protocol):
         ...
 
 
+class OsReadFiles:
+    """The operating system's files, never opened for writing."""
+
+    _spares = Spares(0)
+
+    def open_file(self, path: str) -> ReadFile:
+        fd = self._spares.run(os.open, path, os.O_RDONLY | system_calls.CLOSE_ON_EXEC)
+        return OsFile(path, fd, spares=self._spares)
+
+    def list_dir(self, path: str) -> list[str]:
+        try:
+            return sorted(self._spares.run(os.listdir, path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def file_size(self, path: str) -> int:
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return -1
+        return found.st_size if stat.S_ISREG(found.st_mode) else -1
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+
 class OsFileLock:
     """An advisory lock (flock) on an open file."""
 
@@ -198,7 +253,7 @@ class OsFileLock:
             self._fd = -1
 
 
-class OsFiles:
+class OsFiles(OsReadFiles):
     """The operating system's files."""
 
     def __init__(self) -> None:
@@ -237,12 +292,6 @@ class OsFiles:
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
-    def list_dir(self, path: str) -> list[str]:
-        try:
-            return sorted(self._spares.run(os.listdir, path))
-        except FileNotFoundError:
-            return []
-
     def make_dirs(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
@@ -266,9 +315,6 @@ class OsFiles:
         finally:
             os.close(fd)
             self._spares.refill()
-
-    def modified_ms(self, path: str) -> int:
-        return os.stat(path).st_mtime_ns // 1_000_000
 
     def disk_usage(self, path: str) -> tuple[int, int]:
         usage = os.statvfs(path)
@@ -307,6 +353,15 @@ class OsFiles:
                 "Stop it, or give this one another storePathRootDir."
             ) from error
         return OsFileLock(fd)
+
+
+def read_all(files: ReadFiles, path: str, limit: int) -> bytes:
+    """A whole (small) file, at most `limit` bytes of it. Raises OSError."""
+    source = files.open_file(path)
+    try:
+        return source.pread(min(source.size, limit), 0)
+    finally:
+        source.close()
 
 
 def replace_file(files: Files, path: str, data: bytes, keep_backup: bool) -> None:

@@ -90,7 +90,7 @@ class OsFile:
 
     def pread(self, size: int, position: int) -> bytes:
         try:
-            return self._call(lambda fd: system_calls.pread(fd, size, position))
+            return self._call(lambda fd: system_calls.read_at(fd, size, position))
         except FileNotFoundError:
             if self._map is None:
                 raise

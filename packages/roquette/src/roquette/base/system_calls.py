@@ -45,6 +45,14 @@ pwrite = getattr(os, "pwrite", _pwrite)
 sync_data = getattr(os, "fdatasync", _full_sync)
 
 
+def read_at(fd: int, size: int, position: int) -> bytes:
+    """Up to `size` bytes; fewer at the end of the file only, though a call has a limit, and stops before a bad sector."""
+    found: bytes = pread(fd, size, position)
+    while len(found) < size and (more := pread(fd, size - len(found), position + len(found))):
+        found += more
+    return found
+
+
 def reserve(fd: int, size: int) -> bool:
     """Give a file its blocks up to `size` bytes, holes included; False: the system has no call for it.
 

@@ -128,7 +128,7 @@ def expected_of(cluster: Cluster, file: str | None) -> tuple[str, ...]:
 def read_file(file: str) -> "Wanted":
     """What a cluster's file wants; `-` is standard input. Raises ConfigError."""
     from roquette.admin.apply.wanted import read_wanted
-    from roquette.base.read_files import OsReadFiles, read_all
+    from roquette.base.files import OsReadFiles, read_all
     from roquette.base.yaml_text import MAX_BYTES
 
     try:

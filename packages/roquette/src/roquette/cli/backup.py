@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from roquette.base.clock import SystemClock
-from roquette.base.read_files import OsReadFiles
+from roquette.base.files import OsFiles, OsReadFiles
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output, say
 from roquette.cli.store_args import CommitLog, Directory, opened_store
@@ -48,7 +48,6 @@ def backup_command(
     Run it on the broker's machine. Sealed files are hard links where the disk is the same, so a large store takes
     seconds and little room. What was acknowledged before the backup began is in it; no offset is ahead of its log.
     """
-    from roquette.base.files import OsFiles
     from roquette.store.offline.backup import back_up
 
     with opened_store(directory, commit_log, force_read=True) as store:
@@ -84,7 +83,6 @@ def restore_command(
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Copy a backup to where a broker will open it, and check it. The backup stays as it is. Exit code 1 on damage."""
-    from roquette.base.files import OsFiles
     from roquette.store.offline.backup import restore
 
     steps = Steps("done", "part", 0)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roquette.base.read_files import OsReadFiles
+from roquette.base.files import OsReadFiles
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output, prints_lines, say, show, show_value
 from roquette.cli.store_args import CommitLog, Directory, ForceRead, opened_store

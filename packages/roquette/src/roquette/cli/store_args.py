@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from roquette.base.read_files import OsReadFiles, StoreGuard
+from roquette.base.files import OsReadFiles
+from roquette.base.tool_files import StoreGuard
 from roquette.errors import StoreError
 from roquette.store.foreign_parts import pending_words
 from roquette.store.layout import StoreLayout

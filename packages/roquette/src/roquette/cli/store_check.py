@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from roquette.base.files import OsFiles, OsReadFiles
 from roquette.base.quantities import counted
-from roquette.base.read_files import OsReadFiles
 from roquette.cli.connect import OutputForm, confirm
 from roquette.cli.output import Output, say, show_value
 from roquette.cli.store_args import CommitLog, Directory, ForceRead, opened_store
@@ -150,7 +150,6 @@ def repair_command(
 
 def _end_interrupted(store: StoreDir, directory: str, commit_log: str | None) -> StoreDir:
     """The store once a repair that was interrupted has been ended."""
-    from roquette.base.files import OsFiles
     from roquette.store.offline.store_dir import find_store
     from roquette.store.offline.swap import finish_pending
 
@@ -172,7 +171,6 @@ def _planned(store: StoreDir, settings: tuple[Any, ...], *, quiet: bool) -> Any:
 
 def _repaired(store: StoreDir, plan: Any, to: str | None, hash_slots: int | None) -> Any:
     """Carry a plan out, and check what came of it."""
-    from roquette.base.files import OsFiles
     from roquette.store.offline.fsck import FsckOptions, check_store
     from roquette.store.offline.repair import repair
 
@@ -193,7 +191,6 @@ def take_tail_command(
 
     For a master outside of a group that lost power before its log was on the disk.
     """
-    from roquette.base.files import OsFiles
     from roquette.store.offline.take_tail import take_tail
 
     with opened_store(directory, commit_log, exclusive=True) as store, opened_store(source) as its:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from roquette.base.files import OsReadFiles
 from roquette.base.javatypes import whole_number
 from roquette.base.quantities import counted
-from roquette.base.read_files import OsReadFiles
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output, prints_lines, say
 from roquette.cli.store_args import (
@@ -206,7 +206,7 @@ def export_command(
 
 
 def _export_lines(records: Iterator[StoredRecord], out: str | None, body: str) -> int:
-    from roquette.base.read_files import LineFile
+    from roquette.base.tool_files import LineFile
     from roquette.store.offline.describe import record_fields
 
     count = 0

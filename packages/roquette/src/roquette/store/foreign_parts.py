@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from roquette.base.files import Files
-from roquette.base.read_files import ReadFiles, SeamReadFiles, read_all
+from roquette.base.files import Files, ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.store.layout import StoreLayout
 
@@ -107,7 +106,7 @@ def refuse_other_kinds(files: Files, layout: StoreLayout) -> None:
         )
     if files.exists(layout.repair_pending):
         raise StoreError(pending_words(layout.root))
-    for strange in find_foreign_parts(SeamReadFiles(files), layout.root, layout.config):
+    for strange in find_foreign_parts(files, layout.root, layout.config):
         if strange.kind is Kind.ROCKSDB:
             log.warning("not read: %s is a RocksDB database", strange.path)
         elif not strange.empty:

@@ -232,7 +232,7 @@ class CommitLog:
                 return b""
         if position + size > segment.wrote:  # the mark says so before anybody speaks of it
             self.write_pending()
-        return segment.read(position, size)
+        return segment.pread(size, position)
 
     def record_size(self, offset: i64) -> i64:
         """The size of the record that begins at an offset; 0 when none can begin there."""

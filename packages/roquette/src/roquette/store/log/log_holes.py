@@ -8,7 +8,6 @@ import os
 from typing import Final
 
 from roquette.base.files import File, Files
-from roquette.base.read_files import SeamFile
 from roquette.errors import StoreError
 from roquette.message.record_layout import BLANK_SIZE
 from roquette.store.layout import StoreLayout, offset_name
@@ -27,7 +26,7 @@ REMEDY: Final = "`roquette store repair` makes a store of all that is sound"
 
 def holds_record(file: File, base: int, nominal: int) -> bool:
     """Does any sound record stand in a file?"""
-    reader = LogReader(SeamFile(file), base, True, nominal=nominal)
+    reader = LogReader(file, base, True, nominal=nominal)
     while (found := reader.advance()) == FAULT:
         pass
     return found == RECORD
@@ -145,7 +144,7 @@ def _keep(files: Files, layout: StoreLayout, segment: Segment, hole: Patch) -> N
     kept = files.open_file(target + ".tmp", create=True)
     try:
         for at in range(hole.position, hole.end, _WINDOW):
-            data = segment.read(at, min(_WINDOW, hole.end - at))
+            data = segment.pread(min(_WINDOW, hole.end - at), at)
             kept.pwrite(data, at - hole.position)
         kept.sync()
     finally:
@@ -157,7 +156,7 @@ def _keep(files: Files, layout: StoreLayout, segment: Segment, hole: Patch) -> N
 def is_zeros(segment: Segment, position: int, end: int) -> bool:
     """Is there nothing but zeros in a range of a file?"""
     for at in range(position, end, _WINDOW):
-        data = segment.read(at, min(_WINDOW, end - at))
+        data = segment.pread(min(_WINDOW, end - at), at)
         if data != bytes(len(data)):
             return False
     return True

@@ -10,7 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from roquette.base.read_files import ReadAt
+from roquette.base.files import ReadAt
 from roquette.message.record_layout import BLANK_MARK, MAGIC_START
 from roquette.message.record_view import (
     BAD_BLANK,
@@ -136,7 +136,7 @@ class LogReader(RecordView):
         if at < 0 or at + size > len(self.data):
             if position + size > self.limit:
                 return False
-            self.data = self._source.read(position, size if size > self.window else self.window)
+            self.data = self._source.pread(size if size > self.window else self.window, position)
             self._start = position
             at = 0
         self.at = at
@@ -185,7 +185,7 @@ class LogReader(RecordView):
         while start < end:
             size: i64 = end - start
             size = min(size, _WINDOW)
-            piece = self._source.read(start, size)
+            piece = self._source.pread(size, start)
             if not piece:
                 return True
             if piece != _ZEROS[: len(piece)]:
@@ -201,7 +201,7 @@ class LogReader(RecordView):
         if stop < 0 or stop > self.limit:
             stop = self.limit
         while position < stop:
-            piece = self._source.read(position, self.window + _OVERLAP)
+            piece = self._source.pread(self.window + _OVERLAP, position)
             end: i64 = len(piece)
             if piece != (_ZEROS if end == len(_ZEROS) else bytes(end)):
                 self._written = True

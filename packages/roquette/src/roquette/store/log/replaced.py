@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from roquette.base.files import Files
-from roquette.base.read_files import SeamReadFiles
 from roquette.message.record_layout import BLANK_MARK, BLANK_SIZE
 from roquette.store.checkpoint import Checkpoint, write_checkpoint
 from roquette.store.layout import StoreLayout, offset_name, parse_offset_name
@@ -37,12 +36,12 @@ class KeptFile(NamedTuple):
 
 def list_kept(files: Files, layout: StoreLayout, known: Iterable[KeptFile] = ()) -> list[KeptFile]:
     """What was set aside, oldest first. `known`: files that were looked at before: they change no more. Raises OSError."""
-    before, reader = {one.path: one for one in known}, SeamReadFiles(files)
-    places = [os.path.join(layout.replaced, one) for one in reader.list_dir(layout.replaced)]
-    pieces = [(place, one) for place in places for one in reader.list_dir(place)]
+    before = {one.path: one for one in known}
+    places = [os.path.join(layout.replaced, one) for one in files.list_dir(layout.replaced)]
+    pieces = [(place, one) for place in places for one in files.list_dir(place)]
     paths = [os.path.join(*one) for one in pieces if parse_offset_name(one[1]) is not None]
     found = [
-        before.get(path) or KeptFile(files.modified_ms(path), path, reader.file_size(path))
+        before.get(path) or KeptFile(files.modified_ms(path), path, files.file_size(path))
         for path in paths
     ]
     return sorted(found)

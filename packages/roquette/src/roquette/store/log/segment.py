@@ -45,7 +45,7 @@ class Segment:
             self.wrote += len(data)
             assert self.wrote == self.appended
 
-    def read(self, position: i64, size: i64) -> bytes:
+    def pread(self, size: i64, position: i64) -> bytes:
         """`size` bytes, a copy; fewer at the end of the file."""
         if position + size > self.wrote:
             self.write_pending()

@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from roquette.base.copies import copy_bytes, file_stamp, link_or_copy
-from roquette.base.files import Files
-from roquette.base.read_files import ReadFiles, StoreGuard
+from roquette.base.files import Files, ReadFiles
+from roquette.base.tool_files import StoreGuard
 from roquette.errors import StoreError
 from roquette.store.foreign_parts import pending_words
 from roquette.store.index.index_audit import SUMS

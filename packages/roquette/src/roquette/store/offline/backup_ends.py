@@ -1,7 +1,6 @@
 """The ends of files that grow, for a backup: what of them is of records that the log has."""
 
-from roquette.base.files import File, Files
-from roquette.base.read_files import ReadFiles
+from roquette.base.files import File, Files, ReadFiles
 from roquette.store.index.index_file import ENTRY_SIZE, IndexEntry
 from roquette.store.queues.unit import UNIT_SIZE, UnitView
 
@@ -32,11 +31,11 @@ def last_entry(reader: ReadFiles, path: str) -> int | None:
 def _last_bytes(reader: ReadFiles, path: str, size: int) -> bytes:
     """The end of a file; nothing when the file is gone, or smaller."""
     try:
-        source = reader.open(path)
+        source = reader.open_file(path)
     except FileNotFoundError:
         return b""
     try:
-        return source.read(source.size - size, size) if source.size >= size else b""
+        return source.pread(size, source.size - size) if source.size >= size else b""
     finally:
         source.close()
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from roquette.base.chained import chained_entries
+from roquette.base.files import ReadAt, ReadFiles, read_all
 from roquette.base.generations import BACKUPS, SUMS
-from roquette.base.read_files import ReadAt, ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.message.record_layout import BLANK_MAGIC, RECORD_MAGIC_V1, RECORD_MAGIC_V2
 from roquette.store.checkpoint import decode_checkpoint
@@ -167,7 +167,7 @@ def _log(
     if base is None:
         named = parse_offset_name(os.path.basename(path))
         base = named if named is not None else -1
-    source = files.open(path)
+    source = files.open_file(path)
     try:
         for found in walk_bytes(source, path, base, start=start, sync=start > 0):
             if isinstance(found, Fault):
@@ -191,10 +191,10 @@ def _log(
 def _queue(files: ReadFiles, path: str, start: int) -> Iterator[dict[str, Any]]:
     base = parse_offset_name(os.path.basename(path)) or 0
     unit = UnitView()
-    source = files.open(path)
+    source = files.open_file(path)
     try:
         for position in range(start - start % UNIT_SIZE, source.size, UNIT_SIZE * 4096):
-            data = source.read(position, UNIT_SIZE * 4096)
+            data = source.pread(UNIT_SIZE * 4096, position)
             if data == bytes(len(data)):
                 continue
             for at in range(0, len(data) - len(data) % UNIT_SIZE, UNIT_SIZE):
@@ -213,9 +213,9 @@ def _queue(files: ReadFiles, path: str, start: int) -> Iterator[dict[str, Any]]:
 
 
 def _index(files: ReadFiles, path: str, start: int, slots: int | None) -> Iterator[dict[str, Any]]:
-    source = files.open(path)
+    source = files.open_file(path)
     try:
-        head = source.read(0, HEADER_SIZE)
+        head = source.pread(HEADER_SIZE, 0)
         number = _slots_of(source, head, slots) if len(head) == HEADER_SIZE else 0
         if not number:
             raise StoreError(
@@ -236,7 +236,7 @@ def _index(files: ReadFiles, path: str, start: int, slots: int | None) -> Iterat
         entry = IndexEntry()
         for number in range(first, int(view.end)):
             at = int(view.entry_at(number))
-            entry.look_at(source.read(at, ENTRY_SIZE), 0)
+            entry.look_at(source.pread(ENTRY_SIZE, at), 0)
             yield {
                 "byte": at,
                 "entry": number,
@@ -264,11 +264,11 @@ def _slots_of(source: ReadAt, head: bytes, slots: int | None) -> int:
 
 def _timer_log(files: ReadFiles, path: str, start: int) -> Iterator[dict[str, Any]]:
     base = parse_offset_name(os.path.basename(path)) or 0
-    source = files.open(path)
+    source = files.open_file(path)
     try:
         at = start - start % TIMER_UNIT_SIZE
         while at + TIMER_UNIT_SIZE <= source.size:
-            unit = unpack_unit(source.read(at, TIMER_UNIT_SIZE), 0, base + at)
+            unit = unpack_unit(source.pread(TIMER_UNIT_SIZE, at), 0, base + at)
             if unit is None:
                 return
             yield {

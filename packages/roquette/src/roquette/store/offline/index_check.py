@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from roquette.base.read_files import ReadAt, ReadFiles, read_all
+from roquette.base.files import ReadAt, ReadFiles, read_all
 from roquette.message.record_layout import StoredRecord
 from roquette.message.record_view import SOUND
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -55,9 +55,9 @@ def find_specs(
     _check_presence(files, store, found)
     known = slots or DEFAULT_SLOTS
     for file in list_index(files, store):
-        source = files.open(file.path)
+        source = files.open_file(file.path)
         try:
-            head = source.read(0, HEADER_SIZE)
+            head = source.pread(HEADER_SIZE, 0)
             if len(head) < HEADER_SIZE:
                 words = f"an index file of {file.size} bytes"
                 found.add(finding("index_size", file.path, 0, words))
@@ -97,7 +97,7 @@ def _check_presence(files: ReadFiles, store: StoreDir, found: Findings) -> None:
 
 def _find_layout(files: ReadFiles, store: StoreDir, source: ReadAt, known: int) -> int:
     """Hash slots of a file, by its first entry or by its last; 0 when they cannot be found out."""
-    head = source.read(0, HEADER_SIZE)
+    head = source.pread(HEADER_SIZE, 0)
     begin = int.from_bytes(head[16:24], "big", signed=True)
     end = int.from_bytes(head[24:32], "big", signed=True)
     count = int.from_bytes(head[36:40], "big", signed=True)
@@ -138,16 +138,16 @@ def _spec(
 
 
 def _physical(source: ReadAt, view: IndexView, number: int) -> int:
-    return int.from_bytes(source.read(view.entry_at(number) + 4, 8), "big", signed=True)
+    return int.from_bytes(source.pread(8, view.entry_at(number) + 4), "big", signed=True)
 
 
 def open_views(files: ReadFiles, specs: list[IndexSpec]) -> list[IndexView]:
     """Index files as checks read them. Raises OSError."""
     views: list[IndexView] = []
     for spec in specs:
-        source = files.open(spec.file.path)
+        source = files.open_file(spec.file.path)
         try:
-            view = IndexView(spec.file, source.read(0, HEADER_SIZE), spec.slots)
+            view = IndexView(spec.file, source.pread(HEADER_SIZE, 0), spec.slots)
             view.end = spec.end
             view.begin_physical, view.end_physical = spec.begin_physical, spec.end_physical
             view.begin_ms = spec.begin_ms
@@ -170,7 +170,7 @@ class IndexTask:
         """Look at all of the file. Raises OSError."""
         found = Findings()
         view = open_views(self.files, [spec])[0]
-        source = self.files.open(spec.file.path)
+        source = self.files.open_file(spec.file.path)
         try:
             ChainCheck(view, self.log_end, found).run(source, self.crashed)
         finally:
@@ -182,10 +182,10 @@ class IndexTask:
         """The header names the first and the last record."""
         if view.end <= 1 or (self.crashed and view.count != view.end):
             return
-        source = self.files.open(view.path)
+        source = self.files.open_file(view.path)
         try:
-            first = source.read(view.entry_at(1), 12)[4:]
-            last = source.read(view.entry_at(view.end - 1), 12)[4:]
+            first = source.pread(12, view.entry_at(1))[4:]
+            last = source.pread(12, view.entry_at(view.end - 1))[4:]
         finally:
             source.close()
         for at, entry, told, what in (
@@ -207,7 +207,7 @@ class IndexTask:
         file = self.store.file_of(physical)
         if file is None:
             return -1
-        source = self.files.open(file.path)
+        source = self.files.open_file(file.path)
         try:
             at = physical - file.base
             reader = LogReader(source, file.base, False, at)

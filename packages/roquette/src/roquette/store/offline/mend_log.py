@@ -9,7 +9,7 @@ properties, which every reader passes over. At a file's start the record behind 
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from roquette.base.read_files import ReadAt, ReadFiles
+from roquette.base.files import ReadAt, ReadFiles
 from roquette.errors import StoreError
 from roquette.message.record_layout import BLANK_SIZE, MAX_PROPERTIES, WHOLE_CRC, WHOLE_CRC_SIZE
 from roquette.message.record_view import FAULT_NAMES
@@ -58,7 +58,7 @@ def plan_log(files: ReadFiles, store: StoreDir) -> LogPlan:
             raise StoreError(
                 f"more than {_MAX_MISSING} files are missing before {file.path}: restore them, or move it away"
             )
-        source = files.open(file.path)
+        source = files.open_file(file.path)
         try:
             walk = _Walk(source, file.base, size, plan)
             walk.run()
@@ -156,7 +156,7 @@ class _Walk:
 
     def _grown(self, place: _Place, more: int, earlier: bool) -> bytes:
         """A record with `more` bytes of empty properties, at home where it begins then; empty: there is no room."""
-        data = self._source.read(place.position, place.end - place.position)
+        data = self._source.pread(place.end - place.position, place.position)
         at = len(data) - place.properties_size
         text = data[at:]
         if text[-WHOLE_CRC_SIZE:].startswith(WHOLE_CRC):  # it would not hold any more
@@ -177,11 +177,11 @@ def _needed(files: ReadFiles, store: StoreDir, patch: Patch) -> bool:
     file = store.file_of(patch.base)
     if file is None:
         return True
-    source = files.open(file.path)
+    source = files.open_file(file.path)
     try:
         at = patch.position
         while at < min(patch.end, file.size):
-            piece = source.read(at, 1 << 20)
+            piece = source.pread(1 << 20, at)
             if piece != bytes(len(piece)):
                 return True
             at += len(piece)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from roquette.base.read_files import ReadFiles, read_all
+from roquette.base.files import ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.store.index.index_file import HEADER_SIZE
 from roquette.store.log.log_reader import END, RECORD, LogReader
@@ -66,9 +66,9 @@ class Overview(msgspec.Struct, kw_only=True):
 def log_ends(files: ReadFiles, store: StoreDir) -> tuple[int, int]:
     """Physical offset behind the newest record, and its store time; the newest file is walked for it."""
     for file in reversed(store.log):
-        source = files.open(file.path)
+        source = files.open_file(file.path)
         try:
-            if not source.read(0, 8).strip(b"\0"):
+            if not source.pread(8, 0).strip(b"\0"):
                 continue
             reader = LogReader(source, file.base, False, nominal=store.segment_size)
             end, last_ms = file.base, 0

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from roquette.base.files import File, Files
-from roquette.base.read_files import ReadFiles, read_all
+from roquette.base.files import File, Files, ReadFiles, read_all
 from roquette.errors import StoreError
 from roquette.message.names import SCHEDULE_TOPIC
 from roquette.message.record import encode_blank
@@ -169,11 +168,11 @@ class _Repair:
             target.truncate(size)
             file = self._store.file_of(base)
             if file is not None and base not in self._plan.log.missing:
-                source = self._reader.open(file.path)
+                source = self._reader.open_file(file.path)
                 try:
                     at = 0
                     while at < file.size:
-                        data = source.read(at, _WINDOW)
+                        data = source.pread(_WINDOW, at)
                         if data != bytes(len(data)):
                             target.pwrite(data, at)
                         at += len(data)
@@ -230,9 +229,9 @@ class _Repair:
         return found
 
     def _keep(self, path: str, patch: Any, target: str) -> None:
-        source = self._reader.open(path)
+        source = self._reader.open_file(path)
         try:
-            data = source.read(patch.position, min(patch.end, source.size) - patch.position)
+            data = source.pread(min(patch.end, source.size) - patch.position, patch.position)
         finally:
             source.close()
         data = data.rstrip(b"\0") if patch.how in ("blank", "zeros") else data
@@ -339,12 +338,12 @@ class _Repair:
             self._copy_sparse(path, target)
 
     def _copy_sparse(self, path: str, target: str) -> None:
-        source = self._reader.open(path)
+        source = self._reader.open_file(path)
         written = self._files.open_file(target, create=True)
         try:
             written.truncate(source.size)
             for at in range(0, source.size, _WINDOW):
-                data = source.read(at, _WINDOW)
+                data = source.pread(_WINDOW, at)
                 if data != bytes(len(data)):
                     written.pwrite(data, at)
             written.sync()
@@ -391,11 +390,11 @@ def _sync_queue(queue: ConsumeQueue) -> None:
 
 
 def _empty(files: ReadFiles, path: str) -> bool:
-    source = files.open(path)
+    source = files.open_file(path)
     try:
         at = 0
         while at < source.size:
-            data = source.read(at, _WINDOW)
+            data = source.pread(_WINDOW, at)
             if data != bytes(len(data)):
                 return False
             at += len(data)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from roquette.base.files import ReadFiles
 from roquette.base.generations import BACKUPS
-from roquette.base.read_files import ReadFiles
 from roquette.errors import StoreError
 from roquette.message.names import SCHEDULE_TOPIC
 from roquette.store.config import StoreConfig

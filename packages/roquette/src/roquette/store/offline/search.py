@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from roquette.base.read_files import ReadFiles
+from roquette.base.files import ReadFiles
 from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, property_value
 from roquette.message.record_layout import StoredRecord
 from roquette.store.log.log_reader import LogReader

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from roquette.base.files import ReadFiles, read_all
 from roquette.base.generations import SUMS, parse_marks
-from roquette.base.read_files import Dated, ReadFiles, read_all
 from roquette.errors import RemoteProtocolError, StoreError
 from roquette.message.fastjson import NotJson, read_json
 from roquette.message.names import SCHEDULE_TOPIC
@@ -108,7 +108,7 @@ def check_small_files(files: ReadFiles, store: StoreDir, facts: LogFacts, found:
 
 def changed_unwritten(files: ReadFiles, path: str) -> bool:
     """Is this a file of ours whose bytes are not those we wrote, though nobody wrote since? (base.generations)"""
-    if files.file_size(path + SUMS) < 0 or not isinstance(files, Dated):
+    if files.file_size(path + SUMS) < 0:
         return False
     marks = parse_marks(read_all(files, path + SUMS, JSON_LIMIT).decode("ascii", "replace"))
     data = read_all(files, path, JSON_LIMIT)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from roquette.base.read_files import ReadFiles
+from roquette.base.files import ReadFiles
 from roquette.errors import StoreError
 from roquette.store.foreign_parts import Kind, find_foreign_parts
 from roquette.store.layout import parse_offset_name

@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from roquette.base.files import Files
-from roquette.base.read_files import SeamReadFiles
 from roquette.errors import StoreError
 from roquette.store.foreign_parts import pending_words
 from roquette.store.layout import StoreLayout
@@ -25,7 +24,6 @@ class Swap:
 
     def __init__(self, files: Files, root: str, commit_log: str) -> None:
         self._files = files
-        self._reader = SeamReadFiles(files)
         self._root = root
         self._commit_log = commit_log
         self._pending = StoreLayout(root).repair_pending
@@ -75,7 +73,7 @@ class Swap:
             files.remove(f"{root}/checkpoint")
             files.sync_dir(root)
         for source, target in left:
-            if not source or self._reader.is_dir(source):
+            if not source or files.is_dir(source):
                 self._remove(target)
             if source:
                 files.rename(source, target)
@@ -88,7 +86,7 @@ class Swap:
         self.clean()
 
     def _remove(self, path: str) -> None:
-        if self._reader.file_size(path) >= 0:
+        if self._files.file_size(path) >= 0:
             self._files.remove(path)
         else:
             self._files.remove_tree(path)

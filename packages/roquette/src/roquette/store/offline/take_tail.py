@@ -8,8 +8,7 @@ crash. A crash in between leaves a log that ends earlier; taking again finishes.
 from contextlib import closing
 from typing import Final
 
-from roquette.base.files import Files
-from roquette.base.read_files import ReadFiles
+from roquette.base.files import Files, ReadFiles
 from roquette.errors import StoreError
 from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.log.log_files import wipe
@@ -62,7 +61,7 @@ def _end_of(reader: ReadFiles, store: StoreDir) -> int:
 
 def _walk(reader: ReadFiles, store: StoreDir, file: LogFile, start: int) -> tuple[int, int]:
     """Where the records of a file end, and how many there are from a position on; each body by its CRC."""
-    with closing(reader.open(file.path)) as source:
+    with closing(reader.open_file(file.path)) as source:
         walk = LogReader(source, file.base, True, start, nominal=store.segment_size)
         end, count, damaged = start, 0, -1
         while (found := walk.advance()) != END:
@@ -83,9 +82,12 @@ def _same(reader: ReadFiles, store: StoreDir, source: StoreDir, end: int) -> boo
     if ours is None or theirs is None or (ours.base, ours.size) != (theirs.base, theirs.size):
         return False
     high = end - ours.base
-    windows = ((at, min(_WINDOW, high - at)) for at in range(0, high, _WINDOW))
-    with closing(reader.open(ours.path)) as one, closing(reader.open(theirs.path)) as other:
-        return all(one.read(*window) == other.read(*window) for window in windows)
+    windows = ((min(_WINDOW, high - at), at) for at in range(0, high, _WINDOW))
+    with (
+        closing(reader.open_file(ours.path)) as one,
+        closing(reader.open_file(theirs.path)) as other,
+    ):
+        return all(one.pread(*window) == other.pread(*window) for window in windows)
 
 
 def _append(
@@ -95,11 +97,11 @@ def _append(
     low, high = piece
     path = f"{layout.commit_log}/{offset_name(part.base)}"
     with (
-        closing(reader.open(part.path)) as source,
+        closing(reader.open_file(part.path)) as source,
         closing(files.open_file(path, part.size, create=True)) as target,
     ):
         for at in range(low, high, _WINDOW):
-            target.pwrite(source.read(at, min(_WINDOW, high - at)), at)
+            target.pwrite(source.pread(min(_WINDOW, high - at), at), at)
         target.sync()
         wipe(Segment(target, part.base, part.size, part.size), high)
     files.sync_dir(layout.commit_log)

@@ -4,7 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from roquette.base.read_files import ReadFile, ReadFiles
+from roquette.base.files import ReadFile, ReadFiles
 from roquette.message.record_view import SOUND
 from roquette.store.log.log_reader import LogReader
 from roquette.store.offline.findings import NOTE, Findings
@@ -44,7 +44,7 @@ class LogLookup:
             if file is None:
                 return -1
             self._file = file
-            self._source = self._files.open(file.path)
+            self._source = self._files.open_file(file.path)
         source = self._source
         assert source is not None
         at: i64 = physical - file.base

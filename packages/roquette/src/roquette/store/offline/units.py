@@ -4,7 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from roquette.base.read_files import ReadFiles
+from roquette.base.files import ReadFiles
 from roquette.store.offline.store_dir import LogFile, QueueDir
 from roquette.store.queues.unit import UNIT_SIZE, UnitView
 
@@ -79,9 +79,9 @@ class QueueUnits(UnitView):
             base: i64 = file.base
             size: i64 = file.size
             if base <= byte and byte + UNIT_SIZE <= base + size:
-                source = self._files.open(file.path)
+                source = self._files.open_file(file.path)
                 try:
-                    self._window = source.read(byte - base, WINDOW_UNITS * UNIT_SIZE)
+                    self._window = source.pread(WINDOW_UNITS * UNIT_SIZE, byte - base)
                 finally:
                     source.close()
                 self._start = offset

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from roquette.base.read_files import ReadAt, ReadFiles
+from roquette.base.files import ReadAt, ReadFiles
 from roquette.message.record_layout import StoredRecord
 from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS, SOUND
 from roquette.store.log.log_reader import END, FILLED, RECORD, STOPPED, LogReader
@@ -85,7 +85,7 @@ def walk_files(
     for file in log:
         if on_file is not None:
             on_file(file)
-        source = files.open(file.path)
+        source = files.open_file(file.path)
         try:
             yield from walk_bytes(
                 source, file.path, file.base, check_crc=check_crc, nominal=nominal, wanted=wanted
@@ -96,7 +96,7 @@ def walk_files(
 
 def first_record(files: ReadFiles, path: str, base: int, nominal: int) -> StoredRecord | None:
     """The first sound record of a file; None when it has none."""
-    source = files.open(path)
+    source = files.open_file(path)
     try:
         reader = LogReader(source, base, True, nominal=nominal)
         while (found := reader.advance()) != END:
@@ -111,7 +111,7 @@ def read_record(files: ReadFiles, log: list[LogFile], offset: int) -> StoredReco
     """The sound record at a physical offset; None when none begins there."""
     for file in log:
         if file.base <= offset < file.base + file.size:
-            source = files.open(file.path)
+            source = files.open_file(file.path)
             try:
                 reader = LogReader(source, file.base, True, offset - file.base)
                 return reader.record() if reader.look() == SOUND else None

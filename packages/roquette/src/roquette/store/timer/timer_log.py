@@ -154,14 +154,17 @@ class TimerLog:
         at: i64 = position - segment.base_offset
         if at + UNIT_SIZE > segment.appended:
             return None
-        return unpack_unit(segment.read(at, UNIT_SIZE), 0, position)
+        return unpack_unit(segment.pread(UNIT_SIZE, at), 0, position)
 
     def windows(self, end: int, count: int) -> Iterator[tuple[int, bytes]]:
         """Position and bytes of up to `count` units in a row, from the oldest to before `end`."""
         for segment in self.segments:
             limit: i64 = min(end - segment.base_offset, segment.size)
             for at in range(0, limit, count * UNIT_SIZE):
-                yield segment.base_offset + at, segment.read(at, min(count * UNIT_SIZE, limit - at))
+                yield (
+                    segment.base_offset + at,
+                    segment.pread(min(count * UNIT_SIZE, limit - at), at),
+                )
 
     def next_file(self, position: int) -> int:
         """Where the file after the one of `position` begins."""
