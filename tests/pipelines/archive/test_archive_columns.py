@@ -19,7 +19,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.pipelines.archive import folder_stream
+from roquette_spark.pipelines.archive import stream
 from roquette_spark.pipelines.archive import topic as topic_module
 from roquette_spark.pipelines.archive.layout import with_places
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
@@ -64,8 +64,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Topics]:
                 found = joined(found, kind_of(body, float))
             return json.dumps(found)
 
-        for module in (topic_module, folder_stream):
-            monkeypatch.setattr(module, "start_ranges", LocalStream)
+        monkeypatch.setattr(stream, "start_ranges", LocalStream)
         monkeypatch.setattr(topic_module, "read_sample", lambda *given, rows: None)
         monkeypatch.setattr(topic_module.forms, "infer_json_schema", infer)
         yield cluster

@@ -22,8 +22,8 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.pipelines.archive import folder_stream
 from roquette_spark.pipelines.archive import pipeline as archive
+from roquette_spark.pipelines.archive import stream
 from roquette_spark.pipelines.archive import topic as topic_module
 from roquette_spark.pipelines.archive.choice import choose_topics
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
@@ -93,8 +93,7 @@ def run(options: ArchiveOptions, progress: Progress | None = None, **more: Any) 
 def local_streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams without a JVM, except for tests that have a session."""
     if "spark" not in request.fixturenames:
-        for module in (topic_module, folder_stream):
-            monkeypatch.setattr(module, "start_ranges", LocalStream)
+        monkeypatch.setattr(stream, "start_ranges", LocalStream)
 
 
 def archived(tmp_path: Path, topic: str) -> list[int]:

@@ -28,7 +28,7 @@ from tests.pipelines.processes import PipelineProcess
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
-from roquette_spark.pipelines.archive import topic as topic_module
+from roquette_spark.pipelines.archive import stream
 from roquette_spark.pipelines.archive.options import ArchiveOptions
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -117,7 +117,7 @@ def test_spark_agrees_on_tables_of_1b94d96(spark: Spark, tmp_path: Path, name: s
 def test_spark_agrees_on_an_archive_by_a_column_and_on_its_quarantine(
     spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_module, "start_ranges", LocalStream)
+    monkeypatch.setattr(stream, "start_ranges", LocalStream)
     with FakeCluster({}) as cluster:
         fill(cluster, range(45))
         bad = [b"", b"{", b"\xff", b"[1]", b'{"word": "' + b"x" * 300 + b'"}']

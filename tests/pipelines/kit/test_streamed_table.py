@@ -28,12 +28,13 @@ def test_each_table_has_a_place_of_its_own_for_its_position(tmp_path: Path) -> N
 def test_a_table_is_fresh_until_its_stream_has_planned_or_done_a_batch(tmp_path: Path) -> None:
     table = new_table(tmp_path / "T", SetClock())
     positions = position_files(table.files, str(tmp_path / "positions"))
-    assert is_fresh(open_table(str(tmp_path / "absent")), positions)
-    assert is_fresh(table, positions)
+    assert is_fresh(open_table(str(tmp_path / "absent")), positions, "T")
+    assert is_fresh(table, positions, "T")
 
     positions.write(f"{CHECKPOINT}/offsets/0", OFFSETS)
-    assert not is_fresh(table, positions)
-    assert is_fresh(table, table.files)
-    assert is_fresh(open_table(str(tmp_path / "absent")), positions)  # of a table that is gone
+    assert not is_fresh(table, positions, "T")
+    assert is_fresh(table, positions, "U")
+    assert is_fresh(table, table.files, "T")
+    assert is_fresh(open_table(str(tmp_path / "absent")), positions, "T")  # of a table that is gone
     table.commit(Commit(batch=(STREAM, 0)), "X")
-    assert not is_fresh(table, table.files)
+    assert not is_fresh(table, table.files, "T")

@@ -9,14 +9,14 @@ import time
 from collections.abc import Sequence
 
 from roquette_spark.pipelines.archive.choice import Choice, choose_topics, stream_positions
-from roquette_spark.pipelines.archive.folder_stream import FolderStream
 from roquette_spark.pipelines.archive.options import ArchiveOptions, check_options, table_root
 from roquette_spark.pipelines.archive.report import build_result
-from roquette_spark.pipelines.archive.topic import TopicArchive, kept_form
+from roquette_spark.pipelines.archive.stream import ArchiveStream
+from roquette_spark.pipelines.archive.topic import kept_form
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette_spark.pipelines.kit.health import Health, TableHealth
 from roquette_spark.pipelines.kit.stream import Sum, await_end
-from roquette_spark.pipelines.kit.streamed_table import QUARANTINE
+from roquette_spark.pipelines.kit.streamed_table import QUARANTINE, is_fresh, position_files
 from roquette_spark.pipelines.kit.table_place import Owner
 from roquette_spark.pipelines.kit.topics import QueueBounds, describe, find_topics, stream_options
 
@@ -40,12 +40,14 @@ def plan(options: ArchiveOptions) -> Plan:
 def _places(options: ArchiveOptions, choice: Choice) -> list[str]:
     """A plan's lines about each table. Raises ConfigError for one that is not this archive's."""
     keep_ms, lines = options.keep_replaced_minutes * 60_000, []
+    shared = stream_positions(options)
     for topic in choice.topics:
         table = options.tables().open(table_root(options, topic))
         table.keep_versions = options.keep_versions
         lines += table.describe(Owner("archive", topic), keep_ms=keep_ms)
-        shared = (stream_positions(options), topic) if topic in choice.shared else None
-        kept_form(table, options, shared)
+        own = position_files(table.files, options.checkpoints)
+        if not is_fresh(table, shared if topic in choice.shared else own, topic):
+            kept_form(table, options)
         if options.format != "raw":
             apart = options.tables().open(table_root(options, topic) + QUARANTINE)
             apart.keep_versions = options.keep_versions
@@ -62,7 +64,7 @@ def run(options: ArchiveOptions, job: Job) -> Result:
     _places(options, choice)
     for line in choice.notes:
         job.progress.say(line)
-    streams: list[TopicArchive | FolderStream] = []
+    streams: list[ArchiveStream] = []
     health = Health("archive", lambda: _look(streams, options), job.clock, options.interval_s)
     with health.served(options.metrics_listen) as port:
         if port:
@@ -71,9 +73,7 @@ def run(options: ArchiveOptions, job: Job) -> Result:
         return _archive(choice, states, streams, options, job, health)
 
 
-def _look(
-    streams: "Sequence[TopicArchive | FolderStream]", options: ArchiveOptions
-) -> list[TableHealth]:
+def _look(streams: Sequence[ArchiveStream], options: ArchiveOptions) -> list[TableHealth]:
     """How far the tables are."""
     archives = [archive for each in streams for archive in each.archives]
     names = [each.topic for each in archives]
@@ -84,7 +84,7 @@ def _look(
 def _archive(
     choice: Choice,
     states: list[QueueBounds],
-    streams: "list[TopicArchive | FolderStream]",
+    streams: list[ArchiveStream],
     options: ArchiveOptions,
     job: Job,
     health: Health,
@@ -94,10 +94,11 @@ def _archive(
     begin = time.monotonic()
     try:
         for topic in choice.own:
-            mine = [state for state in states if state.topic == topic]
-            streams.append(TopicArchive(topic, mine, options, job, spark))
+            streams.append(ArchiveStream([topic], "", states, options, job, spark))
         if choice.shared:
-            streams.append(FolderStream(choice, states, options, job, spark))
+            streams.append(
+                ArchiveStream(choice.shared, choice.pattern, states, options, job, spark)
+            )
         for group in [streams] if options.follow else [[each] for each in streams]:
             _stream(group, options, job, health)
         archives = [archive for each in streams for archive in each.archives]
@@ -112,7 +113,7 @@ def _archive(
 
 
 def _stream(
-    group: "Sequence[TopicArchive | FolderStream]",
+    group: Sequence[ArchiveStream],
     options: ArchiveOptions,
     job: Job,
     health: Health,
@@ -120,7 +121,7 @@ def _stream(
     """Read by some streams at the same time, to their end or until stopped; then join small files."""
     if job.stop.is_set():
         return
-    names = ", ".join(each.topic for each in group)
+    names = ", ".join(each.name for each in group)
     job.progress.step(f"archiving {names}")
     queries = [each.start() for each in group]
     total = None if options.follow else sum(each.waiting_rows for each in group)

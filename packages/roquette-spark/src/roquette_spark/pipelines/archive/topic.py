@@ -1,4 +1,4 @@
-"""One topic on its way into its table: its columns, its batches, its check."""
+"""One topic's table: its columns, what batches add to it, its check."""
 
 import json
 import time
@@ -26,9 +26,7 @@ from roquette_spark.pipelines.kit.streamed_table import (
     StreamedTable,
     discard,
     is_fresh,
-    position_files,
 )
-from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.table_place import CHECKPOINT, ROWS_SETTING, Owner
 from roquette_spark.pipelines.kit.table_values import Commit, Compaction
 from roquette_spark.pipelines.kit.table_writer import TableWriter
@@ -36,18 +34,15 @@ from roquette_spark.pipelines.kit.topics import (
     QueueBounds,
     beginning_at,
     read_sample,
-    start_ranges,
     stream_options,
 )
 from roquette_spark.pipelines.rows.decoder import arrow_of, table_type
 from roquette_spark.pipelines.rows.kinds import Kind, grew_from, widened
-from roquette_spark.pipelines.rows.tasks import BatchWork, Written, write_batch
+from roquette_spark.pipelines.rows.tasks import BatchWork, Written
 from roquette_spark.source.offsets import QueueRange
-from roquette_spark.source.shares import ranges_by_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
 CERTIFICATE = "certificate"  # in the table's commits
@@ -58,20 +53,12 @@ _WHEN_OBJECTS_COME = {
 }
 
 
-def kept_form(
-    table: TableWriter, options: ArchiveOptions, shared: tuple[TableFiles, str] | None = None
-) -> forms.RowForm | None:
-    """How a table's rows are made; None for a new one.
-
-    Args:
-        shared: position of the stream that also fills other tables, and the table's topic; None: it has its own.
+def kept_form(table: TableWriter, options: ArchiveOptions) -> forms.RowForm:
+    """How the rows of a table that is begun are made.
 
     Raises:
         ConfigError: the options say it otherwise.
     """
-    own = (position_files(table.files, options.checkpoints), None)
-    if is_fresh(table, *(shared or own)):
-        return None
     form = forms.RowForm.of_settings(table.snapshot.settings[ROWS_SETTING])
     given = (options.format, options.keep_body, options.day_of, options.partition)
     if given != (form.kind, form.keep_body, form.day_of, form.partition):
@@ -101,11 +88,20 @@ def read_options_of(
     return given | (beginning_at(int(options.starting)) if options.starting.isdigit() else {})
 
 
+def offsets_at(where: str, states: Sequence[QueueBounds]) -> dict[str, dict[str, int]]:
+    """Where queues begin ("earliest") or end ("latest"), by broker and queue."""
+    found: dict[str, dict[str, int]] = {}
+    for each in states:
+        offset = each.start if where == "earliest" else each.end
+        found.setdefault(each.broker_name, {})[str(each.queue_id)] = offset
+    return found
+
+
 class TopicArchive(StreamedTable):
-    """One topic on its way into its table and its quarantine.
+    """The table of one topic, and its quarantine.
 
     Args:
-        stream: that fills other tables, too; None: it gets one of its own (`start`).
+        stream: that may fill other tables, too; None: the topic's own.
 
     Attributes:
         lacks: options whose column the topic's bodies do not have, such as "--partition region".
@@ -122,11 +118,10 @@ class TopicArchive(StreamedTable):
     ) -> None:
         owner, root = Owner("archive", topic), table_root(options, topic)
         super().__init__(owner, root, job, spark, options.tables(), options.checkpoints)
-        self.archives = [self]
         self.table.keep_versions = options.keep_versions
         if stream is not None:
             self.share(stream)
-        self.batches = Batches(job, options.max_rate if stream is None else 0)
+        self.batches = Batches(job)
         self._states = states
         self._options = options
         self._counts: list[QueueCount] | None = None
@@ -135,9 +130,8 @@ class TopicArchive(StreamedTable):
         self._sort: tuple[str, ...] = ()
         self._compaction = Compaction()
         self._rescued = 0
-        self._place = None if stream is None else (stream.positions, topic)
         with self.closed_on_error() as undo:
-            self._fresh = is_fresh(self.table, *(self._place or (self.positions, None)))
+            self._fresh = is_fresh(self.table, self.positions, topic)
             self.form = self._form()
             self._prepare()
             self._certificate = self._kept_certificate()
@@ -148,8 +142,8 @@ class TopicArchive(StreamedTable):
     def _form(self) -> forms.RowForm:
         """As the table keeps it, or for a new table as the options say."""
         options = self._options
-        form = kept_form(self.table, options, self._place)
-        if form is not None:
+        if not self._fresh:
+            form = kept_form(self.table, options)
             if options.schema and not self._takes(form, self._given_schema()[0]):
                 raise ConfigError(
                     f"archive: the table {self.table.files.root} has another schema than --schema: leave it "
@@ -248,32 +242,12 @@ class TopicArchive(StreamedTable):
             where = "earliest"  # as a stream reads what comes to it later
         if where.isdigit():
             return {}
-        found: dict[str, dict[str, int]] = {}
-        for state in self._states:
-            offset = state.start if where == "earliest" else state.end
-            found.setdefault(state.broker_name, {})[str(state.queue_id)] = offset
-        return found
+        return offsets_at(where, self._states)
 
     def kept_start(self) -> dict[str, dict[str, int]]:
         """Offsets where a stream that has not begun begins, by broker and queue; empty when a time says it."""
         found: dict[str, dict[str, int]] = json.loads(self.table.snapshot.settings[START_SETTING])
         return found
-
-    def start(self) -> "StreamingQuery":
-        """Begin to read, by a stream of its own."""
-        start = self.kept_start()
-        options = read_options_of(self._options, {self.topic: start} if start else {})
-
-        def write(ranges: list[QueueRange], number: int) -> None:
-            write_topics(self._spark, {self.topic: self}, ranges, number)
-
-        return start_ranges(
-            self._spark,
-            {**options, "subscribe": self.topic},
-            write,
-            checkpoint=self.positions.address(CHECKPOINT),
-            interval_s=self._options.interval_s if self._options.follow else None,
-        )
 
     def has(self, number: int) -> bool:
         """Whether the table has that batch."""
@@ -448,29 +422,3 @@ class TopicArchive(StreamedTable):
             counts=self._counts,
             form=self.form,
         )
-
-
-def write_topics(
-    spark: "SparkSession",
-    archives: Mapping[str, TopicArchive],
-    ranges: Sequence[QueueRange],
-    number: int,
-) -> int:
-    """One batch of a stream into the tables of its topics: each has it once, however often this is called for it.
-
-    Files of all tables are written side by side; then each table's commit names the batch. Returns the new rows.
-    """
-    begin, rows = time.monotonic(), 0
-    left = {
-        topic: own
-        for topic, own in ranges_by_topic(ranges).items()
-        if not archives[topic].has(number)
-    }
-    while left:
-        works = {topic: archives[topic].work(number) for topic in left}
-        found = write_batch(spark, works, [each for own in left.values() for each in own])
-        for topic, written in found.items():
-            if archives[topic].takes(written, number):
-                archives[topic].commit(left.pop(topic), number, written, begin)
-                rows += written.rows + written.bad_rows
-    return rows

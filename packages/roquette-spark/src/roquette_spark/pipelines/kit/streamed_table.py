@@ -48,7 +48,7 @@ class SharedStream:
 
 
 class StreamedTable:
-    """Claims the table; a subclass then calls `prepare` (within `closed_on_error`) and `start`.
+    """Claims the table; a subclass then calls `prepare` (within `closed_on_error`).
 
     Raises:
         ConfigError: the directory belongs to another pipeline or topic.
@@ -236,17 +236,12 @@ class StreamedTable:
             discard(apart, files)
 
 
-def is_fresh(table: TableWriter, positions: TableFiles, topic: str | None = None) -> bool:
-    """Whether it does not exist, or the run that created it ended before it began to read.
-
-    Args:
-        topic: given where the position is of several topics.
-    """
+def is_fresh(table: TableWriter, positions: TableFiles, topic: str) -> bool:
+    """Whether it does not exist, or the run that created it ended before it began to read."""
     there = table.snapshot
     if there.version < 0:
         return True
-    planned = checkpoint_offsets(positions, CHECKPOINT)
-    begun = planned if topic is None else planned.get(topic)
+    begun = checkpoint_offsets(positions, CHECKPOINT).get(topic)
     return not (there.batches or there.files or begun)
 
 
