@@ -16,11 +16,11 @@ from roquette.base.files import OsFiles, OsReadFiles
 from roquette.errors import OffsetOutOfRange, StoreError
 from roquette.message.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from roquette.message.record_layout import StoredRecord
+from roquette.store.findings import DAMAGE
 from roquette.store.layout import StoreLayout, parse_offset_name
 from roquette.store.log.cut import _look, cut_log, drop_log
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.dump import dump_file, kind_of
-from roquette.store.offline.findings import DAMAGE
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.search import Query, search
 from roquette.store.offline.store_dir import find_store

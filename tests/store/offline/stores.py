@@ -9,8 +9,8 @@ from roquette.base.javatypes import java_hash
 from roquette.message.compression import Compression, compress
 from roquette.message.record_layout import StoredRecord
 from roquette.store.config import StoreConfig
+from roquette.store.findings import DAMAGE
 from roquette.store.message_store import MessageStore
-from roquette.store.offline.findings import DAMAGE
 from roquette.store.offline.fsck import FsckOptions, Report, check_store
 from roquette.store.offline.store_dir import StoreDir, find_store
 from roquette.store.offline.walk import walk_files

@@ -28,8 +28,8 @@ from roquette.errors import StoreError
 from roquette.message.properties import decode_properties
 from roquette.message.record import encode_blank
 from roquette.message.record_layout import StoredRecord
+from roquette.store.findings import DAMAGE
 from roquette.store.message_store import MessageStore
-from roquette.store.offline.findings import DAMAGE
 from roquette.store.offline.repair import repair
 from roquette.store.offline.repair_plan import plan_repair
 from roquette.store.offline.store_dir import find_store

@@ -166,7 +166,7 @@ class Index:
             if whole and place < len(self._index_files) - 1:
                 redo = index_file.end_physical  # its later keys may be in the next file
                 continue
-            first = store_time_of(index_file.first_physical())
+            first = store_time_of(index_file.physical_of(1))
             if first >= 0:
                 index_file.begin_ms = first
             again = index_file.rebuild(log_end)

@@ -1,5 +1,8 @@
 """Are all index files there, and as the last stop left them? What is not is made again from the log.
 
+A start asks `IndexAudit`, which reads headers, sums and the records at the files' ends; fsck calls `audit_whole`, which
+reads all of a file. What both look at is stated once: `lost_files`, `header_faults`.
+
 `index.sums` beside the index has a line for each file since it is full, and for the last one at a clean stop: name, size, number of the next entry,
 physical offset of its last record, CRC-32 of header, slots and entries. Apache's broker does not know it: a file that has more
 entries by now is taken as it is. Where there are no sums, the files' ranges tell: no record with keys stands between
@@ -8,18 +11,21 @@ the end of one and the beginning of the next.
 
 import logging
 import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from roquette.base.checksum import crc32
 from roquette.base.files import Files
+from roquette.base.read_files import ReadAt
 from roquette.errors import CorruptRecord
-from roquette.message.names import REVIVE_LOG_PREFIX
-from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, property_value
 from roquette.message.record import decode_record
 from roquette.message.record_layout import BLANK_MAGIC, StoredRecord
-from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from roquette.store.index.index_file import IndexFile
+from roquette.store.findings import Findings, finding
+from roquette.store.index.index_entries import ChainCheck, IndexView
+from roquette.store.index.index_file import IndexFile, IndexHead
+from roquette.store.index.keys import key_hashes, may_lack_entries
 from roquette.store.layout import StoreLayout
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.queues.reading import record_at, store_time_at
@@ -56,15 +62,64 @@ def parse_sums(data: bytes) -> list[IndexSum]:
 
 
 def is_keyed(record: StoredRecord) -> bool:
-    """Does the index have entries of a record?"""
-    text = record.properties
-    if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
-        return False
-    if record.topic.startswith(REVIVE_LOG_PREFIX):  # its ids were not indexed at first
-        return False
-    return bool(
-        property_value(text, UNIQ_KEY) or property_value(text, KEYS) or property_value(text, TAGS)
-    )
+    """Must the index have entries of a record?"""
+    return not may_lack_entries(record.topic) and bool(key_hashes(record))
+
+
+def lost_files(
+    known: Iterable[IndexSum], size_of: Callable[[str], int], min_physical: int
+) -> Iterator[tuple[str, int, str]]:
+    """Name and size of each file that is missing or not of the size that was written, and words.
+
+    Args:
+        size_of: bytes of a file by its name; -1: it is missing.
+        min_physical: the first byte the log still has: a file of older records may be missing.
+    """
+    for one in known:
+        size = size_of(one.name)
+        if size < 0 and one.end_physical >= min_physical:
+            words = f"the index file is missing; its last record is at offset {one.end_physical}"
+            yield one.name, size, words
+        elif 0 <= size != one.size:
+            yield one.name, size, f"{size} bytes, {one.size} were written"
+
+
+def header_faults(
+    head: IndexHead, first: int, last: int, store_time_of: Callable[[int], int]
+) -> Iterator[tuple[int, str]]:
+    """Where a header does not name the first and the last record and their store times: the byte, and words.
+
+    Args:
+        first, last: the physical offsets in the first and the last entry.
+        store_time_of: of the record at a physical offset, epoch ms; -1: it is gone.
+    """
+    for at, what, physical, told, said in (
+        (16, "first", first, head.begin_physical, head.begin_ms),
+        (24, "last", last, head.end_physical, head.end_ms),
+    ):
+        if physical != told:
+            words = f"is at offset {told}, the entries say {physical}"
+            yield at, f"the header says the {what} record {words}"
+        elif 0 <= (stored := store_time_of(physical)) != said:
+            words = f"was stored at {said}, the record says {stored}"
+            yield at - 16, f"the header says the {what} record {words}"
+
+
+def audit_whole(
+    view: IndexView,
+    source: ReadAt,
+    log_end: int,
+    crashed: bool,
+    store_time_of: Callable[[int], int],
+    found: Findings,
+) -> None:
+    """Look at all of a file; `crashed`: of a killed broker's turn slots, entries and header are there or not. Raises OSError."""
+    ChainCheck(view, log_end, found).run(source, crashed)
+    if view.end <= 1 or (crashed and view.count != view.end):
+        return
+    first, last = view.physical_of(source, 1), view.physical_of(source, view.end - 1)
+    for at, words in header_faults(view, first, last, store_time_of):
+        found.add(finding("index_header", view.path, at, words))
 
 
 def write_sums(files: Files, layout: StoreLayout, index_files: list[IndexFile]) -> None:
@@ -123,15 +178,14 @@ class IndexAudit:
         """The first file that must be made again with all behind it, and why; -1: none."""
         names = [os.path.basename(index_file.path) for index_file in index_files]
         found: list[tuple[int, str]] = []
-        for name, known in self._sums.items():
-            if name not in names and known.end_physical >= self._log.min_offset:
-                path = os.path.join(self._layout.index, name)
-                if self._size_of(path) == known.size:
-                    continue  # it is of other settings, and left alone
-                self._files.remove(path)
-                found.append(
-                    (sum(other < name for other in names), f"{name} is missing or cut off")
-                )
+        low = self._log.min_offset
+        # What has its size and was not loaded is of other settings, and left alone.
+        known = [
+            one for name, one in self._sums.items() if name not in names and one.end_physical >= low
+        ]
+        for name, _, words in lost_files(known, self._size_of, low):
+            self._files.remove(os.path.join(self._layout.index, name))
+            found.append((sum(other < name for other in names), f"{name}: {words}"))
         left = _CHECKED_BYTES
         for place in range(len(index_files) - 1, -1, -1):
             index_file = index_files[place]
@@ -145,7 +199,8 @@ class IndexAudit:
                 found.append((place, f"{names[place]}: {words}"))
         return min(found, default=(-1, ""))
 
-    def _size_of(self, path: str) -> int:
+    def _size_of(self, name: str) -> int:
+        path = os.path.join(self._layout.index, name)
         if not self._files.exists(path):
             return -1
         file = self._files.open_file(path)
@@ -159,22 +214,14 @@ class IndexAudit:
             return self._wrong_begin(index_file)  # all else is mended anyway
         if index_file.count == 1:
             return "" if newest else "its header counts no entries"
-        first, last = index_file.first_physical(), index_file.physical_of(index_file.count - 1)
-        if (first, last) != (index_file.begin_physical, index_file.end_physical):
-            return "its header does not fit its entries"
-        for physical, told in (
-            (first, index_file.begin_ms),
-            (last, index_file.end_ms),
-        ):
-            stored = store_time_at(self._log, physical)
-            if stored >= 0 and stored != told:
-                return f"its header says {told} where a record was stored at {stored}"
-        return ""
+        first, last = index_file.physical_of(1), index_file.physical_of(index_file.count - 1)
+        faults = header_faults(index_file, first, last, partial(store_time_at, self._log))
+        return next((words for _, words in faults), "")
 
     def _wrong_begin(self, index_file: IndexFile) -> str:
         """Does the begin fit a record's store time? It is needed where the file's first record is gone from the log."""
         number = int(index_file.count) - 1
-        if number < 1 or index_file.first_physical() >= self._log.min_offset:
+        if number < 1 or index_file.physical_of(1) >= self._log.min_offset:
             return ""
         stored = store_time_at(self._log, index_file.physical_of(number))
         seconds = (stored - index_file.begin_ms) // 1000

@@ -41,6 +41,14 @@ def positive_hash(value: int) -> int:
     return value
 
 
+def entry_seconds(begin_ms: i64, store_ms: i64) -> i64:
+    """What an entry says of its record's store time in a file that begins at `begin_ms`; 0: it has no begin yet."""
+    if begin_ms <= 0 or store_ms < begin_ms:
+        return 0
+    seconds: i64 = (store_ms - begin_ms) // 1000
+    return seconds if seconds < MAX_SECONDS else MAX_SECONDS
+
+
 _SWAP: Final = sys.byteorder == "little"
 
 
@@ -181,7 +189,7 @@ class IndexFile(IndexHead):
         if previous <= 0 or previous > number:
             previous = 0
             self.slots_used += 1
-        seconds = self._seconds(store_ms)
+        seconds = entry_seconds(self.begin_ms, store_ms)
         write_i32_be(entries, i32(key_hash))
         write_i64_be(entries, physical_offset)
         write_i32_be(entries, i32(seconds))
@@ -208,14 +216,6 @@ class IndexFile(IndexHead):
         self._entries = BytesWriter()
         self._written = self.count
         self._write_header()
-
-    def _seconds(self, store_ms: i64) -> i64:
-        if self.begin_ms <= 0:
-            return 0
-        seconds: i64 = (store_ms - self.begin_ms) // 1000
-        if seconds < 0:
-            return 0
-        return seconds if seconds < MAX_SECONDS else MAX_SECONDS
 
     def write_header(self) -> None:
         """Bring the file up to date; done before a sync."""
@@ -309,8 +309,8 @@ class IndexFile(IndexHead):
         self.slots_used = 0
         count: i64 = self._sound_prefix(log_end)
         if count > 1:
-            last: i64 = self._physical_of(count - 1)
-            while count > 1 and self._physical_of(count - 1) == last:
+            last: i64 = self.physical_of(count - 1)
+            while count > 1 and self.physical_of(count - 1) == last:
                 count -= 1
                 self._take_back(count)
         self._clear(self.entry_at(count), len(self._map))
@@ -324,8 +324,8 @@ class IndexFile(IndexHead):
             self.begin_physical = 0
             self.end_physical = 0
         else:
-            self.begin_physical = self._physical_of(1)
-            self.end_physical = self._physical_of(count - 1)
+            self.begin_physical = self.physical_of(1)
+            self.end_physical = self.physical_of(count - 1)
             entry_at: i64 = self.entry_at(count - 1)
             seconds: int = read_i32_be(self._map[entry_at : entry_at + ENTRY_SIZE], 12)
             self.end_ms = begin_ms + seconds * 1000
@@ -384,20 +384,13 @@ class IndexFile(IndexHead):
         used: i64 = self.entry_at(self.count)
         return used
 
-    def physical_of(self, number: i64) -> i64:
-        """The physical offset in an entry."""
-        return self._physical_of(number)
-
     def seconds_of(self, number: i64) -> int:
         """Seconds since the file's begin, in an entry."""
         entry_at: i64 = self.entry_at(number)
         return read_i32_be(self._map[entry_at : entry_at + ENTRY_SIZE], 12)
 
-    def first_physical(self) -> i64:
-        """The physical offset in entry 1, whatever the header says."""
-        return self._physical_of(1)
-
-    def _physical_of(self, number: i64) -> i64:
+    def physical_of(self, number: i64) -> i64:
+        """The physical offset in an entry."""
         entry_at: i64 = self.entry_at(number)
         return read_i64_be(self._map[entry_at : entry_at + ENTRY_SIZE], 4)
 

@@ -9,6 +9,7 @@ from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
 from roquette.base.javatypes import NOT_ASCII, java_hash, java_hash_ascii, java_text
+from roquette.message.names import REVIVE_LOG_PREFIX
 from roquette.message.properties import (
     KEYS,
     TAGS,
@@ -18,6 +19,8 @@ from roquette.message.properties import (
     property_bytes,
     property_value,
 )
+from roquette.message.record_layout import StoredRecord
+from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from roquette.store.index.index_file import positive_hash
 
 _CACHED: Final = 64  # tags of one topic whose hashes are kept,
@@ -107,3 +110,15 @@ def tags_code_of(properties: bytes) -> int:
     """The tags code of an encoded property string: the Java hash of its TAGS, 0 without."""
     tags = property_bytes(properties, TAGS_MARK)
     return 0 if tags is None else java_hash(java_text(tags))
+
+
+def key_hashes(record: StoredRecord) -> list[int]:
+    """What a record is indexed by, in order; nothing for a rolled back one."""
+    if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        return []
+    return TopicKeys(record.topic).hashes_of(record.properties)
+
+
+def may_lack_entries(topic: str) -> bool:
+    """Are a topic's records well without entries? Those of POP's check points were not indexed by their ids at first."""
+    return topic.startswith(REVIVE_LOG_PREFIX)

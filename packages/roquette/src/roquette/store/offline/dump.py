@@ -13,13 +13,12 @@ from roquette.errors import StoreError
 from roquette.message.record_layout import BLANK_MAGIC, RECORD_MAGIC_V1, RECORD_MAGIC_V2
 from roquette.store.checkpoint import decode_checkpoint
 from roquette.store.index.index_audit import SUMS as INDEX_SUMS
+from roquette.store.index.index_entries import IndexView, find_slots
 from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, IndexEntry
 from roquette.store.layout import parse_offset_name
 from roquette.store.offline.describe import record_fields
 from roquette.store.offline.index_check import DEFAULT_SLOTS
-from roquette.store.offline.index_entries import IndexView, find_slots
 from roquette.store.offline.small_files import load_json
-from roquette.store.offline.store_dir import LogFile
 from roquette.store.offline.timer_check import read_wheel
 from roquette.store.offline.walk import Fault, FileEnd, walk_bytes
 from roquette.store.queues.unit import FILLER_FROM, UNIT_SIZE, UnitView
@@ -221,7 +220,7 @@ def _index(files: ReadFiles, path: str, start: int, slots: int | None) -> Iterat
             raise StoreError(
                 f"{path}: how many hash slots it has does not show; say --hash-slots N"
             )
-        view = IndexView(LogFile(path, 0, source.size), head, number)
+        view = IndexView(path, source.size, head, number)
         yield {
             "byte": 0,
             "begin_ms": int(view.begin_ms),

@@ -11,21 +11,12 @@ from typing import Any
 
 import msgspec
 
-from roquette.base.files import ReadFiles, read_all
+from roquette.base.read_files import ReadFiles, read_all
+from roquette.store.findings import DAMAGE, MAX_FINDINGS, NOTE, Finding, Findings, finding
 from roquette.store.log.log_mark import wrote_of
-from roquette.store.offline.findings import (
-    DAMAGE,
-    MAX_FINDINGS,
-    NOTE,
-    Finding,
-    Findings,
-    LogPart,
-    Pending,
-    QueueSpan,
-    finding,
-)
 from roquette.store.offline.index_check import IndexSpec, IndexTask, find_specs, open_views
 from roquette.store.offline.log_check import LogCheck
+from roquette.store.offline.log_part import LogPart, Pending, QueueSpan
 from roquette.store.offline.overview import written_end
 from roquette.store.offline.small_files import LogFacts, check_small_files, topics_of
 from roquette.store.offline.store_dir import LogFile, QueueDir, StoreDir, list_queues
@@ -196,9 +187,9 @@ class _Fsck:
         """The newest file that holds anything, and the empty ones behind it."""
         for place in range(len(self._store.log) - 1, -1, -1):
             file = self._store.log[place]
-            source = self._files.open_file(file.path)
+            source = self._files.open(file.path)
             try:
-                if source.pread(8, 0).strip(b"\0"):
+                if source.read(0, 8).strip(b"\0"):
                     return self._store.log[place:]
             finally:
                 source.close()

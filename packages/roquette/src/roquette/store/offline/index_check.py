@@ -1,17 +1,13 @@
-"""Index files of a store: which layout they have, and whether each is sound in itself."""
+"""Index files of a store whose settings are not known: which layout they have, and the audit of each."""
 
 from dataclasses import dataclass
 
-from roquette.base.files import ReadAt, ReadFiles, read_all
-from roquette.message.record_layout import StoredRecord
-from roquette.message.record_view import SOUND
-from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from roquette.store.index.index_audit import SUMS, parse_sums
+from roquette.base.read_files import ReadAt, ReadFiles, read_all
+from roquette.store.findings import NOTE, Findings, finding
+from roquette.store.index.index_audit import SUMS, audit_whole, lost_files, parse_sums
+from roquette.store.index.index_entries import IndexView, find_end, find_slots
 from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, index_file_size
-from roquette.store.index.keys import TopicKeys
-from roquette.store.log.log_reader import LogReader
-from roquette.store.offline.findings import NOTE, Findings, finding
-from roquette.store.offline.index_entries import ChainCheck, IndexView, find_end, find_slots
+from roquette.store.index.keys import key_hashes
 from roquette.store.offline.store_dir import LogFile, StoreDir, list_index
 from roquette.store.offline.walk import read_record
 
@@ -35,13 +31,6 @@ class IndexSpec:
     begin_ms: int
 
 
-def key_hashes(record: StoredRecord) -> list[int]:
-    """What a record is indexed by, in order; nothing for a rolled back one."""
-    if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
-        return []
-    return TopicKeys(record.topic).hashes_of(record.properties)
-
-
 def find_specs(
     files: ReadFiles, store: StoreDir, slots: int | None, crashed: bool, found: Findings
 ) -> list[IndexSpec]:
@@ -55,9 +44,9 @@ def find_specs(
     _check_presence(files, store, found)
     known = slots or DEFAULT_SLOTS
     for file in list_index(files, store):
-        source = files.open_file(file.path)
+        source = files.open(file.path)
         try:
-            head = source.pread(HEADER_SIZE, 0)
+            head = source.read(0, HEADER_SIZE)
             if len(head) < HEADER_SIZE:
                 words = f"an index file of {file.size} bytes"
                 found.add(finding("index_size", file.path, 0, words))
@@ -73,7 +62,8 @@ def find_specs(
                     found.add(finding("unread", file.path, -1, words, NOTE))
                 continue
             known = number
-            specs.append(_spec(files, store, source, IndexView(file, head, number), file, crashed))
+            view = IndexView(file.path, file.size, head, number)
+            specs.append(_spec(files, store, source, view, file, crashed))
         finally:
             source.close()
     return specs
@@ -84,20 +74,17 @@ def _check_presence(files: ReadFiles, store: StoreDir, found: Findings) -> None:
     path = f"{store.root}/{SUMS}"
     if files.file_size(path) < 0:
         return
-    for known in parse_sums(read_all(files, path, 1 << 24)):
-        name = f"{store.index}/{known.name}"
-        size = files.file_size(name)
-        if size < 0 and known.end_physical >= store.min_offset:
-            words = f"the index file is missing; its last record is at offset {known.end_physical}"
-            found.add(finding("index_size", name, -1, words))
-        elif 0 <= size != known.size:
-            words = f"{size} bytes, {known.size} were written"
-            found.add(finding("index_size", name, size, words))
+    known = parse_sums(read_all(files, path, 1 << 24))
+    lost = lost_files(
+        known, lambda name: files.file_size(f"{store.index}/{name}"), store.min_offset
+    )
+    for name, size, words in lost:
+        found.add(finding("index_size", f"{store.index}/{name}", size, words))
 
 
 def _find_layout(files: ReadFiles, store: StoreDir, source: ReadAt, known: int) -> int:
     """Hash slots of a file, by its first entry or by its last; 0 when they cannot be found out."""
-    head = source.pread(HEADER_SIZE, 0)
+    head = source.read(0, HEADER_SIZE)
     begin = int.from_bytes(head[16:24], "big", signed=True)
     end = int.from_bytes(head[24:32], "big", signed=True)
     count = int.from_bytes(head[36:40], "big", signed=True)
@@ -121,33 +108,26 @@ def _find_layout(files: ReadFiles, store: StoreDir, source: ReadAt, known: int) 
 def _spec(
     files: ReadFiles, store: StoreDir, source: ReadAt, view: IndexView, file: LogFile, crashed: bool
 ) -> IndexSpec:
-    end, begin_physical, end_physical = (
-        int(view.end),
-        int(view.begin_physical),
-        int(view.end_physical),
-    )
-    begin_ms = int(view.begin_ms)
     if crashed:
-        end = find_end(source, view)
-        if end > 1:
-            begin_physical = _physical(source, view, 1)
-            end_physical = _physical(source, view, end - 1)
-            record = read_record(files, store.log, begin_physical)
-            begin_ms = record.store_timestamp_ms if record is not None else begin_ms
-    return IndexSpec(file, int(view.slots), end, begin_physical, end_physical, begin_ms)
-
-
-def _physical(source: ReadAt, view: IndexView, number: int) -> int:
-    return int.from_bytes(source.pread(8, view.entry_at(number) + 4), "big", signed=True)
+        view.end = find_end(source, view)
+        if view.end > 1:
+            view.begin_physical = view.physical_of(source, 1)
+            view.end_physical = view.physical_of(source, view.end - 1)
+            record = read_record(files, store.log, view.begin_physical)
+            view.begin_ms = record.store_timestamp_ms if record is not None else view.begin_ms
+    return IndexSpec(
+        file, view.slots, view.end, view.begin_physical, view.end_physical, view.begin_ms
+    )
 
 
 def open_views(files: ReadFiles, specs: list[IndexSpec]) -> list[IndexView]:
     """Index files as checks read them. Raises OSError."""
     views: list[IndexView] = []
     for spec in specs:
-        source = files.open_file(spec.file.path)
+        source = files.open(spec.file.path)
         try:
-            view = IndexView(spec.file, source.pread(HEADER_SIZE, 0), spec.slots)
+            head = source.read(0, HEADER_SIZE)
+            view = IndexView(spec.file.path, spec.file.size, head, spec.slots)
             view.end = spec.end
             view.begin_physical, view.end_physical = spec.begin_physical, spec.end_physical
             view.begin_ms = spec.begin_ms
@@ -159,7 +139,7 @@ def open_views(files: ReadFiles, specs: list[IndexSpec]) -> list[IndexView]:
 
 @dataclass(frozen=True, slots=True)
 class IndexTask:
-    """The check of one index file in itself; may run in another process."""
+    """The audit of one index file; may run in another process."""
 
     files: ReadFiles
     store: StoreDir
@@ -170,47 +150,13 @@ class IndexTask:
         """Look at all of the file. Raises OSError."""
         found = Findings()
         view = open_views(self.files, [spec])[0]
-        source = self.files.open_file(spec.file.path)
+        source = self.files.open(spec.file.path)
         try:
-            ChainCheck(view, self.log_end, found).run(source, self.crashed)
+            audit_whole(view, source, self.log_end, self.crashed, self._store_ms, found)
         finally:
             source.close()
-        self._check_header(view, found)
         return found
 
-    def _check_header(self, view: IndexView, found: Findings) -> None:
-        """The header names the first and the last record."""
-        if view.end <= 1 or (self.crashed and view.count != view.end):
-            return
-        source = self.files.open_file(view.path)
-        try:
-            first = source.pread(12, view.entry_at(1))[4:]
-            last = source.pread(12, view.entry_at(view.end - 1))[4:]
-        finally:
-            source.close()
-        for at, entry, told, what in (
-            (16, first, view.begin_physical, "first"),
-            (24, last, view.end_physical, "last"),
-        ):
-            physical = int.from_bytes(entry, "big", signed=True)
-            if physical != told:
-                words = f"the header says the {what} record is at offset {told}, the entries say {physical}"
-                found.add(finding("index_header", view.path, at, words))
-                continue
-            stored = self._store_ms(physical)
-            said = view.begin_ms if what == "first" else view.end_ms
-            if stored >= 0 and stored != said:
-                words = f"the header says the {what} record was stored at {said}, the record says {stored}"
-                found.add(finding("index_header", view.path, at - 16, words))
-
     def _store_ms(self, physical: int) -> int:
-        file = self.store.file_of(physical)
-        if file is None:
-            return -1
-        source = self.files.open_file(file.path)
-        try:
-            at = physical - file.base
-            reader = LogReader(source, file.base, False, at)
-            return int(reader.store_ms) if reader.look() == SOUND else -1
-        finally:
-            source.close()
+        record = read_record(self.files, self.store.log, physical, check_crc=False)
+        return record.store_timestamp_ms if record is not None else -1

@@ -8,24 +8,18 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from roquette.base.files import ReadAt, ReadFiles
 from roquette.base.javatypes import java_text
-from roquette.message.names import REVIVE_LOG_PREFIX, SCHEDULE_TOPIC
+from roquette.base.read_files import ReadAt, ReadFiles
+from roquette.message.names import SCHEDULE_TOPIC
 from roquette.message.properties import KEYS_MARK, TAGS_MARK, UNIQ_KEY_MARK, find_property
 from roquette.message.record_layout import names_directory
 from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS, SOUND
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from roquette.store.index.keys import TopicKeys
+from roquette.store.findings import NOTE, Findings, finding
+from roquette.store.index.index_entries import EntryCheck, IndexView
+from roquette.store.index.keys import TopicKeys, may_lack_entries
 from roquette.store.log.log_reader import END, FAULT, FILLED, LogReader
-from roquette.store.offline.findings import (
-    NOTE,
-    Findings,
-    LogPart,
-    Pending,
-    QueueSpan,
-    finding,
-)
-from roquette.store.offline.index_entries import IndexCursor, IndexView
+from roquette.store.offline.log_part import LogPart, Pending, QueueSpan
 from roquette.store.offline.store_dir import LogFile, StoreDir, load_queue
 from roquette.store.offline.unit_check import MULTI_DISPATCH, LogLookup, check_units
 from roquette.store.offline.units import QueueUnits
@@ -76,12 +70,13 @@ class QueueState:
 class TopicState:
     """What is kept ready per topic."""
 
-    __slots__ = ("keys", "name", "queues", "skip")
+    __slots__ = ("keys", "name", "optional", "queues", "skip")
 
     def __init__(self, name: str, skip: bool) -> None:
         self.name: str = name
         self.skip: bool = skip  # its units are of a kind that is not checked
         self.keys: TopicKeys = TopicKeys(name)
+        self.optional: bool = may_lack_entries(name)
         self.queues: dict[int, QueueState] = {}
 
 
@@ -89,8 +84,7 @@ class LogCheck:
     """One file of the log beside the queues and the index."""
 
     __slots__ = (
-        "_crc", "_cursor", "_extended", "_files", "_findings", "_index_from", "_indexed", "_lookup", "_part", "_states", "_store",
-        "_tags_indexed", "_topics", "_windows",
+        "_crc", "_entries", "_extended", "_files", "_findings", "_lookup", "_part", "_states", "_store", "_topics", "_windows",
     )  # fmt: skip
 
     def __init__(
@@ -104,34 +98,25 @@ class LogCheck:
         self._store: StoreDir = store
         self._crc: bool = check_crc
         self._extended: bool = files.is_dir(f"{store.root}/consumequeue_ext")
-        self._cursor: IndexCursor = IndexCursor(files, views)
-        self._indexed: bool = len(views) > 0
-        self._index_from: i64 = -1  # records behind it have all their entries
-        if views:
-            self._index_from = views[0].begin_physical
-            if self._index_from == store.min_offset:  # no older file of the index has been deleted
-                self._index_from -= 1
-        self._tags_indexed: bool = False
         self._topics: dict[bytes, TopicState] = {}
         self._states: list[QueueState] = []
         self._windows: i64 = 0
         self._findings: Findings = Findings()
+        self._entries: EntryCheck = EntryCheck(files, views, store.min_offset, self._findings)
         self._lookup: LogLookup = LogLookup(files, store)
         self._part: LogPart = LogPart(0, "")
 
     def run(self, file: LogFile) -> LogPart:
         """Check one file. Raises OSError."""
-        part = self._part = LogPart(file.base, file.path)
-        self._findings = part.findings
-        if self._indexed:
-            self._cursor.seek(file.base)
-        source = self._files.open_file(file.path)
+        part = self._part = LogPart(file.base, file.path, self._findings)
+        self._entries.seek(file.base)
+        source = self._files.open(file.path)
         try:
             self._scan(source, file)
         finally:
             source.close()
             self._lookup.close()
-            self._cursor.close()
+            self._entries.close()
         for state in self._states:
             part.spans.append(
                 QueueSpan(
@@ -185,8 +170,7 @@ class LogCheck:
         part.filled = reader.ending == FILLED
         part.end = file.base + (reader.limit if part.filled else reader.position)
         part.bytes = reader.position
-        if self._indexed:
-            self._orphans(part.end)
+        self._entries.pass_over(part.end)
 
     def _report(self, file: LogFile, reader: LogReader) -> None:
         fault = reader.fault
@@ -233,7 +217,8 @@ class LogCheck:
             self._unit(state, reader, reader.queue_offset, code, delayed)
             if data.find(_MULTI_OFFSET, start, end) >= 0:
                 self._dispatched(reader, code)
-        if self._indexed and kind != TRANSACTION_ROLLBACK and reader.physical > self._index_from:
+        entries = self._entries
+        if entries.indexed and kind != TRANSACTION_ROLLBACK and reader.physical > entries.begin:
             self._keys(topic, reader, tags_hash)
 
     def _new_topic(self, name: bytes) -> TopicState:
@@ -372,7 +357,6 @@ class LogCheck:
     # The index
 
     def _keys(self, topic: TopicState, reader: LogReader, tags_hash: i64) -> None:
-        """Compare a record with its entries in the index: unique id, keys, and tags since 5.4."""
         data = reader.data
         start = reader.properties_at
         end: i64 = start + reader.properties_size
@@ -388,75 +372,4 @@ class LogCheck:
             if space > at:
                 wanted.append(topic.keys.hash_of(data, at, space))
             at = space + 1
-        cursor = self._cursor
-        physical = reader.physical
-        if (
-            wanted
-            and topic.name.startswith(REVIVE_LOG_PREFIX)
-            and not self._is_at(physical, wanted[0])
-        ):
-            wanted = []  # entries of POP, which this broker did not index by their ids at first
-        if not cursor.valid and not wanted:
-            return
-        if cursor.valid and cursor.physical < physical:
-            self._orphans(physical)
-        self._match(wanted, tags_hash, physical, reader.store_ms)
-
-    def _is_at(self, physical: i64, key_hash: i64) -> bool:
-        self._orphans(physical)
-        cursor = self._cursor
-        return cursor.valid and cursor.physical == physical and cursor.key_hash == key_hash
-
-    def _match(self, wanted: list[i64], tags_hash: i64, physical: i64, store_ms: i64) -> None:
-        cursor = self._cursor
-        found: i64 = 0
-        tags_found = False
-        count: i64 = len(wanted)
-        strange: i64 = 0
-        while cursor.valid and cursor.physical == physical:
-            key_hash = cursor.key_hash
-            if found < count and wanted[found] == key_hash:
-                found += 1
-            elif key_hash == tags_hash:
-                tags_found = True
-            elif key_hash not in wanted:
-                strange += 1
-                words = f"entry {cursor.number} has a hash that no key of its record at offset {physical} gives"
-                self._entry_fault("index_wrong", 0, words)
-            seconds = cursor.seconds_of(store_ms, self._store.min_offset == 0)
-            if cursor.seconds != seconds >= 0:
-                words = f"entry {cursor.number} says {cursor.seconds} seconds, its record at offset {physical} gives {seconds}"
-                self._entry_fault("index_time", 12, words)
-            cursor.advance()
-        if tags_found:
-            self._tags_indexed = True
-        if found < count and strange == 0 and not cursor.valid:
-            words = f"the index ends before the record at offset {physical}, which has keys"
-            path, place = self._index_place()
-            self._findings.add_run("index_behind", path, place, words, -1)
-        elif found < count and strange == 0:
-            words = f"{count - found} of {count} keys of the record at offset {physical} are not in the index"
-            path, place = self._index_place()
-            self._findings.add_run("index_missing", path, place, words, -1)
-        elif tags_hash >= 0 and not tags_found and self._tags_indexed and strange == 0:
-            words = f"the tags of the record at offset {physical} are not in the index"
-            path, place = self._index_place()
-            self._findings.add_run("index_missing", path, place, words, -1, NOTE)
-
-    def _index_place(self) -> tuple[str, int]:
-        cursor = self._cursor
-        place: int = cursor.view.entry_at(cursor.number)
-        return cursor.view.path, place
-
-    def _entry_fault(self, kind: str, byte: i64, words: str) -> None:
-        path, place = self._index_place()
-        self._findings.add_run(kind, path, place + byte, words, self._cursor.number)
-
-    def _orphans(self, end: i64) -> None:
-        """Entries of records before an offset that no record came for."""
-        cursor = self._cursor
-        while cursor.valid and cursor.physical < end:
-            if cursor.physical > self._index_from:
-                words = f"entry {cursor.number} points at offset {cursor.physical}, where no record with keys begins"
-                self._entry_fault("index_orphan", 4, words)
-            cursor.advance()
+        self._entries.record(wanted, tags_hash, reader.physical, reader.store_ms, topic.optional)

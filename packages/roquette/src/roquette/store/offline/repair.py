@@ -16,10 +16,10 @@ from roquette.message.names import SCHEDULE_TOPIC
 from roquette.message.record import encode_blank
 from roquette.message.record_layout import StoredRecord
 from roquette.store.checkpoint import Checkpoint, write_checkpoint
+from roquette.store.findings import DAMAGE, Findings
 from roquette.store.index.index import Index
 from roquette.store.index.index_audit import SUMS
 from roquette.store.layout import StoreLayout, offset_name
-from roquette.store.offline.findings import DAMAGE, Findings
 from roquette.store.offline.overview import written_end
 from roquette.store.offline.repair_plan import RepairPlan
 from roquette.store.offline.small_files import JSON_LIMIT, LogFacts

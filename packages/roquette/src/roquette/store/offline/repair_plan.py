@@ -8,8 +8,8 @@ from roquette.base.generations import BACKUPS
 from roquette.errors import StoreError
 from roquette.message.names import SCHEDULE_TOPIC
 from roquette.store.config import StoreConfig
+from roquette.store.findings import Findings
 from roquette.store.layout import offset_name
-from roquette.store.offline.findings import Findings
 from roquette.store.offline.index_check import find_specs
 from roquette.store.offline.mend_log import LogPlan, plan_log
 from roquette.store.offline.overview import written_end

@@ -4,7 +4,7 @@ from typing import Final
 
 from roquette.base.files import ReadFile, ReadFiles, read_all
 from roquette.message.names import TIMER_TOPIC
-from roquette.store.offline.findings import DAMAGE, NOTE, Findings, finding
+from roquette.store.findings import DAMAGE, NOTE, Findings, finding
 from roquette.store.offline.small_files import LogFacts
 from roquette.store.offline.store_dir import LogFile, StoreDir, list_numbered, load_queue
 from roquette.store.offline.units import QueueUnits

@@ -107,13 +107,15 @@ def first_record(files: ReadFiles, path: str, base: int, nominal: int) -> Stored
         source.close()
 
 
-def read_record(files: ReadFiles, log: list[LogFile], offset: int) -> StoredRecord | None:
+def read_record(
+    files: ReadFiles, log: list[LogFile], offset: int, *, check_crc: bool = True
+) -> StoredRecord | None:
     """The sound record at a physical offset; None when none begins there."""
     for file in log:
         if file.base <= offset < file.base + file.size:
             source = files.open_file(file.path)
             try:
-                reader = LogReader(source, file.base, True, offset - file.base)
+                reader = LogReader(source, file.base, check_crc, offset - file.base)
                 return reader.record() if reader.look() == SOUND else None
             finally:
                 source.close()

@@ -1,26 +1,26 @@
-"""Index files read in order: entries beside the log's records, chains from slot to entry. HOT.
+"""The whole half of the index's audit: entries beside the log's records, chains from slot to entry. HOT.
 
-Entries stand in the order of the log, so a check goes through both at once and holds one window of each.
+Entries stand in the order of the log, so a check goes through both at once and holds one window of each. What a start
+looks at, the other half, is in `index_audit`.
 """
 
 import sys
 from array import array
 from typing import Final
 
-from librt.strings import read_i32_be
+from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from roquette.base.files import ReadAt, ReadFile, ReadFiles
+from roquette.base.read_files import ReadAt, ReadFile, ReadFiles
+from roquette.store.findings import DAMAGE, NOTE, Findings, finding
 from roquette.store.index.index_file import (
     ENTRY_SIZE,
     HEADER_SIZE,
-    MAX_SECONDS,
     SLOT_SIZE,
     IndexEntry,
     IndexHead,
+    entry_seconds,
 )
-from roquette.store.offline.findings import NOTE, Findings, finding
-from roquette.store.offline.store_dir import LogFile
 
 _WINDOW_ENTRIES: Final = 8192
 _SLOT_WINDOW: Final = 1 << 20
@@ -32,16 +32,18 @@ _SEARCH: Final = 512 << 20  # bytes looked through for the place of the first en
 class IndexView(IndexHead):
     """One index file as it is checked: `end` is the number of the next entry as the entries say."""
 
-    __slots__ = ("end", "number", "path", "size")
+    __slots__ = ("end", "path", "size")
 
-    def __init__(self, file: LogFile, head: bytes, slots: i64) -> None:
-        size: int = file.size
+    def __init__(self, path: str, size: i64, head: bytes, slots: i64) -> None:
         super().__init__(slots, (size - HEADER_SIZE - slots * SLOT_SIZE) // ENTRY_SIZE)
         self.read_header(head)
-        self.path: str = file.path
-        self.number: int = file.base
+        self.path: str = path
         self.size: i64 = size
         self.end: i64 = self.count if 1 <= self.count <= self.capacity else 1
+
+    def physical_of(self, source: ReadAt, number: i64) -> i64:
+        """The physical offset in an entry. Raises OSError."""
+        return read_i64_be(source.read(self.entry_at(number) + 4, 8), 0)
 
 
 def find_slots(
@@ -62,11 +64,11 @@ def find_slots(
         return 0
     skipped = (4 if key_hash < 0 else 0) + number * ENTRY_SIZE
     at = HEADER_SIZE + default_slots * SLOT_SIZE + skipped
-    if at < size and source.pread(len(wanted), at) == wanted:
+    if at < size and source.read(at, len(wanted)) == wanted:
         return default_slots
     position, found = HEADER_SIZE, 0
     while position < min(size, _SEARCH):
-        piece = source.pread(_SLOT_WINDOW + 16, position)
+        piece = source.read(position, _SLOT_WINDOW + 16)
         at = piece.find(wanted)
         while at >= 0:
             entries_at = position + at - skipped
@@ -83,36 +85,128 @@ def find_slots(
     return found  # by the last entry: a record's last one is the last that has its offset
 
 
-class IndexCursor(IndexEntry):
-    """The entries of all files in order. The fields hold one while `valid`."""
+class EntryCheck(IndexEntry):
+    """Every record has its entries, and every entry its record: told of the records in order.
+
+    The fields hold the entry at hand, while there is one.
+
+    Attributes:
+        indexed: there are files; else nothing is looked at.
+        begin: records behind this physical offset have all their entries.
+    """
 
     __slots__ = (
-        "_data", "_files", "_source", "_start", "_views", "number", "place", "valid",
+        "_data",
+        "_files",
+        "_findings",
+        "_first_known",
+        "_number",
+        "_place",
+        "_source",
+        "_start",
+        "_tags_indexed",
+        "_valid",
+        "_views",
+        "begin",
+        "indexed",
     )  # fmt: skip
 
-    def __init__(self, files: ReadFiles, views: list[IndexView]) -> None:
+    def __init__(
+        self, files: ReadFiles, views: list[IndexView], min_physical: i64, findings: Findings
+    ) -> None:
+        """`views`: oldest first. `min_physical`: the first byte the log still has."""
         super().__init__()
         self._files: ReadFiles = files
         self._views: list[IndexView] = views
+        self._findings: Findings = findings
         self._source: ReadFile | None = None
         self._data: bytes = b""
         self._start: i64 = 0  # number of the first entry in the window
-        self.place: int = -1  # of the file in the list
-        self.number: i64 = 0
-        self.valid: bool = False
+        self._place: int = -1  # of the file in the list
+        self._number: i64 = 0
+        self._first_known: bool = min_physical == 0  # the first file has none before it
+        self._tags_indexed: bool = False
+        self._valid: bool = False
+        self.indexed: bool = len(views) > 0
+        self.begin: i64 = views[0].begin_physical if views else -1
+        if self.begin == min_physical:  # no older file of the index has been deleted
+            self.begin -= 1
 
-    @property
-    def view(self) -> IndexView:
-        """The file at hand."""
-        return self._views[self.place]
+    def record(
+        self, wanted: list[i64], tags_hash: i64, physical: i64, store_ms: i64, optional: bool
+    ) -> None:
+        """Compare a record with its entries: unique id, keys, and tags since 5.4. Raises OSError.
+
+        Args:
+            wanted: hashes of unique id and keys, in order. `tags_hash`: -1: it has none.
+            optional: it may have no entries.
+        """
+        if wanted and optional and not self._is_at(physical, wanted[0]):
+            wanted = []
+        if not self._valid and not wanted:
+            return
+        if self._valid and self.physical < physical:
+            self.pass_over(physical)
+        self._match(wanted, tags_hash, physical, store_ms)
+
+    def _is_at(self, physical: i64, key_hash: i64) -> bool:
+        self.pass_over(physical)
+        return self._valid and self.physical == physical and self.key_hash == key_hash
+
+    def _match(self, wanted: list[i64], tags_hash: i64, physical: i64, store_ms: i64) -> None:
+        found: i64 = 0
+        tags_found = False
+        count: i64 = len(wanted)
+        strange: i64 = 0
+        while self._valid and self.physical == physical:
+            key_hash = self.key_hash
+            if found < count and wanted[found] == key_hash:
+                found += 1
+            elif key_hash == tags_hash:
+                tags_found = True
+            elif key_hash not in wanted:
+                strange += 1
+                words = f"entry {self._number} has a hash that no key of its record at offset {physical} gives"
+                self._fault("index_wrong", 0, words, self._number, DAMAGE)
+            seconds = self._seconds_of(store_ms)
+            if self.seconds != seconds >= 0:
+                words = f"entry {self._number} says {self.seconds} seconds, its record at offset {physical} gives {seconds}"
+                self._fault("index_time", 12, words, self._number, DAMAGE)
+            self._advance()
+        if tags_found:
+            self._tags_indexed = True
+        if strange:
+            return
+        if found < count and not self._valid:
+            words = f"the index ends before the record at offset {physical}, which has keys"
+            self._fault("index_behind", 0, words, -1, DAMAGE)
+        elif found < count:
+            words = f"{count - found} of {count} keys of the record at offset {physical} are not in the index"
+            self._fault("index_missing", 0, words, -1, DAMAGE)
+        elif tags_hash >= 0 and not tags_found and self._tags_indexed:
+            words = f"the tags of the record at offset {physical} are not in the index"
+            self._fault("index_missing", 0, words, -1, NOTE)
+
+    def _fault(self, kind: str, byte: i64, words: str, number: i64, severity: str) -> None:
+        view = self._views[self._place]
+        place: int = view.entry_at(self._number) + byte
+        self._findings.add_run(kind, view.path, place, words, number, severity)
+
+    def pass_over(self, end: i64) -> None:
+        """Name the entries of records before an offset that no record came for. Raises OSError."""
+        while self._valid and self.physical < end:
+            if self.physical > self.begin:
+                words = f"entry {self._number} points at offset {self.physical}, where no record with keys begins"
+                self._fault("index_orphan", 4, words, self._number, DAMAGE)
+            self._advance()
 
     def seek(self, offset: i64) -> None:
-        """Go to the first entry of a record at or behind a physical offset. Raises OSError."""
+        """Begin with the records from a physical offset on. Raises OSError."""
         place = 0
         last = len(self._views) - 1
         while place < last and self._views[place].end_physical < offset:
             place += 1
-        self.valid = False
+        self._valid = False
         if last < 0:
             return
         self._open(place)
@@ -126,26 +220,25 @@ class IndexCursor(IndexEntry):
                 low = middle + 1
             else:
                 high = middle
-        self.number = low - 1
-        self.advance()
+        self._number = low - 1
+        self._advance()
 
-    def advance(self) -> None:
-        """Go to the next entry; `valid` becomes False behind the last one. Raises OSError."""
-        number: i64 = self.number + 1
-        while number >= self._views[self.place].end:
-            if self.place + 1 >= len(self._views):
-                self.valid = False
+    def _advance(self) -> None:
+        number: i64 = self._number + 1
+        while number >= self._views[self._place].end:
+            if self._place + 1 >= len(self._views):
+                self._valid = False
                 self.close()
                 return
-            self._open(self.place + 1)
+            self._open(self._place + 1)
             number = 1
         self._load(number)
-        self.valid = True
+        self._valid = True
 
     def _open(self, place: int) -> None:
         self.close()
-        self.place = place
-        self._source = self._files.open_file(self._views[place].path)
+        self._place = place
+        self._source = self._files.open(self._views[place].path)
         self._data = b""
 
     def _load(self, number: i64) -> None:
@@ -153,35 +246,29 @@ class IndexCursor(IndexEntry):
         if at < 0 or at + ENTRY_SIZE > len(self._data):
             source = self._source
             assert source is not None
-            view = self._views[self.place]
-            self._data = source.pread(_WINDOW_ENTRIES * ENTRY_SIZE, view.entry_at(number))
+            view = self._views[self._place]
+            self._data = source.read(view.entry_at(number), _WINDOW_ENTRIES * ENTRY_SIZE)
             self._start = number
             at = 0
-        self.number = number
+        self._number = number
         self.look_at(self._data, at)
 
-    def seconds_of(self, store_ms: i64, first_known: bool) -> i64:
+    def _seconds_of(self, store_ms: i64) -> i64:
         """What the entry at hand should say of its record's store time; -1: that is not known.
 
         The first entry of a file reckons from the end of the file before.
-
-        Args:
-            first_known: the first file has none before it.
         """
-        begin = self._views[self.place].begin_ms
-        if self.number == 1:
+        begin = self._views[self._place].begin_ms
+        if self._number == 1:
             begin = 0
-            if self.place > 0:
-                before = self._views[self.place - 1]
+            if self._place > 0:
+                before = self._views[self._place - 1]
                 if before.end_ms <= 0 or before.count != before.end:
                     return -1
                 begin = before.end_ms
-            elif not first_known:
+            elif not self._first_known:
                 return -1
-        if begin <= 0 or store_ms < begin:
-            return 0
-        seconds: i64 = (store_ms - begin) // 1000
-        return seconds if seconds < MAX_SECONDS else MAX_SECONDS
+        return entry_seconds(begin, store_ms)
 
     def close(self) -> None:
         """Release the file."""
@@ -196,7 +283,7 @@ def find_end(source: ReadAt, view: IndexView) -> int:
     high: i64 = view.capacity
     while low < high:
         middle: i64 = (low + high) // 2
-        if source.pread(ENTRY_SIZE, view.entry_at(middle)) == _EMPTY:
+        if source.read(view.entry_at(middle), ENTRY_SIZE) == _EMPTY:
             high = middle
         else:
             low = middle + 1
@@ -243,7 +330,7 @@ class ChainCheck:
         while number < view.end:
             left: i64 = view.end - number
             left = min(left, _WINDOW_ENTRIES)
-            data = source.pread(left * ENTRY_SIZE, view.entry_at(number))
+            data = source.read(view.entry_at(number), left * ENTRY_SIZE)
             at: i64 = 0
             end: i64 = len(data) - len(data) % ENTRY_SIZE
             if end == 0:
@@ -281,7 +368,7 @@ class ChainCheck:
         position: i64 = 0
         total: i64 = view.slots * SLOT_SIZE
         while position < total:
-            data = source.pread(min(_SLOT_WINDOW, total - position), HEADER_SIZE + position)
+            data = source.read(HEADER_SIZE + position, min(_SLOT_WINDOW, total - position))
             size: i64 = len(data)
             if size == 0:
                 return
@@ -306,12 +393,12 @@ class ChainCheck:
     def _rest(self, source: ReadAt, crashed: bool) -> None:
         """Behind the last entry nothing was ever written; nor was entry 0."""
         view = self._view
-        if source.pread(ENTRY_SIZE, view.entry_at(0)) != _EMPTY:
+        if source.read(view.entry_at(0), ENTRY_SIZE) != _EMPTY:
             words = "entry 0 is never used, and is not empty"
             self._findings.add(finding("index_tail", view.path, view.entry_at(0), words))
         position: i64 = view.entry_at(view.end)
         while position < view.size:
-            data = source.pread(_SLOT_WINDOW, position)
+            data = source.read(position, _SLOT_WINDOW)
             if not data:
                 return
             if data != bytes(len(data)):
