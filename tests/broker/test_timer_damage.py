@@ -1,6 +1,7 @@
 """Damage of the timer's files while the broker is down: every field, every kind; what is owed comes once, not early."""
 
 import random
+import struct
 from collections.abc import Iterator
 from functools import cache
 
@@ -140,6 +141,17 @@ def test_fields() -> None:
 @pytest.mark.timeout(3600)
 def test_many_fields() -> None:
     assert run(range(1, 5)) > 800
+
+
+def test_fsck_names_a_slot_whose_time_is_larger_than_64_bits() -> None:
+    """A slot has its time divided by the precision."""
+    files, directories, _ = image("stopped")
+    wheel = files[WHEEL]
+    slot = struct.pack(">qqqii", (1 << 63) - 1, 52, 52, 1, 0)
+    seam = SeamReadFiles(FaultyFiles.holding({**files, WHEEL: slot + wheel[32:]}, directories))
+    report = check_store(seam, find_store(seam, "/s"), FsckOptions())
+    found = [item.message for item in report.findings if item.file == WHEEL and not item.position]
+    assert any("should be at 52 of the timer log, it is at -1" in words for words in found), found
 
 
 def test_a_damaged_body_is_not_delivered_with_a_fresh_crc() -> None:

@@ -1,14 +1,15 @@
 """The timer's files: wheel, log and checkpoint agree with each other and with the commit log."""
 
+from collections.abc import Iterator
 from typing import Final
 
-from roquette.base.files import ReadFile, ReadFiles, read_all
+from roquette.base.read_files import ReadFile, ReadFiles, read_all
 from roquette.message.names import TIMER_TOPIC
 from roquette.store.findings import DAMAGE, NOTE, Findings, finding
 from roquette.store.offline.small_files import LogFacts
 from roquette.store.offline.store_dir import LogFile, StoreDir, list_numbered, load_queue
 from roquette.store.offline.units import QueueUnits
-from roquette.store.timer.timer_audit import AUDIT_UNITS, TimerAudit
+from roquette.store.timer.timer_audit import TimerAudit
 from roquette.store.timer.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.timer.timer_log import BLANK, BLANK_MAGIC, UNIT_SIZE, TimerUnit, unpack_unit
 from roquette.store.timer.timer_wheel import SLOT_SIZE, WheelSlot, slots_in
@@ -21,10 +22,10 @@ _PRECISIONS: Final = (1000, 500, 200, 100)
 def read_wheel(files: ReadFiles, path: str) -> list[WheelSlot]:
     """The slots in use; Apache leaves delivered ones as they are. Raises OSError."""
     found: list[WheelSlot] = []
-    source = files.open_file(path)
+    source = files.open(path)
     try:
         for start in range(0, source.size, _PAGE):
-            found += slots_in(source.pread(_PAGE, start), start // SLOT_SIZE)
+            found += slots_in(source.read(start, _PAGE), start // SLOT_SIZE)
     finally:
         source.close()
     return found
@@ -57,11 +58,11 @@ class _TimerCheck:
 
     def log_file(self, file: LogFile) -> None:
         """Units one after another, then a blank or zeros."""
-        source = self._files.open_file(file.path)
+        source = self._files.open(file.path)
         try:
             at = 0
             while at + UNIT_SIZE <= file.size:
-                data = source.pread(min(_WINDOW, file.size - at), at)
+                data = source.read(at, min(_WINDOW, file.size - at))
                 step, more = self._units(file, data, at)
                 at += step
                 self._end = file.base + at
@@ -112,9 +113,9 @@ class _TimerCheck:
             self._open = self._store.file_of(offset)
             if self._open is None:
                 return False
-            self._source = self._files.open_file(self._open.path)
+            self._source = self._files.open(self._open.path)
         assert self._source is not None
-        head = self._source.pread(36, offset - self._open.base)
+        head = self._source.read(offset - self._open.base, 36)
         return head[:4] == size.to_bytes(4, "big", signed=True) and head[28:] == offset.to_bytes(
             8, "big"
         )
@@ -150,9 +151,9 @@ class _TimerCheck:
             if file.base <= slot.last < file.base + file.size:
                 if slot.last >= self._end:
                     break
-                source = self._files.open_file(file.path)
+                source = self._files.open(file.path)
                 try:
-                    data = source.pread(UNIT_SIZE, slot.last - file.base)
+                    data = source.read(slot.last - file.base, UNIT_SIZE)
                 finally:
                     source.close()
                 unit = unpack_unit(data, 0, slot.last) if len(data) == UNIT_SIZE else None
@@ -187,53 +188,33 @@ class _TimerCheck:
         """What a start looks at: units, slots and the timer queue say the same."""
         wheel = f"{self._store.root}/timerwheel"
         queue = load_queue(self._files, self._store.consume_queues, TIMER_TOPIC, 0)
-        units = _Units(QueueUnits(self._files, queue, self._store.segment_size))
-        low = log[0].base if log else 0
-        precision, read_ms = known.precision_ms, known.read_ms
-        audit = TimerAudit(units, precision, read_ms, low, self._store.min_offset)
+        units = _queued(QueueUnits(self._files, queue, self._store.segment_size))
+        low, end = log[0].base if log else 0, known.log_position
+        precision = known.precision_ms
+        audit = TimerAudit(units, precision, known.read_ms, low, self._store.min_offset)
+        slots = read_wheel(self._files, wheel) if self._files.file_size(wheel) > 0 else []
+        times = [(slot.tick * precision, slot.first, slot.last, slot.number) for slot in slots]
+        for at, place, words in audit.faults(self._windows(log, end), times, end):
+            path, byte = wheel, slots[place].ordinal * SLOT_SIZE if place >= 0 else -1
+            for file in log:
+                if file.base <= at < file.base + file.size:
+                    path, byte = file.path, at - file.base
+            self._found.add(finding("timer", path, byte, words, severity))
+
+    def _windows(self, log: list[LogFile], end: int) -> Iterator[tuple[int, bytes]]:
         for file in log:
-            source = self._files.open_file(file.path)
+            source = self._files.open(file.path)
             try:
-                limit = min(file.size, known.log_position - file.base)
+                limit = min(file.size, end - file.base)
                 for at in range(0, limit, _WINDOW):
-                    if not audit.feed(source.pread(min(_WINDOW, limit - at), at), file.base + at):
-                        at = audit.at - file.base
-                        self._found.add(finding("timer", file.path, at, audit.fault, severity))
-                        return
+                    yield file.base + at, source.read(at, min(_WINDOW, limit - at))
             finally:
                 source.close()
-        for slot in read_wheel(self._files, wheel) if self._files.file_size(wheel) > 0 else ():
-            slot_ms = slot.tick * precision
-            if slot_ms < read_ms:
-                continue
-            if slot.last >= known.log_position:
-                audit.skip(slot_ms)
-                continue
-            words = audit.slot(slot_ms, slot.first, slot.last, slot.number)
-            if words:
-                words = f"the slot of {slot_ms}: {words}"
-                at = slot.ordinal * SLOT_SIZE
-                self._found.add(finding("timer", wheel, at, words, severity))
-        missing = audit.missing()
-        if missing >= 0:
-            words = f"the slot of {missing} is not in the wheel, the timer log has units of it"
-            self._found.add(finding("timer", wheel, -1, words, severity))
 
 
-class _Units:
-    """The timer queue's units in order, for the audit."""
-
-    def __init__(self, units: QueueUnits) -> None:
-        self._units = units
-        self._next = int(units.first)
-
-    def next_units(self) -> list[tuple[int, int]]:
-        """Physical offset and size of the next messages; empty at the end."""
-        units = self._units
-        found: list[tuple[int, int]] = []
-        while len(found) < AUDIT_UNITS and units.exists and units.load(self._next):
-            if units.empty:
-                break
-            self._next += 1
-            found.append((int(units.physical), int(units.size)))
-        return found
+def _queued(units: QueueUnits) -> Iterator[list[tuple[int, int]]]:
+    """The messages of the timer queue, for the audit."""
+    offset = units.first
+    while units.exists and units.load(offset) and not units.empty:
+        yield [(units.physical, units.size)]
+        offset += 1

@@ -6,7 +6,8 @@ for a message of the timer queue. An unreadable unit is noticed by what should n
 or the slot. Units of slots that are delivered may be anything.
 """
 
-from typing import Final, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -16,31 +17,29 @@ AUDIT_UNITS: Final = 4096  # of one window
 _MAGICS: Final = (1, 3, 5, 7)
 
 
-class QueueUnits(Protocol):
-    """Units of the timer queue in order, window by window."""
-
-    def next_units(self) -> list[tuple[int, int]]:
-        """Physical offset and size of the next messages; empty at the end."""
-
-
 class TimerAudit:
-    """Fed with the timer log; then asked about the wheel.
-
-    Attributes:
-        fault: what is wrong first; empty: nothing so far.
-        at: where in the timer log; -1: in the wheel.
-    """
+    """One pass over the timer log, then over the wheel: see `faults`."""
 
     __slots__ = (
-        "_counts", "_current", "_firsts", "_lasts", "_low", "_min_physical", "_offset", "_place", "_precision", "_queue",
-        "_read_ms", "_units", "at", "fault",
+        "_at", "_counts", "_current", "_fault", "_firsts", "_lasts", "_low", "_min_physical", "_offset", "_place",
+        "_precision", "_queue", "_read_ms", "_units",
     )  # fmt: skip
 
     def __init__(
-        self, queue: QueueUnits, precision_ms: i64, read_ms: i64, low: i64, min_physical: i64
+        self,
+        queue: Iterator[list[tuple[int, int]]],
+        precision_ms: i64,
+        read_ms: i64,
+        low: i64,
+        min_physical: i64,
     ) -> None:
-        """`read_ms`: slots before it are delivered. `low`: where the timer log begins."""
-        self._queue: QueueUnits = queue
+        """
+        Args:
+            queue: physical offset and size of the timer queue's messages in order, window by window.
+            read_ms: slots before it are delivered.
+            low: where the timer log begins.
+        """
+        self._queue: Iterator[list[tuple[int, int]]] = queue
         self._precision: i64 = precision_ms
         self._read_ms: i64 = read_ms
         self._low: i64 = low
@@ -52,10 +51,41 @@ class TimerAudit:
         self._units: list[tuple[int, int]] = []  # of the queue, at hand
         self._place: i64 = 0
         self._offset: i64 = -1  # of the message of the unit before
-        self.fault: str = ""
-        self.at: int = -1
+        self._fault: str = ""
+        self._at: int = -1  # in the timer log
 
-    def feed(self, data: bytes, position: i64) -> bool:
+    def faults(
+        self,
+        windows: Iterable[tuple[int, bytes]],
+        slots: Iterable[tuple[int, int, int, int]],
+        end: int,
+    ) -> Iterator[tuple[int, int, str]]:
+        """What is wrong: the position in the timer log, else -1; the slot's place in `slots`, else -1; and words.
+
+        A start needs the first only. Behind a wrong unit nothing is looked at.
+
+        Args:
+            windows: position and bytes of the timer log before `end`, in order.
+            slots: time in ms, first and last position, number; those that have units from `end` on are passed over.
+        """
+        read_ms: int = self._read_ms  # no i64: a damaged slot's time may be larger than one
+        for position, data in windows:
+            if not self._feed(data, position):
+                yield self._at, -1, self._fault
+                return
+        for place, (slot_ms, first, last, number) in enumerate(slots):
+            if slot_ms < read_ms:
+                continue
+            words = "" if last >= end else self._wrong_slot(slot_ms, first, last, number)
+            self._lasts.pop(slot_ms, None)
+            if words:
+                yield -1, place, f"the slot of {slot_ms}: {words}"
+        missing = min(self._lasts, default=-1)
+        if missing >= 0:
+            words = f"the slot of {missing} is not in the wheel, the timer log has units of it"
+            yield -1, -1, words
+
+    def _feed(self, data: bytes, position: i64) -> bool:
         """The next units; bytes that are no unit are skipped. False when something is wrong."""
         at: i64 = 0
         for size, prev, magic, write_ms, delay, offset, length, _, _ in UNIT.iter_unpack(
@@ -105,18 +135,17 @@ class TimerAudit:
                 if found >= offset:
                     return found == offset and length == size
                 self._place += 1
-            self._units = self._queue.next_units()
+            self._units = next(self._queue, [])
             self._place = 0
             if not self._units:
                 return False
 
     def _wrong(self, position: i64, words: str) -> bool:
-        self.fault, self.at = words, position
+        self._fault, self._at = words, position
         return False
 
-    def slot(self, slot_ms: int, first: int, last: int, number: int) -> str:
-        """What is wrong with a slot of the wheel; empty: nothing. Each slot is to be asked about once."""
-        known = self._lasts.pop(slot_ms, -1)
+    def _wrong_slot(self, slot_ms: int, first: int, last: int, number: int) -> str:
+        known = self._lasts.get(slot_ms, -1)
         if known != last:
             return f"its newest unit should be at {last} of the timer log, it is at {known}"
         oldest, count = self._firsts[slot_ms], self._counts[slot_ms]
@@ -128,11 +157,3 @@ class TimerAudit:
         if first != oldest:
             return f"its oldest unit should be at {first} of the timer log, it is at {oldest}"
         return "" if number == count else f"it says {number} messages, the timer log has {count}"
-
-    def skip(self, slot_ms: int) -> None:
-        """A slot is not to be asked about: it has units behind those that were fed."""
-        self._lasts.pop(slot_ms, None)
-
-    def missing(self) -> int:
-        """A slot that has units and is not in the wheel; -1: none."""
-        return min(self._lasts, default=-1)

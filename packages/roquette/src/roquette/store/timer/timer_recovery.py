@@ -4,6 +4,7 @@ Apache: TimerMessageStore.load, recover.
 """
 
 import logging
+from collections.abc import Iterator
 from typing import Protocol
 
 from librt.strings import read_i64_be
@@ -42,18 +43,12 @@ class TimedLog(Protocol):
     ) -> list[tuple[int, int, int]] | None: ...
 
 
-class _TimerQueue:
-    """The timer queue's units in order, for the audit."""
-
-    def __init__(self, store: TimedLog) -> None:
-        self._store: TimedLog = store
-        self._offset: int = store.min_offset(TIMER_TOPIC, 0)
-
-    def next_units(self) -> list[tuple[int, int]]:
-        """Physical offset and size of the next messages; empty at the end."""
-        units = self._store.queue_units(TIMER_TOPIC, 0, self._offset, AUDIT_UNITS) or []
-        self._offset += len(units)
-        return [(offset, size) for offset, size, _ in units]
+def _queued(store: TimedLog) -> Iterator[list[tuple[int, int]]]:
+    """The messages of the timer queue, for the audit."""
+    offset = store.min_offset(TIMER_TOPIC, 0)
+    while units := store.queue_units(TIMER_TOPIC, 0, offset, AUDIT_UNITS):
+        offset += len(units)
+        yield [(physical, size) for physical, size, _ in units]
 
 
 class TimerRecovery:
@@ -184,19 +179,13 @@ class TimerRecovery:
 
     def _audit(self, log_end: int) -> str:
         """What of the timer's files was damaged, or torn when the power went in the midst of a flush; else empty."""
-        low, queue = self._log.min_position, _TimerQueue(self._store)
+        low, queue = self._log.min_position, _queued(self._store)
         audit = TimerAudit(
             queue, self.wheel.precision_ms, self.read_ms, low, self._store.min_physical_offset
         )
-        for position, data in self._log.windows(log_end, AUDIT_UNITS):
-            if not audit.feed(data, position):
-                return f"position {audit.at} of the timer log: {audit.fault}"
-        for slot in self.wheel.slots():
-            words = audit.slot(*slot)
-            if words:
-                return f"slot {slot[0]} of the wheel: {words}"
-        missing = audit.missing()
-        return f"slot {missing} is not in the wheel, the timer log has it" if missing >= 0 else ""
+        windows = self._log.windows(log_end, AUDIT_UNITS)
+        at, _, words = next(audit.faults(windows, self.wheel.slots(), log_end), (-1, -1, ""))
+        return f"position {at} of the timer log: {words}" if at >= 0 else words
 
     def _recover_foreign(self, checkpoint: TimerCheckpoint) -> bool:
         """Files that Apache's broker wrote: its timer log is ahead of its checkpoint, its wheel behind.
