@@ -148,7 +148,7 @@ def test_fsck_names_a_slot_whose_time_is_larger_than_64_bits() -> None:
     files, directories, _ = image("stopped")
     wheel = files[WHEEL]
     slot = struct.pack(">qqqii", (1 << 63) - 1, 52, 52, 1, 0)
-    seam = SeamReadFiles(FaultyFiles.holding({**files, WHEEL: slot + wheel[32:]}, directories))
+    seam = FaultyFiles.holding({**files, WHEEL: slot + wheel[32:]}, directories)
     report = check_store(seam, find_store(seam, "/s"), FsckOptions())
     found = [item.message for item in report.findings if item.file == WHEEL and not item.position]
     assert any("should be at 52 of the timer log, it is at -1" in words for words in found), found

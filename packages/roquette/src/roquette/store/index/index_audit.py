@@ -17,8 +17,7 @@ from functools import partial
 from typing import Final
 
 from roquette.base.checksum import crc32
-from roquette.base.files import Files
-from roquette.base.read_files import ReadAt
+from roquette.base.files import Files, ReadAt
 from roquette.errors import CorruptRecord
 from roquette.message.record import decode_record
 from roquette.message.record_layout import BLANK_MAGIC, StoredRecord

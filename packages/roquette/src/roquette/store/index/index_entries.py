@@ -11,7 +11,7 @@ from typing import Final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from roquette.base.read_files import ReadAt, ReadFile, ReadFiles
+from roquette.base.files import ReadAt, ReadFile, ReadFiles
 from roquette.store.findings import DAMAGE, NOTE, Findings, finding
 from roquette.store.index.index_file import (
     ENTRY_SIZE,
@@ -43,7 +43,7 @@ class IndexView(IndexHead):
 
     def physical_of(self, source: ReadAt, number: i64) -> i64:
         """The physical offset in an entry. Raises OSError."""
-        return read_i64_be(source.read(self.entry_at(number) + 4, 8), 0)
+        return read_i64_be(source.pread(8, self.entry_at(number) + 4), 0)
 
 
 def find_slots(
@@ -64,11 +64,11 @@ def find_slots(
         return 0
     skipped = (4 if key_hash < 0 else 0) + number * ENTRY_SIZE
     at = HEADER_SIZE + default_slots * SLOT_SIZE + skipped
-    if at < size and source.read(at, len(wanted)) == wanted:
+    if at < size and source.pread(len(wanted), at) == wanted:
         return default_slots
     position, found = HEADER_SIZE, 0
     while position < min(size, _SEARCH):
-        piece = source.read(position, _SLOT_WINDOW + 16)
+        piece = source.pread(_SLOT_WINDOW + 16, position)
         at = piece.find(wanted)
         while at >= 0:
             entries_at = position + at - skipped
@@ -238,7 +238,7 @@ class EntryCheck(IndexEntry):
     def _open(self, place: int) -> None:
         self.close()
         self._place = place
-        self._source = self._files.open(self._views[place].path)
+        self._source = self._files.open_file(self._views[place].path)
         self._data = b""
 
     def _load(self, number: i64) -> None:
@@ -247,7 +247,7 @@ class EntryCheck(IndexEntry):
             source = self._source
             assert source is not None
             view = self._views[self._place]
-            self._data = source.read(view.entry_at(number), _WINDOW_ENTRIES * ENTRY_SIZE)
+            self._data = source.pread(_WINDOW_ENTRIES * ENTRY_SIZE, view.entry_at(number))
             self._start = number
             at = 0
         self._number = number
@@ -283,7 +283,7 @@ def find_end(source: ReadAt, view: IndexView) -> int:
     high: i64 = view.capacity
     while low < high:
         middle: i64 = (low + high) // 2
-        if source.read(view.entry_at(middle), ENTRY_SIZE) == _EMPTY:
+        if source.pread(ENTRY_SIZE, view.entry_at(middle)) == _EMPTY:
             high = middle
         else:
             low = middle + 1
@@ -330,7 +330,7 @@ class ChainCheck:
         while number < view.end:
             left: i64 = view.end - number
             left = min(left, _WINDOW_ENTRIES)
-            data = source.read(view.entry_at(number), left * ENTRY_SIZE)
+            data = source.pread(left * ENTRY_SIZE, view.entry_at(number))
             at: i64 = 0
             end: i64 = len(data) - len(data) % ENTRY_SIZE
             if end == 0:
@@ -368,7 +368,7 @@ class ChainCheck:
         position: i64 = 0
         total: i64 = view.slots * SLOT_SIZE
         while position < total:
-            data = source.read(HEADER_SIZE + position, min(_SLOT_WINDOW, total - position))
+            data = source.pread(min(_SLOT_WINDOW, total - position), HEADER_SIZE + position)
             size: i64 = len(data)
             if size == 0:
                 return
@@ -393,12 +393,12 @@ class ChainCheck:
     def _rest(self, source: ReadAt, crashed: bool) -> None:
         """Behind the last entry nothing was ever written; nor was entry 0."""
         view = self._view
-        if source.read(view.entry_at(0), ENTRY_SIZE) != _EMPTY:
+        if source.pread(ENTRY_SIZE, view.entry_at(0)) != _EMPTY:
             words = "entry 0 is never used, and is not empty"
             self._findings.add(finding("index_tail", view.path, view.entry_at(0), words))
         position: i64 = view.entry_at(view.end)
         while position < view.size:
-            data = source.read(position, _SLOT_WINDOW)
+            data = source.pread(_SLOT_WINDOW, position)
             if not data:
                 return
             if data != bytes(len(data)):

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from roquette.base.read_files import ReadFiles, read_all
+from roquette.base.files import ReadFiles, read_all
 from roquette.store.findings import DAMAGE, MAX_FINDINGS, NOTE, Finding, Findings, finding
 from roquette.store.log.log_mark import wrote_of
 from roquette.store.offline.index_check import IndexSpec, IndexTask, find_specs, open_views
@@ -187,9 +187,9 @@ class _Fsck:
         """The newest file that holds anything, and the empty ones behind it."""
         for place in range(len(self._store.log) - 1, -1, -1):
             file = self._store.log[place]
-            source = self._files.open(file.path)
+            source = self._files.open_file(file.path)
             try:
-                if source.read(0, 8).strip(b"\0"):
+                if source.pread(8, 0).strip(b"\0"):
                     return self._store.log[place:]
             finally:
                 source.close()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from roquette.base.read_files import ReadAt, ReadFiles, read_all
+from roquette.base.files import ReadAt, ReadFiles, read_all
 from roquette.store.findings import NOTE, Findings, finding
 from roquette.store.index.index_audit import SUMS, audit_whole, lost_files, parse_sums
 from roquette.store.index.index_entries import IndexView, find_end, find_slots
@@ -44,9 +44,9 @@ def find_specs(
     _check_presence(files, store, found)
     known = slots or DEFAULT_SLOTS
     for file in list_index(files, store):
-        source = files.open(file.path)
+        source = files.open_file(file.path)
         try:
-            head = source.read(0, HEADER_SIZE)
+            head = source.pread(HEADER_SIZE, 0)
             if len(head) < HEADER_SIZE:
                 words = f"an index file of {file.size} bytes"
                 found.add(finding("index_size", file.path, 0, words))
@@ -84,7 +84,7 @@ def _check_presence(files: ReadFiles, store: StoreDir, found: Findings) -> None:
 
 def _find_layout(files: ReadFiles, store: StoreDir, source: ReadAt, known: int) -> int:
     """Hash slots of a file, by its first entry or by its last; 0 when they cannot be found out."""
-    head = source.read(0, HEADER_SIZE)
+    head = source.pread(HEADER_SIZE, 0)
     begin = int.from_bytes(head[16:24], "big", signed=True)
     end = int.from_bytes(head[24:32], "big", signed=True)
     count = int.from_bytes(head[36:40], "big", signed=True)
@@ -124,9 +124,9 @@ def open_views(files: ReadFiles, specs: list[IndexSpec]) -> list[IndexView]:
     """Index files as checks read them. Raises OSError."""
     views: list[IndexView] = []
     for spec in specs:
-        source = files.open(spec.file.path)
+        source = files.open_file(spec.file.path)
         try:
-            head = source.read(0, HEADER_SIZE)
+            head = source.pread(HEADER_SIZE, 0)
             view = IndexView(spec.file.path, spec.file.size, head, spec.slots)
             view.end = spec.end
             view.begin_physical, view.end_physical = spec.begin_physical, spec.end_physical
@@ -150,7 +150,7 @@ class IndexTask:
         """Look at all of the file. Raises OSError."""
         found = Findings()
         view = open_views(self.files, [spec])[0]
-        source = self.files.open(spec.file.path)
+        source = self.files.open_file(spec.file.path)
         try:
             audit_whole(view, source, self.log_end, self.crashed, self._store_ms, found)
         finally:

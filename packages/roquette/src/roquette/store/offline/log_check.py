@@ -8,8 +8,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from roquette.base.files import ReadAt, ReadFiles
 from roquette.base.javatypes import java_text
-from roquette.base.read_files import ReadAt, ReadFiles
 from roquette.message.names import SCHEDULE_TOPIC
 from roquette.message.properties import KEYS_MARK, TAGS_MARK, UNIQ_KEY_MARK, find_property
 from roquette.message.record_layout import names_directory
@@ -110,7 +110,7 @@ class LogCheck:
         """Check one file. Raises OSError."""
         part = self._part = LogPart(file.base, file.path, self._findings)
         self._entries.seek(file.base)
-        source = self._files.open(file.path)
+        source = self._files.open_file(file.path)
         try:
             self._scan(source, file)
         finally:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from roquette.base.read_files import ReadFile, ReadFiles, read_all
+from roquette.base.files import ReadFile, ReadFiles, read_all
 from roquette.message.names import TIMER_TOPIC
 from roquette.store.findings import DAMAGE, NOTE, Findings, finding
 from roquette.store.offline.small_files import LogFacts
@@ -22,10 +22,10 @@ _PRECISIONS: Final = (1000, 500, 200, 100)
 def read_wheel(files: ReadFiles, path: str) -> list[WheelSlot]:
     """The slots in use; Apache leaves delivered ones as they are. Raises OSError."""
     found: list[WheelSlot] = []
-    source = files.open(path)
+    source = files.open_file(path)
     try:
         for start in range(0, source.size, _PAGE):
-            found += slots_in(source.read(start, _PAGE), start // SLOT_SIZE)
+            found += slots_in(source.pread(_PAGE, start), start // SLOT_SIZE)
     finally:
         source.close()
     return found
@@ -58,11 +58,11 @@ class _TimerCheck:
 
     def log_file(self, file: LogFile) -> None:
         """Units one after another, then a blank or zeros."""
-        source = self._files.open(file.path)
+        source = self._files.open_file(file.path)
         try:
             at = 0
             while at + UNIT_SIZE <= file.size:
-                data = source.read(at, min(_WINDOW, file.size - at))
+                data = source.pread(min(_WINDOW, file.size - at), at)
                 step, more = self._units(file, data, at)
                 at += step
                 self._end = file.base + at
@@ -113,9 +113,9 @@ class _TimerCheck:
             self._open = self._store.file_of(offset)
             if self._open is None:
                 return False
-            self._source = self._files.open(self._open.path)
+            self._source = self._files.open_file(self._open.path)
         assert self._source is not None
-        head = self._source.read(offset - self._open.base, 36)
+        head = self._source.pread(36, offset - self._open.base)
         return head[:4] == size.to_bytes(4, "big", signed=True) and head[28:] == offset.to_bytes(
             8, "big"
         )
@@ -151,9 +151,9 @@ class _TimerCheck:
             if file.base <= slot.last < file.base + file.size:
                 if slot.last >= self._end:
                     break
-                source = self._files.open(file.path)
+                source = self._files.open_file(file.path)
                 try:
-                    data = source.read(slot.last - file.base, UNIT_SIZE)
+                    data = source.pread(UNIT_SIZE, slot.last - file.base)
                 finally:
                     source.close()
                 unit = unpack_unit(data, 0, slot.last) if len(data) == UNIT_SIZE else None
@@ -203,11 +203,11 @@ class _TimerCheck:
 
     def _windows(self, log: list[LogFile], end: int) -> Iterator[tuple[int, bytes]]:
         for file in log:
-            source = self._files.open(file.path)
+            source = self._files.open_file(file.path)
             try:
                 limit = min(file.size, end - file.base)
                 for at in range(0, limit, _WINDOW):
-                    yield file.base + at, source.read(at, min(_WINDOW, limit - at))
+                    yield file.base + at, source.pread(min(_WINDOW, limit - at), at)
             finally:
                 source.close()
 
