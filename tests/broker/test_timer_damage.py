@@ -143,15 +143,22 @@ def test_many_fields() -> None:
     assert run(range(1, 5)) > 800
 
 
-def test_fsck_names_a_slot_whose_time_is_larger_than_64_bits() -> None:
-    """A slot has its time divided by the precision."""
+@pytest.mark.parametrize(
+    ("slot_time", "last", "told"),
+    [
+        # A slot has its time divided by the precision: this one is larger than 64 bits.
+        ((1 << 63) - 1, 52, "should be at 52 of the timer log, it is at -1"),
+        (1 << 40, -1, "it names no unit, and the timer log has none of it"),
+    ],
+)
+def test_fsck_names_a_slot_of_which_there_is_nothing(slot_time: int, last: int, told: str) -> None:
     files, directories, _ = image("stopped")
     wheel = files[WHEEL]
-    slot = struct.pack(">qqqii", (1 << 63) - 1, 52, 52, 1, 0)
+    slot = struct.pack(">qqqii", slot_time, last, last, 1, 0)
     seam = FaultyFiles.holding({**files, WHEEL: slot + wheel[32:]}, directories)
     report = check_store(seam, find_store(seam, "/s"), FsckOptions())
     found = [item.message for item in report.findings if item.file == WHEEL and not item.position]
-    assert any("should be at 52 of the timer log, it is at -1" in words for words in found), found
+    assert any(told in words for words in found), found
 
 
 def test_a_damaged_body_is_not_delivered_with_a_fresh_crc() -> None:

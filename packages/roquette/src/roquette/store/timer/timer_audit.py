@@ -148,6 +148,8 @@ class TimerAudit:
         known = self._lasts.get(slot_ms, -1)
         if known != last:
             return f"its newest unit should be at {last} of the timer log, it is at {known}"
+        if known < 0:
+            return "it names no unit, and the timer log has none of it"
         oldest, count = self._firsts[slot_ms], self._counts[slot_ms]
         if slot_ms == self._read_ms:  # the one that is being delivered
             if first == oldest:
