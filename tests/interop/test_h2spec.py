@@ -6,6 +6,7 @@ where one stream's window overflows. h2spec opens more streams than may be open,
 """
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -70,7 +71,10 @@ def run(
         assert not world.dispatcher.crashed and not world.proxy.crashed
 
     asyncio.run(scenario())
-    cases: list[Any] = list(ElementTree.parse(report).iter("testcase"))
+    text = re.sub(
+        rb"[\x00-\x08\x0b\x0c\x0e-\x1f]", b"?", report.read_bytes()
+    )  # a frame's, as it is
+    cases: list[Any] = list(ElementTree.fromstring(text).iter("testcase"))
     assert len(cases) > 80
     failed = {
         case.get("classname") for case in cases if case.find("failure") is not None or case.find("error") is not None
