@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from tools import workspace
 from tools.settings_page import (
     APACHE_PROXY,
     GOLDEN,
     PAGE,
-    ROOT,
     SHARED,
     SPARK_PAGE,
     page,
@@ -83,7 +83,7 @@ def test_every_key_of_apaches_is_there_once_and_says_what_the_server_does(server
 
 @pytest.mark.parametrize("foreign", [BROKER, NAMESRV], ids=["broker", "namesrv"])
 def test_a_key_has_one_reason(foreign: ForeignKeys) -> None:
-    text = (ROOT / "packages/roquette/src/roquette/base/foreign_keys.py").read_text()
+    text = (workspace.PRODUCT / "base" / "foreign_keys.py").read_text()
     for key in foreign.idle:
         assert len(re.findall(rf"(?<![\w.]){key}(?![\w.])", text)) == 1, key
         assert key not in foreign.refused, key
@@ -101,7 +101,7 @@ def test_the_proxys_keys_are_spelt_as_apaches(tmp_path: Path) -> None:
 def test_every_setting_is_read_somewhere() -> None:
     sources = [
         path.read_text()
-        for path in (ROOT / "packages" / "roquette" / "src" / "roquette").rglob("*.py")
+        for path in workspace.PRODUCT.rglob("*.py")
         if path.name != "foreign_keys.py"
     ]
     for cls in (

@@ -13,13 +13,8 @@ from roquette.base.bounds import Bound
 from roquette.broker.tables.bounds import Bounds, BoundSettings
 from roquette.nameserver.bounds import Bounds as NameServerBounds
 
-SRC = workspace.PRODUCT
 ROOMS = ("base", "remoting", "access", "nameserver", "broker", "client", "store", "proxy")
-# Where names of files begin, and a folder below; Spark's workers talk to servers, too.
-FOLDERS = [
-    *((SRC, SRC / room) for room in ROOMS),
-    (workspace.SOURCES["roquette-spark"], workspace.SPARK / "workers"),
-]
+FOLDERS = workspace.rooms(ROOMS)
 KINDS = {"dict", "set", "OrderedDict", "deque", "defaultdict", "WeakKeyDictionary"}
 
 BOUNDED: dict[str, str] = {

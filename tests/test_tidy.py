@@ -604,8 +604,17 @@ def test_the_licence_is_part_of_what_is_built() -> None:
         names = workspace.project_of(package)["project"]["license-files"]
         assert names == ["LICENSE", "NOTICE"], package
         for name in names:
-            there = ROOT / "packages" / package / name
+            there = workspace.FOLDERS[package] / name
             assert there.read_bytes() == (ROOT / name).read_bytes(), there
+
+
+def test_what_builds_the_product_is_part_of_its_sources() -> None:
+    """Who builds a wheel from the published sources has nothing else: setuptools adds no backend by itself."""
+    folder = workspace.FOLDERS["roquette"]
+    build = tomllib.loads((folder / "pyproject.toml").read_text())["build-system"]
+    backend = f"{build['build-backend']}.py"
+    assert build["backend-path"] == ["."] and (folder / backend).is_file()
+    assert f"include {backend}" in (folder / "MANIFEST.in").read_text().splitlines()
 
 
 def test_the_packages_are_of_one_version() -> None:
@@ -627,7 +636,7 @@ def test_the_packages_are_of_one_version() -> None:
 def test_nothing_names_a_machine_or_a_registry() -> None:
     words = re.compile(r"/work/|/root/|repo1?\.maven\.org|pypi\.org|files\.pythonhosted|\.library/")
     for path in [
-        *modules(),
+        *(path for source in workspace.SOURCES.values() for path in source.rglob("*.py")),
         *(ROOT / "docs").rglob("*.md"),
         ROOT / "README.md",
         ROOT / "Makefile",

@@ -15,7 +15,10 @@ import environment
 import workspace
 
 ROOT = workspace.ROOT
-PROJECT = ROOT / "packages" / "roquette"
+PROJECT = workspace.FOLDERS["roquette"]
+sys.path.insert(0, str(PROJECT))
+from build_backend import has_compiler  # noqa: E402
+
 VENV = ROOT / ".venv-compiled"
 PYTHON = VENV / "bin" / "python"
 MARKS = "not simulation and not crash and not interop and not spark and not long"
@@ -42,14 +45,6 @@ def fingerprint() -> str:
 
 def hot_modules() -> list[str]:
     return list(workspace.project_of("roquette")["tool"]["roquette"]["compiled"])
-
-
-def has_compiler() -> bool:
-    """Is a C compiler found? As the build backend asks."""
-    sys.path.insert(0, str(PROJECT))
-    from build_backend import has_compiler as found
-
-    return bool(found())
 
 
 def build(force: bool, locked: str) -> None:

@@ -14,10 +14,9 @@ from binascii import crc32
 from pathlib import Path
 
 import workspace
-from build_compiled import has_compiler, hot_modules
+from build_compiled import PROJECT, has_compiler, hot_modules
 
 ROOT = Path(__file__).resolve().parent.parent
-PROJECT = workspace.ROOT / "packages" / "roquette"
 SRC = workspace.SOURCES["roquette"]
 PACKAGE = workspace.PRODUCT
 

@@ -12,15 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-OUT = (
-    Path(__file__).resolve().parent.parent
-    / "packages"
-    / "roquette"
-    / "src"
-    / "roquette"
-    / "wire"
-    / "proto"
-)
+import workspace
+
+OUT = workspace.PRODUCT / "wire" / "proto"
 NAMES = ("definition", "service")
 PACKAGE = "apache.rocketmq.v2"
 

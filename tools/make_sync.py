@@ -15,9 +15,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import workspace
+
 ROOT = Path(__file__).parent.parent
-CLIENT = ROOT / "packages" / "roquette" / "src" / "roquette" / "client"
-ADMIN = ROOT / "packages" / "roquette" / "src" / "roquette" / "admin"
+CLIENT = workspace.PRODUCT / "client"
+ADMIN = workspace.PRODUCT / "admin"
 
 CALLS = (
     ("send_calls", "SendCalls"),

@@ -33,18 +33,14 @@ from pathlib import Path
 from queue import Queue
 from typing import Any, NamedTuple
 
+import workspace
+
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "mutants.txt"
 RESULTS = ROOT / ".cache" / "mutants"
 ROOMS = ("store", "remoting", "access", "broker", "client", "spark")
-ROQUETTE = "packages/roquette/src/roquette"
-SPARK = "packages/roquette-spark/src/roquette_spark"
 # What a process of tests has on its path, below the tree.
-SOURCES = (
-    "packages/roquette/src",
-    "packages/roquette-spark/src",
-    "packages/roquette-testing/src",
-)
+SOURCES = [path.relative_to(workspace.ROOT).as_posix() for path in workspace.SOURCES.values()]
 SEED = 20261126
 # Part of `make test` -> the marks of its tests, and the seconds that one of them may take.
 PARTS = {
@@ -254,8 +250,9 @@ def mutants(tree: Path, rooms: Iterable[str] = ROOMS) -> Iterator[Mutant]:
 
 def below_tree(file: str) -> str:
     """Where a file lies: `store/log.py` in the product, `spark/sink/writer.py` in the package of Spark."""
-    room, slash, rest = file.partition("/")
-    return f"{SPARK}{slash}{rest}" if room == "spark" else f"{ROQUETTE}/{file}"
+    room, _, rest = file.partition("/")
+    path = workspace.SPARK / rest if room == "spark" else workspace.PRODUCT / file
+    return path.relative_to(workspace.ROOT).as_posix()
 
 
 def listed(text: str) -> dict[str, str]:
@@ -282,8 +279,8 @@ class Imports:
 
     def __init__(self, tree: Path) -> None:
         self._paths: dict[str, Path] = {}  # by name of the module
-        for top in (*(tree / each for each in SOURCES), tree):
-            for path in (top / "tests" if top == tree else top).rglob("*.py"):
+        for top, where in (*((tree / each, "") for each in SOURCES), (tree, "tests")):
+            for path in (top / where).rglob("*.py"):
                 parts = path.relative_to(top).with_suffix("").parts
                 self._paths[".".join(p for p in parts if p != "__init__")] = path
         self._tree = tree

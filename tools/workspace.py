@@ -2,16 +2,17 @@
 
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("roquette", "roquette-spark", "roquette-testing")
-SOURCES = {name: ROOT / "packages" / name / "src" for name in PACKAGES}
+FOLDERS = {name: ROOT / "packages" / name for name in PACKAGES}
+SOURCES = {name: folder / "src" for name, folder in FOLDERS.items()}
 """Package -> the folder that Python's path gets."""
 PRODUCT = SOURCES["roquette"] / "roquette"
 SPARK = SOURCES["roquette-spark"] / "roquette_spark"
-TESTING = SOURCES["roquette-testing"] / "roquette_testing"
 
 
 def python_path(root: Path = ROOT) -> str:
@@ -20,9 +21,15 @@ def python_path(root: Path = ROOT) -> str:
     return ":".join(str(path) for path in folders if path.is_dir()) or str(root / "src")
 
 
+def rooms(names: Iterable[str]) -> list[tuple[Path, Path]]:
+    """Where names of files begin, and the folder of each room of the product; and Spark's workers, which talk to servers, too."""
+    product = [(PRODUCT, PRODUCT / name) for name in names]
+    return [*product, (SOURCES["roquette-spark"], SPARK / "workers")]
+
+
 def project_of(package: str) -> dict[str, Any]:
     """The whole pyproject.toml of a package."""
-    return tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text())
+    return tomllib.loads((FOLDERS[package] / "pyproject.toml").read_text())
 
 
 def requirements(

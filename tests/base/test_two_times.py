@@ -7,13 +7,7 @@ import ast
 
 from tools import workspace
 
-SOURCE = workspace.PRODUCT
 ROOMS = ("base", "broker", "client", "nameserver", "remoting", "store", "admin", "cli", "apps")
-# Where names of files begin, and a folder below.
-FOLDERS = [
-    *((SOURCE, SOURCE / room) for room in ROOMS),
-    (workspace.SOURCES["roquette-spark"], workspace.SPARK / "workers"),
-]
 
 VERSIONS = "the versions of tables carry the time of their last change, as Apache's do"
 STORED = "what is stored carries it"
@@ -115,7 +109,7 @@ READERS: dict[str, tuple[str, str]] = {
 def _readers() -> dict[str, dict[str, int]]:
     """File -> function -> how often it reads the wall clock."""
     found: dict[str, dict[str, int]] = {}
-    for top, folder in FOLDERS:
+    for top, folder in workspace.rooms(ROOMS):
         for path in sorted(folder.rglob("*.py")):
             tree = ast.parse(path.read_text())
             for function in ast.walk(tree):

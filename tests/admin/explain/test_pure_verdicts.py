@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tools import workspace
 
 from roquette.admin.explain.collect import delays_ms
 from roquette.admin.explain.facts import Attempt, BrokerFacts, Facts
@@ -21,7 +22,7 @@ from roquette.wire.bodies.topic_config import TopicConfig
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "howto" / "explain.md"
-SOURCE = ROOT / "packages" / "roquette" / "src" / "roquette" / "admin" / "explain" / "verdicts.py"
+SOURCE = workspace.PRODUCT / "admin" / "explain" / "verdicts.py"
 QUEUE = MessageQueue("orders", "broker-a", 3)
 COPY = ReceivedMessage(
     topic="orders", queue=QUEUE, body=b"", properties={}, tag="a", keys=(), message_id="ID",

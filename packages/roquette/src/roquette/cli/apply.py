@@ -74,9 +74,9 @@ def apply(
     if missing := unknown(wanted, there):
         raise ConfigError(f"{file} names what is not there: {', '.join(missing)}")
     steps = make_plan(wanted, there)
-    if group is not None:
-        steps = [step for step in steps if step.effect is not Effect.DRIFT]
     differ = [step for step in steps if step.effect is not Effect.DRIFT]
+    if group is not None:  # the others are not asked about
+        steps = differ
     if plan:
         cluster.show(rows(steps), empty="the cluster is as the file says")
         if differ:
