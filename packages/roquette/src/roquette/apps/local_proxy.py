@@ -85,7 +85,6 @@ class _Inside:
         self._job = job
 
     def cancel(self) -> None:
-        """See `Ask`."""
         if self._asks.drop(self._number) and self._job is not None:
             self._dispatcher.cancel(self._job)
 
@@ -131,7 +130,6 @@ class LocalBackend:
 
     @property
     def own(self) -> Caller:
-        """See `Backend`."""
         return self._own
 
     def ask(
@@ -343,11 +341,9 @@ class LocalBackend:
         then(found)
 
     def register(self, caller: Caller, heartbeat: HeartbeatData) -> None:
-        """See `Backend`."""
         self.ask(caller, "", RequestCode.HEART_BEAT, None, encode_body(heartbeat), _nothing)
 
     def unregister(self, caller: Caller, client_id: str, group: str, *, producer: bool) -> None:
-        """See `Backend`."""
         header = UnregisterClientRequestHeader(
             client_id=client_id,
             producer_group=group if producer else None,

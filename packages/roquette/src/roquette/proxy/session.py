@@ -374,14 +374,12 @@ class GrpcSession(asyncio.Protocol):
         self._dispatcher.mark(self._peer)
 
     def respond(self, stream_id: int, message: bytes) -> None:
-        """See `Stream`."""
         if self._leaves(stream_id) is not None:
             self._backlog.says(len(message) + 5)
             self._http.respond(stream_id, RESPONSE, prefixed(message), TRAILERS)
             self._close(stream_id)
 
     def send(self, stream_id: int, messages: list[bytes]) -> None:
-        """See `Stream`."""
         if stream_id not in self.calls:
             return
         if stream_id not in self._speaking:
@@ -393,7 +391,6 @@ class GrpcSession(asyncio.Protocol):
         self._dispatcher.mark(self._peer)
 
     def finish(self, stream_id: int, status: int, text: str) -> None:
-        """See `Stream`."""
         if self._leaves(stream_id) is not None:
             self._end(stream_id, status, text)
 

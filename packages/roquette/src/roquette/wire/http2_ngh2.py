@@ -30,8 +30,6 @@ _Settings = ngh2.SettingsReceived
 
 
 class NgConnection:
-    """See `Http2`."""
-
     __slots__ = ("_conn", "_hushed", "last_stream", "opened", "resets")
 
     def __init__(self, limits: Http2Limits) -> None:
@@ -61,7 +59,6 @@ class NgConnection:
         self.last_stream = 0
 
     def receive_data(self, data: bytes) -> list[Event]:
-        """See `Http2`."""
         conn = self._conn
         try:
             conn.receive_data(data)
@@ -97,7 +94,6 @@ class NgConnection:
         return kept(events) if gone else events
 
     def respond(self, stream: int, fields: Fields, data: bytes, trailers: Fields) -> None:
-        """See `Http2`."""
         conn = self._conn
         try:
             conn.send_response(stream, fields)
@@ -110,17 +106,14 @@ class NgConnection:
             pass
 
     def send_headers(self, stream: int, fields: Fields, *, end: bool = False) -> None:
-        """See `Http2`."""
         with contextlib.suppress(ngh2.NGH2Error):
             self._conn.send_response(stream, fields, end_stream=end)
 
     def send_data(self, stream: int, data: bytes) -> None:
-        """See `Http2`."""
         with contextlib.suppress(ngh2.NGH2Error):
             self._conn.send_data(stream, data)
 
     def send_trailers(self, stream: int, fields: Fields) -> None:
-        """See `Http2`."""
         with contextlib.suppress(ngh2.NGH2Error):
             if fields:
                 self._conn.send_trailers(stream, fields)
@@ -128,21 +121,17 @@ class NgConnection:
                 self._conn.end_stream(stream)
 
     def hush(self, stream: int) -> None:
-        """See `Http2`."""
         self._hushed.append(stream)
 
     def reset(self, stream: int, code: int) -> None:
-        """See `Http2`."""
         with contextlib.suppress(ngh2.NGH2Error):
             self._conn.reset_stream(stream, code)
 
     def ping(self) -> None:
-        """See `Http2`."""
         with contextlib.suppress(ngh2.NGH2Error):
             self._conn.ping(b"roquette")
 
     def go_away(self, last: int, code: int = NO_ERROR) -> None:
-        """See `Http2`."""
         try:
             if last == MOST_STREAMS:
                 self._conn.send_shutdown_notice()
@@ -152,7 +141,6 @@ class NgConnection:
             pass
 
     def data_to_send(self) -> bytes:
-        """See `Http2`."""
         try:
             out: bytes = self._conn.data_to_send()
             if self._hushed:
@@ -176,7 +164,6 @@ class NgConnection:
         return out
 
     def queued(self) -> int:
-        """See `Http2`."""
         try:
             waiting: int = self._conn.queued_body_size()
         except ngh2.NGH2Error:
@@ -185,14 +172,12 @@ class NgConnection:
 
     @property
     def over(self) -> bool:
-        """See `Http2`."""
         try:
             return not self._conn.want_read and not self._conn.want_write
         except ngh2.NGH2Error:
             return True  # it was broken by the peer
 
     def ended_by(self) -> str:
-        """See `Http2`."""
         try:
             found = self._conn.events()
         except ngh2.NGH2Error:

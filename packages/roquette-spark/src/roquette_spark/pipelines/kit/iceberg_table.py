@@ -89,7 +89,6 @@ class IcebergTable(TableWriter):
             self.files.remove(path)
 
     def check_owner(self, owner: Owner) -> None:
-        """As `TableWriter` says."""
         check_place(
             self.files,
             self.snapshot,
@@ -99,14 +98,12 @@ class IcebergTable(TableWriter):
         )
 
     def close(self) -> None:
-        """As `TableWriter` says."""
         self._catalog.close()
         super().close()
 
     def create(
         self, schema: str, partitioned_by: Sequence[str], settings: Mapping[str, str]
     ) -> None:
-        """As `TableWriter` says."""
         made = iceberg_schema(schema)
         properties = {
             **_PROPERTIES,
@@ -118,7 +115,6 @@ class IcebergTable(TableWriter):
         self.reload()
 
     def widen(self, schema: str, settings: Mapping[str, str]) -> None:
-        """As `TableWriter` says."""
         wanted = iceberg_schema(schema)
         try:
             with self._catalog.asking(), self._table.transaction() as change:
@@ -196,7 +192,6 @@ class IcebergTable(TableWriter):
         return [file for path, file in self.snapshot.files.items() if ours.fullmatch(path)]
 
     def arrow_schema(self) -> pa.Schema:
-        """As `TableWriter` says."""
         return schema_to_pyarrow(self._table.schema())
 
     def expired(self, *, keep_ms: int) -> list[str]:
@@ -244,7 +239,6 @@ class IcebergTable(TableWriter):
                 self._home.remove(file.path)
 
     def unknown(self) -> list[str]:
-        """As `TableWriter` says."""
         found = leftovers(self.files, self.snapshot, only_past=self._catalog.shared)
         if not found:
             return []
@@ -259,7 +253,6 @@ class IcebergTable(TableWriter):
             return pq.read_metadata(file)
 
     def reload(self) -> None:
-        """As `TableWriter` says."""
         self._table = self._catalog.load()
         self._entries, self.snapshot = {}, Snapshot()
         if self._table is not None:

@@ -48,7 +48,6 @@ class Table(TableWriter):
 
     @property
     def keep_versions(self) -> int:
-        """As `TableWriter` says."""
         return self._log.keep_versions
 
     @keep_versions.setter
@@ -56,7 +55,6 @@ class Table(TableWriter):
         self._log.keep_versions = count
 
     def reload(self) -> None:
-        """As `TableWriter` says."""
         self.snapshot = self._log.read()
 
     def clean(self) -> None:
@@ -74,13 +72,11 @@ class Table(TableWriter):
             self.files.remove(path)
 
     def unknown(self) -> list[str]:
-        """As `TableWriter` says."""
         found = leftovers(self.files, self.snapshot, only_past=not self.files.local)
         held = self._log.held_files() if found else set()
         return [path for path in found if path not in held and not self._is_pinned(path)]
 
     def check_owner(self, owner: Owner) -> None:
-        """As `TableWriter` says."""
         check_place(self.files, self.snapshot, owner)
 
     def _is_pinned(self, path: str) -> bool:
@@ -107,7 +103,6 @@ class Table(TableWriter):
         self.snapshot = self._log.read()
 
     def widen(self, schema: str, settings: Mapping[str, str]) -> None:
-        """As `TableWriter` says."""
         check_wider(self.snapshot.schema, schema)
         # Settings come first: a writer that is killed in between finds columns missing, and comes here again.
         if {**self.snapshot.settings, **settings} != self.snapshot.settings:
@@ -135,7 +130,6 @@ class Table(TableWriter):
         return self._log.last_info(name)
 
     def commit(self, commit: Commit, operation: str) -> int:
-        """As `TableWriter` says."""
         now_ms = self._clock.now_ms()
         version = self._log.commit(commit, operation, now_ms=now_ms)
         there = self.snapshot
@@ -165,7 +159,6 @@ class Table(TableWriter):
         return len(gone)
 
     def expired(self, *, keep_ms: int) -> list[str]:
-        """As `TableWriter` says."""
         old = self._old(keep_ms)
         there = set(data_files(self.files)) if old else set()
         return [path for path in old if path in there]
@@ -179,7 +172,6 @@ class Table(TableWriter):
         ]
 
     def arrow_schema(self) -> pa.Schema:
-        """As `TableWriter` says."""
         return self._log.arrow_schema()
 
 

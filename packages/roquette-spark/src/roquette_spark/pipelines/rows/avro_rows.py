@@ -31,7 +31,6 @@ class AvroReader:
         self._has_texts = any(name in avro_schema for name in _TOLD_AS_TEXT)
 
     def read(self, bodies: pa.Array) -> Bodies:
-        """As BodyReader says."""
         found = [read_body(body, self._avro) for body in bodies.to_pylist()]
         if self._has_texts:
             found = [(_texts(value), error) for value, error in found]

@@ -64,7 +64,6 @@ class JsonReader:
         self.news: Kind = NULL
 
     def read(self, bodies: pa.Array) -> Bodies:
-        """As BodyReader says."""
         if self._regular:
             found = self._read_at_once(bodies)
             if found is not None:

@@ -155,7 +155,6 @@ class _KeyedReader(JsonReader):
         self._names = list(_fields(json.loads(form.form.body_schema)))
 
     def read(self, bodies: pa.Array) -> Bodies:
-        """As BodyReader says."""
         found = super().read(bodies)
         rows = pa.table(dict(zip(self._names, found.columns, strict=True)))
         errors = found.errors

@@ -94,7 +94,6 @@ class RegisterFile:
         return self._table.get(key, _NONE)
 
     async def put_if(self, key: str, revision: int, value: bytes) -> int | None:
-        """See `Agreement`."""
         if len(self._waiting) >= MOST_WAITING:
             raise AgreementError(f"{MOST_WAITING} writes of records wait for the disk already")
         outcome: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
