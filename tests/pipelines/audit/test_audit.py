@@ -11,6 +11,7 @@ import pytest
 from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
+from roquette.message.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from roquette_spark.pipelines.audit import frames as ask
 from roquette_spark.pipelines.audit.frames import AuditCheck
 from roquette_spark.pipelines.audit.pipeline import (
@@ -135,9 +136,9 @@ def test_a_table_is_compared_by_place(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_transactions_without_an_end(spark: Any) -> None:
-    halves = [message(n, topic=ask.HALF_TOPIC, properties={"REAL_TOPIC": "pay"}) for n in range(6)]
-    halves.append(message(6, topic=ask.HALF_TOPIC, properties={"REAL_TOPIC": "other"}))
-    ops = [message(0, topic=ask.OP_TOPIC, tags="d", body=b"0"), message(1, tags="d", body=b"1,3,"),
+    halves = [message(n, topic=TRANS_HALF_TOPIC, properties={"REAL_TOPIC": "pay"}) for n in range(6)]
+    halves.append(message(6, topic=TRANS_HALF_TOPIC, properties={"REAL_TOPIC": "other"}))
+    ops = [message(0, topic=TRANS_OP_HALF_TOPIC, tags="d", body=b"0"), message(1, tags="d", body=b"1,3,"),
            message(2, tags="x", body=b"2")]  # fmt: skip
     both = [spark.createDataFrame(rows, ask.COLUMNS) for rows in (halves, ops)]
 

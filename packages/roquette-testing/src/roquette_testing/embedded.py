@@ -30,7 +30,7 @@ from roquette.broker.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.client.client import Client
 from roquette.message.message import ReceivedMessage
-from roquette.message.names import DEFAULT_PRODUCER_GROUP
+from roquette.message.names import DEFAULT_PRODUCER_GROUP, dlq_topic
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.store.config import StoreConfig
@@ -435,7 +435,7 @@ class EmbeddedBroker:
 
     def _dead(self, group: str, body: bytes | str | None) -> list[ReceivedMessage]:
         wanted = body.encode() if isinstance(body, str) else body
-        letters = stored(self.broker, f"%DLQ%{group}")
+        letters = stored(self.broker, dlq_topic(group))
         return [letter for letter in letters if wanted is None or letter.body == wanted]
 
     def _few_dead(self, group: str, body: bytes | str | None, count: int) -> str:

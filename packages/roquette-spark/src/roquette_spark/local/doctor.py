@@ -20,6 +20,7 @@ from pathlib import Path
 from roquette.base.javatypes import whole_number
 from roquette.client.access import credentials_from, tls_from
 from roquette.errors import ClientError, RouteNotFound
+from roquette.message.names import TBW102
 from roquette_spark.local.jdk import SUPPORTED, java_candidates, java_version
 from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 
@@ -37,7 +38,7 @@ _NOT_FOUND = 'format("rocketmq") is DATA_SOURCE_NOT_FOUND'
 # What PySpark imports for a session of Spark Connect, and what a server's address leaves out.
 CONNECT_MODULES = ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard")
 CONNECT_PORT = 15002
-PROBE_TOPIC = "TBW102"  # Apache's TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC: every broker that creates topics has it
+PROBE_TOPIC = TBW102  # every broker that creates topics has it
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from roquette.errors import RouteNotFound
-from roquette.message.names import DLQ_PREFIX, dlq_topic
+from roquette.message.names import DLQ_PREFIX, TBW102, dlq_topic
 from roquette.message.properties import (
     DLQ_ORIGIN_MESSAGE_ID,
     DLQ_ORIGIN_TOPIC,
@@ -77,7 +77,7 @@ def find_dlq_topics(namesrv: str, groups: Sequence[str]) -> Letters:
 
 
 def _all_topics(namesrv: str) -> list[str]:
-    return reader_of(namesrv, ["TBW102"]).topics()
+    return reader_of(namesrv, [TBW102]).topics()
 
 
 def own_properties() -> "Column":

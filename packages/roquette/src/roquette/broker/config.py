@@ -20,6 +20,7 @@ from roquette.base.options import (
 )
 from roquette.broker.replication.settings import ReplicationSettings
 from roquette.broker.tables.bounds import CAPACITY, Bounds, BoundSettings
+from roquette.message.names import TRACE_TOPIC
 from roquette.remoting.metrics_settings import MetricsSettings
 from roquette.store.config import StoreConfig
 from roquette.wire.bodies import DataVersion
@@ -59,7 +60,7 @@ class BrokerConfig(BoundSettings, ReplicationSettings, MetricsSettings):
         True, "An unknown consumer group is created when first seen."
     )
     trace_topic_enable: bool = option(False, "Create the message trace topic at start.")
-    msg_trace_topic_name: str = option("RMQ_SYS_TRACE_TOPIC", "Name of the message trace topic.")
+    msg_trace_topic_name: str = option(TRACE_TOPIC, "Name of the message trace topic.")
     trace_on: bool = live(True, "Tell clients that traces are wanted (TRACE_ON).")
     region_id: str = option("DefaultRegion", "Value of MSG_REGION.")
     revive_queue_num: int = option(8, "Queues of POP's revive topic.")

@@ -7,7 +7,7 @@ from roquette.client.access import security_of
 from roquette.client.core.namespace import namespace_error
 from roquette.errors import ConfigError
 from roquette.message.compression import Compression
-from roquette.message.names import client_topic_error
+from roquette.message.names import TBW102, client_topic_error
 from roquette.remoting.security import Security
 from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.signature import Credentials
@@ -42,7 +42,7 @@ class ClientConfig:
     compression: Compression = Compression.ZLIB
     compression_level: int = option(5)
     max_message_size: int = option(4 * 1024 * 1024, least=1, most=16_000_000)  # of a frame's 16 MiB
-    create_topic_key: str = "TBW102"
+    create_topic_key: str = TBW102
     default_topic_queues: int = option(4, least=1)
     retry_another_broker_when_not_store_ok: bool = False
     latency_fault_tolerance: bool = False

@@ -50,11 +50,9 @@ class _Sending:
         return False
 
     def set_result(self, reply: Command) -> None:
-        """See Waiter."""
         self.pipeline.answered(self, reply)
 
     def set_exception(self, error: BaseException) -> None:
-        """See Waiter."""
         self.pipeline.failed(self, error)
 
 

@@ -58,7 +58,6 @@ class OpenTelemetry:
         return self._propagate.extract(message.properties)
 
     def on_send(self, message: Message, group: str) -> Sent | None:
-        """See Interceptor."""
         labels = _labels("send", message.topic)
         attributes = {
             **labels,
@@ -88,7 +87,6 @@ class OpenTelemetry:
         return sent
 
     def on_receive(self, message: ReceivedMessage, group: str) -> Handled | None:
-        """See Interceptor."""
         labels = {**_labels("process", message.topic), "messaging.consumer.group.name": group}
         key = message.properties.get(names.SHARDING_KEY)
         attributes = {

@@ -133,7 +133,6 @@ class MessageTrace:
     # the interceptor
 
     def on_send(self, message: Message, group: str) -> Sent | None:
-        """See Interceptor."""
         if message.topic == self.topic or self._session is None:
             return None
         clock = self._session.clock
@@ -154,7 +153,6 @@ class MessageTrace:
         return sent
 
     def on_receive(self, message: ReceivedMessage, group: str) -> Handled | None:
-        """See Interceptor."""
         session = self._session
         traced = message.properties.get(names.TRACE_ON) != "false"
         if session is None or message.topic == self.topic or not traced:

@@ -105,6 +105,8 @@ TAGS_MARK: Final = b"TAGS\x01"  # how an entry begins, for `find_property`
 KEYS_MARK: Final = b"KEYS\x01"
 UNIQ_KEY_MARK: Final = b"UNIQ_KEY\x01"
 _TAGS_WORD: Final = 0x54414753  # the names as numbers: compared without a copy
+DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""How long levels 1, 2, 3 and so on of the property DELAY are, where a broker is told nothing else."""
 _KEYS_WORD: Final = 0x4B455953
 _UNIQ_KEY_WORD: Final = 0x554E49515F4B4559
 

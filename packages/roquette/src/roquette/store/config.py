@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquette.base.options import INT32, INT64, PERCENT, Kind, live, matching, option
+from roquette.message.properties import DELAY_LEVELS
 
 MESSAGES: Final = Kind(least=1, most=32_768)
 BYTES: Final = Kind(least=1, most=1 << 30)
@@ -180,7 +181,7 @@ class StoreConfig:
         True, "The system reads the log ahead; off: what is asked for, for random reads."
     )
     delay_levels: str = option(
-        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        DELAY_LEVELS,
         "Delays of levels 1, 2, 3 and so on; units are s, m, h and d.",
         name="messageDelayLevel",
     )

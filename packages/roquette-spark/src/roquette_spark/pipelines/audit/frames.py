@@ -16,7 +16,6 @@ COLUMNS = (
 )
 PLACE = ("broker_name", "queue_id", "queue_offset")
 MOST_QUEUES = 100_000
-HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 _OP_TAG = "d"
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from roquette.base.options import REQUIRED, option, parse_duration
 from roquette.base.quantities import counted, plural
 from roquette.errors import ConfigError
+from roquette.message.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from roquette_spark.commitlog.plan import describe_store
 from roquette_spark.pipelines.audit import frames as ask
 from roquette_spark.pipelines.audit.frames import AuditCheck
@@ -277,13 +278,13 @@ def _holes(
 
 
 def _unfinished(options: AuditOptions, spark: "SparkSession", at_ms: int) -> AuditCheck:
-    if not options.store and ask.HALF_TOPIC not in known_topics(options.namesrv, "audit"):
+    if not options.store and TRANS_HALF_TOPIC not in known_topics(options.namesrv, "audit"):
         check = AuditCheck("unfinished", "transactions that were neither committed nor rolled back")
         check.skipped = "no broker has had a transaction"
         return check
-    halves = _messages(options, spark, [ask.HALF_TOPIC], at_ms)
-    known = options.store or ask.OP_TOPIC in known_topics(options.namesrv, "audit")
-    ops = _messages(options, spark, [ask.OP_TOPIC], at_ms) if known else halves.limit(0)
+    halves = _messages(options, spark, [TRANS_HALF_TOPIC], at_ms)
+    known = options.store or TRANS_OP_HALF_TOPIC in known_topics(options.namesrv, "audit")
+    ops = _messages(options, spark, [TRANS_OP_HALF_TOPIC], at_ms) if known else halves.limit(0)
     before_ms = at_ms - parse_duration(options.transaction_age)
     return ask.unfinished(halves, ops, options.topics, before_ms, options.most)
 

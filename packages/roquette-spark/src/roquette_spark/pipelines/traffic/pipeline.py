@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from roquette.base.files import read_lines as lines_of_file
 from roquette.base.options import option, parse_duration
 from roquette.errors import ConfigError
+from roquette.message.names import TRACE_TOPIC
 from roquette_spark.commitlog.plan import describe_store
 from roquette_spark.offsets.route_snapshots import take_snapshot, user_topics
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
@@ -35,7 +36,6 @@ from roquette_spark.pipelines.traffic.route_history import RouteHistory, history
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 PLOTTED = 6  # topics with a line of their own
 
 

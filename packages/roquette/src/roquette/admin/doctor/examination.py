@@ -30,6 +30,7 @@ from roquette.message.names import (
     TRANS_HALF_TOPIC,
     is_system_topic,
 )
+from roquette.message.properties import DELAY_LEVELS
 from roquette.message.record import decode_records
 from roquette.wire.bodies import ClusterInfo, TopicRouteData
 from roquette.wire.codes import DRAIN_NOTES
@@ -44,7 +45,6 @@ _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _RUNTIME: Final = re.compile(
     r"\[ (\d{1,9}) days, (\d{1,9}) hours, (\d{1,9}) minutes, (\d{1,9}) seconds \]"
 )
-_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
 def who_is_there(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
@@ -209,7 +209,7 @@ def delays_ms(levels: str) -> list[int]:
 
 def _delays(broker: BrokerFacts, clock: Clock) -> Operation[None]:
     found: list[DelayLevel] = []
-    levels = delays_ms(broker.settings.get("messageDelayLevel") or _DELAY_LEVELS)
+    levels = delays_ms(broker.settings.get("messageDelayLevel") or DELAY_LEVELS)
     for level, delay_ms in enumerate(levels, 1):
         text = broker.runtime.get(f"scheduleMessageOffset_{level}", "")
         delivered, end = (whole(part) for part in text.partition(",")[::2])

@@ -34,10 +34,12 @@ from roquette.message.names import (
     topic_error,
 )
 from roquette.message.properties import (
+    KEYS,
     MAX_PRIORITY,
     PRIORITY,
     SHARDING_KEY,
     TRANSIENT_PREFIX,
+    UNIQ_KEY,
     decode_properties,
     encode_properties,
 )
@@ -178,7 +180,7 @@ class SendProcessor:
         else:
             if text and text[-1] != "\x02":
                 text += "\x02"
-            uniq_key = named.get("UNIQ_KEY")
+            uniq_key = named.get(UNIQ_KEY)
             if uniq_key is None:
                 uniq_key = self._ids.next_id(ctx.now_ms)
                 text += f"UNIQ_KEY\x01{uniq_key}\x02"
@@ -315,8 +317,8 @@ class SendProcessor:
         named = {k: v for k, v in named.items() if not k.startswith(TRANSIENT_PREFIX)}
         named.pop("POP_CK", None)
         named.update(self._own)
-        uniq_key = named.setdefault("UNIQ_KEY", "") or self._ids.next_id(ctx.now_ms)
-        named["UNIQ_KEY"] = uniq_key
+        uniq_key = named.setdefault(UNIQ_KEY, "") or self._ids.next_id(ctx.now_ms)
+        named[UNIQ_KEY] = uniq_key
         if topic.name.startswith(RETRY_PREFIX):
             moved = self._dead_letter(ctx, header, topic.name, reconsume_times)
             if moved is not None:
@@ -327,7 +329,7 @@ class SendProcessor:
                 queue_id = min(priority, topic.write_queues - 1)
             else:
                 del named[PRIORITY]
-        if topic.attributes.get("cleanup.policy") == "COMPACTION" and not named.get("KEYS"):
+        if topic.attributes.get("cleanup.policy") == "COMPACTION" and not named.get(KEYS):
             raise self._refuse(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         if "INNER_NUM" in named or sys_flag & INNER_BATCH:
             raise self._illegal()
@@ -457,7 +459,7 @@ class SendProcessor:
         topic.put_bytes += done.size
         topic.batched += done.count - 1
         self._stats.put(done.count, done.size)
-        uniq_key = common.get("UNIQ_KEY")
+        uniq_key = common.get(UNIQ_KEY)
         transaction = b"" if uniq_key is None else b',"transactionId":%b' % _quote(uniq_key)
         reply = Reply(self._batch_reply % (ids.encode(), queue_id, done.queue_offset, transaction))
         if self._answers_wait and common.get("WAIT", "true").lower() == "true":

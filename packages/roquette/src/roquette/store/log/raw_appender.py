@@ -74,7 +74,7 @@ class RawAppender:
         self.last_offset: i64 = -1
 
     def begin_at(self, offset: i64) -> None:
-        """See `MessageStore.begin_log`."""
+        """Begin an empty log at the offset that a master names."""
         log = self._log
         active = log.active
         base: i64 = 0 if offset == 1 else offset

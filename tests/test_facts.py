@@ -1,0 +1,74 @@
+"""What is said once, as facts that are true or false. No number here is a limit: `make figures` counts."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.test_tidy import ROOT, modules, name_of, nodes, parameters, parsed
+
+FACTS = tomllib.loads((ROOT / "tests" / "facts.toml").read_text())["fact"]
+# What a consumer may be told, by words that mean nothing else: stated on the TypedDicts of client/consumer_options.py.
+OPTIONS = {
+    *("concurrency", "orderly", "max_reconsume_times", "retry_levels", "on_revoke"),
+    *("invisible", "renew", "auto_commit", "start_from", "strategy", "model"),
+}
+EMPTY = re.compile(r"(As|See) `?[A-Z]\w*(\.\w+)?`?( says)?\.|As the \w+ says\.")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Constant]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | Function) and ast.get_docstring(node):
+            yield node, node.body[0].value  # type: ignore[attr-defined]
+
+
+def homes(fact: dict[str, Any]) -> set[str]:
+    """Modules in which a fact is written down; what documentation says is no second statement."""
+    found = set()
+    for path in modules():
+        said = {id(text) for _, text in docstrings(parsed(path))}
+        for node in nodes(path):
+            if not isinstance(node, ast.Constant) or id(node) in said:
+                continue
+            if "number" in fact:
+                same = type(node.value) is int and node.value == fact["number"]
+            else:
+                same = isinstance(node.value, str) and re.search(fact["text"], node.value)
+            if same:
+                found.add(name_of(path))
+    return found
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: str(fact["name"]))
+def test_a_fact_has_one_home(fact: dict[str, Any]) -> None:
+    assert homes(fact) == {fact["home"]}, f"import it from {fact['home']}"
+
+
+def functions() -> Iterator[tuple[str, Function]]:
+    for path in modules():
+        for node in nodes(path):
+            if isinstance(node, Function):
+                yield f"{name_of(path)}:{node.lineno} {node.name}", node
+
+
+def test_no_function_takes_options_of_consumers_one_by_one() -> None:
+    """They travel as the value that `client/consumer_options.py` makes of them: an option more changes no signature."""
+    taken = {
+        where: sorted(OPTIONS & {each.arg for each in parameters(node.args)})
+        for where, node in functions()
+    }
+    assert not {where: names for where, names in taken.items() if len(names) > 2}
+
+
+def test_no_docstring_says_nothing() -> None:
+    """A method that does what its protocol says needs none."""
+    wrong = [
+        f"{name_of(path)}:{text.lineno} {text.value}"
+        for path in modules()
+        for _, text in docstrings(parsed(path))
+        if EMPTY.fullmatch(str(text.value).strip())
+    ]
+    assert not wrong, "\n".join(wrong)
