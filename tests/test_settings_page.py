@@ -1,4 +1,4 @@
-"""docs/settings.md is what the servers go by, and leaves out no key of Apache's."""
+"""docs/reference/settings.md is what the servers go by, and leaves out no key of Apache's."""
 
 import collections
 import json

@@ -34,7 +34,7 @@ def texts_of(path: Path) -> list[str]:
 def our_texts() -> str:
     paths = [path for folder in OURS for path in (ROOT / folder).rglob("*.py")]
     joined = "\n".join(" ".join(text.split()) for path in paths for text in texts_of(path))
-    settings = (ROOT / "docs" / "settings.md").read_text()
+    settings = (ROOT / "docs" / "reference" / "settings.md").read_text()
     names = {name for path in paths for name in re.findall(r"\b[a-z_]{4,}\b", path.read_text())}
     return "\n".join((joined, settings, *sorted(names)))
 

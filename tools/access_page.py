@@ -1,4 +1,4 @@
-"""Makes docs/access-table.md: `python tools/access_page.py`. Request code x what right it needs.
+"""Makes docs/reference/access-table.md: `python tools/access_page.py`. Request code x what right it needs.
 
 What is needed stands in access/needs.py; which server serves a code in the rows of both.
 """
@@ -12,7 +12,7 @@ from roquette.proxy.access import RULES
 from roquette.wire.codes import RequestCode
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "access-table.md"
+PAGE = ROOT / "docs" / "reference" / "access-table.md"
 HEAD = """# What right a request needs
 
 Made by `tools/access_page.py` out of the table that the servers judge by (`packages/roquette/src/roquette/access/needs.py`). Do not edit by hand.

@@ -1,4 +1,4 @@
-"""Write the table of all commands into docs/cli.md, from the program itself: `python tools/commands_page.py`."""
+"""Write the table of all commands into docs/reference/cli.md, from the program itself: `python tools/commands_page.py`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ from typer.main import get_command
 
 from roquette.apps.main import app
 
-PAGE = Path(__file__).parents[1] / "docs/cli.md"
+PAGE = Path(__file__).parents[1] / "docs/reference/cli.md"
 BEGIN, END = "<!-- commands: begin -->\n", "<!-- commands: end -->\n"
 ROOT_COMMAND: Any = get_command(app)
 

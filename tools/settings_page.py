@@ -1,4 +1,4 @@
-"""Makes docs/settings.md and the option tables of docs/spark.md: `python tools/settings_page.py`.
+"""Makes docs/reference/settings.md and the option tables of docs/spark.md: `python tools/settings_page.py`.
 
 Every key of Apache's is in the former once for each server.
 
@@ -28,7 +28,7 @@ from roquette_spark.offsets.source import OffsetsOptions
 from roquette_spark.options import ReadOptions, WriteOptions
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "settings.md"
+PAGE = ROOT / "docs" / "reference" / "settings.md"
 SPARK_PAGE = ROOT / "docs" / "spark.md"
 GOLDEN = ROOT / "tests" / "golden" / "settings" / "cases.json"
 TLS = {  # Apache's defaults, of TlsSystemConfig; empty texts are none

@@ -90,7 +90,7 @@ def test_a_replayed_request_is_taken_as_by_apaches(gate: Gate) -> None:
 
 
 def test_what_moves_between_neighbouring_fields_is_not_seen_but_judged(gate: Gate) -> None:
-    """Apache's signature is over the values without their names and lengths: docs/access-table.md says so."""
+    """Apache's signature is over the values without their names and lengths: docs/reference/access-table.md says so."""
     gate.allow("alice", TOPIC)
     ext = ext_of(SEND)
     moved = {"a": ext["a"][:-1], "b": ext["a"][-1] + ext["b"]}

@@ -1,4 +1,4 @@
-"""Each command that a document quotes exists, with its options; each command that exists is in docs/cli.md's table."""
+"""Each command that a document quotes exists, with its options; each command that exists is in docs/reference/cli.md's table."""
 
 import re
 from collections.abc import Iterator

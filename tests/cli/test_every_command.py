@@ -1,4 +1,4 @@
-"""Every command of the program, found by looking at it, with wrong words: an exit code of docs/cli.md and one line that
+"""Every command of the program, found by looking at it, with wrong words: an exit code of docs/reference/cli.md and one line that
 says what is wrong, whatever is given."""
 
 import contextlib

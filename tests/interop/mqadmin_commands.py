@@ -1,6 +1,6 @@
 """The 89 sub-commands of Apache's mqadmin 5.5.0: how each is run here, and what comes of it.
 
-docs/mqadmin.md has the same table for people; tests/interop/test_mqadmin_commands.py runs every one of them and
+docs/reference/mqadmin.md has the same table for people; tests/interop/test_mqadmin_commands.py runs every one of them and
 compares what it prints with what it printed about Apache's servers.
 """
 
@@ -179,7 +179,7 @@ COMMANDS: tuple[Command, ...] = (
         "getBrokerConfig",
         ("-b {a}",),
         differs=r"Port$|^storePath|^haTransferBatchSize$|^enablePropertyFilter$",
-        note="every key that is served; two defaults differ (docs/settings.md)",
+        note="every key that is served; two defaults differ (docs/reference/settings.md)",
     ),
     Command(52, "getConsumerConfig", ("-g CG",)),
     Command(53, "queryCq", ("-t T1 -q {queue} -i 0 -c 2 -b {at}",)),

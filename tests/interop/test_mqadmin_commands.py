@@ -30,7 +30,7 @@ from tests.interop.peers import (
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected" / "mqadmin_commands.json"
-PAGE = HERE.parents[1] / "docs" / "mqadmin.md"
+PAGE = HERE.parents[1] / "docs" / "reference" / "mqadmin.md"
 RECORD = os.environ.get("ROQUETTE_INTEROP_RECORD") == "1"
 SOON_S = 60.0
 SENT = 8

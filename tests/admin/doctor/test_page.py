@@ -1,10 +1,10 @@
-"""docs/doctor.md says of each code what the table of checks says."""
+"""docs/reference/doctor.md says of each code what the table of checks says."""
 
 from pathlib import Path
 
 from roquette.admin.doctor.diagnosis import CHECKS
 
-PAGE = Path(__file__).parents[3] / "docs" / "doctor.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "doctor.md"
 
 
 def test_the_page_has_every_code_with_its_severity_and_meaning() -> None:

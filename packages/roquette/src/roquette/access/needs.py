@@ -1,7 +1,7 @@
 """THE table: which right a request needs, for every request code of every server of ours.
 
 `NEEDS` is complete by `tests/access/test_needs.py`: a row of a server without an entry fails, and `Guard` refuses a code
-without one. docs/access-table.md is made of it (tools/access_page.py). The rights are Apache's 5.5.0
+without one. docs/reference/access-table.md is made of it (tools/access_page.py). The rights are Apache's 5.5.0
 (DefaultAuthorizationContextBuilder, and the @RocketMQAction of each header); `note` says where they are not, mostly since
 Apache asks for nothing.
 """

@@ -1,6 +1,6 @@
 """Keys of Apache's property files that no config class has: those that are refused, and those without effect, with why.
 
-With the config classes this decides what a key does: docs/settings.md is made from both (tools/settings_page.py).
+With the config classes this decides what a key does: docs/reference/settings.md is made from both (tools/settings_page.py).
 """
 
 from collections.abc import Mapping

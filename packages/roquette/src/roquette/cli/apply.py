@@ -63,7 +63,7 @@ def apply(
     """Change topics, groups and settings to what a file says, on every master; shows the plan and asks first.
 
     What would put messages out of reach is never done, and what is not in the file stays: both are shown with the way to
-    do it. Run again, it changes nothing. The form of the file: docs/cli.md; a group's settings: roquette group show --settings.
+    do it. Run again, it changes nothing. The form of the file: docs/reference/cli.md; a group's settings: roquette group show --settings.
     """
     from roquette.admin.apply.carry import carry_out, rows, what_is_there
     from roquette.admin.apply.plan import Effect, unknown

@@ -62,7 +62,7 @@ def doctor(
 ) -> None:
     """Examine a cluster: what is wrong, why, and what to do. Exit code 10 when something is.
 
-    Each finding has a code that stays (docs/doctor.md). Nothing is changed without --fix.
+    Each finding has a code that stays (docs/reference/doctor.md). Nothing is changed without --fix.
     """
     from roquette.admin.doctor.findings import Intent
 

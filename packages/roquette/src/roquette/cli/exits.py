@@ -1,4 +1,4 @@
-"""Exit codes of the `roquette` command; `docs/cli.md` has the same table."""
+"""Exit codes of the `roquette` command; `docs/reference/cli.md` has the same table."""
 
 from typing import Final
 
