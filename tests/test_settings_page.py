@@ -65,6 +65,9 @@ def test_the_tables_of_sparks_options_are_current() -> None:
     assert text.count("<!-- options: ") == 5
 
 
+@pytest.mark.promise(
+    "Refusals", "every key of Apache's is served, refused, or has no effect for a stated reason"
+)
 @pytest.mark.parametrize("server", SERVERS)
 def test_every_key_of_apaches_is_there_once_and_says_what_the_server_does(server: str) -> None:
     classes, foreign, names = SERVERS[server]

@@ -7,6 +7,7 @@ A table is an attribute that is annotated or assigned as a dict, set, deque or t
 import ast
 from pathlib import Path
 
+import pytest
 from tools import workspace
 
 from roquette.base.bounds import Bound
@@ -229,6 +230,7 @@ def rows() -> dict[str, str]:
     return found
 
 
+@pytest.mark.promise("Bounds", "every table that outlives a request names its bound")
 def test_every_table_says_what_bounds_it() -> None:
     missing = tables() - rows().keys()
     assert not missing, (

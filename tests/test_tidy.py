@@ -324,6 +324,9 @@ def log_calls(tree: ast.AST) -> list[ast.Call]:
     return found
 
 
+@pytest.mark.promise(
+    "Security", "no value of a peer makes a line, or a sequence for a terminal, in a log"
+)
 def test_log_lines_are_templates_whose_values_are_arguments() -> None:
     """What a peer says is a value: `LineFormatter` quotes values, and nothing else."""
     found, calls = [], 0
@@ -570,6 +573,26 @@ def test_paths_in_documents_exist(document: Path) -> None:
         and "/." not in name
     ]
     assert not missing, f"{document.relative_to(ROOT)} names {missing}"
+
+
+LINKS = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_of_documents_lead_somewhere(document: Path) -> None:
+    """To a file or folder that is there, and to a heading of it."""
+    wrong = []
+    for name, anchor in LINKS.findall(document.read_text()):
+        target = document.parent / name if name else document
+        heads = [] if target.is_dir() else re.findall(r"(?m)^#+ (.*)$", _text_of(target))
+        anchors = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+        if not target.exists() or (anchor and anchor not in anchors):
+            wrong.append(f"{name}#{anchor}")
+    assert not wrong, f"{document.relative_to(ROOT)} links to {wrong}"
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text() if path.suffix == ".md" and path.exists() else ""
 
 
 def test_decisions_have_numbers_of_their_own() -> None:

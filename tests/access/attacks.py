@@ -1,4 +1,4 @@
-"""The attacks of docs/security.md: each is a coroutine over a closed cluster and says whether it succeeded.
+"""The attacks of docs/reference/attacks.md: each is a coroutine over a closed cluster and says whether it succeeded.
 
 `test_attacks.py` shows that none does, `test_mutations.py` that each would without its guard.
 """
@@ -8,6 +8,7 @@ import json
 import struct
 from typing import Any
 
+import pytest
 from tests.access.attackers import (
     ADMIN,
     ALICE,
@@ -89,6 +90,10 @@ async def _config_taken(closed: Closed, lines: tuple[str, ...]) -> bool:
     return False
 
 
+@pytest.mark.promise(
+    "Security",
+    "no setting that a request can change names a path, a command, a class or an address, or opens a server",
+)
 @attack
 async def setting_names_a_path_or_command(closed: Closed) -> bool:
     """CVE-2023-33246 and CVE-2023-37582, at both servers, by a super user even."""
@@ -102,6 +107,10 @@ AUTH_LINES = (
 )  # fmt: skip
 
 
+@pytest.mark.promise(
+    "Security",
+    "no setting that a request can change names a path, a command, a class or an address, or opens a server",
+)
 @attack
 async def access_settings_changed_by_request(closed: Closed) -> bool:
     """A request switches access control off, or opens a white list."""
@@ -128,6 +137,10 @@ READS = (
 )  # fmt: skip
 
 
+@pytest.mark.promise(
+    "Security",
+    "no request answers a secret; replicas get users sealed, and members of before get none",
+)
 @attack
 async def secrets_read_by_requests(closed: Closed) -> bool:
     """CVE-2024-23321: what users and settings there are is told without any secret, to super users even."""
@@ -142,6 +155,10 @@ async def secrets_read_by_requests(closed: Closed) -> bool:
     return False
 
 
+@pytest.mark.promise(
+    "Security",
+    "no request answers a secret; replicas get users sealed, and members of before get none",
+)
 @attack
 async def secrets_in_error_remarks(closed: Closed) -> bool:
     """What is wrong with a request about a user is said without its password."""
@@ -162,6 +179,7 @@ async def secrets_in_error_remarks(closed: Closed) -> bool:
     return False
 
 
+@pytest.mark.promise("Security", "no name becomes a path before it was checked")
 @attack
 async def topic_name_leaves_the_store(closed: Closed) -> bool:
     """CVE-2019-17572: no name becomes a path before it was checked, whoever sends it."""
@@ -210,6 +228,9 @@ async def _reads_alices(actor: Actor) -> bool:
     return tells(await actor.ask(R.PULL_MESSAGE, pull_of(TOPIC, GROUP)))
 
 
+@pytest.mark.promise(
+    "Security", "one guard at every port; who is not proven gets nothing, and changes nothing"
+)
 @attack
 async def no_signature(closed: Closed) -> bool:
     """Nothing is answered to who does not sign, at any of the ports."""
@@ -293,6 +314,9 @@ async def signature_moved_between_fields(closed: Closed) -> bool:
     return reply.code == 0
 
 
+@pytest.mark.promise(
+    "Security", "one guard at every port; who is not proven gets nothing, and changes nothing"
+)
 @attack
 async def unsigned_one_way_requests(closed: Closed) -> bool:
     """Nobody hears a refusal of those; they change nothing either."""
@@ -319,6 +343,9 @@ def _offset() -> dict[str, Any]:
     return {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "commitOffset": 77}
 
 
+@pytest.mark.promise(
+    "Security", "users and rights that go count at once, on connections that are there as well"
+)
 @attack
 async def disabled_user_goes_on(closed: Closed) -> bool:
     """A user that is disabled, on the connection it has."""
@@ -327,6 +354,9 @@ async def disabled_user_goes_on(closed: Closed) -> bool:
     return (await closed.mallory.produce(OWN)).code == 0
 
 
+@pytest.mark.promise(
+    "Security", "users and rights that go count at once, on connections that are there as well"
+)
 @attack
 async def deleted_user_goes_on(closed: Closed) -> bool:
     """A user that is deleted, on the connection it has."""
@@ -334,6 +364,9 @@ async def deleted_user_goes_on(closed: Closed) -> bool:
     return (await closed.mallory.produce(OWN)).code == 0
 
 
+@pytest.mark.promise(
+    "Security", "users and rights that go count at once, on connections that are there as well"
+)
 @attack
 async def rights_taken_are_kept(closed: Closed) -> bool:
     """A rule that was removed, on the connection that used it."""
@@ -358,6 +391,9 @@ async def names_that_look_alike(closed: Closed) -> bool:
 # Other doors
 
 
+@pytest.mark.promise(
+    "Security", "one guard at every port; who is not proven gets nothing, and changes nothing"
+)
 @attack
 async def other_ports_are_open(closed: Closed) -> bool:
     """#6768: what the main port refuses, the second one and the name server refuse, too."""
@@ -371,12 +407,20 @@ async def other_ports_are_open(closed: Closed) -> bool:
     )
 
 
+@pytest.mark.promise(
+    "Security",
+    "the replication port is for replicas of super users' servers, and a ticket for one connection",
+)
 @attack
 async def replication_port_without_ticket(closed: Closed) -> bool:
     """Who says at the port for replicas that it has nothing gets the whole log from an open master."""
     return SECRET_BODY in await _followed(b"")
 
 
+@pytest.mark.promise(
+    "Security",
+    "the replication port is for replicas of super users' servers, and a ticket for one connection",
+)
 @attack
 async def operator_follows_the_log(closed: Closed) -> bool:
     """Who may change the cluster and is no super user asks for tickets as replicas do, of today and of before, and says them at their port."""
@@ -406,6 +450,10 @@ async def _followed(first: bytes) -> bytes:
     return got
 
 
+@pytest.mark.promise(
+    "Security",
+    "what a server has signed serves for nothing else, at no other address, and once; clocks may differ by five minutes",
+)
 @attack
 async def servers_signature_serves_for_more(closed: Closed) -> bool:
     """An operator registers a broker of her own. What others ask of it, signed by a super user, she passes on to them: as it is,
@@ -493,6 +541,10 @@ async def anothers_topic_is_read(closed: Closed) -> bool:
     return False
 
 
+@pytest.mark.promise(
+    "Security",
+    "a message that is named by its place is judged by its topic, through a proxy as well",
+)
 @attack
 async def message_read_by_its_place(closed: Closed) -> bool:
     """VIEW_MESSAGE_BY_ID with a topic of one's own, or none."""
@@ -543,6 +595,9 @@ async def anothers_topic_is_written(closed: Closed) -> bool:
     return await closed.count() != before
 
 
+@pytest.mark.promise(
+    "Security", "the signature covers all fields and the body; what counts is what was signed"
+)
 @attack
 async def two_values_of_one_field(closed: Closed) -> bool:
     """The topic is in the header twice: guard and processor must mean the same one."""
@@ -601,6 +656,10 @@ async def anothers_retries_are_written(closed: Closed) -> bool:
     return await any_done(sent)
 
 
+@pytest.mark.promise(
+    "Security",
+    "a message that is named by its place is judged by its topic, through a proxy as well",
+)
 @attack
 async def anothers_message_sent_back(closed: Closed) -> bool:
     """CONSUMER_SEND_MSG_BACK copies what stands at a place of the log to one's own retry topic."""
@@ -721,6 +780,7 @@ async def anothers_transaction_checked(closed: Closed) -> bool:
     return any(map(tells, await closed.mallory.listen(30)))
 
 
+@pytest.mark.promise("Security", "a client's id is its account's, in each protocol")
 @attack
 async def anothers_reply_caught(closed: Closed) -> bool:
     """Replies go to a client by its id, which anybody can say in a heartbeat."""
@@ -834,6 +894,9 @@ def _registration() -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.promise(
+    "Security", "asking for a broker's version is no sign of life; nobody moves a living broker"
+)
 @attack
 async def asking_is_living(closed: Closed) -> bool:
     """Who may only look asks for a broker's version: that is a sign of life, and moves a silent broker's registration to her."""
@@ -851,6 +914,10 @@ async def asking_is_living(closed: Closed) -> bool:
     return (await closed.mallory_names.ask(R.QUERY_DATA_VERSION, asked, version)).code == 0
 
 
+@pytest.mark.promise(
+    "Security",
+    "keys of the controller's store are groups' records; its etcd takes members of its authority alone",
+)
 @attack
 async def other_keys_of_the_controllers_store(closed: Closed) -> bool:
     """An operator reads and writes what is no group's record, with the name server's own rights to its etcd; or another cluster's."""
@@ -886,6 +953,9 @@ async def user_gives_itself_rights(closed: Closed) -> bool:
     return False
 
 
+@pytest.mark.promise(
+    "Security", "who may change users makes no super user, and no rules for itself"
+)
 @attack
 async def operator_becomes_super_user(closed: Closed) -> bool:
     """Who may change users is not yet a super user, and cannot make one, or take over one that is there."""
@@ -925,6 +995,7 @@ async def denied_within_what_is_allowed(closed: Closed) -> bool:
     return await anothers_topic_is_read(closed) or await anothers_topic_is_written(closed)
 
 
+@pytest.mark.promise("Security", "`Topic:*` does not mean the broker's own topics")
 @attack
 async def waiting_messages_are_read(closed: Closed) -> bool:
     """Delayed, timed and half messages wait in topics of the broker's own, which `Topic:*` does not mean."""
@@ -941,6 +1012,7 @@ async def waiting_messages_are_read(closed: Closed) -> bool:
     return False
 
 
+@pytest.mark.promise("Security", "`Topic:*` does not mean the broker's own topics")
 @attack
 async def broker_topics_are_written(closed: Closed) -> bool:
     """What the broker believes of its own: acknowledgements, ends of transactions, due times."""

@@ -1,4 +1,4 @@
-"""No attack of docs/security.md succeeds, and the page names them all."""
+"""No attack of docs/reference/attacks.md succeeds, and the page names them all."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,8 @@ def test_attack(name: str) -> None:
     assert not run_attack(ATTACKS[name]), ATTACKS[name].__doc__
 
 
-PAGE = Path("docs/security.md")
+PAGE = Path("docs/reference/attacks.md")
+ADVISORIES = Path("docs/security.md")
 BEGIN, END = "<!-- attacks:begin -->\n", "<!-- attacks:end -->\n"
 
 
@@ -40,7 +41,7 @@ def test_the_page_lists_every_attack() -> None:
 
 
 def test_each_advisory_names_tests_that_exist() -> None:
-    table = PAGE.read_text().partition("## Apache's advisories")[2].partition("\n## ")[0]
+    table = ADVISORIES.read_text().partition("## Apache's advisories")[2].partition("\n## ")[0]
     rows = [line.split("|") for line in table.splitlines() if line.startswith("| ")][1:]
     assert len(rows) >= 8
     tests = "".join(path.read_text() for path in Path("tests/remoting").glob("test_*.py"))

@@ -8,6 +8,9 @@ from roquette.access.audit import Audit
 from roquette_testing.manual_clock import ManualClock
 
 
+@pytest.mark.promise(
+    "Security", "the audit names who was refused; made-up names fill no log and hide no line"
+)
 def test_made_up_names_are_one_line_of_their_address_and_hide_nobodys(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_body_that_cannot_be_read_is_refused_after_the_proof(gate: Gate) -> No
     assert gate.ask(frame) == Answer(False, 16, "parse authorization context error.")
 
 
+@pytest.mark.promise("Security", "each request, and each rpc, has a rule; one without is refused")
 def test_a_code_without_a_rule_is_refused(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     from roquette.access.needs import NEEDS
 
@@ -141,6 +142,9 @@ def test_secrets_stand_in_no_text() -> None:
     assert SECRET not in repr(Account("alice", SECRET.encode()))
 
 
+@pytest.mark.promise(
+    "Security", "the audit names who was refused; made-up names fill no log and hide no line"
+)
 def test_the_audit_says_who_what_and_why_in_one_line_of_its_own(
     gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,6 +200,9 @@ def mutated(chance: random.Random, ext: bytes, body: bytes) -> tuple[bytes, byte
     return json.dumps(fields).encode(), body
 
 
+@pytest.mark.promise(
+    "Security", "the signature covers all fields and the body; what counts is what was signed"
+)
 @pytest.mark.parametrize("rounds", [2_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_nothing_is_let_in_but_what_was_signed(gate: Gate, rounds: int) -> None:
     chance = random.Random(16)

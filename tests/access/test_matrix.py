@@ -33,6 +33,7 @@ def refused(answer: Answer, remark: str) -> None:
     assert answer.remark == remark
 
 
+@pytest.mark.promise("Security", "each request, and each rpc, has a rule; one without is refused")
 def test_every_row_has_a_rule() -> None:
     assert {code: row for code, row in ROWS.items() if code not in NEEDS} == {}
 

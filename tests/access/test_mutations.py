@@ -225,6 +225,9 @@ def test_without_its_guard_the_attack_succeeds(
     assert run_attack(ATTACKS[name]), f"{words}: {name} fails all the same"
 
 
+@pytest.mark.promise(
+    "Security", "our servers and clients verify whom they call, unless they are told not to"
+)
 def test_without_verification_a_wrong_authority_is_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,12 +59,17 @@ def test_texts_of_resources_are_apaches() -> None:
     assert str(topic_resource("%DLQ%g")) == "Topic:%DLQ%g"
 
 
+@pytest.mark.promise("Security", "rules for namespaces, which would decide nothing, are refused")
 @pytest.mark.parametrize("key", ["", "orders", "Topic:", "Any:x", "Unknown:x", "Topic:a*b", "Topic:a**", "User:x"])  # fmt: skip
 def test_what_is_no_resource_is_refused_with_its_form(key: str) -> None:
     with pytest.raises(ValueError, match="resource"):
         Resource.parse(key)
 
 
+@pytest.mark.promise(
+    "Security",
+    "rules: a literal name, the longest prefix, `Topic:*`, `*`; Deny where two fit alike; nothing fits, nothing is allowed",
+)
 def test_nothing_fits_is_not_allowed() -> None:
     assert asked(PolicyTable(), "Topic:a").why == NO_MATCH
     verdict = asked(table(entry("Topic:b")), "Topic:a")
@@ -72,6 +77,10 @@ def test_nothing_fits_is_not_allowed() -> None:
     assert (str(verdict.resource), verdict.actions) == ("Topic:a", PUB)
 
 
+@pytest.mark.promise(
+    "Security",
+    "rules: a literal name, the longest prefix, `Topic:*`, `*`; Deny where two fit alike; nothing fits, nothing is allowed",
+)
 def test_a_literal_name_before_the_longest_prefix_before_any_of_its_kind_before_all() -> None:
     entries = [
         entry("*", decision=DENY),
@@ -102,6 +111,10 @@ def test_default_policies_count_only_where_no_custom_one_fits() -> None:
     assert asked(rules, "Topic:a", SUB).allowed
 
 
+@pytest.mark.promise(
+    "Security",
+    "rules: a literal name, the longest prefix, `Topic:*`, `*`; Deny where two fit alike; nothing fits, nothing is allowed",
+)
 @pytest.mark.parametrize("order", [(ALLOW, DENY), (DENY, ALLOW)])
 @pytest.mark.parametrize("key", ["Topic:a", "Topic:a*", "Topic:*", "*"])
 def test_deny_wins_on_a_tie(key: str, order: tuple[Decision, Decision]) -> None:

@@ -20,6 +20,7 @@ async def send_back(who: Actor, place: int, group: str) -> int:
     return (await who.ask(R.CONSUMER_SEND_MSG_BACK, ext)).code
 
 
+@pytest.mark.promise("Security", "POP's retry topics are their group's, in either form")
 @pytest.mark.parametrize("v2", [False, True])
 def test_what_pop_gives_again_is_its_groups_in_either_form(v2: bool) -> None:
     async def scenario(cluster: SimCluster) -> None:

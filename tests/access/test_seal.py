@@ -14,6 +14,10 @@ def test_who_has_the_secret_reads_the_answer_to_its_own_request() -> None:
     assert unseal(SECRET, ASKED, sealed) == b'{"users":[]}'
 
 
+@pytest.mark.promise(
+    "Security",
+    "no request answers a secret; replicas get users sealed, and members of before get none",
+)
 @pytest.mark.parametrize(
     ("secret", "asked", "change"),
     [

@@ -234,6 +234,9 @@ def test_rules_of_nobody_and_wrong_addresses_are_refused() -> None:
     run(scenario)
 
 
+@pytest.mark.promise(
+    "Security", "who may change users makes no super user, and no rules for itself"
+)
 def test_a_user_with_a_right_on_the_cluster_makes_no_super_user_and_no_rules_for_itself() -> None:
     async def scenario() -> None:
         server = await Server(CLOSED).start()
@@ -363,6 +366,10 @@ def test_rules_go_before_their_user() -> None:
     run(scenario)
 
 
+@pytest.mark.promise(
+    "Security",
+    "users, rules and their copies are readable by the server's user alone; passwords of keys are shown nowhere",
+)
 def test_the_files_and_their_copies_are_their_owners_alone(tmp_path: Path) -> None:
     async def scenario() -> None:
         users = Users(OsFiles(), str(tmp_path), PolicyTable())

@@ -68,6 +68,7 @@ def test_a_group_is_healthy_when_a_master_serves_and_all_are_in_step() -> None:
     ]
 
 
+@pytest.mark.promise("Groups of brokers", "`broker status` says what is wrong; its exit code")
 @pytest.mark.parametrize(
     "changes, master, words",
     [
@@ -149,6 +150,9 @@ def test_an_order_is_written_again_until_no_renewal_comes_between() -> None:
     assert controller.writes == 4, "it stands there already"
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "`broker promote`; only one in step, or losses accepted; a lost record"
+)
 def test_who_may_not_be_master_is_refused_in_words() -> None:
     controller = Controller()
     controller.record = GroupRecord(number=1, epoch=4, master=2, members=(1, 2), places=PLACES)
@@ -176,6 +180,9 @@ def member(group: str, epoch: int, end: int, trouble: str = "") -> dict[str, str
     }
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "`broker promote`; only one in step, or losses accepted; a lost record"
+)
 @pytest.mark.parametrize("record", [None, replace(RECORD, group="another")])
 def test_a_lost_record_is_begun_anew_by_order_with_losses_accepted(record: Any) -> None:
     controller = Controller()

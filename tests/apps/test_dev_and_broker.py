@@ -207,6 +207,7 @@ def listening(pid):
     return found
 
 
+@pytest.mark.promise("Security", "`roquette dev` listens at 127.0.0.1 alone")
 def test_all_that_dev_listens_at_is_this_machine():
     with process("dev", "--namesrv-port", "0", "--broker-port", "0") as child:
         assert child.stdout.readline().startswith("ready ")

@@ -44,6 +44,7 @@ def hoard() -> Iterator[list[RawConnection]]:
         connection.close()
 
 
+@pytest.mark.promise("Bounds", "the bytes that are kept for peers are counted and bounded")
 @pytest.mark.parametrize("kind", KINDS)
 def test_sixty_half_frames_of_15_mb_cost_the_bound_and_no_more(
     kind: str, tmp_path: Path, hoard: list[RawConnection]

@@ -51,6 +51,9 @@ def log_lines() -> tuple[logging.Logger, Stream]:
     return logger, stream
 
 
+@pytest.mark.promise(
+    "Security", "no value of a peer makes a line, or a sequence for a terminal, in a log"
+)
 @pytest.mark.parametrize("name", EVIL.values(), ids=EVIL)
 def test_a_value_makes_one_bounded_line(
     name: str, log_lines: tuple[logging.Logger, Stream]
@@ -109,6 +112,9 @@ def test_plain_values_stay_plain(log_lines: tuple[logging.Logger, Stream]) -> No
     assert stream.getvalue().endswith('started port=1 address=10.0.0.1:9 empty="" why="it is so"\n')
 
 
+@pytest.mark.promise(
+    "Security", "no value of a peer makes a line, or a sequence for a terminal, in a log"
+)
 @pytest.mark.parametrize("kind", ["namesrv", "broker"])
 def test_no_request_writes_a_line_of_its_own(servers: Servers, kind: str) -> None:
     """Each request of a server with each hostile name in all its text fields, and in the names of its body."""

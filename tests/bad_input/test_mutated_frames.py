@@ -18,6 +18,7 @@ ATTACKS = {"broker": (attack_broker, BROKER_ROWS), "namesrv": (attack_name_serve
 Attack = Callable[[Path, int, int], World]
 
 
+@pytest.mark.promise("Peers", "mutated frames of every request code disturb nothing")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_ten_thousand_frames_disturb_nothing(name: str, tmp_path: Path) -> None:
     attack, rows = ATTACKS[name]

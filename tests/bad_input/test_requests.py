@@ -28,6 +28,7 @@ def files(store: Path) -> set[str]:
     return {str(found.relative_to(store.parent)) for found in store.parent.rglob("*")}
 
 
+@pytest.mark.promise("Security", "no name becomes a path before it was checked")
 @pytest.mark.parametrize("topic", TRICKS)
 def test_illegal_topic_names_make_no_topic_and_no_file(servers: Servers, topic: str) -> None:
     create = {
@@ -116,6 +117,7 @@ def test_groups_and_topics_of_billions_of_queues_are_refused(servers: Servers) -
         assert route.count(b"queueId") <= 8, "no more than the template has"
 
 
+@pytest.mark.promise("Security", "no name becomes a path before it was checked")
 def test_kv_entries_cannot_leave_their_file(servers: Servers) -> None:
     with RawConnection(servers.namesrv.address) as connection:
         for namespace in ("../../evil", "/etc", "a" * 100_000):

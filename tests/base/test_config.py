@@ -85,6 +85,9 @@ def test_unknown_keys_warn_with_the_nearest_known_one() -> None:
     ]
 
 
+@pytest.mark.promise(
+    "Security", "access control of 1.0 is refused, with the command that takes it over"
+)
 @pytest.mark.parametrize("foreign", [BROKER, NAMESRV, PROXY])
 def test_access_control_1_is_refused_with_the_command_that_takes_its_accounts_over(
     foreign: ForeignKeys,

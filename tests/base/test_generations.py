@@ -79,6 +79,9 @@ def test_earlier_contents_stay_beside_it_newest_first() -> None:
     ]
 
 
+@pytest.mark.promise(
+    "Bounds", "a JSON file is the old or the new content after a kill or a loss of power"
+)
 @pytest.mark.parametrize("before", [0, 1, 2, 5])
 def test_a_power_cut_at_any_call_leaves_the_old_or_the_new_content(before: int) -> None:
     calls = calls_of_a_save(before)
@@ -102,6 +105,9 @@ def test_a_power_cut_at_any_call_leaves_the_old_or_the_new_content(before: int) 
     assert len(outcomes) == 2
 
 
+@pytest.mark.promise(
+    "Bounds", "a JSON file is the old or the new content after a kill or a loss of power"
+)
 @pytest.mark.parametrize("before", [1, 5])
 def test_a_kill_at_any_call_leaves_the_old_or_the_new_content(before: int) -> None:
     for at in range(1, calls_of_a_save(before) + 1):

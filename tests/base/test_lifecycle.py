@@ -47,6 +47,7 @@ def test_a_crash_is_logged_with_its_name(caplog: pytest.LogCaptureFixture) -> No
     assert "task failed name=reader error=KeyError('gone')" in caplog.text
 
 
+@pytest.mark.promise("Background work", "a task that fails is logged, counted and started again")
 def test_a_beat_goes_on_after_errors(caplog: pytest.LogCaptureFixture) -> None:
     beats: list[float] = []
 

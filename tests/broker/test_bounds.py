@@ -152,6 +152,7 @@ def bounds_by_name() -> Iterator[tuple[str, Bound]]:
             yield name, bound
 
 
+@pytest.mark.promise("Bounds", "a full table refuses new names in words and serves what it has")
 @pytest.mark.parametrize("name", [name for name, _ in bounds_by_name()])
 def test_a_full_table_refuses_in_words_and_serves_what_it_has(run_broker, name, caplog):
     fill, size = FILLS[name]

@@ -66,6 +66,7 @@ def test_the_settings_kept_are_bounded() -> None:
 # The broker
 
 
+@pytest.mark.promise("Time", "a clock that is set moves no duration")
 @both_ways
 def test_a_delay_level_waits_its_delay(run_broker: Any, jump_ms: int) -> None:
     async def scenario(case: Any) -> None:
@@ -89,6 +90,7 @@ def test_a_delay_level_waits_its_delay(run_broker: Any, jump_ms: int) -> None:
 CHECKED = {"transaction_time_out": 6_000, "transaction_check_interval": 1_000}
 
 
+@pytest.mark.promise("Time", "a clock that is set moves no duration")
 @both_ways
 def test_a_half_message_is_checked_when_its_time_is_over_and_not_discarded(
     run_broker: Any, jump_ms: int
@@ -114,6 +116,7 @@ def test_a_half_message_is_checked_when_its_time_is_over_and_not_discarded(
     run_broker(scenario, broker=CHECKED, store={"file_reserved_hours": 1})
 
 
+@pytest.mark.promise("Time", "a clock that is set moves no duration")
 @both_ways
 def test_messages_popped_are_invisible_for_their_time(run_broker: Any, jump_ms: int) -> None:
     async def scenario(case: Any) -> None:
@@ -224,6 +227,7 @@ def test_a_client_lives_by_its_heartbeats(run_broker: Any, jump_ms: int) -> None
     run_broker(scenario)
 
 
+@pytest.mark.promise("Time", "a timer message comes at its wall time")
 @both_ways
 def test_a_timer_message_comes_at_its_wall_time(run_broker: Any, jump_ms: int) -> None:
     """That one is promised in wall time: it follows the clock."""

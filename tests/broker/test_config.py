@@ -100,6 +100,7 @@ def test_what_a_request_may_change_stays_within_stated_bounds(kind, key):
     assert all(line.startswith(f"{key} in the request must be ") for line in told)
 
 
+@pytest.mark.promise("Refusals", "a change that would do nothing is refused")
 @pytest.mark.parametrize("key", ["nobodysKey", "brokerPermision", *BROKER.idle, *BROKER.refused])
 def test_a_change_that_would_do_nothing_is_no_success(key):
     live = LiveConfig(BrokerConfig(), StoreConfig(), 1)
@@ -109,6 +110,7 @@ def test_a_change_that_would_do_nothing_is_no_success(key):
     assert live.current.auto_create_topic_enable
 
 
+@pytest.mark.promise("Refusals", "a server that is asked for a guarantee it lacks does not start")
 @pytest.mark.parametrize("source", ["file", "--set"])
 @pytest.mark.parametrize("key", BROKER.refused)
 def test_a_broker_asked_for_a_guarantee_it_lacks_does_not_start(key, source):
@@ -120,6 +122,7 @@ def test_a_broker_asked_for_a_guarantee_it_lacks_does_not_start(key, source):
         broker_settings(Sources(file_text=f"{key}={text.upper()}"))
 
 
+@pytest.mark.promise("Refusals", "a server that is asked for a guarantee it lacks does not start")
 @pytest.mark.parametrize("key", NAMESRV.refused)
 def test_a_name_server_asked_for_protection_does_not_start(key):
     with pytest.raises(ConfigError, match=REFUSED):

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from tests.broker.pop_frames import pop_ext
 from tests.broker.test_transactions import end, prepare, stored
 
@@ -25,6 +26,7 @@ async def bodies(client, topic, **more):
     return [record.body for record in decode_records(reply.body)] if reply.code == 0 else []
 
 
+@pytest.mark.promise("Damage", "the broker copies no body that does not match its CRC")
 def test_a_returned_message(run_broker):
     async def scenario(case):
         client = await case.client()
@@ -74,6 +76,7 @@ def test_a_delayed_message_with_another_size_stops_nobody_behind_it(run_broker):
     run_broker(scenario)
 
 
+@pytest.mark.promise("Damage", "the broker copies no body that does not match its CRC")
 def test_a_half_message_is_not_committed(run_broker):
     async def scenario(case):
         client = await case.client()

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from tests.broker.conftest import RawClient, send_ext
 from tests.broker.promise_cases import TOPIC
 
@@ -36,6 +37,7 @@ async def broker(cluster: SimCluster) -> None:
     await ask(17, TOPIC | {"topic": "T"})
 
 
+@pytest.mark.promise("Answers", "a deleted topic stays deleted")
 def test_a_topic_that_was_made_again_begins_with_nothing_of_the_older_one() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await broker(cluster)

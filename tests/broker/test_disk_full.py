@@ -113,6 +113,9 @@ def test_above_the_limit_sends_are_refused_in_words_and_all_else_goes_on(run_bro
 SMALL = {"queue_file_size": 2000, "max_index_entries": 100}
 
 
+@pytest.mark.promise(
+    "Bounds", "a full disk loses nothing, and sends are taken again when there is space"
+)
 def test_with_not_a_byte_left_offsets_are_saved_and_all_comes_back(run_broker, tmp_path, caplog):
     files = FaultyFiles()
     root = str(tmp_path / "store")

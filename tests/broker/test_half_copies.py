@@ -29,6 +29,9 @@ def put_again(w: World, half: Any, times: int) -> Any:
     )
 
 
+@pytest.mark.promise(
+    "Answers", "a half message ends once, also after Apache's broker has put it again"
+)
 @pytest.mark.parametrize("delay", [{}, {"DELAY": "1"}])
 @pytest.mark.parametrize("passed", [False, True])
 @pytest.mark.parametrize("kind", [COMMIT, ROLLBACK])

@@ -150,6 +150,9 @@ async def runtime(client: Any) -> dict[str, str]:
     return dict(table)
 
 
+@pytest.mark.promise(
+    "Background work", "an entry that cannot be worked off is set aside and stops none behind it"
+)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_hostile_properties_stop_nothing(run_broker: Any, tmp_path: Any, topic: str) -> None:
     """405 cases a topic: all of them put past every check, as older versions and Apache's broker let them in."""
@@ -216,6 +219,9 @@ async def drained(case: Any, client: Any) -> int:
         count += len(decode_records(reply.body))
 
 
+@pytest.mark.promise(
+    "Background work", "an entry that cannot be worked off is set aside and stops none behind it"
+)
 @pytest.mark.parametrize("way", ["put", "sent"])
 def test_hostile_check_points_stop_nothing(run_broker: Any, way: str) -> None:
     async def scenario(case: Any) -> None:
@@ -266,6 +272,7 @@ def test_the_messages_of_the_issue_by_ordinary_requests(run_broker: Any) -> None
 WAYS = ("level", "timer", "revive", "commit", "back", "dead")
 
 
+@pytest.mark.promise("Background work", "what was taken is delivered, whatever the limits are now")
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("kind", ["body", "properties"])
 def test_what_was_taken_is_delivered_whatever_the_limits_are_now(
@@ -394,6 +401,9 @@ def test_a_second_failure_sets_aside_and_the_book_is_bounded() -> None:
     assert len(marks) == LIMIT + 50
 
 
+@pytest.mark.promise(
+    "Background work", "an entry that cannot be worked off is set aside and stops none behind it"
+)
 @pytest.mark.parametrize("topic", [LEVELS, TIMER])
 def test_a_damaged_entry_is_noted_and_passed_over(
     run_broker: Any, tmp_path: Any, topic: str

@@ -239,6 +239,10 @@ HOLDERS: list[tuple[Callable[[World], Awaitable[None]], int, dict[str, Any]]] = 
 """Each holder, with the bytes it may keep of what its peer does."""
 
 
+@pytest.mark.promise("Bounds", "the bytes that are kept for peers are counted and bounded")
+@pytest.mark.promise(
+    "Security", "all that is kept for a connection is counted and bounded, whoever keeps it"
+)
 @pytest.mark.parametrize(
     ("holder", "bound", "broker"), HOLDERS, ids=[row[0].__name__ for row in HOLDERS]
 )

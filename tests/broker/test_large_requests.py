@@ -30,6 +30,7 @@ def beat(
     return json.dumps(value | more).encode()
 
 
+@pytest.mark.promise("Peers", "a large request or answer lets others in between")
 def test_a_heartbeat_of_hundreds_of_groups_is_taken_step_by_step(run_broker: Any) -> None:
     async def scenario(case: Any) -> None:
         client, neighbour = await case.client(), await case.client()
@@ -150,6 +151,7 @@ def test_batches_of_very_many_messages_or_keys_are_refused(run_broker: Any) -> N
     run_broker(scenario)
 
 
+@pytest.mark.promise("Peers", "a large request or answer lets others in between")
 def test_large_answers_of_operators_let_others_in_between(run_broker: Any) -> None:
     async def scenario(case: Any) -> None:
         client, neighbour = await case.client(), await case.client()

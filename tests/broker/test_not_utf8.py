@@ -64,6 +64,7 @@ def stored(case: Any, topic: str = "T") -> list[tuple[bytes, bytes, int]]:
     return found
 
 
+@pytest.mark.promise("Refusals", "text that is not UTF-8 is stored as Apache's broker stores it")
 @pytest.mark.parametrize("form", ["json", "binary"])
 def test_property_bytes_are_stored_as_apache_stores_them(run_broker: Any, form: str) -> None:
     async def scenario(case: Any) -> None:

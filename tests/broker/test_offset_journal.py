@@ -265,11 +265,17 @@ def cut_while_committing(seed: int, *, power_loss: bool) -> None:
     simulate(scenario, seed)
 
 
+@pytest.mark.promise(
+    "Answers", "committed offsets never go back by a kill; under SYNC_FLUSH not by a loss of power"
+)
 @pytest.mark.parametrize("seed", range(40))
 def test_committed_offsets_never_go_back_by_a_kill(seed: int) -> None:
     cut_while_committing(seed, power_loss=False)
 
 
+@pytest.mark.promise(
+    "Answers", "committed offsets never go back by a kill; under SYNC_FLUSH not by a loss of power"
+)
 @pytest.mark.parametrize("seed", range(22))
 def test_under_sync_flush_a_power_cut_takes_back_no_answered_commit(seed: int) -> None:
     """Before, 21 of 22 cuts did."""

@@ -41,6 +41,7 @@ async def clone(client):
 ENDS = {reset: 1, delete_topic: -1, remake_topic: -1, delete_group: -1, clone: 1}
 
 
+@pytest.mark.promise("Answers", "an operator's reset or deletion holds against a pop at work")
 @pytest.mark.parametrize("order", [False, True])
 @pytest.mark.parametrize("pops", [0, 1, 3])
 @pytest.mark.parametrize("act", ENDS)

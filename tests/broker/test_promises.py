@@ -20,7 +20,7 @@ from roquette.store.config import FlushDiskType
 from roquette.wire.codes import RequestCode
 from roquette_testing.cluster import NAMESRV_PORT, SimCluster, simulate
 
-ROOT = Path(__file__).resolve().parents[2]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "answers.md"
 NAMESRV_ROWS = NameServer(NamesrvConfig(), files=MagicMock(), clock=MagicMock()).rows()
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 KILL = -1.0
@@ -80,6 +80,9 @@ RUNS = [
 ]
 
 
+@pytest.mark.promise(
+    "Answers", "what an answer promises is there after kill -9 or a loss of power, for each request"
+)
 @pytest.mark.parametrize("case, flush, share", RUNS)
 def test_what_was_answered_is_there_after_the_end(
     case: Any, flush: FlushDiskType, share: float
@@ -104,6 +107,7 @@ FILE_RUNS = [
 ]
 
 
+@pytest.mark.promise("Answers", "a file that cannot be written is told to who asked")
 @pytest.mark.parametrize("code, case", FILE_RUNS)
 def test_a_file_that_cannot_be_written_is_told(code: int, case: Any) -> None:
     async def scenario(cluster: SimCluster) -> None:
@@ -136,6 +140,9 @@ def test_every_request_that_changes_something_has_a_case() -> None:
     assert wanted == set(CASES), sorted(wanted ^ set(CASES))
 
 
+@pytest.mark.promise(
+    "Answers", "what an answer promises is there after kill -9 or a loss of power, for each request"
+)
 @pytest.mark.parametrize("share", [KILL, *POWER])
 @pytest.mark.parametrize("code", [100, 102])
 def test_what_a_name_server_answered_is_there_after_the_end(code: int, share: float) -> None:
@@ -244,7 +251,7 @@ def test_every_row_of_a_name_server_that_promises_something_is_tried() -> None:
 
 
 def table() -> str:
-    """What docs/reliability.md says of all rows that change something."""
+    """What docs/reference/answers.md says of all rows that change something."""
     lines = ["| what an answer promises | broker | name server |", "|---|---|---|"]
     for promise in list(Promise)[1:]:
         cells = [
@@ -255,6 +262,14 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def page() -> str:
+    """The page with the table behind its head."""
+    return PAGE.read_text().partition("| what an answer")[0] + table()
+
+
 def test_the_documents_say_what_the_tables_declare() -> None:
-    page = (ROOT / "docs" / "reliability.md").read_text()
-    assert table() in page, table()
+    assert PAGE.read_text() == page(), "run python -m tests.broker.test_promises"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

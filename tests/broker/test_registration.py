@@ -235,6 +235,7 @@ def _many(broker, count):
         )
 
 
+@pytest.mark.promise("Background work", "a broker with very many topics stays registered")
 @pytest.mark.parametrize(
     ("count", "settings", "parts"),
     [

@@ -61,6 +61,9 @@ async def everything(case, client, taken):
         assert body in everywhere
 
 
+@pytest.mark.promise(
+    "Bounds", "EMFILE, ENFILE and ENOMEM are told as such, and nothing is given up for them"
+)
 @pytest.mark.parametrize("error", sorted(SHORTAGE), ids=lambda number: errno.errorcode[number])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_broker_goes_on(run_broker, call, error):

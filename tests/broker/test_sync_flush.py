@@ -100,6 +100,7 @@ WRITERS = (
 )  # fmt: skip
 
 
+@pytest.mark.promise("Answers", "under SYNC_FLUSH whatever appends asks for the sync")
 @pytest.mark.parametrize("write", WRITERS)
 def test_whoever_appends_asks_for_the_sync(run_broker, write):
     longest = [0.0]

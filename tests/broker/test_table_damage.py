@@ -99,6 +99,7 @@ def damaged(name: str, suffix: str) -> Iterator[tuple[str, FaultyFiles, str]]:
         yield f"{name}{suffix} {what}", files, path
 
 
+@pytest.mark.promise("Damage", "a table is one that was saved, or the start is refused")
 @pytest.mark.parametrize("suffix", ["", ".bak", ".sum"])
 @pytest.mark.parametrize("name", list(tables(0)))
 def test_a_table_is_one_that_was_saved(name: str, suffix: str) -> None:

@@ -126,6 +126,7 @@ def test_the_model_without_damage(ending: str) -> None:
     check(ending, image(ending)[0], "no damage")
 
 
+@pytest.mark.promise("Damage", "damaged timer files lose no message, and none comes twice or early")
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 @pytest.mark.parametrize("path", [WHEEL, LOG, CHECKPOINT])
 @pytest.mark.parametrize("kind", WHOLE)
@@ -133,6 +134,7 @@ def test_whole_files(ending: str, path: str, kind: str) -> None:
     check(ending, damage_whole(image(ending)[0], path, kind), f"{path} {kind}")
 
 
+@pytest.mark.promise("Damage", "damaged timer files lose no message, and none comes twice or early")
 def test_fields() -> None:
     assert run(range(1)) > 200
 
@@ -161,6 +163,7 @@ def test_fsck_names_a_slot_of_which_there_is_nothing(slot_time: int, last: int, 
     assert any(told in words for words in found), found
 
 
+@pytest.mark.promise("Damage", "the broker copies no body that does not match its CRC")
 def test_a_damaged_body_is_not_delivered_with_a_fresh_crc() -> None:
     files, _, good = image("stopped")
     waiting = next(r for r in good.stored(TIMER_TOPIC) if r.body == b"m8")

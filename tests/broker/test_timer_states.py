@@ -108,6 +108,9 @@ def check(
     model.settle()
 
 
+@pytest.mark.promise(
+    "The log", "timer messages come once and not early after a loss of power at any write"
+)
 @pytest.mark.crash
 @pytest.mark.parametrize("seed", range(6))
 def test_timers_survive_power_cuts_at_any_write(seed: int) -> None:

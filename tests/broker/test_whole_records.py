@@ -212,6 +212,10 @@ def killed(run_broker: Any, tmp_path: Path) -> Callable[..., None]:
     return start
 
 
+@pytest.mark.promise(
+    "The log",
+    "a request changes the log by whole records or not at all, whatever numbers it brings",
+)
 @pytest.mark.parametrize("name", REQUESTS)
 def test_every_number_of_a_request_at_and_beyond_the_edges(name: str, killed: Any) -> None:
     async def scenario(tries: Tries) -> None:
@@ -223,6 +227,10 @@ def test_every_number_of_a_request_at_and_beyond_the_edges(name: str, killed: An
     killed(scenario)
 
 
+@pytest.mark.promise(
+    "The log",
+    "a request changes the log by whole records or not at all, whatever numbers it brings",
+)
 @pytest.mark.parametrize("seed", range(8))
 def test_all_numbers_at_once(seed: int, killed: Any) -> None:
     rng = random.Random(seed)

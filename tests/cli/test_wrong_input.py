@@ -65,6 +65,7 @@ def test_an_empty_message_is_refused_before_anything_is_sent(namesrv: str) -> No
     assert b"nothing" not in run(["topic", "list"], namesrv).stdout.split()
 
 
+@pytest.mark.promise("Refusals", "a command line with wrong input is one line and a status")
 def test_an_error_among_the_lines_says_how_many_were_sent(namesrv: str) -> None:
     lines = b"a\nb\n" + b"x" * 5_000_000 + b"\nc\n"
     done = run(["produce", "partly"], namesrv, input=lines)
@@ -89,6 +90,7 @@ def test_empty_lines_are_counted(namesrv: str) -> None:
     ]
 
 
+@pytest.mark.promise("Refusals", "a command line with wrong input is one line and a status")
 @pytest.mark.parametrize(
     "words",
     [["topic", "list", "-o", "json"], ["consume", "full"], ["cluster"], ["--help"]],
@@ -158,6 +160,7 @@ def test_the_port_of_a_broker_is_no_name_server(namesrv: str) -> None:
     assert run(["produce", "t", "x"], state["address"]).stderr == b"sent 1 message to t\n"
 
 
+@pytest.mark.promise("Refusals", "a command line with wrong input is one line and a status")
 @pytest.mark.parametrize("after_s", [0.02, 0.1, 0.2, 0.4])
 def test_ctrl_c_at_any_time_is_one_word(after_s: float) -> None:
     child = subprocess.Popen(

@@ -49,6 +49,7 @@ def test_brokers_that_are_avoided_are_bounded(monkeypatch) -> None:
     assert table.available(["b99", "x"], 1) == ["x"]
 
 
+@pytest.mark.promise("Bounds", "a full table refuses new names in words and serves what it has")
 def test_a_client_that_sends_to_many_topics_keeps_few_routes(monkeypatch) -> None:
     for module in (session, producer):
         monkeypatch.setattr(module, "TOPICS", 10)

@@ -21,6 +21,9 @@ async def stored(mq: Client, topic: str = "orders") -> int:
     return sum([await mq.max_offset(queue) for queue in await mq.queues(topic)])
 
 
+@pytest.mark.promise(
+    "The client", "an end waits for what was accepted, and tells what has no answer"
+)
 def test_leaving_the_block_waits_for_what_was_sent() -> None:
     async def main(cluster: SimCluster) -> None:
         mq = await small(cluster)
@@ -65,6 +68,9 @@ def test_senders_that_wait_for_a_place_get_theirs_before_the_end() -> None:
     simulate(main)
 
 
+@pytest.mark.promise(
+    "The client", "an end waits for what was accepted, and tells what has no answer"
+)
 @pytest.mark.parametrize("timeout", [0.5, timedelta(milliseconds=500), 0])
 def test_what_has_no_answer_in_time_is_told_with_its_number(
     timeout: float | timedelta, caplog: pytest.LogCaptureFixture

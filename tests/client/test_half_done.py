@@ -77,6 +77,7 @@ def members(cluster: SimCluster, group: str) -> list[str]:
     return [] if found is None else sorted(found.client_ids())
 
 
+@pytest.mark.promise("The client", "a call that is cut off at any await leaves nothing half done")
 @pytest.mark.parametrize(
     "options", [{}, {"orderly": True}, {"model": "broadcasting"}], ids=["shared", "ordered", "all"]
 )
@@ -177,6 +178,7 @@ def test_a_client_whose_close_is_cut_off_closes_all_the_same() -> None:
     simulate(main)
 
 
+@pytest.mark.promise("The client", "a call that is cut off at any await leaves nothing half done")
 def test_a_send_cut_off_anywhere_sends_once_or_not_at_all_and_holds_no_slot() -> None:
     async def main(cluster: SimCluster) -> None:
         mq = await small(cluster)

@@ -87,6 +87,7 @@ def connect(address: tuple[str, int], count: int) -> list[RawConnection]:
     return [RawConnection(address) for _ in range(count)]
 
 
+@pytest.mark.promise("Bounds", "queues keep no descriptors; connections leave room for the store")
 def test_idle_connections_stop_no_sends(quick_disk: Path) -> None:
     settings = {"mappedFileSizeConsumeQueue": 4000, "defaultTopicQueueNums": 16}
     arguments = broker_arguments(quick_disk, settings)

@@ -180,6 +180,7 @@ def run_cycles(store: Path, flush: str, cycles: int, seed: int) -> Books:
     return books
 
 
+@pytest.mark.promise("The log", "acknowledged messages survive kill -9 of a real broker")
 @pytest.mark.parametrize(
     "flush, cycles", [("SYNC_FLUSH", 10), ("ASYNC_FLUSH", 3)], ids=["sync", "async"]
 )

@@ -137,6 +137,9 @@ async def disturbed(etcd: Etcd, member: Member, how: str) -> None:
         member.start(etcd.names)
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "etcd: a member fails; users, TLS; asked through name servers"
+)
 @pytest.mark.parametrize("how", ["kill", "stop"])
 @pytest.mark.parametrize("whom", ["leader", "asked"])
 def test_nothing_is_lost_or_done_twice_when_a_member_fails(etcd: Etcd, whom: str, how: str) -> None:
@@ -172,6 +175,9 @@ def test_nothing_is_lost_or_done_twice_when_a_member_fails(etcd: Etcd, whom: str
     etcd.wait()
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "no majority of etcd: nothing is answered, and the brokers say so"
+)
 def test_without_a_majority_nothing_is_answered(etcd: Etcd) -> None:
     async def scenario() -> None:
         agreement = await opened(etcd.url)
@@ -193,6 +199,9 @@ def test_without_a_majority_nothing_is_answered(etcd: Etcd) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "etcd: a member fails; users, TLS; asked through name servers"
+)
 def test_brokers_ask_it_through_name_servers(etcd: Etcd, tmp_path: Path) -> None:
     servers: list[Server] = []
     try:
@@ -220,6 +229,9 @@ def test_brokers_ask_it_through_name_servers(etcd: Etcd, tmp_path: Path) -> None
             server.stop()
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "etcd: a member fails; users, TLS; asked through name servers"
+)
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl for certificates")
 def test_users_and_tls(tmp_path: Path, etcd_binary: Path) -> None:
     certificates(tmp_path)

@@ -175,6 +175,14 @@ def test_members_of_one_machine_need_no_certificates(three: Three) -> None:
     assert three.read(0, 1, 2) == record
 
 
+@pytest.mark.promise(
+    "Groups of brokers",
+    "managed: members are started again, end with their name server, are replaced, show certificates",
+)
+@pytest.mark.promise(
+    "Security",
+    "keys of the controller's store are groups' records; its etcd takes members of its authority alone",
+)
 @pytest.mark.parametrize("three", [True], indirect=True)
 def test_the_record_outlives_members_and_name_servers(three: Three) -> None:
     record = three.write(0, b"1")
@@ -222,6 +230,7 @@ def test_the_record_outlives_members_and_name_servers(three: Three) -> None:
     assert three.read(0, 1, 2) == record
 
 
+@pytest.mark.promise("Groups of brokers", "managed: a member without data elects no old record")
 @pytest.mark.parametrize("three", [False], indirect=True)
 def test_a_wiped_member_does_not_make_an_old_one_the_majority(three: Three) -> None:
     """Before: it began anew while nobody answered, elected one that lacked the newest record, and that was lost."""
@@ -245,6 +254,7 @@ def test_a_wiped_member_does_not_make_an_old_one_the_majority(three: Three) -> N
     assert three.read(0, 1, 2) == record
 
 
+@pytest.mark.promise("Groups of brokers", "managed: no program, or an old one")
 @pytest.mark.parametrize(
     "settings, words",
     [

@@ -251,6 +251,7 @@ def busy_disk(folder: Path, writers_: int = 3) -> Iterator[None]:
             thread.join()
 
 
+@pytest.mark.promise("Groups of brokers", "the master is cut off from the record, or stands still")
 @pytest.mark.parametrize("how", ["stall", pytest.param("cut", marks=pytest.mark.long)])
 def test_a_master_that_does_not_reach_the_record_stops_in_time(made: WiredGroup, how: str) -> None:
     last, resumed = asyncio.run(cut_from_the_record(made, how, f"record-{how}"))

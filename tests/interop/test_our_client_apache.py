@@ -279,6 +279,7 @@ def test_a_group_goes_on_where_it_stopped(cluster: Cluster) -> None:
     run(case())
 
 
+@pytest.mark.promise("The client", "a clean join or leave repeats no finished message")
 def test_members_that_come_and_go_repeat_no_finished_message(cluster: Cluster) -> None:
     async def case() -> None:
         topic, group, total = name("handover"), name("group"), 6_000

@@ -30,6 +30,7 @@ SLAVE = {"brokerRole": "SLAVE", "brokerId": "1"}
 SIZES = [50, pytest.param(3072, marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
 
 
+@pytest.mark.promise("Replication", "master and replica have the same bytes, ours with Apache's")
 @pytest.mark.parametrize("megabytes", SIZES)
 @pytest.mark.parametrize("flavours", ["apache-roquette", "roquette-apache", "roquette-roquette"])
 def test_a_pair(started: list[Server], tmp_path: Path, flavours: str, megabytes: int) -> None:

@@ -197,6 +197,7 @@ def turn(ward: Ward, desk: Desk, *, java: bool = False) -> None:
 
 
 # The long form gives the store back to Apache's once more.
+@pytest.mark.promise("The log", "a store passes between Apache's brokers and ours, byte for byte")
 @pytest.mark.parametrize("last", ["ours", pytest.param("apaches", marks=pytest.mark.long)])
 @pytest.mark.parametrize("ward", VERSIONS, indirect=True)
 def test_a_store_goes_from_hand_to_hand(ward: Ward, last: str) -> None:

@@ -370,6 +370,7 @@ def test_apaches_broker_goes_on_with_a_store_of_ours_that_was_broken_all_over(
     check_repair(yard, made("roquette"), damage, tmp_path, clean=False)
 
 
+@pytest.mark.promise("Damage", "Apache's broker serves and extends a repaired store")
 @pytest.mark.long
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("flavour", ["apache", "roquette"])

@@ -44,6 +44,9 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
         members.stop()
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "the master dies: all are there, in order, another one in some 3 s"
+)
 @pytest.mark.parametrize(
     "kills",
     [3, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(7200)])],
@@ -59,6 +62,9 @@ def test_the_master_is_killed_and_writers_go_on(
     assert min(report.checked.values()) > 10 * kills
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "our client waits for the new master; Apache's at its next look at routes"
+)
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_go_producer_goes_on_when_it_asks_for_routes_next(made: Group, go: GoClient) -> None:
@@ -69,6 +75,7 @@ def test_a_go_producer_goes_on_when_it_asks_for_routes_next(made: Group, go: GoC
     assert report.checked["killed-go-driven"] > 30
 
 
+@pytest.mark.promise("Groups of brokers", "the master is cut off from the record, or stands still")
 @pytest.mark.parametrize("seconds", [5, pytest.param(30, marks=pytest.mark.long)])
 def test_a_master_that_stood_still_acknowledges_nothing_afterwards(
     made: Group, seconds: int
@@ -76,6 +83,7 @@ def test_a_master_that_stood_still_acknowledges_nothing_afterwards(
     assert asyncio.run(stop_master(made, seconds, f"stopped-{seconds}")) < QUICK_S
 
 
+@pytest.mark.promise("Groups of brokers", "what a replica has and its group has not is kept")
 def test_a_replica_that_is_ahead_of_the_new_master_cuts_and_keeps_what_it_cuts(made: Group) -> None:
     _, ahead = asyncio.run(elect_shorter(made))
     assert "commit log cut from=" in made.members[ahead].process.tail(1 << 20)
@@ -87,6 +95,7 @@ def test_the_record_in_etcd_names_the_next_master(etcd: Etcd, tmp_path: Path) ->
     assert max(report.ours) < QUICK_S
 
 
+@pytest.mark.promise("Groups of brokers", "etcd's leader dies: writing goes on")
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_leader_of_etcd_that_dies_moves_no_office(tmp_path: Path) -> None:

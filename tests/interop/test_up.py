@@ -74,6 +74,7 @@ def roles(terminal: Terminal) -> dict[str, str]:
     }
 
 
+@pytest.mark.promise("Groups of brokers", "`broker status` says what is wrong; its exit code")
 def test_a_killed_master_is_replaced_started_again_and_promoted(terminal: Terminal) -> None:
     before = roles(terminal)
     assert sorted(before.values()) == ["master", "name server, controller", "replica", "replica"]

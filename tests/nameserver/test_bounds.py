@@ -95,6 +95,7 @@ FILLS = [
 ]
 
 
+@pytest.mark.promise("Bounds", "a full table refuses new names in words and serves what it has")
 @pytest.mark.parametrize(
     ("name", "fill", "size", "step"), FILLS, ids=[f"{f[0]}-{f[1].__name__}" for f in FILLS]
 )

@@ -282,6 +282,9 @@ def test_a_silent_broker_is_removed_after_120_s_by_a_scan_every_5_s(namesrv: Run
     namesrv(scenario, server_channel_max_idle_time_seconds=1000)
 
 
+@pytest.mark.promise(
+    "Security", "a broker whose registrations are refused for others' requests is not expired"
+)
 def test_a_broker_whose_registrations_are_refused_for_others_requests_lives(namesrv: Run) -> None:
     """Before, its routes were gone after 125 s, though it registered every ten."""
 
@@ -622,6 +625,9 @@ def test_a_shortage_loses_no_kv_config(namesrv: Run, call: str, error: int) -> N
 ELSEWHERE = "alive on another connection"
 
 
+@pytest.mark.promise(
+    "Security", "asking for a broker's version is no sign of life; nobody moves a living broker"
+)
 @pytest.mark.parametrize(
     ("code", "changes"),
     [(103, {}), (103, {"brokerAddr": "10.6.6.6:1"}), (103, {"brokerName": "b"}),

@@ -176,6 +176,7 @@ def table_pipeline(
     )
 
 
+@pytest.mark.promise("Spark and pipelines", "a pipeline leaves what is not its own")
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -223,6 +224,7 @@ def test_tables_leave_what_is_not_theirs(
         assert place in NEW or not new
 
 
+@pytest.mark.promise("Spark and pipelines", "a pipeline leaves what is not its own")
 @pytest.mark.parametrize("place", DESTINATIONS)
 @pytest.mark.parametrize("mistake", ["name server", "none"])
 @pytest.mark.parametrize("name", ["replay", "dlq", "report", "routes"])

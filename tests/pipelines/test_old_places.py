@@ -52,6 +52,9 @@ def stored(root: Path) -> list[Place]:
     return sorted(found + (places(rows(log_files(apart))) if apart.exists() else []))
 
 
+@pytest.mark.promise(
+    "Spark and pipelines", "tables, states and checkpoints of earlier versions go on"
+)
 @pytest.mark.parametrize(
     ("topic", "kind"), [("T", "json"), ("U", "raw"), pytest.param("A", "avro", id="A-avro")]
 )
@@ -136,6 +139,9 @@ def test_an_old_current_state_goes_on(
     assert result.summary["rescued"] == 2
 
 
+@pytest.mark.promise(
+    "Spark and pipelines", "tables, states and checkpoints of earlier versions go on"
+)
 @pytest.mark.parametrize("name", ["done", "killed", "two-topics", "begun-late"])
 def test_an_old_checkpoint_goes_on(
     spark: Any, cluster: FakeCluster, tmp_path: Path, name: str

@@ -168,6 +168,7 @@ def test_the_vector_of_the_protocol() -> None:
     assert found.access_key == "AK"
 
 
+@pytest.mark.promise("Security", "each request, and each rpc, has a rule; one without is refused")
 def test_all_rpcs_have_a_rule_and_those_that_are_served_a_row() -> None:
     assert set(RULES) == {
         method.name for method in s.DESCRIPTOR.services_by_name["MessagingService"].methods
@@ -175,6 +176,7 @@ def test_all_rpcs_have_a_rule_and_those_that_are_served_a_row() -> None:
     assert {name for name, rule in RULES.items() if "not served" not in rule.asks} == set(NAMES)
 
 
+@pytest.mark.promise("Security", "a client's id is its account's, in each protocol")
 def test_a_clients_id_is_its_accounts(door: Door) -> None:
     door.book.add("mallory")
     alice = SimpleNamespace(caller=SimpleNamespace(account="alice"))
@@ -188,6 +190,9 @@ def test_a_clients_id_is_its_accounts(door: Door) -> None:
         door.caller.account = None
 
 
+@pytest.mark.promise(
+    "Security", "users and rights that go count at once, on connections that are there as well"
+)
 def test_a_producer_whose_right_went_is_shown_no_half_message(door: Door) -> None:
     """Its stream stands, and nothing more is asked of it for the topic."""
     clients = Clients(cast(Any, None), SystemClock())
@@ -252,6 +257,7 @@ def test_a_super_user_needs_no_right(door: Door, row: Any) -> None:
     assert door.call(row[0], row[1], signed("root")) == 0
 
 
+@pytest.mark.promise("Security", "each request, and each rpc, has a rule; one without is refused")
 def test_an_rpc_without_a_rule_is_refused(door: Door) -> None:
     assert door.call("Unheard", s.QueryRouteRequest(topic=T), signed("root")) == Code.FORBIDDEN
 

@@ -274,6 +274,10 @@ def test_settings_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(world.clients) == 2
 
 
+@pytest.mark.promise(
+    "Security",
+    "who may not ask takes no place of others; what one brings at once delays nobody for long; who fills v5's table of clients is the one refused",
+)
 def test_who_fills_the_table_is_refused_and_nobody_else(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.simulation.test_name_servers import create_topic, until
 
 from roquette.base.entropy import Entropy
@@ -248,6 +249,10 @@ def test_the_proxy_stands_for_its_clients_producer_groups_and_is_asked_about_tra
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Security",
+    "a message that is named by its place is judged by its topic, through a proxy as well",
+)
 def test_a_place_in_the_log_is_proven_before_the_broker_is_asked_with_the_proxys_rights() -> None:
     """Messages sent back and ends of transactions name a message by its place: its topic is judged for the client."""
 

@@ -223,6 +223,9 @@ async def beats(consumers: Consumers, seconds: int) -> None:
         consumers.renewals.step()
 
 
+@pytest.mark.promise(
+    "Security", "receives and receipts beyond a bound wait or are not renewed; nobody is refused"
+)
 @pytest.mark.parametrize("full", ["client", "group", "broker"])
 def test_receives_beyond_a_bound_wait_and_none_is_refused(run_broker: Any, full: str) -> None:
     """A consumer of ordered messages has a receive for each queue: refused ones came again every 20 ms."""
@@ -269,6 +272,9 @@ def test_a_receive_that_waits_for_a_place_gets_what_comes(run_broker: Any) -> No
     run_broker(scenario)
 
 
+@pytest.mark.promise(
+    "Security", "receives and receipts beyond a bound wait or are not renewed; nobody is refused"
+)
 def test_beyond_the_bound_receipts_are_not_renewed_and_nobody_is_refused(
     run_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def test_who_may_does() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("Security", "a client's id is its account's, in each protocol")
 def test_another_clients_id_is_not_taken() -> None:
     async def scenario(closed: Closed) -> None:
         alice, mallory = Client(closed, ALICE, "same"), Client(closed, MALLORY, "same")

@@ -508,6 +508,10 @@ def test_a_peer_that_leaves_its_window_shut_is_not_served_further_and_then_cut(
     go(work, library)
 
 
+@pytest.mark.promise(
+    "Security",
+    "limits of a gRPC connection: resets, fields, continuations, pings, SETTINGS, gzip, shut windows",
+)
 @pytest.mark.parametrize("trick", ["pings", "drops", "settings"])
 def test_a_shut_window_is_one_whatever_else_the_peer_sends(trick: str) -> None:
     """Before: pings kept a connection with 64 MiB of answers for ever."""
@@ -533,6 +537,10 @@ def test_a_shut_window_is_one_whatever_else_the_peer_sends(trick: str) -> None:
     go(work)
 
 
+@pytest.mark.promise(
+    "Security",
+    "limits of a gRPC connection: resets, fields, continuations, pings, SETTINGS, gzip, shut windows",
+)
 def test_settings_over_many_calls_are_bounded() -> None:
     """Before: 10,000 of them over 4,000 calls took the loop 0.7 s, and so on for ever."""
 

@@ -62,6 +62,9 @@ def test_a_peer_holds_much_from_one_byte_beyond_little_on_and_no_longer() -> Non
     assert account.total == account.holders == 0
 
 
+@pytest.mark.promise(
+    "Security", "all that is kept for a connection is counted and bounded, whoever keeps it"
+)
 def test_where_all_keep_too_much_each_has_its_share_and_little_is_always_read() -> None:
     account = Account(64 * MIB)
     hoarders = [peer(number) for number in range(4)]

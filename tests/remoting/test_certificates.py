@@ -88,6 +88,10 @@ def test_settings_come_from_the_file_the_tls_file_the_environment_and_flags(tmp_
         read(text)
 
 
+@pytest.mark.promise(
+    "Security",
+    "no setting that a request can change names a path, a command, a class or an address, or opens a server",
+)
 @pytest.mark.parametrize("key", list(options_of(TlsSettings)))
 def test_no_request_changes_a_setting_or_shows_one(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} cannot be changed while the process runs"):
@@ -99,6 +103,10 @@ def test_no_request_changes_a_setting_or_shows_one(key: str) -> None:
     assert key not in options_of(BrokerConfig)
 
 
+@pytest.mark.promise(
+    "Security",
+    "users, rules and their copies are readable by the server's user alone; passwords of keys are shown nowhere",
+)
 @pytest.mark.parametrize("key", ["tls.server.keyPassword", "tls.client.keyPassword"])
 @pytest.mark.parametrize("load", [broker_settings, namesrv_settings])
 def test_a_password_is_no_flag_and_is_shown_nowhere(key: str, load: object) -> None:
@@ -115,6 +123,10 @@ def test_what_apache_calls_by_other_names_is_told_the_key() -> None:
         broker_settings(Sources(file_text="useTLS=true"))
 
 
+@pytest.mark.promise(
+    "Security",
+    "what cannot be read on the way, is no certificate of the authority, or shows none where one is demanded, ends the connection",
+)
 @pytest.mark.parametrize(
     ("lines", "mode"),
     [
@@ -198,6 +210,9 @@ def test_without_the_right_to_write_it_says_what_to_do(tmp_path: Path) -> None:
         server(TlsSettings(test_mode=False), tmp_path)
 
 
+@pytest.mark.promise(
+    "Security", "our servers and clients verify whom they call, unless they are told not to"
+)
 def test_calls_of_servers_verify_unless_told_not_to(
     ca: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -212,6 +212,10 @@ def test_a_crowd_has_a_share_each_and_a_small_lane_its_bound() -> None:
     assert len(small.jobs) == 2
 
 
+@pytest.mark.promise(
+    "Security",
+    "who may not ask takes no place of others; what one brings at once delays nobody for long; who fills v5's table of clients is the one refused",
+)
 def test_what_one_brings_at_once_delays_nobody_for_long(bench: Run) -> None:
     """It is served its share of each turn, and not read meanwhile; alone it has the whole turn."""
 
@@ -231,6 +235,10 @@ def test_what_one_brings_at_once_delays_nobody_for_long(bench: Run) -> None:
     bench(scenario, lanes=[LaneLimits("all", 10_000)])
 
 
+@pytest.mark.promise(
+    "Security",
+    "who may not ask takes no place of others; what one brings at once delays nobody for long; who fills v5's table of clients is the one refused",
+)
 def test_who_may_not_ask_takes_no_place(bench: Run) -> None:
     """Where many wait the guard is asked first."""
 
@@ -361,6 +369,9 @@ def test_requests_of_a_peer_that_does_not_read_wait_for_it(bench: Run) -> None:
     bench(scenario, reply_size=500_000)
 
 
+@pytest.mark.promise(
+    "Security", "one guard at every port; who is not proven gets nothing, and changes nothing"
+)
 def test_the_guard_is_asked_once_before_a_request_is_processed(bench: Run) -> None:
     asked: list[tuple[int, Any]] = []
 

@@ -188,6 +188,10 @@ KINDS = [
 ]
 
 
+@pytest.mark.promise(
+    "Security",
+    "what is none of the protocols gets a line and is closed; the first word has 10 s; of too many silent ones the first go",
+)
 @pytest.mark.parametrize("step", [1, 2, 5, 200_000])
 @pytest.mark.parametrize(("data", "answer"), [k[:2] for k in KINDS], ids=[k[2] for k in KINDS])
 def test_each_kind_is_told_however_it_arrives(data: bytes, answer: bytes, step: int) -> None:
@@ -239,6 +243,10 @@ def test_grpc_in_java_and_go_gets_the_protocol_it_asks_for() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.promise(
+    "Security",
+    "what is none of the protocols gets a line and is closed; the first word has 10 s; of too many silent ones the first go",
+)
 def test_silence_is_allowed_before_the_first_byte_and_not_after_it() -> None:
     """Apache's Java client opens connections to all name servers ahead, and says nothing on most of them."""
 
@@ -256,6 +264,10 @@ def test_silence_is_allowed_before_the_first_byte_and_not_after_it() -> None:
     world(scenario)
 
 
+@pytest.mark.promise(
+    "Security",
+    "what is none of the protocols gets a line and is closed; the first word has 10 s; of too many silent ones the first go",
+)
 def test_when_there_are_too_many_who_is_silent_longest_goes_first() -> None:
     async def scenario(it: World) -> None:
         silent = [await asyncio.open_connection(HOST, PORT) for _ in range(5)]
@@ -285,6 +297,9 @@ def test_connections_are_counted_once_and_let_go() -> None:
     world(scenario)
 
 
+@pytest.mark.promise(
+    "Security", "an address in a PROXY header is believed of whom `proxyProtocolTrusted` names"
+)
 def test_a_proxy_header_is_believed_of_trusted_addresses_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -338,6 +338,7 @@ def test_what_an_address_says() -> None:
     assert parse_etcd("etcd://a:1?tls=true").tls and not parse_etcd("etcd://a:1?tls=false").tls
 
 
+@pytest.mark.promise("Groups of brokers", "an address with a password, or a wrong one, is refused")
 @pytest.mark.parametrize(
     "text",
     [

@@ -53,6 +53,10 @@ def simulated(scenario: Callable[[], Any], **options: Any) -> None:
     run(main, 1)
 
 
+@pytest.mark.promise(
+    "Security",
+    "HTTP: GET and HEAD alone, 16 KiB, 10 s; this machine alone unless the settings say more, by its address, its name or `localhost` as `Host`",
+)
 @pytest.mark.parametrize("step", [1, 7, 10_000])
 @pytest.mark.parametrize(
     ("request_line", "status", "body"),
@@ -84,6 +88,10 @@ def test_pages(request_line: bytes, status: int, body: bytes, step: int) -> None
     simulated(scenario)
 
 
+@pytest.mark.promise(
+    "Security",
+    "HTTP: GET and HEAD alone, 16 KiB, 10 s; this machine alone unless the settings say more, by its address, its name or `localhost` as `Host`",
+)
 def test_others_than_this_machine_are_refused_unless_anyone_may() -> None:
     async def refused() -> None:
         assert b"403" in await ask(b"GET / HTTP/1.0\r\n\r\n")
@@ -192,6 +200,10 @@ def test_so_many_streams_at_the_same_time_and_no_more() -> None:
     simulated(scenario, pages=pages)
 
 
+@pytest.mark.promise(
+    "Security",
+    "`/metrics` is for this machine, or the port of `metricsListen`, which silent connections do not take away",
+)
 def test_a_streamed_page_names_topics_so_others_get_it_by_a_setting_of_its_own() -> None:
     pages, _ = streamed(1)
 
@@ -222,6 +234,10 @@ def test_a_page_whose_making_fails_is_cut_and_never_taken_for_whole() -> None:
     simulated(scenario, pages=HttpPages(about="a port", streams={"/s": page}))
 
 
+@pytest.mark.promise(
+    "Security",
+    "HTTP: GET and HEAD alone, 16 KiB, 10 s; this machine alone unless the settings say more, by its address, its name or `localhost` as `Host`",
+)
 def test_a_head_that_is_too_long_or_does_not_come_ends_the_connection() -> None:
     async def scenario() -> None:
         assert b" 431 " in await ask(b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * MOST_HEAD)
@@ -290,6 +306,10 @@ def test_many_bytes() -> None:
     fuzz(2, 150_000)
 
 
+@pytest.mark.promise(
+    "Security",
+    "HTTP: GET and HEAD alone, 16 KiB, 10 s; this machine alone unless the settings say more, by its address, its name or `localhost` as `Host`",
+)
 @pytest.mark.parametrize(
     ("host", "status"),
     [

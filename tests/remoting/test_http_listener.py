@@ -12,6 +12,10 @@ HOST, PORT = "10.0.0.1", 9400
 ASK = b"GET /healthz HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n"
 
 
+@pytest.mark.promise(
+    "Security",
+    "`/metrics` is for this machine, or the port of `metricsListen`, which silent connections do not take away",
+)
 def test_of_a_silent_crowd_the_one_that_waited_longest_goes() -> None:
     async def main(loop: SimLoop) -> None:
         listener = HttpListener(HttpPages(about="a port"))

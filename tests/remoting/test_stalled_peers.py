@@ -45,6 +45,9 @@ DRIPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.promise(
+    "Peers", "a peer that drips or reads nothing is cut; slow readers are left alone"
+)
 @pytest.mark.parametrize(("first", "drop", "every_s"), DRIPS)
 def test_a_frame_that_drips_is_cut(bench: Run, first: int, drop: int, every_s: float) -> None:
     async def scenario(case: Any) -> None:
@@ -116,6 +119,9 @@ def test_a_server_that_reads_nothing_is_left(bench: Run) -> None:
     bench(scenario)
 
 
+@pytest.mark.promise(
+    "Peers", "a peer that drips or reads nothing is cut; slow readers are left alone"
+)
 @pytest.mark.parametrize("asks", [3, 200])
 def test_a_peer_that_reads_no_answer_is_cut_whatever_it_sends(bench: Run, asks: int) -> None:
     async def scenario(case: Any) -> None:
@@ -143,6 +149,9 @@ def test_an_idle_peer_that_reads_nothing_is_gone_too(bench: Run) -> None:
     bench(scenario, reply_size=500_000)
 
 
+@pytest.mark.promise(
+    "Peers", "a peer that drips or reads nothing is cut; slow readers are left alone"
+)
 def test_slow_readers_and_those_who_wait_are_left_alone(bench: Run) -> None:
     async def scenario(case: Any) -> None:
         slow, holder = await case.raw(), await case.raw()
@@ -286,6 +295,7 @@ def test_what_comes_before_a_malformed_frame_is_read(
 KINDS = ["echo", "refuse", "crash", "task", "oneway"]
 
 
+@pytest.mark.promise("Peers", "requests before a malformed frame are answered")
 @pytest.mark.parametrize("seed", range(60))
 def test_requests_before_a_malformed_frame_are_answered(bench: Run, seed: int) -> None:
     async def scenario(case: Any) -> None:

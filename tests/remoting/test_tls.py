@@ -75,6 +75,10 @@ def test_a_permissive_port_takes_both(run: Run) -> None:
     run(exchange())
 
 
+@pytest.mark.promise(
+    "Security",
+    "what cannot be read on the way, is no certificate of the authority, or shows none where one is demanded, ends the connection",
+)
 @LOOPS
 def test_an_enforcing_port_closes_what_is_plain(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def exchange() -> None:
@@ -177,6 +181,10 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.promise(
+    "Security",
+    "what cannot be read on the way, is no certificate of the authority, or shows none where one is demanded, ends the connection",
+)
 @LOOPS
 @pytest.mark.parametrize("kind,own,words,logged", REFUSALS, ids=lambda value: str(value)[:12])
 @pytest.mark.parametrize("twelve", [False, True], ids=["1.3", "1.2"])

@@ -33,6 +33,9 @@ def test_single_bytes_are_enough(twelve: bool, asks: bool) -> None:
     assert [couple.talks[who].got for who in BOTH] == [b"hello"] * 2
 
 
+@pytest.mark.promise(
+    "Peers", "a TLS connection may be lost, or its records changed, after any byte"
+)
 @pytest.mark.parametrize("twelve", [False, True], ids=["1.3", "1.2"])
 def test_a_connection_may_be_lost_after_any_byte(twelve: bool) -> None:
     whole = Couple(twelve=twelve)
@@ -178,6 +181,9 @@ def fuzz(seed: int) -> None:
     check(couple)
 
 
+@pytest.mark.promise(
+    "Peers", "a TLS connection may be lost, or its records changed, after any byte"
+)
 def test_changed_records_end_in_words() -> None:
     for seed in range(2_000):
         fuzz(seed)

@@ -418,6 +418,9 @@ def test_an_order_for_one_that_is_gone_is_given_up_after_a_ttl() -> None:
     assert Won(2) in store.tick(two, 4400)
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "`broker promote`; only one in step, or losses accepted; a lost record"
+)
 def test_outside_of_the_set_only_with_losses_accepted() -> None:
     store = Store()
     one = master(store)
@@ -583,6 +586,9 @@ def stand(store: Store, table: TakeOver, now: int, end: int) -> bool:
     return any(isinstance(x, Won) for n in range(60) for x in store.tick(table, now + 200 * n, end))
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "a disk replaced, a store restored, copied, damaged, an id given twice"
+)
 @pytest.mark.parametrize(
     ("changes", "end", "why"),
     [
@@ -670,6 +676,7 @@ def test_a_second_life_of_an_id_ends_the_first() -> None:
     assert two.tick(9000, 80) == []
 
 
+@pytest.mark.promise("Groups of brokers", "one with the id of a running master waits")
 def test_a_master_that_runs_is_not_ended_by_a_copy_of_it() -> None:
     store = Store()
     one = master(store, end=80)
@@ -828,6 +835,10 @@ def test_two_that_are_elected_from_one_state_of_a_record_have_two_epochs(monkeyp
     assert {epoch // EPOCH_STEP for epoch in again} == {2} and again[0] != again[1]
 
 
+@pytest.mark.promise(
+    "Groups of brokers",
+    "the group begins when all are there and empty; a lost record is begun by order only",
+)
 def test_a_group_begins_when_all_are_there_and_none_has_a_history() -> None:
     store = Store()
     three = [member(who, total=3) for who in (1, 2, 3)]

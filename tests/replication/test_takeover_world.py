@@ -28,6 +28,7 @@ FOUND = {
 }
 
 
+@pytest.mark.promise("Groups of brokers", "whoever becomes master has all that was acknowledged")
 def test_no_seed_breaks_a_promise() -> None:
     acks = elections = 0
     for seed in range(SEEDS):
@@ -45,6 +46,7 @@ def test_a_seed_that_broke_one_breaks_none_now(seed) -> None:
     World(seed).run()
 
 
+@pytest.mark.promise("Groups of brokers", "the checks find bugs that are planted")
 @pytest.mark.parametrize("bug", FOUND)
 def test_a_planted_bug_is_found(bug) -> None:
     first = max(0, FOUND[bug] - 2)

@@ -24,6 +24,10 @@ MANY = 200_000
 MOST_WORLDS = 400  # in which a missing guard must be found
 
 
+@pytest.mark.promise(
+    "Security",
+    "somebody with few rights, asking anything, learns and changes nothing that they do not give",
+)
 @pytest.mark.parametrize("party", PARTIES)
 def test_nothing_is_learnt_or_changed_that_no_right_gives(party: str) -> None:
     world = run_world(1_000, 150, party)

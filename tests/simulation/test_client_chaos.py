@@ -65,6 +65,9 @@ class World:
         raise AssertionError(f"never handled: {sorted(sent - set(self.handled))}")
 
 
+@pytest.mark.promise(
+    "The client", "every acknowledged message is handled through pauses, partitions and restarts"
+)
 @pytest.mark.parametrize("seconds", [20, 60, 200])
 def test_a_loop_that_stands_still_loses_nothing_and_comes_back(seconds: int) -> None:
     async def scenario(cluster: SimCluster) -> None:

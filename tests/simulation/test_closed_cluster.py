@@ -141,6 +141,10 @@ def test_a_broker_without_credentials_is_not_registered_and_says_so(
     assert 1 <= len([r for r in caplog.records if r.name == "roquette.audit"]) <= 12
 
 
+@pytest.mark.promise(
+    "Security",
+    "the replication port is for replicas of super users' servers, and a ticket for one connection",
+)
 def test_the_log_is_given_to_replicas_with_a_ticket_alone(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(cluster: SimCluster) -> None:
         cluster.access = CLOSED
@@ -220,6 +224,10 @@ def test_a_replica_of_apaches_is_let_in_by_its_address(allowed: str) -> None:
     simulate(scenario, seed=1)
 
 
+@pytest.mark.promise(
+    "Security",
+    "no request answers a secret; replicas get users sealed, and members of before get none",
+)
 def test_a_member_of_before_gets_its_ticket_and_no_secrets() -> None:
     """It signs without proofs: a request of no fields for the ticket, and asks for users without a number of its own."""
 

@@ -267,6 +267,7 @@ def run_seeds(first: int, count: int) -> int:
     return world.cuts
 
 
+@pytest.mark.promise("The client", "a call that is cut off at any await leaves nothing half done")
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_calls_that_are_cut_off_leave_nothing_behind(piece: int) -> None:
     count = -(-SEEDS // PIECES)

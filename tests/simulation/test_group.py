@@ -82,6 +82,9 @@ def logs(cluster: SimCluster) -> list[bytes]:
 pytestmark = pytest.mark.simulation
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "the master dies: all are there, in order, another one in some 3 s"
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_killed_master_is_followed_by_another_one_that_has_everything(seed):
     async def scenario(cluster: SimCluster) -> None:
@@ -106,6 +109,7 @@ def test_a_killed_master_is_followed_by_another_one_that_has_everything(seed):
     simulate(scenario, seed=seed)
 
 
+@pytest.mark.promise("Groups of brokers", "SIGTERM gives the office back first")
 def test_a_planned_stop_hands_the_office_over_at_once():
     async def scenario(cluster: SimCluster) -> None:
         await group(cluster)
@@ -176,6 +180,9 @@ def test_a_master_that_is_cut_off_acknowledges_nothing_and_comes_back_as_a_repli
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "too few in step: refused in words; the choice of two machines"
+)
 def test_two_of_which_both_must_have_it_refuse_alone_and_one_of_which_goes_on():
     async def scenario(cluster: SimCluster) -> None:
         await group(cluster, 2, min_in_sync_replicas=2)
@@ -192,6 +199,10 @@ def test_two_of_which_both_must_have_it_refuse_alone_and_one_of_which_goes_on():
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "too few in step: refused in words; the choice of two machines"
+)
+@pytest.mark.promise("Groups of brokers", "`SLAVE_NOT_AVAILABLE` when nobody else has it")
 def test_a_lone_survivor_that_goes_on_says_that_nobody_else_has_it():
     async def scenario(cluster: SimCluster) -> None:
         await group(cluster, 2, broker_role="SYNC_MASTER", min_in_sync_replicas=1)
@@ -232,6 +243,7 @@ def test_a_name_server_that_comes_back_late_hears_of_the_master_at_once():
     simulate(scenario)
 
 
+@pytest.mark.promise("Groups of brokers", "offsets, delayed messages, transactions, POP go on")
 def test_consumers_go_on_where_they_were():
     async def scenario(cluster: SimCluster) -> None:
         got: list[bytes] = []
@@ -279,6 +291,7 @@ def test_a_power_cut_is_remembered_until_the_record_says_so():
     simulate(scenario)
 
 
+@pytest.mark.promise("Groups of brokers", "what a replica has and its group has not is kept")
 def test_a_member_that_was_away_for_too_long_begins_anew_and_its_log_is_set_aside():
     async def scenario(cluster: SimCluster) -> None:
         size = 1 << 16

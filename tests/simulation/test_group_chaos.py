@@ -14,6 +14,8 @@ from roquette.store.message_store import MessageStore
 pytestmark = pytest.mark.simulation
 
 
+@pytest.mark.promise("Groups of brokers", "whoever becomes master has all that was acknowledged")
+@pytest.mark.promise("Groups of brokers", "offsets, delayed messages, transactions, POP go on")
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_nothing_acknowledged_is_lost_whatever_happens(seed: int) -> None:
     world = run_seed(seed)
@@ -52,6 +54,7 @@ def _cut_at_shorter(patch: pytest.MonkeyPatch) -> None:
 PLANTED = (_ack_local, _read_unconfirmed, _elect_blind, _ignore_lease, _cut_at_shorter)
 
 
+@pytest.mark.promise("Groups of brokers", "the checks find bugs that are planted")
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__[1:])

@@ -55,6 +55,7 @@ async def filled(cluster: SimCluster, **settings) -> str:
     return first
 
 
+@pytest.mark.promise("Groups of brokers", "a message that rots on one disk is mended")
 @pytest.mark.parametrize("role", ["master", "replica"])
 @pytest.mark.parametrize("piece", [64, scrub.PIECE])  # less than a record, and more than a file
 def test_a_rotten_message_is_mended_from_another_member(role, piece, monkeypatch):
@@ -75,6 +76,10 @@ def test_a_rotten_message_is_mended_from_another_member(role, piece, monkeypatch
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers",
+    "a header is mended as far as a sound record proves it; what rots with it or with a body, too",
+)
 @pytest.mark.parametrize(
     ("at", "mended"),
     [(3, True), (5, True), (35, True), (87, True), (15, False), (63, False)],
@@ -131,6 +136,10 @@ def test_a_size_beyond_the_end_of_the_log_is_mended():
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers",
+    "a header is mended as far as a sound record proves it; what rots with it or with a body, too",
+)
 @pytest.mark.parametrize("role", ["master", "replica"])
 def test_what_rots_beside_a_body_or_a_size_is_mended_with_it(role):
     """A sector of the disk that spans two messages: queue, time, hosts and properties of both are others, too."""
@@ -182,6 +191,7 @@ def test_nothing_is_mended_from_members_that_differ_and_it_is_told(rotten):
     simulate(scenario)
 
 
+@pytest.mark.promise("Groups of brokers", "what nobody has is counted")
 def test_what_nobody_has_is_told_and_mended_when_one_is_back_that_has_it():
     async def scenario(cluster: SimCluster) -> None:
         await filled(cluster)

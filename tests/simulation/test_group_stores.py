@@ -75,6 +75,9 @@ def replace_disk(cluster: SimCluster, ip: str) -> None:
     cluster.hosts[ip].files = FaultyFiles(99)
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "a disk replaced, a store restored, copied, damaged, an id given twice"
+)
 def test_a_new_disk_under_the_id_of_the_only_one_in_step_is_not_elected():
     """29d5055: 0 of 99 acknowledged messages were left."""
 
@@ -102,6 +105,9 @@ async def order(cluster: SimCluster, who: int) -> None:
     await mq.session.run(order_master(servers, ("DefaultCluster", "orders"), who, True))
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "a disk replaced, a store restored, copied, damaged, an id given twice"
+)
 def test_an_old_copy_of_a_store_catches_up_instead_of_cutting_the_others():
     """29d5055: 100 of 150 were lost, and the status said in step."""
 
@@ -128,6 +134,9 @@ def test_an_old_copy_of_a_store_catches_up_instead_of_cutting_the_others():
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "a disk replaced, a store restored, copied, damaged, an id given twice"
+)
 def test_a_copy_that_begins_beside_its_original_ends_it_and_is_filled_from_the_master():
     async def scenario(cluster: SimCluster) -> None:
         await filled(cluster)
@@ -147,6 +156,9 @@ def test_a_copy_that_begins_beside_its_original_ends_it_and_is_filled_from_the_m
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "a broker refuses a store of another id, or of another group"
+)
 def test_another_id_for_a_store_that_has_one_is_refused():
     """29d5055: the file of the member was written over in silence, 50 of 70 were lost."""
 
@@ -161,6 +173,9 @@ def test_another_id_for_a_store_that_has_one_is_refused():
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "a broker refuses a store of another id, or of another group"
+)
 def test_one_of_another_installation_with_the_same_names_is_not_taken_in():
     async def other(cluster: SimCluster) -> None:
         await cluster.add_namesrv(NAME_SERVER, controller="embedded")
@@ -189,6 +204,10 @@ def test_one_of_another_installation_with_the_same_names_is_not_taken_in():
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers",
+    "the group begins when all are there and empty; a lost record is begun by order only",
+)
 def test_a_lost_record_is_not_begun_anew_by_an_empty_member():
     """29d5055: it began epoch 1 again, and the others were cut to nothing."""
 
@@ -242,6 +261,9 @@ def test_who_joins_without_an_id_while_the_record_is_lost_takes_no_others_id_in_
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "a record from a backup is proven old; whom it does not know is asked, too"
+)
 def test_a_record_from_a_backup_is_proven_old_by_those_that_know_better():
     """29d5055: a member long out of step won, 80 of 100 were cut."""
 
@@ -298,6 +320,9 @@ def test_who_was_stopped_in_order_knows_a_record_of_before_that():
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "a record from a backup is proven old; whom it does not know is asked, too"
+)
 @pytest.mark.parametrize("order_of_starts", ["1342", "1324"])
 def test_who_came_after_the_backup_of_a_record_is_asked_what_it_has_too(order_of_starts: str):
     """Whole groups, seed 300511 of 2df24ec2 among others: 4 had been master alone, and was cut to what 1 to 3 had."""
@@ -481,6 +506,9 @@ def shown_trouble(cluster: SimCluster, ip: str) -> set[str]:
     return {one.labels["kind"] for one in samples if one.value == 1}
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "no majority of etcd: nothing is answered, and the brokers say so"
+)
 def test_a_group_without_its_controllers_says_so():
     async def scenario(cluster: SimCluster) -> None:
         await filled(cluster)
@@ -535,6 +563,7 @@ def test_a_replica_whose_disk_is_full_leaves_the_set_in_two_seconds():
     simulate(scenario)
 
 
+@pytest.mark.promise("Groups of brokers", "a replica dies: answers wait some 1.5 s, then go on")
 def test_a_replica_that_dies_holds_answers_up_until_it_has_left_the_set():
     async def scenario(cluster: SimCluster) -> None:
         await filled(cluster, min_in_sync_replicas=2)
@@ -548,6 +577,10 @@ def test_a_replica_that_dies_holds_answers_up_until_it_has_left_the_set():
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers",
+    "all lose power: SYNC_FLUSH goes on with two and has everything; else all are waited for",
+)
 @pytest.mark.parametrize("flush", [*FlushDiskType])
 def test_all_lose_power_at_once(flush: FlushDiskType):
     """Two that are back go on where each sync was waited for, with all that was acknowledged; else all are waited for."""

@@ -193,6 +193,7 @@ def deaf(monkeypatch: pytest.MonkeyPatch, *ips: str) -> set[str]:
     return those
 
 
+@pytest.mark.promise("Groups of brokers", "in step means log and tables")
 def test_who_has_the_log_and_lacks_tables_is_not_in_step_and_never_master(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -293,6 +294,7 @@ def test_a_master_that_never_had_tables_takes_none_from_others(
 # Yesterday's versions.
 
 
+@pytest.mark.promise("Groups of brokers", "of two versions one after the other")
 def test_yesterdays_replica_comes_into_the_set_as_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
     """It greets as one that learns nothing."""
 
@@ -308,6 +310,7 @@ def test_yesterdays_replica_comes_into_the_set_as_it_did(monkeypatch: pytest.Mon
     run(scenario)
 
 
+@pytest.mark.promise("Groups of brokers", "of two versions one after the other")
 def test_yesterdays_master_takes_in_whom_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
     """It knows no second greeting, and tells neither deletions nor queues."""
 

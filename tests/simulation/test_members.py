@@ -142,6 +142,7 @@ def run_all(first: int, count: int) -> None:
         run_seeds(first, max(1, count // 6), **options)
 
 
+@pytest.mark.promise("The client", "a clean join or leave repeats no finished message")
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_a_clean_join_or_leave_repeats_no_finished_message(piece: int) -> None:
     count = -(-SEEDS // PIECES)

@@ -95,6 +95,9 @@ class Sends:
         return next(when for when, _ in self.acknowledged if when >= at) - at
 
 
+@pytest.mark.promise(
+    "Groups of brokers", "our client waits for the new master; Apache's at its next look at routes"
+)
 @pytest.mark.parametrize("how", ["killed", "silent"])
 @pytest.mark.parametrize("more", [{}, {"shard_key": "k"}], ids=["any queue", "a key's queue"])
 def test_a_send_goes_on_at_the_new_master_at_once(how: str, more: dict[str, Any]) -> None:

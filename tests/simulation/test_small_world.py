@@ -45,6 +45,9 @@ def test_the_tasks_of_all_parts_are_among_those_that_are_hit() -> None:
     assert len(wounds()) > 1_500
 
 
+@pytest.mark.promise(
+    "Time", "what was acknowledged is delivered while clocks are set and tasks fail"
+)
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_work_goes_on(piece: int) -> None:
     count = -(-SEEDS // PIECES)

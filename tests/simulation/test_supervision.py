@@ -6,6 +6,7 @@ The tasks are found by listing them, so that a new one that is not supervised fa
 import asyncio
 from typing import Any
 
+import pytest
 from tests.broker.test_timers import stored
 
 from roquette import StartFrom
@@ -47,6 +48,7 @@ def crash(task: asyncio.Task[Any], error: BaseException) -> bool:
     return True
 
 
+@pytest.mark.promise("Background work", "a task that fails is logged, counted and started again")
 def test_each_task_of_a_cluster_is_crashed_and_goes_on() -> None:
     seen: list[str] = []
 

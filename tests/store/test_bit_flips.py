@@ -123,6 +123,9 @@ def sweep(count: int, seed: int, caplog: pytest.LogCaptureFixture) -> Counter[st
     return tally
 
 
+@pytest.mark.promise(
+    "Damage", "a flipped bit anywhere in a store is found, or does the harm that is stated"
+)
 def test_damage_is_found_or_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
     tally = sweep(QUICK, 1, caplog)
 
@@ -139,6 +142,9 @@ def test_ten_thousand_damages(caplog: pytest.LogCaptureFixture) -> None:
     print(dict(tally))
 
 
+@pytest.mark.promise(
+    "Damage", "a flipped bit anywhere in a store is found, or does the harm that is stated"
+)
 def test_every_bit_of_a_message_is_guarded_or_known_not_to_be(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -48,6 +48,9 @@ def test_a_few_power_cuts() -> None:
     assert tally.states >= 59
 
 
+@pytest.mark.promise(
+    "The log", "what was acknowledged under SYNC_FLUSH survives a loss of power at any write"
+)
 @pytest.mark.crash
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_was_acknowledged_survives_every_power_cut(part: int) -> None:

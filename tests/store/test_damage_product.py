@@ -224,6 +224,7 @@ def test_layout_is_what_the_table_says() -> None:
         assert check(ending, files if ending == "closed" else pristine(ending).files) == "served"
 
 
+@pytest.mark.promise("Damage", "a damaged queue, index or checkpoint loses no message")
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_whole_files(ending: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "roquette")
@@ -236,6 +237,7 @@ def test_whole_files(ending: str, caplog: pytest.LogCaptureFixture) -> None:
     assert not faults, "\n".join(faults)
 
 
+@pytest.mark.promise("Damage", "a damaged queue, index or checkpoint loses no message")
 def test_fields(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "roquette")
     tally = run(range(1))

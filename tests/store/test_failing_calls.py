@@ -92,6 +92,10 @@ def test_a_store_whose_stop_failed_takes_nothing_more() -> None:
     assert run.store.max_offset("A", 0) == 1
 
 
+@pytest.mark.promise(
+    "The log",
+    "any open, allocation, write, sync, rename or read may fail; a failed sync ends the broker",
+)
 @pytest.mark.parametrize("call", CALLS)
 def test_the_nth_call_fails(call: str) -> None:
     count = calls_of(OPERATIONS)[call]
@@ -123,6 +127,10 @@ def crashed(choice: Choice) -> tuple[Failing, DiskState, Owed]:
     return run, device.state(choice, random.Random(1)), owed
 
 
+@pytest.mark.promise(
+    "The log",
+    "any open, allocation, write, sync, rename or read may fail; a failed sync ends the broker",
+)
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("choice", [Choice.ALL, Choice.SECTORS])
 def test_opening_after_a_crash_fails_at_any_call_and_can_be_tried_again(

@@ -88,6 +88,7 @@ def lives(root: str, queues: int, limit: int) -> None:
     run("-c", LIFE, root, str(queues), str(limit), "third")
 
 
+@pytest.mark.promise("Bounds", "queues keep no descriptors; connections leave room for the store")
 def test_3000_queues_with_400_descriptors() -> None:
     with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None) as root:
         lives(root, 3000, 400)

@@ -206,6 +206,7 @@ def all_files(files: FaultyFiles, folder: str = "/s") -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.promise("The log", "an append that fails leaves every file as it was")
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize("bad", [2**31, -(2**31) - 1, 2**64, "x", None])
 @pytest.mark.parametrize("field", ["queue_id", "sys_flag", "born_ms", "reconsume_times", "now_ms"])

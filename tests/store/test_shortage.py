@@ -62,6 +62,9 @@ def check(run: Short, files: RecordedFiles) -> None:
         Check(images, run.config, run.lives[owed.life], owed, run.random).run(thorough=True)
 
 
+@pytest.mark.promise(
+    "Bounds", "EMFILE, ENFILE and ENOMEM are told as such, and nothing is given up for them"
+)
 @pytest.mark.parametrize("error", sorted(SHORTAGE), ids=lambda number: errno.errorcode[number])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_for_which_there_is_nothing_left(call: str, error: int) -> None:

@@ -217,6 +217,10 @@ def test_what_came_of_an_older_stream_before_its_reset_does_not_either(library: 
     assert {event[0] for event in events} == {GONE}
 
 
+@pytest.mark.promise(
+    "Security",
+    "limits of a gRPC connection: resets, fields, continuations, pings, SETTINGS, gzip, shut windows",
+)
 def test_rapid_resets_end_the_connection() -> None:
     pair = Pair("ngh2", Http2Limits(resets=100, resets_per_s=1))
     data = b"".join(
@@ -257,6 +261,10 @@ def test_a_header_list_beyond_the_limit(library: str) -> None:
         pair.up(frame(HEADERS, 5, 1, many))
 
 
+@pytest.mark.promise(
+    "Security",
+    "limits of a gRPC connection: resets, fields, continuations, pings, SETTINGS, gzip, shut windows",
+)
 def test_too_many_fields(library: str) -> None:
     pair = Pair(library, Http2Limits(headers=20))
     many = block(REQUEST + tuple((b"x-%d" % i, b"y") for i in range(30)))
@@ -272,12 +280,20 @@ def test_a_header_block_that_inflates_is_cut_at_the_limit(library: str) -> None:
         pair.up(frame(HEADERS, 5, 1, bomb))
 
 
+@pytest.mark.promise(
+    "Security",
+    "limits of a gRPC connection: resets, fields, continuations, pings, SETTINGS, gzip, shut windows",
+)
 def test_continuations_without_end(library: str) -> None:
     pair = Pair(library)
     with pytest.raises(RemoteProtocolError):
         pair.up(frame(HEADERS, 0, 1, block()) + frame(CONTINUATION, 0, 1) * 100)
 
 
+@pytest.mark.promise(
+    "Security",
+    "limits of a gRPC connection: resets, fields, continuations, pings, SETTINGS, gzip, shut windows",
+)
 @pytest.mark.parametrize("flood", [frame(PING, 0, 0, b"12345678"), frame(SETTINGS, 0, 0)])
 def test_floods_of_pings_and_settings(library: str, flood: bytes) -> None:
     pair = Pair(library)

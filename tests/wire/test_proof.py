@@ -36,6 +36,10 @@ class World:
         return self.proofs.fault(SECRET, code, fields, body, self.now_ms, local)
 
 
+@pytest.mark.promise(
+    "Security",
+    "what a server has signed serves for nothing else, at no other address, and once; clocks may differ by five minutes",
+)
 def test_it_serves_once_for_what_it_was_signed_for() -> None:
     world = World()
     fields = world.sign()
@@ -44,6 +48,10 @@ def test_it_serves_once_for_what_it_was_signed_for() -> None:
     assert world.fault(world.sign()) == ""
 
 
+@pytest.mark.promise(
+    "Security",
+    "what a server has signed serves for nothing else, at no other address, and once; clocks may differ by five minutes",
+)
 @pytest.mark.parametrize(
     ("code", "body", "change"),
     [
@@ -72,6 +80,10 @@ def test_the_mark_stays_in_what_is_signed_wherever_it_is_moved() -> None:
     assert MARK.encode() in signed_content(moved, b"")
 
 
+@pytest.mark.promise(
+    "Security",
+    "what a server has signed serves for nothing else, at no other address, and once; clocks may differ by five minutes",
+)
 def test_it_counts_at_the_address_that_was_called() -> None:
     world = World()
     assert world.fault(world.sign(address="10.6.6.6:10911")) == "it was signed for 10.6.6.6:10911"
@@ -80,6 +92,10 @@ def test_it_counts_at_the_address_that_was_called() -> None:
     assert world.fault(world.sign(address="names.example:9876")) == ""
 
 
+@pytest.mark.promise(
+    "Security",
+    "what a server has signed serves for nothing else, at no other address, and once; clocks may differ by five minutes",
+)
 def test_clocks_may_differ_by_a_window() -> None:
     world = World()
     for ago, good in ((WINDOW_MS, True), (-WINDOW_MS, True), (WINDOW_MS + 1, False), (-WINDOW_MS - 1, False)):  # fmt: skip

@@ -108,6 +108,7 @@ def run(
     simulate(main, seed=seed)
 
 
+@pytest.mark.promise("Replication", "topics, groups and offsets follow at once")
 def test_topics_groups_and_modes_come_at_once_and_go() -> None:
     async def scenario(pair: Pair) -> None:
         mine, theirs = pair.tables(REPLICA), pair.tables(MASTER)
@@ -137,6 +138,7 @@ def test_topics_groups_and_modes_come_at_once_and_go() -> None:
     run(scenario)
 
 
+@pytest.mark.promise("Replication", "topics, groups and offsets follow at once")
 def test_offsets_follow_within_milliseconds_and_survive_both_ends() -> None:
     async def scenario(pair: Pair) -> None:
         await pair.ask(17, TOPIC | {"topic": "T"})

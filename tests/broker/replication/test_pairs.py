@@ -144,6 +144,7 @@ def run(scenario: Any, seed: int = 1) -> None:
     simulate(whole, seed)
 
 
+@pytest.mark.promise("Replication", "master and replica have the same bytes, ours with Apache's")
 @pytest.mark.parametrize("member", [None, 2])
 @pytest.mark.parametrize("seed", range(3))
 def test_replicas_get_all_bytes_early_and_late_and_go_on(member: int | None, seed: int) -> None:

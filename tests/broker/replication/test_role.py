@@ -54,6 +54,9 @@ def replica(place: Place) -> Any:
 SLAVE = {"broker_id": 1}
 
 
+@pytest.mark.promise(
+    "Replication", "a replica serves what it may, and names the master for the rest"
+)
 def test_each_row_of_a_master_is_served_or_refused(run_broker: Any) -> None:
     place = Place()
 

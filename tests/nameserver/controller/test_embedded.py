@@ -71,6 +71,10 @@ def test_of_puts_at_once_one_wins_and_the_others_are_told_after_it_is_on_the_dis
     on_files(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers",
+    "embedded: survives kill -9 and loss of power, refuses to be one of two truths, and an earlier content",
+)
 @pytest.mark.parametrize("seed", range(60))
 def test_what_was_answered_or_shown_is_there_after_a_loss_of_power(seed: int) -> None:
     async def scenario(files: FaultyFiles) -> None:
@@ -121,6 +125,10 @@ def damaged(data: bytes) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
+@pytest.mark.promise(
+    "Groups of brokers",
+    "embedded: survives kill -9 and loss of power, refuses to be one of two truths, and an earlier content",
+)
 @pytest.mark.parametrize("how", ["bit", "cut", "empty", "gone", "zeros"])
 def test_an_earlier_content_is_never_taken_for_the_newest(how: str) -> None:
     async def scenario(files: FaultyFiles) -> None:
@@ -236,6 +244,10 @@ def test_brokers_ask_a_name_server_that_is_killed_and_restarted() -> None:
     simulate(scenario)
 
 
+@pytest.mark.promise(
+    "Groups of brokers",
+    "embedded: survives kill -9 and loss of power, refuses to be one of two truths, and an earlier content",
+)
 def test_who_keeps_no_records_or_keeps_them_alone_says_so() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await cluster.add_namesrv(NS)

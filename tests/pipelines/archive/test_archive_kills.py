@@ -152,6 +152,7 @@ def run_kills(folder: Path, victims: list[str], seed: int, per_round: int, batch
     return killer
 
 
+@pytest.mark.promise("Spark and pipelines", "each message is in a table once, whatever is killed")
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 def test_a_hundred_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ SEED = 20  # the long form has others
 
 
 # A full disk in the quick form, where test_dlq.py kills a driver and test_broker_outages.py a broker; each kind in the long one.
+@pytest.mark.promise("Spark and pipelines", "each message is in a table once, whatever is killed")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("name", "events"),

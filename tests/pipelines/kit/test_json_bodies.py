@@ -118,6 +118,7 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
     return value
 
 
+@pytest.mark.promise("Spark and pipelines", "every field of a JSON body has a column or is rescued")
 @settings(max_examples=settings.default.max_examples * 10, deadline=None)
 @given(bodies)
 def test_every_field_has_a_column_or_is_rescued_as_it_was(body: dict[str, Any]) -> None:

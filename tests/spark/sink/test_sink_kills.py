@@ -100,6 +100,7 @@ def check_kills(
     )
 
 
+@pytest.mark.promise("Spark and pipelines", "repetitions of a killed write are found by id")
 @pytest.mark.timeout(900)
 def test_two_kills_of_the_driver(spark: Any, place: Place, tmp_path: Path) -> None:
     check_kills(spark, place, tmp_path, 2, 4_000)

@@ -172,6 +172,9 @@ def before_and_after(
     return first, second, False
 
 
+@pytest.mark.promise(
+    "Spark and pipelines", "a topic that lives on is read without loss or repetition"
+)
 @pytest.mark.parametrize(
     ("name", "kind", "moment"),
     [  # what was planned is what the other changes replace
@@ -196,6 +199,9 @@ def test_a_topic_that_lives_on_is_read_without_loss_or_repetition(
         assert set(second) == {each for each in bodies(cluster) if each.startswith("two")}
 
 
+@pytest.mark.promise(
+    "Spark and pipelines", "a topic that was deleted and made again is an error, or is read whole"
+)
 @pytest.mark.parametrize(("kind", "moment"), list(itertools.product(KINDS, MOMENTS)))
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("name", LIVES_ANEW)

@@ -143,6 +143,9 @@ def test_an_open_store_is_not_cut() -> None:
             act()
 
 
+@pytest.mark.promise(
+    "Replication", "what a replica cuts is kept, and a cut may be stopped anywhere"
+)
 def test_what_was_cut_is_kept_and_read_by_the_toolkit() -> None:
     work = workload(4)
     messages = work.life.messages
@@ -333,6 +336,9 @@ def states(work: Workload, act: str, at: int, count: int, seed: int) -> list[Fau
     return found
 
 
+@pytest.mark.promise(
+    "Replication", "what a replica cuts is kept, and a cut may be stopped anywhere"
+)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_cut_that_is_cut_off_leaves_a_log_that_cutting_again_finishes(seed: int) -> None:
     work = workload(seed, 250)

@@ -274,6 +274,10 @@ def _forget() -> Iterator[None]:
     pristine.cache_clear()
 
 
+@pytest.mark.promise(
+    "Damage",
+    "of a damaged log every sound record is served at its offset, or the start is refused in words",
+)
 @pytest.mark.parametrize("end", ENDS)
 def test_what_is_sound_is_served_or_the_start_is_refused(end: str) -> None:
     tally = sweep(end, 3, 1)
@@ -564,6 +568,10 @@ def explore(seed: int, operations: int, states: int) -> Counter[str]:
     return explorer.results
 
 
+@pytest.mark.promise(
+    "Damage",
+    "of a damaged log every sound record is served at its offset, or the start is refused in words",
+)
 def test_power_cuts_and_damage_at_once() -> None:
     results = explore(3, 400, 200)
 

@@ -64,6 +64,9 @@ def master_of(seed: int, operations: int = 500) -> Workload:
     return work
 
 
+@pytest.mark.promise(
+    "Replication", "a replica has whole records, however the pieces come, and survives power cuts"
+)
 @pytest.mark.parametrize("size", [1, 8, 1000, 1 << 20])
 def test_a_replica_is_equal_however_the_pieces_are_cut(size: int) -> None:
     work = master_of(3, 60 if size == 1 else 500)
@@ -323,6 +326,9 @@ def test_arrivals_that_nobody_may_see_are_bounded() -> None:
 # Power cuts
 
 
+@pytest.mark.promise(
+    "Replication", "a replica has whole records, however the pieces come, and survives power cuts"
+)
 def test_a_replica_survives_power_cuts_at_any_moment() -> None:
     for seed in (1, 2):
         work = ReplicaWorkload(seed)

@@ -61,6 +61,7 @@ def test_a_sound_store_of_ours_has_no_findings(root: Path) -> None:
     assert fsck(root, quick=True).findings == []
 
 
+@pytest.mark.promise("Damage", "fsck names each kind of damage, and finds nothing in sound stores")
 def test_a_sound_store_of_apaches_has_no_findings() -> None:
     report = fsck(GOLDEN)
 
@@ -151,6 +152,7 @@ def victim(root: Path, number: int = 57) -> tuple[StoredRecord, Path, str, int]:
     return record, path, f"commitlog/{path.name}", record.physical_offset % SEGMENT
 
 
+@pytest.mark.promise("Damage", "fsck names each kind of damage, and finds nothing in sound stores")
 @pytest.mark.parametrize(
     "at, data, kind",
     [(0, b"\x7f", "size"), (4, b"\0", "magic"), (95, b"\xff", "crc"), (28, b"\1", "offset"), (84, b"\0\0\xff", "structure")],

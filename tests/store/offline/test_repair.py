@@ -100,6 +100,10 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.promise(
+    "Damage",
+    "repair makes a sound store of holes, cut and missing files, and may be stopped anywhere",
+)
 @pytest.mark.parametrize("in_place", [False, True], ids=["copy", "in place"])
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damage_is_mended_and_what_is_sound_stays(root: Path, name: str, in_place: bool) -> None:

@@ -126,6 +126,10 @@ def judge(root: Path, mended: Path, *, place: bool = True) -> None:
 FILLS = (b"\0", b"\xff", b"\x00\x00\x00\x60\xda\xa3\x20\xa7" + bytes(64))
 
 
+@pytest.mark.promise(
+    "Damage",
+    "repair makes a sound store of holes, cut and missing files, and may be stopped anywhere",
+)
 @pytest.mark.parametrize("fill", FILLS, ids=["zeros", "ones", "torn record"])
 @pytest.mark.parametrize(
     "sizes", [range(start, start + 20) for start in range(1, 201, 20)], ids=str
@@ -354,6 +358,10 @@ def stops(root: Path) -> Iterator[tuple[int, Path]]:
             return
 
 
+@pytest.mark.promise(
+    "Damage",
+    "repair makes a sound store of holes, cut and missing files, and may be stopped anywhere",
+)
 def test_a_repair_in_place_that_stops_anywhere_leaves_the_old_store_or_ends_as_the_new(
     tmp_path: Path,
 ) -> None:

@@ -72,6 +72,7 @@ def check(files: FaultyFiles) -> None:
     assert [one for one in report.findings if one.severity == DAMAGE] == []
 
 
+@pytest.mark.promise("Replication", "messages that a lone master lost are taken from its replica")
 @pytest.mark.parametrize(("common", "more"), [(40, 5), (40, 150), (149, 1), (1, 80)])
 def test_what_the_replica_has_more_is_appended_and_found(common: int, more: int) -> None:
     files = pair(common, more)

@@ -254,6 +254,9 @@ def work(store: MessageStore, sent: list[list[bytes]], steps: int, start: int = 
     return refused
 
 
+@pytest.mark.promise(
+    "Bounds", "a full disk loses nothing, and sends are taken again when there is space"
+)
 def test_a_disk_of_any_size_fills_up_and_loses_nothing() -> None:
     whole = FaultyFiles()
     store = opened(whole, disk_reserve=0)
@@ -284,6 +287,9 @@ def test_a_disk_of_any_size_fills_up_and_loses_nothing() -> None:
     assert refusals > 500
 
 
+@pytest.mark.promise(
+    "Bounds", "a full disk loses nothing, and sends are taken again when there is space"
+)
 @pytest.mark.parametrize(
     "call", ["allocate", "open", "pwrite", "sync", "rename", "sync_dir", "remove"]
 )

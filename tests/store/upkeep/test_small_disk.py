@@ -68,6 +68,9 @@ def run(tmp_path: Path, program: str) -> str:
     return done.stdout
 
 
+@pytest.mark.promise(
+    "Bounds", "a full disk loses nothing, and sends are taken again when there is space"
+)
 def test_a_disk_that_fills_up_refuses_and_keeps_everything(tmp_path: Path) -> None:
     program = """
 store, done = opened(), 0
