@@ -134,7 +134,7 @@ demo: setup-spark ## the main job: 336,776 real flights through two brokers, thr
 pipelines: setup-spark ## the same flights through all six pipelines, totals checked against the CSV
 	@$(BIN)/python -m examples.pipelines_demo$(if $(OUTPUT), --output "$(OUTPUT)")
 
-bench: setup ## measure beside Apache's broker, write bench-output/ and docs/benchmarks.md's table
+bench: setup ## measure beside Apache's broker, write bench-output/ and, with --write-docs, the page of figures
 	@$(BIN)/python -m benchmarks
 
 golden: $(VENV)/.base-installed ## capture the golden bytes from Apache's Java code again (needs a JDK and Maven)

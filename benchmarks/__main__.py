@@ -190,7 +190,9 @@ def main() -> None:
     parser.add_argument("--no-start", action="store_true", help="leave the start-up times out")
     parser.add_argument("--no-micro", action="store_true", help="leave codec and store out")
     parser.add_argument(
-        "--write-docs", action="store_true", help="put the table into docs/benchmarks.md"
+        "--write-docs",
+        action="store_true",
+        help="put the table into docs/reference/benchmarks-linux-2-cores.md",
     )
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else FULL

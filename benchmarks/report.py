@@ -1,4 +1,4 @@
-"""Medians, ratios and tables of a run, on the terminal and in docs/benchmarks.md."""
+"""Medians, ratios and tables of a run, on the terminal and in the page of this machine."""
 
 import math
 import os
@@ -12,7 +12,7 @@ from rich.table import Table
 from benchmarks.rows import ROWS, Row
 from benchmarks.servers import ROOT
 
-DOCS = ROOT / "docs" / "benchmarks.md"
+DOCS = ROOT / "docs" / "reference" / "benchmarks-linux-2-cores.md"
 BEGIN = "<!-- measured: begin -->"
 END = "<!-- measured: end -->"
 FACTS = {
@@ -146,7 +146,7 @@ def markdown(header: list[str], cells: list[list[str]]) -> str:
 
 
 def write_docs(results: dict[str, Any]) -> None:
-    """Replace what stands between the markers of docs/benchmarks.md."""
+    """Replace what stands between the markers of the page."""
     place = results["machine"]
     plan = results["plan"]
     words = (

@@ -1,4 +1,4 @@
-"""The table of clients in docs/compatibility.md: its form, and that each claim has a test."""
+"""The table of clients in docs/reference/clients.md: its form, and that each claim has a test."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Writes the tables "Clients: what was seen" of docs/compatibility.md from the record of an interop run.
+"""Writes the tables "Clients: what was seen" of docs/reference/clients.md from the record of an interop run.
 
     make interop                          (or any run of tests/interop: it adds to the record)
     python tools/client_table.py
@@ -26,7 +26,7 @@ from tests.interop.features import (  # noqa: E402
     V5_NOT_OFFERED,
 )
 
-PAGE = ROOT / "docs" / "compatibility.md"
+PAGE = ROOT / "docs" / "reference" / "clients.md"
 BEGIN = "<!-- clients: begin (tools/client_table.py) -->"
 END = "<!-- clients: end -->"
 

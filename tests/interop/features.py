@@ -4,7 +4,7 @@
 
 says that the test shows batches sent by the Go client. Without `client` it is the Java client in the version
 the parameter `java` or `version` gives, or the v5 client that the parameter `client` names. A run writes the outcome of each marked test into `.cache/interop/features.json`,
-beside those of tests it did not run; tools/client_table.py makes the table of docs/compatibility.md from it.
+beside those of tests it did not run; tools/client_table.py makes the table of docs/reference/clients.md from it.
 """
 
 import json
