@@ -1,10 +1,10 @@
-"""docs/client.md names a test for each feature: it is there."""
+"""docs/reference/client-features.md names a test for each feature: it is there."""
 
 import re
 
 from tests.interop.peers import ROOT
 
-PAGE = (ROOT / "docs" / "client.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "reference" / "client-features.md").read_text("utf-8")
 ROWS = [line for line in PAGE.partition("\n## ")[0].splitlines() if line.startswith("| ")]
 
 
