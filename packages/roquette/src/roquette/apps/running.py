@@ -88,7 +88,7 @@ def tell_shortage(
 
 
 def settle_memory() -> None:
-    """After start: what exists now is not looked at by the collector again (spikes: 23 -> 7 ms per pass)."""
+    """After start: what exists now is not looked at by the collector again (23 -> 7 ms per pass)."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -1,7 +1,7 @@
 """One client process in one cluster: connections, routes, heartbeats, and which consumers hear of changes.
 
-Name servers: a random one first, the next one when a call fails (mission row N7). Routes are refreshed every
-30 s and compared between name servers, since one that disagrees does harm in silence (row N8).
+Name servers: a random one first, the next one when a call fails. Routes are refreshed every
+30 s and compared between name servers, since one that disagrees does harm in silence.
 """
 
 import asyncio
@@ -304,7 +304,7 @@ class Session:
             log.debug("route refresh failed topic=%s error=%s", topic, error)
 
     async def publish_route(self, topic: str) -> TopicRoute:
-        """The route to send by: the topic's own, or TBW102's for a topic still to be created (row T1).
+        """The route to send by: the topic's own, or TBW102's for a topic still to be created.
 
         Raises:
             RouteNotFound: there is neither.
@@ -320,12 +320,12 @@ class Session:
         return route
 
     async def refresh_routes(self) -> None:
-        """Every 30 s: ask again for every topic in use, and leave brokers that no route names (row N7)."""
+        """Every 30 s: ask again for every topic in use, and leave brokers that no route names."""
         for topic in sorted(self._topics_in_use()):
             try:
                 await self.route(topic, fresh=True)
             except RouteNotFound:
-                # Kept, as Java's client does: a name server that was restarted knows nothing yet (row N1).
+                # Kept, as Java's client does: a name server that was restarted knows nothing yet.
                 log.debug("no name server knows the topic now topic=%s", topic)
             except ClientError as error:
                 self.noise.warning("routes", "route refresh failed topic=%s error=%s", topic, error)
@@ -337,7 +337,7 @@ class Session:
                 self.remoting.drop(address)
 
     async def compare_name_servers(self) -> None:
-        """Warn when name servers do not tell the same route for a topic (row N8)."""
+        """Warn when name servers do not tell the same route for a topic."""
         if len(self.name_servers) < 2:
             return
         for topic in sorted(self._routes):

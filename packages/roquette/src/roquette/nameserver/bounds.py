@@ -1,4 +1,4 @@
-"""Every table of the name server whose keys its peers choose has its bound here. Memory at the bound: docs/reliability.md, H."""
+"""Every table of the name server whose keys its peers choose has its bound here. Memory at the bound: docs/reference/limits.md."""
 
 from typing import Final
 

@@ -4,7 +4,7 @@ from enum import Enum
 
 
 class Promise(Enum):
-    """The value says what survives what; docs/reliability.md prints it."""
+    """The value says what survives what; docs/reference/answers.md prints it."""
 
     NOTHING = "changes nothing"
     MEMORY = "in memory, by nature: it ends with the process, and the peers say it again"

@@ -49,7 +49,7 @@ BESIDE_COLUMNS = (
     "born_timestamp",
     "store_timestamp",
 )
-# And what a producer gave beside the body, and fields of a body without a column, as JSON. Tables of 1b94d96 were begun
+# And what a producer gave beside the body, and fields of a body without a column, as JSON. Tables of the first form were begun
 # without them and are widened.
 EXTRA_COLUMNS = {
     "_properties": "properties",

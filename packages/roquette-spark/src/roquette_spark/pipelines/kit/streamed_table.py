@@ -138,7 +138,7 @@ class StreamedTable:
             self.table.create(schema, partitioned_by, settings)
             if shared is None:
                 self.positions.remove_tree(CHECKPOINT)
-        self.widen(schema, form)  # a table of 1b94d96
+        self.widen(schema, form)  # a table of the first form
         self._stream_id = self.table.snapshot.settings[STREAM_SETTING]
         if self.quarantine is not None:
             self.quarantine.clean()

@@ -1,4 +1,4 @@
-"""A topic made by its first message comes to every writable master of the cluster at once (mission row T3).
+"""A topic made by its first message comes to every writable master of the cluster at once.
 
 In Apache it exists on the broker that got the message, until the others are hit by chance. Here that broker asks
 the other masters which offer the same template with permission to write, as the name servers know them, and

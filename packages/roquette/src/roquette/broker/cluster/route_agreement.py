@@ -1,4 +1,4 @@
-"""Checks that all name servers give the same routes, and warns if they do not (mission row N8).
+"""Checks that all name servers give the same routes, and warns if they do not.
 
 Name servers never talk to each other, so one that does not know a broker goes unnoticed until producers
 are unbalanced and queues have no consumer. A broker is the cheapest place to notice: it knows all of them.

@@ -1,6 +1,6 @@
 """Every table of the broker whose keys its peers choose has its bound here: settings, and constants for the rest.
 
-Memory at the bound, measured (docs/reliability.md, H). Nothing expires that Apache's broker keeps.
+Memory at the bound, measured (docs/reference/limits.md). Nothing expires that Apache's broker keeps.
 """
 
 import dataclasses

@@ -69,7 +69,7 @@ class TimerRules:
         """The slot (TIMER_OUT_MS) a message waits in; None when its time is not ahead.
 
         It is delivered one precision later, so never early. Sums are exact: a delay near 2^63 is refused for
-        its length, where Java's sum would overflow into the past (issue 10872).
+        its length, where Java's sum would overflow into the past (its issue 10872).
 
         Raises:
             Refused: no number, too far ahead, or too many messages in the slot.
