@@ -18,7 +18,7 @@ PROGRAMS = {  # how many each page has, so that none is overlooked
     "howto/idempotent-consumers.md": 3,
     "howto/ordering.md": 1,
     "howto/testing.md": 2,
-    "howto/transactions.md": 2,
+    "howto/transactions.md": 1,
 }
 
 
