@@ -15,7 +15,11 @@ import roquette
 from roquette import Message, ReceivedMessage, sql
 from roquette_testing.embedded import EmbeddedBroker
 
-PAGE = (ROOT / "docs" / "reference" / "client-features.md").read_text("utf-8").partition("\n## Every public name")[2]
+PAGE = (
+    (ROOT / "docs" / "reference" / "client-features.md")
+    .read_text("utf-8")
+    .partition("\n## Every public name")[2]
+)
 ROW = re.compile(r"\| `(\w+)` \| (.*) \| `(?:(test_\w+\.py)::(test_\w+))` \|")
 
 
