@@ -28,7 +28,7 @@ UNIT_TESTS ?= tests
 UNIT := not simulation and not crash and not interop and not spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark compile install check sources unit instructions simulation crash interop spark test test-long test-newest lock demo pipelines bench golden format clean
+.PHONY: help setup setup-spark compile install check sources unit instructions simulation crash interop spark test test-long test-newest lock demo pipelines figures bench golden format clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -133,6 +133,9 @@ demo: setup-spark ## the main job: 336,776 real flights through two brokers, thr
 
 pipelines: setup-spark ## the same flights through all six pipelines, totals checked against the CSV
 	@$(BIN)/python -m examples.pipelines_demo$(if $(OUTPUT), --output "$(OUTPUT)")
+
+figures: $(VENV)/.base-installed ## count modules, lines, tokens, documents, and the calls of an operation
+	@$(BIN)/python tools/figures.py
 
 bench: setup ## measure beside Apache's broker, write bench-output/ and, with --write-docs, the page of figures
 	@$(BIN)/python -m benchmarks
