@@ -11,14 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from roquette.broker.tables import bounds
-from roquette.broker.tables.bounds import BoundSettings
-from roquette.broker.tables.consumers import ConsumerTable
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.locks import LockTable
-from roquette.broker.tables.offsets import OffsetTable
-from roquette.broker.tables.producers import ProducerTable
-from roquette.broker.tables.topics import TopicTable
+from roquette.broker.floor.tables import bounds
+from roquette.broker.floor.tables.bounds import BoundSettings
+from roquette.broker.floor.tables.consumers import ConsumerTable
+from roquette.broker.floor.tables.groups import GroupTable
+from roquette.broker.floor.tables.locks import LockTable
+from roquette.broker.floor.tables.offsets import OffsetTable
+from roquette.broker.floor.tables.producers import ProducerTable
+from roquette.broker.floor.tables.topics import TopicTable
 from roquette.message.message import MessageQueue
 from roquette.nameserver import bounds as name_server_bounds
 from roquette.nameserver.identity import BrokerIdentity, Registration

@@ -25,7 +25,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
-from roquette.broker.config import BrokerConfig
+from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.broker.service import Broker
 from roquette.message.draft import Draft

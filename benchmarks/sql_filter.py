@@ -20,7 +20,7 @@ from roquette.apps.features import broker_features
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
-from roquette.broker.config import BrokerConfig
+from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.filter import sql_eval
 from roquette.message.draft import Draft

@@ -18,9 +18,9 @@ from roquette.apps.features import broker_features
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
-from roquette.broker.config import BrokerConfig, LiveConfig
-from roquette.broker.core import Address, BrokerTables, build_core
-from roquette.broker.records.stored_times import BrokerClock
+from roquette.broker.floor.clock import BrokerClock
+from roquette.broker.floor.config import BrokerConfig, LiveConfig
+from roquette.broker.floor.core import Address, BrokerTables, build_core
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
 from roquette.nameserver.config import NamesrvConfig

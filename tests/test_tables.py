@@ -11,7 +11,7 @@ import pytest
 from tools import workspace
 
 from roquette.base.bounds import Bound
-from roquette.broker.tables.bounds import Bounds, BoundSettings
+from roquette.broker.floor.tables.bounds import Bounds, BoundSettings
 from roquette.nameserver.bounds import Bounds as NameServerBounds
 
 ROOMS = ("base", "remoting", "access", "nameserver", "broker", "client", "store", "proxy")
@@ -34,7 +34,7 @@ BOUNDED: dict[str, str] = {
     "base/exposition.py:dropped": "the families there are",
     "base/logs.py:_seen": "1,000 keys",
     "base/lifecycle.py:_tasks": "the beats, and requests at work: remoting/running.py, 256 of a connection, 10,000",
-    "broker/config.py:fixed": "the settings there are",
+    "broker/floor/config.py:fixed": "the settings there are",
     "broker/service.py:fixed": "the settings there are",
     "nameserver/core.py:fixed": "the settings there are",
     "nameserver/service.py:fixed": "the settings there are",
@@ -59,28 +59,28 @@ BOUNDED: dict[str, str] = {
     "nameserver/route_table.py:_filters": "bounds.brokers, with 100 filter servers each",
     "nameserver/route_table.py:_mappings": "bounds.mappings",
     # broker: names that clients choose
-    "broker/tables/groups.py:_groups": "bounds.groups",
-    "broker/tables/groups.py:_forbidden": "bounds.forbidden",
-    "broker/tables/topics.py:_topics": "bounds.topics bounds.retry_topics",
-    "broker/tables/topics.py:attributes": "the attributes there are",
-    "broker/tables/deleted_topics.py:_ends": "bounds.deleted",
-    "broker/tables/offsets.py:_offsets _resets _dropped _own": "bounds.offsets",
-    "broker/tables/offsets.py:_pulls": "bounds.pulled",
-    "broker/tables/consumers.py:_groups _groups_of_peer channels": "bounds.consumers",
-    "broker/tables/consumers.py:subscriptions filters signatures": "what one heartbeat may name; a signature a member",
-    "broker/tables/producers.py:_groups _groups_of_peer _clients": "bounds.producers",
-    "broker/tables/locks.py:_locks": "bounds.locks",
-    "broker/tables/cold_reads.py:thresholds": "bounds.thresholds",
-    "broker/tables/cold_reads.py:readers": "bounds.groups, which go 60 s after they have read",
-    "broker/pop/modes.py:_modes": "bounds.modes",
+    "broker/floor/tables/groups.py:_groups": "bounds.groups",
+    "broker/floor/tables/groups.py:_forbidden": "bounds.forbidden",
+    "broker/floor/tables/topics.py:_topics": "bounds.topics bounds.retry_topics",
+    "broker/floor/tables/topics.py:attributes": "the attributes there are",
+    "broker/floor/deleted_topics.py:_ends": "bounds.deleted",
+    "broker/floor/tables/offsets.py:_offsets _resets _dropped _own": "bounds.offsets",
+    "broker/floor/tables/offsets.py:_pulls": "bounds.pulled",
+    "broker/floor/tables/consumers.py:_groups _groups_of_peer channels": "bounds.consumers",
+    "broker/floor/tables/consumers.py:subscriptions filters signatures": "what one heartbeat may name; a signature a member",
+    "broker/floor/tables/producers.py:_groups _groups_of_peer _clients": "bounds.producers",
+    "broker/floor/tables/locks.py:_locks": "bounds.locks",
+    "broker/floor/tables/cold_reads.py:thresholds": "bounds.thresholds",
+    "broker/floor/tables/cold_reads.py:readers": "bounds.groups, which go 60 s after they have read",
+    "broker/floor/tables/request_modes.py:_modes": "bounds.modes",
     "broker/pop/order.py:_table _shifts": "bounds.orderly",
     "broker/pop/order.py:next_visible": "the messages of one pop",
-    "broker/operation/stats.py:send_backs group_gets acks check_points deleted_unread": "bounds.counted",
-    "broker/operation/stats.py:_samples _current": "601 seconds; milliseconds seen in a minute",
-    "broker/operation/item_stats.py:_items": "20,000 counters; those idle for a day go",
+    "broker/floor/stats.py:send_backs group_gets acks check_points deleted_unread": "bounds.counted",
+    "broker/floor/stats.py:_samples _current": "601 seconds; milliseconds seen in a minute",
+    "broker/floor/item_stats.py:_items": "20,000 counters; those idle for a day go",
     "broker/operation/stats_feature.py:_seen _bases": "topics and queues there are",
     "broker/timers/timer_metrics.py:_topics _idle": "bounds.timer_topics",
-    "broker/pulling/filters.py:_tags _sql": "10,000 tag expressions, 1,000 selectors of 1 MiB together",
+    "broker/floor/tables/filters.py:_tags _sql": "10,000 tag expressions, 1,000 selectors of 1 MiB together",
     # broker: requests that wait
     "broker/pulling/hold_table.py:_by_queue": "maxHeldPulls",
     "broker/pop/polling.py:_waiting _watched _names": "maxPopPollingSize",
@@ -92,8 +92,8 @@ BOUNDED: dict[str, str] = {
     "broker/cluster/auto_creation.py:_slow": "SLOW_BROKERS",
     "broker/cluster/cluster_queues.py:_known": "10,000 topics",
     "broker/cluster/registration.py:_servers pending": "configured name servers; topics there are",
-    "broker/files/config_files.py:_unknown failures": "the files",
-    "broker/operation/losses.py:_known": "queues that a group with an offset is behind the beginning of",
+    "broker/floor/config_files.py:_unknown failures": "the files",
+    "broker/floor/losses.py:_known": "queues that a group with an offset is behind the beginning of",
     "broker/operation/metrics/lag_times.py:_ends": "TOPICS",
     "broker/operation/metrics/rows.py:_ends _out": "metricsMaxSeries; queues of groups that pop",
     "broker/timers/delay_levels.py:_offsets _wake_ms": "the delay levels",
@@ -102,7 +102,7 @@ BOUNDED: dict[str, str] = {
     "broker/replication/master.py:_feeds": "connections of the door: 64",
     "broker/replication/master.py:_ahead": "MOST_AHEAD hosts",
     "broker/replication/quorum.py:_ends _numbers": "connections of the door: 64",
-    "broker/records/set_aside.py:counts entries": "the tasks; the newest 1,000",
+    "broker/floor/set_aside.py:counts entries": "the tasks; the newest 1,000",
     "broker/replication/metadata_copy.py:_files _wanted _never _theirs": "the files and tables that are copied",
     "broker/replication/table_feed.py:_changes": "KEPT changes, KEPT_ROWS offsets",
     "broker/replication/table_feed.py:_waiting": "MOST_WAITING of each kind",
@@ -234,7 +234,7 @@ def rows() -> dict[str, str]:
 def test_every_table_says_what_bounds_it() -> None:
     missing = tables() - rows().keys()
     assert not missing, (
-        f"what bounds these tables? {sorted(missing)}: give them a Bound (packages/roquette/src/roquette/broker/tables/bounds.py, "
+        f"what bounds these tables? {sorted(missing)}: give them a Bound (packages/roquette/src/roquette/broker/floor/tables/bounds.py, "
         "nameserver/bounds.py, client/core/bounds.py) if their keys come from peers, and a row here"
     )
     without = rows().keys() - tables()

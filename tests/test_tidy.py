@@ -89,7 +89,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ): "a panic of Rust within ptars is no Exception; all others go on",
     ("base/executor.py", "create_task"): "its owner is the thread that waits for it",
     ("base/lifecycle.py", "except Exception"): "supervision: the task goes on",
-    ("broker/records/set_aside.py", "except Exception"): "an entry that fails stops none behind it",
+    ("broker/floor/set_aside.py", "except Exception"): "an entry that fails stops none behind it",
     (
         "broker/timers/delay_levels.py",
         "except Exception",
@@ -309,7 +309,7 @@ def test_only_remoting_opens_sockets() -> None:
 LOGGERS = {"log", "_log", "noise", "_noise", "logger"}
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 TEMPLATES_OF_OURS = {("base/logs.py", "message")}
-NEVER_EMPTY = {("broker/tables/deletions.py", "gone")}  # it begins with the topic that is deleted
+NEVER_EMPTY = {("broker/floor/deletions.py", "gone")}  # it begins with the topic that is deleted
 
 
 def log_calls(tree: ast.AST) -> list[ast.Call]:
@@ -562,7 +562,7 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_paths_in_documents_exist(document: Path) -> None:
-    """`broker/tables/topics.py` is meant from packages/roquette/src/roquette on; a hidden file is one that a build leaves there."""
+    """`broker/floor/tables/topics.py` is meant from packages/roquette/src/roquette on; a hidden file is one that a build leaves there."""
     if document.name == "CHANGELOG.md":
         return  # it tells of what was
     named = PATHS.findall(document.read_text())

@@ -38,7 +38,7 @@ from tests.access.attackers import (
 )
 
 from roquette.base.javatypes import java_hash
-from roquette.broker.access.ha_ticket import ticket_of, words_of
+from roquette.broker.replication.ha_ticket import ticket_of, words_of
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
 from roquette.wire.codes import RequestCode as R

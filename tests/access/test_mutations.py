@@ -15,11 +15,10 @@ from tests.spark.workers.test_blocking_tls import ask, serving
 from roquette.access import assemble, guard, needs, policies, processor, records, users
 from roquette.access.guard import Account, Guard, Verdict
 from roquette.access.model import User
-from roquette.broker import config
-from roquette.broker.access.ha_ticket import HaTickets
 from roquette.broker.clients import client_calls
+from roquette.broker.floor import config, writer
 from roquette.broker.operation import query, topic_admin
-from roquette.broker.records import writer
+from roquette.broker.replication.ha_ticket import HaTickets
 from roquette.errors import ConnectError, Refused
 from roquette.nameserver.processors import settings as names_settings
 from roquette.remoting import pem, tls_options

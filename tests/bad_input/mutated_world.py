@@ -22,7 +22,7 @@ from roquette.apps.features import broker_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles, OsReadFiles
-from roquette.broker.config import BrokerConfig
+from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.operation.topic_admin import TopicProcessor
 from roquette.broker.service import Broker
 from roquette.nameserver.config import NamesrvConfig

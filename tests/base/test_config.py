@@ -19,7 +19,7 @@ from roquette.base.config import (
 from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY
 from roquette.base.options import option
 from roquette.base.property_files import format_properties, parse_properties
-from roquette.broker.config import BrokerConfig
+from roquette.broker.floor.config import BrokerConfig
 from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig
 

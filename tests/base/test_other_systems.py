@@ -95,7 +95,7 @@ def test_a_store_lives_without_what_macos_lacks(tmp_path: Path) -> None:
 from roquette.base.files import OsFiles
 from roquette.store.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
-import roquette.apps.broker, roquette.apps.namesrv, roquette.broker.records.log_sync
+import roquette.apps.broker, roquette.apps.namesrv, roquette.broker.floor.log_sync
 files = OsFiles()
 lock = files.lock_file(sys.argv[1] + "/lock")
 file = files.open_file(sys.argv[1] + "/a", size=100_000, create=True)

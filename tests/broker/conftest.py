@@ -11,7 +11,7 @@ from roquette.apps.features import broker_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
-from roquette.broker.config import BrokerConfig
+from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker, Features
 from roquette.message.properties import encode_properties
 from roquette.remoting.protection import UNPROTECTED, Protection

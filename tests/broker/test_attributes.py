@@ -2,7 +2,7 @@
 
 import pytest
 
-from roquette.broker.tables.attributes import (
+from roquette.broker.floor.tables.attributes import (
     GROUP_ATTRIBUTES,
     TOPIC_ATTRIBUTES,
     altered,

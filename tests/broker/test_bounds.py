@@ -15,11 +15,11 @@ import pytest
 
 from roquette.base.bounds import Bound
 from roquette.base.lifecycle import Tasks
-from roquette.broker.files.config_files import ConfigFiles, Saver
-from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.floor.config_files import ConfigFiles, Saver
+from roquette.broker.floor.table_files import TablePersistence
+from roquette.broker.floor.tables.bounds import NAME, Bounds, BoundSettings
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.feature import PopFeature
-from roquette.broker.tables.bounds import NAME, Bounds, BoundSettings
 from roquette.broker.timers.feature import TimerFeature
 from roquette_testing.sim_loop import run
 

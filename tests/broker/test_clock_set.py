@@ -9,8 +9,8 @@ from tests.broker.pop_frames import ack, pop, pop_ext, popped
 from tests.broker.test_timers import stored as records
 from tests.broker.test_transactions import HALF, LOST, checks, prepare, register, stored
 
-from roquette.broker.records.stored_times import MAX_STEPS, StoredTimes
-from roquette.broker.tables.locks import LEASE_MS
+from roquette.broker.floor.clock import MAX_STEPS, StoredTimes
+from roquette.broker.floor.tables.locks import LEASE_MS
 
 HOUR_MS = 3_600_000
 JUMPS = [-2 * HOUR_MS, -700, HOUR_MS, 100 * 24 * HOUR_MS]

@@ -9,7 +9,7 @@ import pytest
 from tests.broker.test_setting_effects import beat, change
 
 from roquette.base.bounds import unbounded
-from roquette.broker.tables.cold_reads import ADAPTIVE, ColdReads
+from roquette.broker.floor.tables.cold_reads import ADAPTIVE, ColdReads
 from roquette.message.record import decode_records
 from roquette_testing.manual_clock import ManualClock
 

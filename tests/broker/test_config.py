@@ -7,7 +7,7 @@ from roquette.apps.namesrv import namesrv_settings
 from roquette.base.config import NO_FOREIGN_KEYS, Sources, with_changes
 from roquette.base.foreign_keys import BROKER, NAMESRV
 from roquette.base.options import options_of
-from roquette.broker.config import BrokerConfig, LiveConfig, name_servers
+from roquette.broker.floor.config import BrokerConfig, LiveConfig, name_servers
 from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig
 from roquette.store.config import StoreConfig

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from roquette.broker.tables.consumers import CHANNEL_EXPIRED_MS, ConsumerTable, codes_of
-from roquette.broker.tables.duplicate_clients import DuplicateClientDetector
+from roquette.broker.floor.tables.consumers import CHANNEL_EXPIRED_MS, ConsumerTable, codes_of
+from roquette.broker.floor.tables.duplicate_clients import DuplicateClientDetector
 from roquette.wire.bodies import SubscriptionData
 from roquette_testing.manual_clock import ManualClock
 

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from roquette.apps.features import broker_features
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature, Lane, Start, hooks
-from roquette.broker.files.config_files import Saver
+from roquette.broker.floor.config_files import Saver
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Beat, Feature, Lane, Start, hooks
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row

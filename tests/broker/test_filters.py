@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from roquette.broker.pulling.feature import PullFeature
-from roquette.broker.pulling.filters import (
+from roquette.broker.floor.tables.filters import (
     SQL_CHARACTERS,
     SQL_EXPRESSIONS,
     RetryPredicate,
     SubscriptionFilters,
 )
+from roquette.broker.pulling.feature import PullFeature
 from roquette.errors import ExpressionError
 from roquette.message.record import decode_records
 from roquette.store.queues.queue_read import MATCH_ALL

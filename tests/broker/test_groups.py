@@ -1,6 +1,6 @@
 """The group table."""
 
-from roquette.broker.tables.groups import GroupTable
+from roquette.broker.floor.tables.groups import GroupTable
 from roquette.wire.bodies import SubscriptionGroupConfig
 
 

@@ -14,7 +14,7 @@ from tests.broker.pop_frames import pop, pop_ext
 from tests.broker.test_transactions import COMMIT, QUICK, end, prepare, register
 from tests.records import append_message, read_queue
 
-from roquette.broker.records.set_aside import FILE, LIMIT, Entry, SetAside, SetAsideFile
+from roquette.broker.floor.set_aside import FILE, LIMIT, Entry, SetAside, SetAsideFile
 from roquette.errors import RefusedForNow, StoreFull
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import decode_records

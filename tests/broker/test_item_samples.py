@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roquette.broker.operation.item_stats import Item, ItemStats
+from roquette.broker.floor.item_stats import Item, ItemStats
 from roquette.broker.operation.stats_feature import StatsFeature
 from roquette.message.draft import Draft
 

@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from roquette.broker.operation.losses import Losses
-from roquette.broker.operation.stats import BrokerStats
-from roquette.broker.tables.offsets import OffsetTable
+from roquette.broker.floor.losses import Losses
+from roquette.broker.floor.stats import BrokerStats
+from roquette.broker.floor.tables.offsets import OffsetTable
 
 
 class Ends:

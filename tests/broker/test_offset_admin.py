@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from roquette.broker.floor.tables.offsets import LONG_MAX, OffsetTable
 from roquette.broker.pulling.feature import PullFeature
-from roquette.broker.tables.offsets import LONG_MAX, OffsetTable
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
     ConsumeStats,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roquette.broker.tables.offsets import OffsetTable
+from roquette.broker.floor.tables.offsets import OffsetTable
 from roquette.message.record import decode_records
 
 GROUP = {"consumerGroup": "g", "topic": "T", "queueId": 0}

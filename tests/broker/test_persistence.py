@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from roquette.base.files import OsFiles
-from roquette.broker.files.config_files import ConfigFiles
+from roquette.broker.floor.config_files import ConfigFiles
 from roquette.errors import StoreError
 from roquette.wire.bodies import DelayOffsetSerializeWrapper
 

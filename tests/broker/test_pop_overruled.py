@@ -6,7 +6,7 @@ import pytest
 from tests.broker.pop_frames import pop
 from tests.broker.test_topic_and_group_admin import TOPIC
 
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
 from roquette.broker.pop.feature import PopFeature
 
 PLACE = {"consumerGroup": "g", "topic": "T", "queueId": 0, "setZeroIfNotFound": "false"}

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roquette.broker.floor.tables.request_modes import RequestModes, assign
 from roquette.broker.pop import receipt
 from roquette.broker.pop.buffer import InFlightTable
 from roquette.broker.pop.checkpoint import Ack, CheckPoint, decode, encode
-from roquette.broker.pop.modes import RequestModes, assign
 from roquette.broker.pop.order import ILLEGAL, NO_COMMIT, OrderTable
 from roquette.broker.pop.polling import PollHold, PollTable
 from roquette.errors import Refused

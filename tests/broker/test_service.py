@@ -13,8 +13,8 @@ from roquette.base import system_calls
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFile, OsFiles
-from roquette.broker.cluster.addresses import advertised_host, store_host
-from roquette.broker.config import BrokerConfig
+from roquette.broker.floor.addresses import advertised_host, store_host
+from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.errors import ConfigError
 from roquette.message.message_id import host_bytes
@@ -96,7 +96,7 @@ def test_a_sync_that_fails_in_the_kernel_ends_the_broker_too(run_broker, monkeyp
     async def scenario(case):
         client = await case.client()
         await client.produce()
-        monkeypatch.setattr("roquette.broker.records.log_sync.sync_file", failing)
+        monkeypatch.setattr("roquette.broker.floor.log_sync.sync_file", failing)
         lost = await client.produce()
 
         assert lost.code == 14
@@ -132,7 +132,7 @@ def test_a_sync_that_takes_too_long_answers_flush_disk_timeout(run_broker, monke
     async def scenario(case):
         client = await case.client()
         await client.produce()
-        monkeypatch.setattr("roquette.broker.records.log_sync.sync_file", slow)
+        monkeypatch.setattr("roquette.broker.floor.log_sync.sync_file", slow)
         started = case.loop.time()
         reply = await client.produce()
 

@@ -1,6 +1,6 @@
 """Counters and their rates."""
 
-from roquette.broker.operation.stats import BrokerStats, Counter, Durations
+from roquette.broker.floor.stats import BrokerStats, Counter, Durations
 
 
 def test_rates_are_events_per_second_over_each_window() -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from roquette.broker.operation.item_stats import DAY, HOUR, MINUTE, Item, ItemStats
+from roquette.broker.floor.item_stats import DAY, HOUR, MINUTE, Item, ItemStats
 from roquette.broker.operation.stats_feature import StatsFeature
 from roquette.broker.pulling.feature import PullFeature
 from roquette.wire.bodies import BrokerStatsData, GroupForbidden, ProducerTableInfo

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from roquette.base.files import OsFiles
-from roquette.broker.files.config_files import ConfigFiles
+from roquette.broker.floor.config_files import ConfigFiles
 from roquette.message.fastjson import read_json
 from roquette.wire import bodies
 from roquette.wire.bodies import (

@@ -8,9 +8,9 @@ import random
 
 from tests.records import read_queue
 
-from roquette.broker.records.writer import MessageWriter
+from roquette.broker.floor.timer_rules import TimerRules, delete_key
+from roquette.broker.floor.writer import MessageWriter
 from roquette.broker.timers.delivery import Timers
-from roquette.broker.timers.timer_rules import TimerRules, delete_key
 from roquette.errors import Refused
 from roquette.message.draft import Draft
 from roquette.message.record import decode_records

@@ -41,7 +41,7 @@ from tests.interop.peers import Server, call, start_broker, start_namesrv
 from roquette.access.settings import AccessSettings
 from roquette.base.log_settings import LogSettings
 from roquette.base.options import options_of
-from roquette.broker.config import BrokerConfig
+from roquette.broker.floor.config import BrokerConfig
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings

@@ -16,7 +16,7 @@ from roquette.apps.features import replica_features
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
-from roquette.broker.config import BrokerConfig
+from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.service import Broker
 from roquette.store.config import StoreConfig

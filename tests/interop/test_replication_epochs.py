@@ -23,12 +23,12 @@ from roquette.base.entropy import Entropy
 from roquette.base.executor import LoopThread
 from roquette.base.files import OsFiles
 from roquette.broker.cluster.feature import ClusterFeature
-from roquette.broker.config import BrokerConfig
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature
+from roquette.broker.floor.config import BrokerConfig
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature
+from roquette.broker.floor.master_source import Copied, MasterSource
 from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.quorum import ClassicQuorum
-from roquette.broker.replication.source import Copied, MasterSource
 from roquette.broker.service import Broker, Features
 from roquette.store.config import StoreConfig
 from roquette.wire.ha import Epochs, Welcome

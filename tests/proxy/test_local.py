@@ -22,7 +22,7 @@ from roquette.apps.local_proxy import LocalBackend, LocalProxy, endpoints_of
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
-from roquette.broker.config import BrokerConfig
+from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker, Features
 from roquette.errors import ConfigError
 from roquette.proxy.backend import Topic

@@ -16,7 +16,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.config import Sources, env_key
 from roquette.base.foreign_keys import BROKER, NAMESRV
 from roquette.base.options import options_of
-from roquette.broker.config import BrokerConfig, LiveConfig
+from roquette.broker.floor.config import BrokerConfig, LiveConfig
 from roquette.errors import ConfigError
 from roquette.remoting.certificates import TlsSettings, client_tls, own_pair, server_tls
 from roquette.remoting.tls import TlsMode

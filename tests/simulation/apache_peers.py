@@ -18,8 +18,8 @@ from typing import Any
 from roquette.apps.features import broker_features, replica_features
 from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.cluster.feature import ClusterFeature
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature
 from roquette.broker.replication.follower import SlaveReplication
 from roquette.broker.replication.master import MasterReplication
 from roquette.errors import StoreError

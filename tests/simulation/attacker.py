@@ -66,7 +66,7 @@ from roquette.access.seal import unseal
 from roquette.access.settings import AccessSettings
 from roquette.apps.proxy import AllSettings, ProxyServer
 from roquette.base.entropy import Entropy
-from roquette.broker.access.ha_ticket import ticket_of, words_of
+from roquette.broker.replication.ha_ticket import ticket_of, words_of
 from roquette.errors import RemoteProtocolError
 from roquette.message.record import decode_records
 from roquette.proxy.clients import Clients

@@ -13,9 +13,9 @@ from roquette.access.settings import AccessSettings
 from roquette.admin import access
 from roquette.admin.replication import group_states
 from roquette.apps.features import replica_features
-from roquette.broker.access.ha_ticket import words_of
+from roquette.broker.group.member import GroupMember
+from roquette.broker.replication.ha_ticket import words_of
 from roquette.broker.replication.master import MasterReplication
-from roquette.broker.replication.member import GroupMember
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import ReceivedMessage

@@ -9,7 +9,7 @@ from tests.simulation.test_group import MEMBERS, group, in_step, master, send, u
 from tests.simulation.test_name_servers import create_topic
 
 from roquette import StartFrom
-from roquette.broker.files.config_files import DELAYS
+from roquette.broker.floor.config_files import DELAYS
 from roquette.broker.replication.feed import Feed
 from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.metadata_copy import TABLES, MetadataCopy

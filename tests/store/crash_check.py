@@ -16,7 +16,7 @@ from tests.store.crash_workload import (
 )
 
 from roquette.base.files import Files
-from roquette.broker.files.config_files import ConfigFiles
+from roquette.broker.floor.config_files import ConfigFiles
 from roquette.message.record import decode_record
 from roquette.store.config import StoreConfig
 from roquette.store.message_store import MessageStore

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tests.records import append_batch, append_message
 
 from roquette.base.javatypes import java_hash
-from roquette.broker.files.config_files import ConfigFiles
+from roquette.broker.floor.config_files import ConfigFiles
 from roquette.errors import StoreError
 from roquette.message.batch import encode_batch
 from roquette.message.record import encode_blank

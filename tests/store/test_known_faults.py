@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.records import append_message, read_queue
 from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
-from roquette.broker.files.config_files import ConfigFiles
-from roquette.broker.timers.timer_rules import TimerRules
+from roquette.broker.floor.config_files import ConfigFiles
+from roquette.broker.floor.timer_rules import TimerRules
 from roquette.errors import Refused, StoreError
 from roquette.message.record import decode_record
 from roquette.store.config import FlushDiskType

@@ -6,7 +6,7 @@ import os
 import msgspec
 import pytest
 
-from roquette.broker.replication.member_file import IDENTITY, Kept, MemberFile
+from roquette.broker.group.member_file import IDENTITY, Kept, MemberFile
 from roquette.errors import ConfigError
 from roquette_testing.cluster import SMALL_STORE, SimCluster, simulate
 

@@ -7,7 +7,7 @@ import pytest
 
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
-from roquette.broker.replication.member_file import Kept, MemberFile
+from roquette.broker.group.member_file import Kept, MemberFile
 from roquette.errors import ConfigError
 from roquette.replication.identity import OwnStore
 from roquette.replication.record import GroupRecord, Place

@@ -14,12 +14,12 @@ from tests.simulation.apache_peers import apache_slave
 from roquette.admin.doctor.diagnosis import diagnose
 from roquette.apps.features import broker_features, replica_features
 from roquette.base.clock import SystemClock
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature
+from roquette.broker.floor.master_source import Copied
 from roquette.broker.replication.classic_source import ClassicSource
 from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.quorum import ClassicQuorum
-from roquette.broker.replication.source import Copied
 from roquette.broker.service import Broker
 from roquette.errors import RequestTimeout
 from roquette.remoting.ha import HaConnection, call_master

@@ -136,7 +136,9 @@ def test_a_table_is_compared_by_place(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_transactions_without_an_end(spark: Any) -> None:
-    halves = [message(n, topic=TRANS_HALF_TOPIC, properties={"REAL_TOPIC": "pay"}) for n in range(6)]
+    halves = [
+        message(n, topic=TRANS_HALF_TOPIC, properties={"REAL_TOPIC": "pay"}) for n in range(6)
+    ]
     halves.append(message(6, topic=TRANS_HALF_TOPIC, properties={"REAL_TOPIC": "other"}))
     ops = [message(0, topic=TRANS_OP_HALF_TOPIC, tags="d", body=b"0"), message(1, tags="d", body=b"1,3,"),
            message(2, tags="x", body=b"2")]  # fmt: skip

@@ -21,8 +21,8 @@ from roquette.access.settings import OPEN_TO_ALL
 from roquette.apps.features import GROUP_FEATURES, broker_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
-from roquette.broker.config import BrokerConfig
-from roquette.broker.replication.member import GroupMember
+from roquette.broker.floor.config import BrokerConfig
+from roquette.broker.group.member import GroupMember
 from roquette.broker.service import Broker, Features
 from roquette.client.client import Client
 from roquette.client.client_base import Outside

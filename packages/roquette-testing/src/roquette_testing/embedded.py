@@ -26,7 +26,7 @@ from roquette.apps.features import broker_features
 from roquette.base.clock import LoopClock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
-from roquette.broker.config import BrokerConfig
+from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.client.client import Client
 from roquette.message.message import ReceivedMessage

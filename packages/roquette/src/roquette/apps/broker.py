@@ -15,8 +15,8 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import BROKER
 from roquette.base.log_settings import LogSettings, begin_log
-from roquette.broker.config import BrokerConfig
-from roquette.broker.replication.member import GroupMember
+from roquette.broker.floor.config import BrokerConfig
+from roquette.broker.group.member import GroupMember
 from roquette.broker.service import Broker
 from roquette.errors import ConfigError
 from roquette.proxy.settings import ProxySettings

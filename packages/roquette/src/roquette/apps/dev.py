@@ -14,8 +14,8 @@ from roquette.base.config import Sources
 from roquette.base.log_settings import LogSettings, begin_log
 from roquette.base.options import options_of
 from roquette.base.property_files import format_properties
-from roquette.broker.feature import Lane
-from roquette.broker.replication.member import GroupMember
+from roquette.broker.floor.feature import Lane
+from roquette.broker.group.member import GroupMember
 from roquette.broker.service import Broker
 from roquette.nameserver.config import NamesrvConfig
 from roquette.remoting.certificates import TlsSettings

@@ -5,16 +5,20 @@ from typing import Final
 
 from roquette.apps.local_proxy import LocalProxy
 from roquette.broker.access.feature import AccessFeature
-from roquette.broker.access.ha_ticket import HaTickets, TicketSource
 from roquette.broker.clients.client_calls import ClientCallProcessor
 from roquette.broker.clients.heartbeat import HeartbeatProcessor
 from roquette.broker.clients.queue_locks import LockProcessor
 from roquette.broker.clients.subscriptions import SubscriptionProcessor
 from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.cluster.feature import ClusterFeature
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature
-from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.deletions import Deletions
+from roquette.broker.floor.feature import Feature
+from roquette.broker.floor.master_source import MasterSource
+from roquette.broker.floor.table_files import TablePersistence
+from roquette.broker.group.group_master import GroupMaster, GroupQuorum
+from roquette.broker.group.group_source import GroupSource
+from roquette.broker.group.member import GroupMember, MemberFeatures
 from roquette.broker.operation.clean_up import UpkeepProcessor
 from roquette.broker.operation.cold_reads import ColdReadFeature
 from roquette.broker.operation.consume_stats import ConsumeStatsProcessor
@@ -32,18 +36,14 @@ from roquette.broker.pop.feature import PopFeature
 from roquette.broker.pulling.feature import PullFeature
 from roquette.broker.replication.classic_source import ClassicSource
 from roquette.broker.replication.follower import SlaveReplication, Source
-from roquette.broker.replication.group_master import GroupMaster, GroupQuorum
-from roquette.broker.replication.group_source import GroupSource
+from roquette.broker.replication.ha_ticket import HaTickets, TicketSource
 from roquette.broker.replication.master import MasterReplication
-from roquette.broker.replication.member import GroupMember, MemberFeatures
 from roquette.broker.replication.metadata_copy import MetadataCopy
 from roquette.broker.replication.quorum import ClassicQuorum
 from roquette.broker.replication.role import ReplicaRole
-from roquette.broker.replication.source import MasterSource
 from roquette.broker.replication.table_feed import TableFeed
 from roquette.broker.replication.take_over import TakeOver
 from roquette.broker.sending.feature import SendFeature
-from roquette.broker.tables.deletions import Deletions
 from roquette.broker.timers.delay_feature import DelayFeature
 from roquette.broker.timers.feature import TimerFeature
 from roquette.broker.transactions.feature import TransactionFeature

@@ -21,10 +21,10 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.cluster.feature import ClusterFeature
-from roquette.broker.config import name_servers
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature
-from roquette.broker.tables.topics import Topic as BrokerTopic
+from roquette.broker.floor.config import name_servers
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Beat, Feature
+from roquette.broker.floor.tables.topics import Topic as BrokerTopic
 from roquette.errors import ClientError, ConnectError, Refused
 from roquette.message.names import TBW102, is_system_topic, topic_error
 from roquette.proxy.access import CallGuard

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from roquette.base.descriptors import words_of
 from roquette.base.lifecycle import Tasks
-from roquette.broker.config import BrokerConfig
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
+from roquette.broker.floor.config import BrokerConfig
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
 from roquette.errors import ConfigError
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks

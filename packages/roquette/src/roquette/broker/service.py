@@ -15,12 +15,12 @@ from roquette.base.executor import run_blocking
 from roquette.base.exposition import Table
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
-from roquette.broker.cluster.addresses import advertised_host, free_ports, store_host
-from roquette.broker.config import BrokerConfig, LiveConfig
-from roquette.broker.core import Address, BrokerCore, BrokerTables, Identity, build_core
-from roquette.broker.feature import Feature, Start, hooks
+from roquette.broker.floor.addresses import advertised_host, free_ports, store_host
+from roquette.broker.floor.clock import BrokerClock
+from roquette.broker.floor.config import BrokerConfig, LiveConfig
+from roquette.broker.floor.core import Address, BrokerCore, BrokerTables, Identity, build_core
+from roquette.broker.floor.feature import Feature, Start, hooks
 from roquette.broker.listeners import Listeners
-from roquette.broker.records.stored_times import BrokerClock
 from roquette.errors import StoreError
 from roquette.remoting.account import Account
 from roquette.remoting.http_pages import HttpPages

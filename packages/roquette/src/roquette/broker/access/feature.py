@@ -1,8 +1,8 @@
 """Users and rules of a broker: read before anybody is let in, changed by requests at the master."""
 
 from roquette.access.processor import AccessProcessor
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
 from roquette.remoting.request import Row
 
 

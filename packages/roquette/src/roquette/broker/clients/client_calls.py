@@ -6,11 +6,11 @@ Apache: AdminBrokerProcessor.callConsumer, Broker2Client.getConsumeStatus; refus
 import asyncio
 import logging
 
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.sound_records import topic_of
+from roquette.broker.floor.tables.consumers import ClientChannel
 from roquette.broker.operation.offset_admin import RESET_SINCE
-from roquette.broker.records.sound_records import topic_of
-from roquette.broker.tables.consumers import ClientChannel
 from roquette.errors import ClientError, Refused
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import decode_offset_message_id

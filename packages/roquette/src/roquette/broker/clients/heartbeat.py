@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from roquette.base.executor import run_blocking
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature, Lane
-from roquette.broker.tables.bounds import NAME
-from roquette.broker.tables.consumers import ConsumerGroup
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Beat, Feature, Lane
+from roquette.broker.floor.tables.bounds import NAME
+from roquette.broker.floor.tables.consumers import ConsumerGroup
 from roquette.errors import Refused, RemoteProtocolError
 from roquette.filter.tags import MAX_LENGTH
 from roquette.message.names import PERM_READ, PERM_WRITE, retry_topic

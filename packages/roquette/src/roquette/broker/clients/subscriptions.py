@@ -4,9 +4,9 @@ Apache: ClientManageProcessor.checkClientConfig, AdminBrokerProcessor.querySubsc
 """
 
 from roquette.broker.clients.heartbeat import decode_request
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
-from roquette.broker.pulling.filters import is_tag_type
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.tables.filters import is_tag_type
 from roquette.errors import ExpressionError, Refused
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise

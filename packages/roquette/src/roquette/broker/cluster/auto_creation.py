@@ -14,12 +14,12 @@ import asyncio
 import logging
 
 from roquette.base.logs import RateLimited
-from roquette.broker.cluster.outbound import Outbound
-from roquette.broker.config import name_servers
-from roquette.broker.core import BrokerCore
-from roquette.broker.files.table_files import TablePersistence
-from roquette.broker.tables.bounds import SLOW_BROKERS
-from roquette.broker.tables.topics import Topic
+from roquette.broker.floor.config import name_servers
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.outbound import Outbound
+from roquette.broker.floor.table_files import TablePersistence
+from roquette.broker.floor.tables.bounds import SLOW_BROKERS
+from roquette.broker.floor.tables.topics import Topic
 from roquette.errors import ClientError
 from roquette.message.names import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX
 from roquette.wire.bodies import TopicConfig, TopicRouteData

@@ -2,9 +2,9 @@
 
 import logging
 
-from roquette.broker.cluster.outbound import Outbound
-from roquette.broker.config import name_servers
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.config import name_servers
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.outbound import Outbound
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ

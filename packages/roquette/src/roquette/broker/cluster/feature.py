@@ -4,11 +4,11 @@ from roquette.base.exposition import Table, labels
 from roquette.base.lifecycle import Tasks
 from roquette.base.metric_families import REGISTERED
 from roquette.broker.cluster.cluster_queues import ClusterQueues
-from roquette.broker.cluster.outbound import Outbound
 from roquette.broker.cluster.registration import Registration
 from roquette.broker.cluster.route_agreement import RouteConsistencyCheck
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.outbound import Outbound
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise

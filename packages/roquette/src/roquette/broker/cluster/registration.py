@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 
 from roquette.base.lifecycle import Health
-from roquette.broker.cluster.outbound import Outbound, Registered
 from roquette.broker.cluster.route_agreement import RouteConsistencyCheck
-from roquette.broker.config import BrokerConfig, name_servers
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.config import BrokerConfig, name_servers
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.outbound import Outbound, Registered
 from roquette.errors import BrokerError, ClientError
 from roquette.message.names import PERM_WRITE
 from roquette.wire.bodies import (

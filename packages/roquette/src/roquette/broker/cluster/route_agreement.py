@@ -8,9 +8,9 @@ import asyncio
 import logging
 
 from roquette.base.logs import RateLimited
-from roquette.broker.cluster.outbound import Outbound
-from roquette.broker.config import name_servers
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.config import name_servers
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.outbound import Outbound
 from roquette.errors import ClientError
 from roquette.message.names import is_system_topic
 from roquette.wire.bodies import TopicRouteData, canonical

@@ -5,10 +5,10 @@ Apache: AdminBrokerProcessor.cleanExpiredConsumeQueue, cleanUnusedTopic, deleteE
 
 import logging
 
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
-from roquette.broker.files.table_files import TablePersistence
-from roquette.broker.tables.deletions import Deletions
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.deletions import Deletions
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.table_files import TablePersistence
 from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row

@@ -7,8 +7,8 @@ import logging
 from typing import Final
 
 from roquette.base.config import read_changes
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature, Lane
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Beat, Feature, Lane
 from roquette.errors import ConfigError, Refused
 from roquette.message.names import MAX_GROUP
 from roquette.remoting.outcomes import Reply

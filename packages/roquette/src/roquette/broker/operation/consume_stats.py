@@ -5,11 +5,11 @@ Apache: AdminBrokerProcessor.getConsumeStats and its neighbours; refusals carry 
 
 import logging
 
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
-from roquette.broker.operation.item_stats import GROUP_GET_NUMS, ItemStats
-from roquette.broker.records.steps import encode_rows, paced
-from roquette.broker.tables.topics import Topic
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.item_stats import GROUP_GET_NUMS, ItemStats
+from roquette.broker.floor.steps import encode_rows, paced
+from roquette.broker.floor.tables.topics import Topic
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.remoting.outcomes import Reply, Task

@@ -5,12 +5,12 @@ connections (203, 204, 328), topics (343). Apache: AdminBrokerProcessor.
 import logging
 
 from roquette.broker.clients.heartbeat import check_count, decode_request
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
-from roquette.broker.files.table_files import TablePersistence
-from roquette.broker.records.steps import encode_rows
-from roquette.broker.tables.attributes import GROUP_ATTRIBUTES, altered
-from roquette.broker.tables.deletions import Deletions
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.deletions import Deletions
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.steps import encode_rows
+from roquette.broker.floor.table_files import TablePersistence
+from roquette.broker.floor.tables.attributes import GROUP_ATTRIBUTES, altered
 from roquette.errors import Refused
 from roquette.message.names import group_error, topic_error
 from roquette.remoting.outcomes import Outcome, Reply, Task

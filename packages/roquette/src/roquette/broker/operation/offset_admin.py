@@ -5,13 +5,13 @@ Apache: AdminBrokerProcessor.resetOffset and its neighbours, Broker2Client.reset
 
 import logging
 
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
-from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.steps import MANY, encode_rows, paced, reply_of
+from roquette.broker.floor.table_files import TablePersistence
+from roquette.broker.floor.tables.offsets import LONG_MAX, MAX_QUEUE_ID, NOT_FOUND
+from roquette.broker.floor.tables.topics import Topic
 from roquette.broker.pulling.feature import PullFeature
-from roquette.broker.records.steps import MANY, encode_rows, paced, reply_of
-from roquette.broker.tables.offsets import LONG_MAX, MAX_QUEUE_ID, NOT_FOUND
-from roquette.broker.tables.topics import Topic
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.remoting.outcomes import Outcome, Reply, Task

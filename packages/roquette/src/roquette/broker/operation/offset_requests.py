@@ -3,11 +3,11 @@
 Apache: ConsumerManageProcessor, AdminBrokerProcessor.
 """
 
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
-from roquette.broker.files.table_files import TablePersistence
-from roquette.broker.tables.attributes import COMMIT_BACKWARD
-from roquette.broker.tables.offsets import MAX_QUEUE_ID
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.table_files import TablePersistence
+from roquette.broker.floor.tables.attributes import COMMIT_BACKWARD
+from roquette.broker.floor.tables.offsets import MAX_QUEUE_ID
 from roquette.errors import Refused
 from roquette.remoting.outcomes import Outcome, Reply
 from roquette.remoting.promises import Promise

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
-from roquette.broker.records.sound_records import topic_of
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.sound_records import topic_of
 from roquette.errors import Refused
 from roquette.message.record_view import SOUND, RecordView
 from roquette.remoting.outcomes import Reply, Task

@@ -10,9 +10,9 @@ from roquette.base.descriptors import descriptor_limit, open_descriptors
 from roquette.base.form import form
 from roquette.base.lifecycle import Health
 from roquette.base.property_files import format_properties
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature, Lane
-from roquette.broker.operation.stats import Counter
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Beat, Feature, Lane
+from roquette.broker.floor.stats import Counter
 from roquette.errors import ConfigError, Refused
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Generator, Iterable, Iterator
 
 from roquette.base.lifecycle import Tasks
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature
-from roquette.broker.operation.item_stats import (
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.deletions import Deletions
+from roquette.broker.floor.feature import Beat, Feature
+from roquette.broker.floor.item_stats import (
     BROKER_ACK_NUMS,
     BROKER_CK_NUMS,
     BROKER_GET_NUMS,
@@ -22,8 +23,7 @@ from roquette.broker.operation.item_stats import (
     TOPIC_PUT_SIZE,
     ItemStats,
 )
-from roquette.broker.records.steps import paced
-from roquette.broker.tables.deletions import Deletions
+from roquette.broker.floor.steps import paced
 
 SAMPLE_BEAT_S = 1.0
 RATES_BEAT_S = 10.0

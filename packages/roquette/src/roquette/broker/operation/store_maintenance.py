@@ -2,9 +2,9 @@
 
 from roquette.base.executor import run_blocking
 from roquette.base.lifecycle import Tasks
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature
-from roquette.broker.operation.disk_watch import BEAT_S as DISK_BEAT_S
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.disk_watch import BEAT_S as DISK_BEAT_S
+from roquette.broker.floor.feature import Beat, Feature
 from roquette.errors import StoreError
 
 SHORT_BEAT_S = 0.1

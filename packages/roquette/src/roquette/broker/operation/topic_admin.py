@@ -7,15 +7,20 @@ Apache: AdminBrokerProcessor.
 import logging
 
 from roquette.broker.clients.heartbeat import check_count, decode_request
-from roquette.broker.cluster.outbound import AUTO_CREATED
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
-from roquette.broker.files.table_files import TablePersistence
-from roquette.broker.operation.item_stats import TOPIC_PUT_NUMS, ItemStats
-from roquette.broker.records.steps import encode_rows, paced
-from roquette.broker.tables.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES, altered, parse_changes
-from roquette.broker.tables.deletions import Deletions
-from roquette.broker.tables.topics import system_topics
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.deletions import Deletions
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.item_stats import TOPIC_PUT_NUMS, ItemStats
+from roquette.broker.floor.outbound import AUTO_CREATED
+from roquette.broker.floor.steps import encode_rows, paced
+from roquette.broker.floor.table_files import TablePersistence
+from roquette.broker.floor.tables.attributes import (
+    MESSAGE_TYPE,
+    TOPIC_ATTRIBUTES,
+    altered,
+    parse_changes,
+)
+from roquette.broker.floor.tables.topics import system_topics
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.message.names import MAX_TOPIC, SYSTEM_TOPICS, topic_error

@@ -4,7 +4,7 @@ Apache: AckMessageProcessor, ChangeInvisibleTimeProcessor; refusals carry their 
 """
 
 from roquette.broker.clients.heartbeat import decode_request
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, Ack, CheckPoint
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.order import ILLEGAL

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 from roquette.broker.clients.heartbeat import decode_request
 from roquette.broker.cluster.cluster_queues import ClusterQueues
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane, Start
-from roquette.broker.files.config_files import MODES, Saver
-from roquette.broker.files.table_files import TablePersistence
-from roquette.broker.pop.modes import POP, PULL, RequestModes, assign
+from roquette.broker.floor.config_files import MODES, Saver
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane, Start
+from roquette.broker.floor.table_files import TablePersistence
+from roquette.broker.floor.tables.request_modes import POP, PULL, RequestModes, assign
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX

@@ -1,7 +1,7 @@
 """The checks that pop, peek, notification and polling info share, in Apache's order and words."""
 
-from roquette.broker.core import BrokerCore
-from roquette.broker.tables.topics import Topic
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.tables.topics import Topic
 from roquette.errors import Refused
 from roquette.message.names import PERM_READ
 from roquette.remoting.request import RequestContext

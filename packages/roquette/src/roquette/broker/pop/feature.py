@@ -5,10 +5,11 @@ import asyncio
 from roquette.base import metric_families as m
 from roquette.base.exposition import Table, one
 from roquette.base.lifecycle import Health, Tasks
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature, Lane, Start
-from roquette.broker.files.config_files import ORDERS, Saver, SaveSteps
-from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.floor.config_files import ORDERS, Saver, SaveSteps
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Beat, Feature, Lane, Start
+from roquette.broker.floor.steps import run_steps
+from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.pop.acknowledge import AckProcessor
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.hand_out import PopProcessor
@@ -16,7 +17,6 @@ from roquette.broker.pop.inspect import PopInfoProcessor
 from roquette.broker.pop.polling import PollHold
 from roquette.broker.pop.reading import PopOffsets
 from roquette.broker.pop.state import PopState
-from roquette.broker.records.steps import run_steps
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import Row, row
 from roquette.store.results import Arrival

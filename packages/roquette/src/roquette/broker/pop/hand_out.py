@@ -5,7 +5,10 @@ Apache: PopMessageProcessor; refusals carry its texts.
 
 from collections.abc import Generator
 
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.retries import RETRY_PERM
+from roquette.broker.floor.tables.filters import SubscriptionFilters
+from roquette.broker.floor.tables.topics import Topic
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, CheckPoint
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.give_back import GiveBack
@@ -19,9 +22,6 @@ from roquette.broker.pop.reading import (
 )
 from roquette.broker.pop.receipt import message_offset_info, start_offset_info
 from roquette.broker.pop.state import PopState
-from roquette.broker.pulling.filters import SubscriptionFilters
-from roquette.broker.records.retries import RETRY_PERM
-from roquette.broker.tables.topics import Topic
 from roquette.errors import ExpressionError, Refused
 from roquette.message.names import pop_retry_topic
 from roquette.remoting.outcomes import Held, Later, Outcome, Reply, Task

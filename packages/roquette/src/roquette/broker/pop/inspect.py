@@ -3,7 +3,8 @@
 Apache: PeekMessageProcessor, NotificationProcessor, PollingInfoProcessor; refusals carry their texts.
 """
 
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.tables.topics import Topic
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.hand_out import (
     MAX_BYTES,
@@ -15,7 +16,6 @@ from roquette.broker.pop.hand_out import (
 from roquette.broker.pop.polling import PollHold
 from roquette.broker.pop.reading import PopOffsets, drawn_queues
 from roquette.broker.pop.state import PopState
-from roquette.broker.tables.topics import Topic
 from roquette.message.names import pop_retry_topic
 from roquette.remoting.outcomes import Held, Outcome, Reply
 from roquette.remoting.request import RequestContext

@@ -6,12 +6,12 @@ from librt.strings import read_i32_be
 
 from roquette.base.entropy import Entropy
 from roquette.base.javatypes import whole_number
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.sound_records import sound_record
+from roquette.broker.floor.tables.attributes import MESSAGE_TYPE, PRIORITY_FACTOR
+from roquette.broker.floor.tables.topics import Topic
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.receipt import build_extra_info
-from roquette.broker.records.sound_records import sound_record
-from roquette.broker.tables.attributes import MESSAGE_TYPE, PRIORITY_FACTOR
-from roquette.broker.tables.topics import Topic
 from roquette.message import properties
 from roquette.message.draft import draft_of, place_of
 from roquette.message.names import RETRY_PREFIX

@@ -14,7 +14,9 @@ from there once half of the table is free.
 import logging
 from functools import partial
 
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.sound_records import sound_record, sound_records
+from roquette.broker.floor.timer_rules import wait_no_more
 from roquette.broker.pop.buffer import InFlightTable
 from roquette.broker.pop.checkpoint import (
     GRACE_MS,
@@ -28,8 +30,6 @@ from roquette.broker.pop.checkpoint import (
 )
 from roquette.broker.pop.order import OrderTable, next_offset
 from roquette.broker.pop.revive_log import ReviveLog
-from roquette.broker.records.sound_records import sound_record, sound_records
-from roquette.broker.timers.timer_rules import wait_no_more
 from roquette.errors import Refused, is_transient
 from roquette.message import names, properties
 from roquette.message.draft import draft_of

@@ -5,8 +5,8 @@ the properties they would have there after the timer, so that either broker can 
 """
 
 from roquette.base.javatypes import java_hash
+from roquette.broker.floor.writer import MessageWriter
 from roquette.broker.pop.checkpoint import ACK_INTERVAL_MS, CheckPoint, Entry, OrderEntry, encode
-from roquette.broker.records.writer import MessageWriter
 from roquette.errors import StoreError
 from roquette.message import names, properties
 from roquette.message.draft import Draft

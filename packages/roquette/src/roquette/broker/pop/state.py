@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
 from roquette.broker.pop.checkpoint import OrderEntry
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.polling import PollHold, PollTable

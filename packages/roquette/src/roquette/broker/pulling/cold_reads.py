@@ -6,7 +6,7 @@ of a pull consumer waits, and then gets a single message.
 
 from typing import Final
 
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
 from roquette.broker.pulling.hold_table import HeldPull, HoldTable
 from roquette.errors import Refused
 from roquette.remoting.request import RequestContext

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature, Lane
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Beat, Feature, Lane
+from roquette.broker.floor.master_source import MasterSource
 from roquette.broker.pulling.hold_table import HeldPull, HoldTable
 from roquette.broker.pulling.pull import PullProcessor
 from roquette.broker.pulling.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
 from roquette.broker.pulling.slow_readers import disable_slow_readers
-from roquette.broker.replication.source import MasterSource
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import Row, row
 from roquette.store.results import Arrival

@@ -8,21 +8,21 @@ from typing import Final
 
 import msgspec
 
-from roquette.broker.config import LiveConfig
-from roquette.broker.core import BrokerCore
-from roquette.broker.operation.stats import BrokerStats
-from roquette.broker.pulling.cold_reads import ColdPulls
-from roquette.broker.pulling.filters import (
+from roquette.broker.floor.config import LiveConfig
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.master_source import MasterSource, words_of_master
+from roquette.broker.floor.stats import BrokerStats
+from roquette.broker.floor.tables.consumers import ConsumerTable
+from roquette.broker.floor.tables.filters import (
     RetryPredicate,
     SubscriptionFilters,
     is_tag_type,
 )
+from roquette.broker.floor.tables.groups import GroupTable
+from roquette.broker.floor.tables.offsets import OffsetTable
+from roquette.broker.floor.tables.topics import Topic, TopicTable
+from roquette.broker.pulling.cold_reads import ColdPulls
 from roquette.broker.pulling.hold_table import HeldPull, HoldTable
-from roquette.broker.replication.source import MasterSource, words_of_master
-from roquette.broker.tables.consumers import ConsumerTable
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.offsets import OffsetTable
-from roquette.broker.tables.topics import Topic, TopicTable
 from roquette.errors import ExpressionError, Refused
 from roquette.message.names import PERM_READ, RETRY_PREFIX, is_users_group
 from roquette.remoting.outcomes import Held, Outcome, Reply, Task

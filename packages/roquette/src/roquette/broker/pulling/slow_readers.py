@@ -6,9 +6,9 @@ three minutes. An operator gives the right back with UPDATE_AND_CREATE_SUBSCRIPT
 
 import logging
 
-from roquette.broker.config import BrokerConfig
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.offsets import OffsetTable
+from roquette.broker.floor.config import BrokerConfig
+from roquette.broker.floor.tables.groups import GroupTable
+from roquette.broker.floor.tables.offsets import OffsetTable
 from roquette.store.message_store import MessageStore
 
 log = logging.getLogger("roquette.broker")

@@ -3,10 +3,10 @@
 import logging
 
 from roquette.base.logs import RateLimited
-from roquette.broker.cluster.outbound import Outbound
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.master_source import Copied, MasterSource
+from roquette.broker.floor.outbound import Outbound
 from roquette.broker.replication.follower import Source
-from roquette.broker.replication.source import Copied, MasterSource
 from roquette.errors import BrokerError, ClientError
 from roquette.remoting.client import split_address
 from roquette.wire.codes import RequestCode, ResponseCode

@@ -11,10 +11,10 @@ from typing import Final
 
 from roquette.base.lifecycle import Health, Tasks
 from roquette.base.logs import RateLimited
-from roquette.broker.access.ha_ticket import TicketSource
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature, Lane
-from roquette.broker.replication.source import Copied
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Beat, Feature, Lane
+from roquette.broker.floor.master_source import Copied
+from roquette.broker.replication.ha_ticket import TicketSource
 from roquette.errors import ConnectError, CorruptRecord, StoreError, StoreFull
 from roquette.remoting.ha import HaConnection, Silence, call_master
 from roquette.remoting.outcomes import Reply

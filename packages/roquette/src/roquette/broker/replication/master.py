@@ -8,10 +8,10 @@ from typing import Final
 from roquette.base.descriptors import words_of
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
-from roquette.broker.access.ha_ticket import HaTickets
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature, Lane, Start
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Beat, Feature, Lane, Start
 from roquette.broker.replication.feed import AT_ONCE, Feed
+from roquette.broker.replication.ha_ticket import HaTickets
 from roquette.broker.replication.quorum import Quorum
 from roquette.errors import ConfigError
 from roquette.remoting.ha import HaConnection, HaDoor, HaSide, Silence

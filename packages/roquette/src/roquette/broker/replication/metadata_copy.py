@@ -20,19 +20,19 @@ from roquette.base.executor import run_blocking
 from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Health, Tasks, Work
 from roquette.base.logs import RateLimited
-from roquette.broker.cluster.outbound import Outbound
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Start
-from roquette.broker.files.config_files import DELAYS, ORDERS, TOPICS
-from roquette.broker.files.offset_journal import Change
-from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.floor.config_files import DELAYS, ORDERS, TOPICS
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Start
+from roquette.broker.floor.master_source import Copied
+from roquette.broker.floor.outbound import Outbound
+from roquette.broker.floor.steps import paced
+from roquette.broker.floor.table_files import TablePersistence
+from roquette.broker.floor.tables.offset_journal import Change
+from roquette.broker.floor.tables.topics import Topic
 from roquette.broker.operation.topic_admin import LOG_END
 from roquette.broker.pop.assignment import AssignmentFeature
-from roquette.broker.records.steps import paced
 from roquette.broker.replication.follower import Source
-from roquette.broker.replication.source import Copied
 from roquette.broker.replication.take_over import FILE, ReplicaOf
-from roquette.broker.tables.topics import Topic
 from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.broker.timers.timer_metrics import FILE as TIMER_METRICS
 from roquette.errors import BrokerError, ClientError, Refused, RemoteProtocolError, StoreError

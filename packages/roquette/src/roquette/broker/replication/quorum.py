@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
 from roquette.wire.ha import Epochs
 
 NOT_ENOUGH = "in-sync replicas not enough"

@@ -8,9 +8,9 @@ EndTransactionProcessor, RecallMessageProcessor, AdminBrokerProcessor.validateSl
 from collections.abc import Iterable
 from typing import Final
 
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
-from roquette.broker.replication.source import MasterSource, words_of_master
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.master_source import MasterSource, words_of_master
 from roquette.errors import Refused
 from roquette.remoting.outcomes import Outcome
 from roquette.remoting.promises import Promise

@@ -20,13 +20,13 @@ from msgspec.structs import replace
 from roquette.access.seal import NONCE, seal
 from roquette.base.executor import run_blocking
 from roquette.base.javatypes import whole_number
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
-from roquette.broker.files.offset_journal import Change, merged
-from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.steps import encode_rows, paced
+from roquette.broker.floor.table_files import TablePersistence
+from roquette.broker.floor.tables.offset_journal import Change, merged
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.state import PopState
-from roquette.broker.records.steps import encode_rows, paced
 from roquette.errors import Refused
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise

@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from roquette.base.executor import run_blocking
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Start
-from roquette.broker.files.table_files import TablePersistence
-from roquette.broker.tables.deletions import Deletions
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.deletions import Deletions
+from roquette.broker.floor.feature import Feature, Start
+from roquette.broker.floor.table_files import TablePersistence
 from roquette.wire.bodies import TopicConfig
 
 log = logging.getLogger("roquette.broker.replication")

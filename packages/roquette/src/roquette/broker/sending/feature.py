@@ -1,9 +1,9 @@
 """Messages come in: sends, batches, returned messages, replies."""
 
 from roquette.broker.cluster.auto_creation import AutoCreation
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
-from roquette.broker.files.table_files import TablePersistence
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.sending.reply import ReplyProcessor
 from roquette.broker.sending.send import SendProcessor
 from roquette.broker.sending.send_back import SendBackProcessor

@@ -6,7 +6,7 @@ Apache: ReplyMessageProcessor.
 import asyncio
 import logging
 
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
 from roquette.broker.sending.send import Header, SendProcessor
 from roquette.errors import ClientError, Refused, StoreError
 from roquette.message import properties

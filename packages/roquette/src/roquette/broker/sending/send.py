@@ -10,16 +10,16 @@ import msgspec
 from roquette.base.entropy import Entropy
 from roquette.base.javatypes import parse_java_bool, whole_number
 from roquette.broker.cluster.auto_creation import AutoCreation
-from roquette.broker.config import LiveConfig
-from roquette.broker.core import BrokerCore
-from roquette.broker.operation.stats import BrokerStats
-from roquette.broker.records.log_sync import LogSync
-from roquette.broker.records.retries import DLQ_QUEUES, RETRY_PERM, retry_limit
-from roquette.broker.records.writer import MessageWriter, delay_level
-from roquette.broker.replication.state import ReplicaState
-from roquette.broker.tables.groups import GroupTable
-from roquette.broker.tables.locks import LockTable
-from roquette.broker.tables.topics import Topic, TopicTable
+from roquette.broker.floor.config import LiveConfig
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.log_sync import LogSync
+from roquette.broker.floor.replica_state import ReplicaState
+from roquette.broker.floor.retries import DLQ_QUEUES, RETRY_PERM, retry_limit
+from roquette.broker.floor.stats import BrokerStats
+from roquette.broker.floor.tables.groups import GroupTable
+from roquette.broker.floor.tables.locks import LockTable
+from roquette.broker.floor.tables.topics import Topic, TopicTable
+from roquette.broker.floor.writer import MessageWriter, delay_level
 from roquette.broker.transactions.half_messages import Transactions
 from roquette.errors import Refused, StoreError, StoreFull
 from roquette.message.draft import Draft

@@ -1,16 +1,16 @@
 """A consumer returns a message it could not process (36). Apache: consumerSendMsgBack."""
 
-from roquette.broker.core import BrokerCore
-from roquette.broker.files.table_files import TablePersistence
-from roquette.broker.records.retries import (
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.retries import (
     DLQ_QUEUES,
     RETRY_PERM,
     plain_properties,
     plan_send_back,
     retry_limit,
 )
-from roquette.broker.records.sound_records import sound_record
-from roquette.broker.tables.topics import Topic
+from roquette.broker.floor.sound_records import sound_record
+from roquette.broker.floor.table_files import TablePersistence
+from roquette.broker.floor.tables.topics import Topic
 from roquette.errors import Refused
 from roquette.message.draft import draft_of
 from roquette.message.names import PERM_WRITE, judged_topic, retry_topic

@@ -3,10 +3,10 @@
 import asyncio
 
 from roquette.base.lifecycle import Health, Tasks
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature, Lane, Start
-from roquette.broker.files.config_files import DELAYS, Saver, SaveSteps
-from roquette.broker.records.steps import run_steps
+from roquette.broker.floor.config_files import DELAYS, Saver, SaveSteps
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Beat, Feature, Lane, Start
+from roquette.broker.floor.steps import run_steps
 from roquette.broker.timers.delay_levels import DelayLevels, DelayProgress
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise

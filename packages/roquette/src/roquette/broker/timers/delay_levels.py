@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from roquette.base.javatypes import whole_number
-from roquette.broker.records.sound_records import sound_records
-from roquette.broker.records.stored_times import StoredTimes
-from roquette.broker.records.writer import MessageWriter, fitting
+from roquette.broker.floor.clock import StoredTimes
+from roquette.broker.floor.sound_records import sound_records
+from roquette.broker.floor.writer import MessageWriter, fitting
 from roquette.message import names, properties
 from roquette.message.names import topic_error
 from roquette.message.properties import decode_properties

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from roquette.base.javatypes import java_hash, whole_number
-from roquette.broker.records.writer import MessageWriter, fitting
+from roquette.broker.floor.writer import MessageWriter, fitting
 from roquette.broker.timers.timer_metrics import TimerMetrics
 from roquette.errors import CorruptRecord
 from roquette.message import names, properties

@@ -3,8 +3,8 @@
 from roquette.base.executor import run_blocking
 from roquette.base.exposition import Table
 from roquette.base.lifecycle import Tasks
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Feature, Lane
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Feature, Lane
 from roquette.broker.timers.delay_levels import DelayLevels
 from roquette.broker.timers.delivered_copies import note_delivered
 from roquette.broker.timers.delivery import Timers

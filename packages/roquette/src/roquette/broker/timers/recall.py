@@ -5,9 +5,9 @@ Apache: RecallMessageProcessor, AdminBrokerProcessor.getTimerCheckPoint and getT
 
 from typing import Final
 
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.timer_rules import delete_key
 from roquette.broker.timers.timer_loop import TimerLoop
-from roquette.broker.timers.timer_rules import delete_key
 from roquette.errors import Refused
 from roquette.message import properties
 from roquette.message.draft import Draft

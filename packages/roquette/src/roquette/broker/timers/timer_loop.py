@@ -13,8 +13,8 @@ from roquette.base import metric_families as m
 from roquette.base.executor import run_blocking, submit
 from roquette.base.exposition import Table, labels, one
 from roquette.base.lifecycle import Health, Tasks
-from roquette.broker.core import BrokerCore
-from roquette.broker.operation.stats import Counter
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.stats import Counter
 from roquette.broker.timers.delivery import Timers, TimerWork
 from roquette.broker.timers.timer_metrics import FILE, TimerMetrics
 from roquette.errors import Refused, StoreError

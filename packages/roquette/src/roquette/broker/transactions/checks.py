@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from roquette.access.model import Action
-from roquette.broker.core import BrokerCore
-from roquette.broker.tables.consumers import ClientChannel
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.tables.consumers import ClientChannel
 from roquette.broker.transactions.half_messages import HALF_QUEUE, TASK, Transactions, real_place
 from roquette.errors import MessageIllegal, Refused, RefusedForNow
 from roquette.message import names, properties

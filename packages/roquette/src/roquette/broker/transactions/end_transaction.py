@@ -3,7 +3,7 @@
 Apache: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
 """
 
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
 from roquette.broker.transactions.checks import immunity_over
 from roquette.broker.transactions.half_messages import Transactions
 from roquette.errors import Refused

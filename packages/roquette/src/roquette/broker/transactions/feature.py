@@ -2,8 +2,8 @@
 
 from roquette.base import metric_families as m
 from roquette.base.exposition import Table, one
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature, Lane, Start
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.feature import Beat, Feature, Lane, Start
 from roquette.broker.transactions.checks import TransactionChecks
 from roquette.broker.transactions.end_transaction import TransactionProcessor
 from roquette.broker.transactions.half_messages import Transactions

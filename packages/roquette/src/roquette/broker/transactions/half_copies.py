@@ -5,7 +5,7 @@ pass the first one. What stays the same is the unique id (`__transactionId__`), 
 Pure but for the store.
 """
 
-from roquette.broker.records.sound_records import sound_record
+from roquette.broker.floor.sound_records import sound_record
 from roquette.message import names, properties, sysflag
 from roquette.message.properties import decode_properties
 from roquette.message.record_layout import StoredRecord

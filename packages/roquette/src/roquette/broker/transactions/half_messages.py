@@ -12,8 +12,8 @@ Pure but for the store. Apache: TransactionalMessageBridge, TransactionalMessage
 import logging
 from collections.abc import Callable
 
-from roquette.broker.records.sound_records import sound_record, sound_records
-from roquette.broker.records.writer import MessageWriter
+from roquette.broker.floor.sound_records import sound_record, sound_records
+from roquette.broker.floor.writer import MessageWriter
 from roquette.broker.transactions.half_copies import committed, copies_of
 from roquette.broker.transactions.half_state import HalfState
 from roquette.errors import MessageIllegal, Refused, StoreError

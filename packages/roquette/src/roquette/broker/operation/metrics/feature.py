@@ -7,15 +7,15 @@ from typing import Final
 from roquette.base.exposition import KIND
 from roquette.base.lifecycle import Tasks
 from roquette.base.server_metrics import LoopLag, ServerFigures, unwell
-from roquette.broker.core import BrokerCore
-from roquette.broker.feature import Beat, Feature
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.deletions import Deletions
+from roquette.broker.floor.feature import Beat, Feature
+from roquette.broker.floor.item_stats import ItemStats
+from roquette.broker.floor.steps import paced
 from roquette.broker.listeners import ABOUT
-from roquette.broker.operation.item_stats import ItemStats
 from roquette.broker.operation.metrics.lag_times import LagTimes
 from roquette.broker.operation.metrics.rows import Popped, Rows, queues_of
 from roquette.broker.operation.metrics.scrape import Scrape
-from roquette.broker.records.steps import paced
-from roquette.broker.tables.deletions import Deletions
 from roquette.remoting import pem
 from roquette.remoting.http_listener import HttpListener
 from roquette.remoting.http_pages import HttpPages

@@ -4,9 +4,9 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple
 
 from roquette.base.exposition import escaped
-from roquette.broker.core import BrokerCore
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.tables.topics import Topic
 from roquette.broker.operation.metrics.lag_times import LagTimes
-from roquette.broker.tables.topics import Topic
 from roquette.message.message import unread
 from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX, TOOLS_CONSUMER_GROUP
 from roquette.store.message_store import MessageStore

@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 from roquette.base import metric_families as m
 from roquette.base.exposition import Exposition, Family, Sample, Table, labels
 from roquette.base.server_metrics import ServerFigures, server_families
-from roquette.broker.core import BrokerCore
-from roquette.broker.operation.item_stats import (
+from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.item_stats import (
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,
     TOPIC_PUT_NUMS,

@@ -1,1 +1,0 @@
-"""The broker's files under `config/`: loaded at start, written after changes."""

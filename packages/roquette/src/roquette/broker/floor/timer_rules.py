@@ -1,0 +1,139 @@
+"""What a message with an arbitrary time of delivery must say.
+
+Apache: HookUtils.checkIfTimerMessage and transformTimerMessage.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from roquette.base.entropy import Entropy
+from roquette.broker.floor.config import LiveConfig
+from roquette.errors import Refused
+from roquette.message.properties import (
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+)
+from roquette.store.timer.timer_store import TimerStore
+from roquette.wire.codes import ResponseCode
+
+_MAX: Final = 2**63 - 1
+_DECIMAL: Final = re.compile(r"[+-]?[0-9]+")
+
+
+def asks_for_timer(named: dict[str, str]) -> bool:
+    """Does a message name a time of delivery?"""
+    return TIMER_DELIVER_MS in named or TIMER_DELAY_MS in named or TIMER_DELAY_SEC in named
+
+
+def strip_timer(named: dict[str, str]) -> None:
+    """Take the times of delivery away: the message has a delay level, which wins."""
+    for name in (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS):
+        named.pop(name, None)
+
+
+def wait_no_more(named: dict[str, str]) -> None:
+    """For a message that consumers have had: times of delivery that no timer has obeyed hold it up no more."""
+    if TIMER_OUT_MS not in named:
+        strip_timer(named)
+
+
+class TimerRules:
+    """The slot of a timer message, or the refusal Apache has for it.
+
+    Args:
+        precision_ms: width of a slot.
+        max_delay_sec, congest_number: the current settings.
+        number: messages that wait in a slot.
+        below: a random number from 0 to before its argument.
+    """
+
+    def __init__(
+        self,
+        precision_ms: Callable[[], int],
+        max_delay_sec: Callable[[], int],
+        congest_number: Callable[[], int],
+        number: Callable[[int], int],
+        below: Callable[[int], int],
+    ) -> None:
+        self._precision_ms = precision_ms
+        self._max_delay_sec = max_delay_sec
+        self._congest_number = congest_number
+        self._number = number
+        self._below = below
+
+    def slot_of(self, named: dict[str, str], now_ms: int) -> int | None:
+        """The slot (TIMER_OUT_MS) a message waits in; None when its time is not ahead.
+
+        It is delivered one precision later, so never early. Sums are exact: a delay near 2^63 is refused for
+        its length, where Java's sum would overflow into the past (its issue 10872).
+
+        Raises:
+            Refused: no number, too far ahead, or too many messages in the slot.
+        """
+        if (text := named.get(TIMER_DELAY_SEC)) is not None:
+            deliver_ms = now_ms + self._number_of(text) * 1000
+        elif (text := named.get(TIMER_DELAY_MS)) is not None:
+            deliver_ms = now_ms + self._number_of(text)
+        else:
+            deliver_ms = self._number_of(named[TIMER_DELIVER_MS])
+        if deliver_ms <= now_ms:
+            if TIMER_DEL_UNIQKEY in named:
+                raise self._illegal()
+            return None
+        if deliver_ms - now_ms > self._max_delay_sec() * 1000:
+            raise self._illegal()
+        precision = self._precision_ms()
+        if deliver_ms % precision == 0:
+            slot_ms = deliver_ms - precision
+        else:
+            slot_ms = deliver_ms // precision * precision
+        self._check_congestion(slot_ms)
+        return slot_ms
+
+    def _number_of(self, text: str) -> int:
+        value = int(text) if len(text) <= 100 and _DECIMAL.fullmatch(text) else _MAX + 1
+        if not -_MAX - 1 <= value <= _MAX:
+            raise self._illegal()
+        return value
+
+    def _illegal(self) -> Refused:
+        return Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "timer message illegal, the delay time should not be bigger than the max delay "
+            f"{self._max_delay_sec() * 1000}ms; or if set del msg, the delay time should be bigger than "
+            "the current time",
+        )
+
+    def _check_congestion(self, slot_ms: int) -> None:
+        """Refuse some messages of a slot that has many, and all when it has twice as many (isReject)."""
+        limit = self._congest_number()
+        number = self._number(slot_ms)
+        if number <= limit:
+            return
+        if number < limit * 2 and self._below(1000) <= 1000 * (number - limit) / (limit + 0.1):
+            return
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"timer message is under flow control, max num limit is {limit * 2} or the current value is "
+            f"greater than {limit} and less than {limit * 2}, trigger random flow control",
+        )
+
+
+def delete_key(topic: str, uniq_key: str) -> str:
+    """What TIMER_DEL_UNIQKEY carries (TimerMessageStore.buildDeleteKey)."""
+    return f"{topic}+{uniq_key}"
+
+
+def rules_of(storage: TimerStore, live: LiveConfig, entropy: Entropy) -> TimerRules:
+    """The rules by which the writer of one timer's broker takes timer messages."""
+    return TimerRules(
+        lambda: storage.precision_ms,
+        lambda: live.store.timer_max_delay_sec,
+        lambda: live.store.timer_congest_num_each_slot,
+        storage.number,
+        entropy.below,
+    )
