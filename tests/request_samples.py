@@ -20,7 +20,8 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.broker.floor.clock import BrokerClock
 from roquette.broker.floor.config import BrokerConfig, LiveConfig
-from roquette.broker.floor.core import Address, BrokerTables, build_core
+from roquette.broker.floor.core import build_core
+from roquette.broker.floor.parts import Address, BrokerTables
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
 from roquette.nameserver.config import NamesrvConfig

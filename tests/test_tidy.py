@@ -68,6 +68,33 @@ CONTRACT: dict[str, set[str]] = {
     "__init__": {"base", "client", "message", "sync", "admin"},
 }
 
+# Below the first level: pairs of folders of one room that import each other. None is added.
+BOTH_WAYS = {
+    ("admin", "admin/doctor"),
+    ("admin/doctor", "admin/doctor/checks"),
+    ("nameserver", "nameserver/controller"),
+    ("nameserver", "nameserver/processors"),
+    ("roquette_spark", "roquette_spark/sink"),
+    ("roquette_spark", "roquette_spark/source"),
+    ("roquette_spark/pipelines/kit", "roquette_spark/pipelines/rows"),
+    ("store", "store/index"),
+    ("store", "store/log"),
+    ("store", "store/queues"),
+    ("store", "store/upkeep"),
+    ("store/index", "store/log"),
+    ("store/index", "store/queues"),
+    ("store/log", "store/queues"),
+    ("store/log", "store/timer"),
+}
+# Folder of `broker` -> folders of it that it may import beside itself; "" has the broker that binds features. All others
+# are features: what one needs of another is a value, a function or a protocol of the floor, handed to it in `apps/features.py`.
+BROKER: dict[str, set[str]] = {
+    "floor": set(),
+    "": {"floor"},
+    "group": {"floor", "", "replication"},  # runs brokers, of one role after the other
+}
+FEATURE = {"floor"}
+
 # (file, banned thing): why it is right there. Only these.
 ALLOWED: dict[tuple[str, str], str] = {
     ("base/clock.py", "time.time_ns"): "the one reader of wall time",
@@ -190,6 +217,37 @@ def test_imports_point_downwards() -> None:
                 if target not in allowed:
                     wrong.append(f"{path.relative_to(ROOT)}:{line} {room} may not import {target}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_folders_of_a_room_import_each_other_one_way_only() -> None:
+    folders = {module_name(path): Path(name_of(path)).parent for path in modules()}
+    arrows = {
+        (Path(name_of(path)).parent.as_posix(), folders[name].as_posix())
+        for path in modules()
+        for name in imports_of_ours(path, set(folders))
+        if room_of_module(name) == room_of(path)
+    }
+    both = {(one, other) for one, other in arrows if one < other and (other, one) in arrows}
+    assert len(arrows) > 150
+    assert both == BOTH_WAYS
+
+
+def test_a_feature_of_the_broker_imports_the_floor_and_no_other_feature() -> None:
+    names = {module_name(path): path for path in modules() if room_of(path) == "broker"}
+    arrows = [
+        (part_of_broker(path), part_of_broker(names[target]), f"{name} imports {target}")
+        for name, path in names.items()
+        for target in imports_of_ours(path, set(names))
+    ]
+    wrong = [
+        words for part, target, words in arrows if target not in BROKER.get(part, FEATURE) | {part}
+    ]
+    assert not wrong, "\n".join(sorted(wrong))
+    assert len({part for part, _, _ in arrows}) >= 12
+
+
+def part_of_broker(path: Path) -> str:
+    return (*Path(name_of(path)).parts[1:-1], "")[0]
 
 
 def test_the_live_store_imports_nothing_of_the_toolkit() -> None:

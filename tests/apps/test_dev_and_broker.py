@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from tests.typed import parsed
 
-from roquette.broker.cluster.registration import SETTLE_S
+from roquette.broker.floor.table_files import SETTLE_S
 
 RUN = "from roquette.apps.main import main; main()"
 

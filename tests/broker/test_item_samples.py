@@ -68,8 +68,10 @@ def test_no_slice_of_the_samples_touches_more_than_some_counters(
         look()
         assert sum(slices) > TOPICS * (2 + QUEUES + 4) * 2  # each is set, and sampled
         assert max(slices) <= 2 * SLICE + 10
-        assert feature.items.find("QUEUE_PUT_NUMS", f"T{TOPICS - 1}@{QUEUES - 1}") is not None
-        assert feature.items.find("GROUP_ACK_NUMS", f"T{TOPICS - 1}@g") is not None
+        assert (
+            case.broker.core.items.find("QUEUE_PUT_NUMS", f"T{TOPICS - 1}@{QUEUES - 1}") is not None
+        )
+        assert case.broker.core.items.find("GROUP_ACK_NUMS", f"T{TOPICS - 1}@g") is not None
 
     monkeypatch.setattr(ItemStats, "set_total", counting(ItemStats.set_total))
     monkeypatch.setattr(Item, "sample", counting(Item.sample))
@@ -92,11 +94,11 @@ def test_what_is_deleted_between_two_slices_gets_no_counter_again(run_broker: An
         assert not [key for key, _ in stats.group_gets if key in gone]
         for name in gone:
             for kind in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"):
-                assert feature.items.find(kind, name) is None
-            assert feature.items.find("QUEUE_PUT_NUMS", f"{name}@0") is None
+                assert case.broker.core.items.find(kind, name) is None
+            assert case.broker.core.items.find("QUEUE_PUT_NUMS", f"{name}@0") is None
             for kind in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS", "GROUP_ACK_NUMS"):
-                assert feature.items.find(kind, f"{name}@g") is None
-        assert feature.items.find("TOPIC_PUT_NUMS", "T5") is not None
+                assert case.broker.core.items.find(kind, f"{name}@g") is None
+        assert case.broker.core.items.find("TOPIC_PUT_NUMS", "T5") is not None
 
     run_broker(scenario)
 

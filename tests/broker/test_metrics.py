@@ -20,7 +20,6 @@ from roquette.base.metric_families import FAMILIES
 from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.broker.operation.metrics.lag_times import KEPT, LagTimes
 from roquette.broker.operation.metrics.rows import AT_ONCE
-from roquette.broker.operation.stats_feature import StatsFeature
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.account import WAITING
@@ -290,7 +289,7 @@ def test_rates_without_a_counter_are_left_out_and_told(run_broker: Any) -> None:
     async def scenario(case: Any) -> None:
         await use(case)
         await asyncio.sleep(25)
-        items = case.broker.feature(StatsFeature).items
+        items = case.broker.core.items
         items._capacity = len(items)
         await use(case, "U")
         await asyncio.sleep(25)

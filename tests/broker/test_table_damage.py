@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from roquette.broker.floor.config_files import ConfigFiles
-from roquette.broker.timers.delay_levels import DelayProgress
+from roquette.broker.floor.config_files import ConfigFiles, DelayProgress
 from roquette.errors import StoreError
 from roquette.store.offline.small_files import changed_unwritten, load_json
 from roquette.wire.bodies import (

@@ -131,7 +131,7 @@ def test_a_deleted_topic_leaves_nothing_behind(run_broker, tmp_path):
             broker.tables.topics.ensure(name, queues=1, perm=6, now_ms=0)
         await client.pull()
         await broker.feature(StatsFeature)._sample_items()
-        assert broker.feature(StatsFeature).items.find("TOPIC_PUT_NUMS", "T") is not None
+        assert broker.core.items.find("TOPIC_PUT_NUMS", "T") is not None
         held = reader.send(11, case.pull_ext("T", 0, 1, sysFlag=6, consumerGroup="h"))
         assert (await client.call(30, {"topic": "T", "queueId": 0})).code == 0
         assert len(broker.feature(PullFeature).holds) == 1
@@ -147,7 +147,7 @@ def test_a_deleted_topic_leaves_nothing_behind(run_broker, tmp_path):
         assert broker.tables.topics.find("%RETRY%h_T") is not None
         assert broker.tables.offsets.keys() == [] and broker.tables.offsets.pending_resets == 0
         assert broker.tables.groups.to_wrapper().forbidden_table == {}
-        assert broker.feature(StatsFeature).items.find("TOPIC_PUT_NUMS", "T") is None
+        assert broker.core.items.find("TOPIC_PUT_NUMS", "T") is None
         assert broker.core.stats.group_gets == {}
         assert "T" not in broker.store.topics()
         text = (tmp_path / "store/config/consumerOffset.json").read_text()

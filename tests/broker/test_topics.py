@@ -1,7 +1,7 @@
 """The topic table: templates, versions, system topics."""
 
-from roquette.broker.floor.config import BrokerConfig
-from roquette.broker.floor.tables.topics import TopicTable, system_topics
+from roquette.broker.floor.config import BrokerConfig, system_topics
+from roquette.broker.floor.tables.topics import TopicTable
 from roquette.wire.bodies import TopicConfig
 
 CONFIG = BrokerConfig(broker_name="broker-a")

@@ -66,7 +66,7 @@ class InsideBackend:
         self, caller: Caller, broker: str, code: int, header: Any, body: bytes, then: Then,
         timeout_ms: int = 3000,
     ) -> InsideAsk:  # fmt: skip
-        assert broker == self.core.name
+        assert broker == self.core.live.current.broker_name
         self.asked.append(int(code))
         number = caller.asks.add(then)
         if code in self.refuse:
@@ -83,8 +83,10 @@ class InsideBackend:
         if found is None:
             then(None)
             return
-        queues = QueueData(self.core.name, found.read_queues, found.write_queues, found.perm)
-        brokers = BrokerData("c", self.core.name, {0: "10.0.0.1:10911"})
+        queues = QueueData(
+            self.core.live.current.broker_name, found.read_queues, found.write_queues, found.perm
+        )
+        brokers = BrokerData("c", self.core.live.current.broker_name, {0: "10.0.0.1:10911"})
         then(Topic(name, "NORMAL", TopicRouteData([queues], [brokers])))
 
     def route(

@@ -9,12 +9,11 @@ from tests.simulation.test_group import MEMBERS, group, in_step, master, send, u
 from tests.simulation.test_name_servers import create_topic
 
 from roquette import StartFrom
-from roquette.broker.floor.config_files import DELAYS
+from roquette.broker.floor.config_files import DELAYS, DelayProgress
 from roquette.broker.replication.feed import Feed
 from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.metadata_copy import TABLES, MetadataCopy
 from roquette.broker.replication.table_feed import TableFeed
-from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.errors import ClientError, Refused, RemoteProtocolError
 from roquette.message.message import MessageQueue
 from roquette.remoting.client import RemotingClient

@@ -10,7 +10,7 @@ from tests.broker.conftest import RawClient, send_ext
 from tests.broker.promise_cases import TOPIC
 
 from roquette.apps.features import broker_features, replica_features
-from roquette.broker.floor.config_files import DELAYS
+from roquette.broker.floor.config_files import DELAYS, DelayProgress
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature
 from roquette.broker.floor.tables.offset_journal import Change
@@ -20,7 +20,6 @@ from roquette.broker.replication.follower import SlaveReplication
 from roquette.broker.replication.metadata_copy import MetadataCopy
 from roquette.broker.replication.table_feed import KEPT, OffsetFeed
 from roquette.broker.service import Features
-from roquette.broker.timers.delay_levels import DelayProgress
 from roquette.message.draft import Draft
 from roquette.store.timer.timer_checkpoint import decode_timer_checkpoint
 from roquette.wire.header_codec import ext_dict

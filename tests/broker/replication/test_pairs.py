@@ -590,10 +590,10 @@ def test_apaches_master_is_followed_by_whom_has_no_more_than_it(own: int, follow
         record_at=lambda place: b"our last record",
     )
     live = SimpleNamespace(current=SimpleNamespace(ha_master_address=f"{MASTER}:10912"))
-    core: Any = SimpleNamespace(store=store, live=live, clock=SystemClock())
     names: Any = SimpleNamespace(master_address="")
-    master: Any = Master()
-    source = ClassicSource(core, master, names)
+    master = Master()
+    core: Any = SimpleNamespace(store=store, live=live, clock=SystemClock(), outbound=master)
+    source = ClassicSource(core, names)
     assert asyncio.run(source.prepare()) is follows
     master.ours = True
     assert asyncio.run(source.prepare())

@@ -1,4 +1,11 @@
-"""What a broker does: the list of a master's features, and that of a replica's."""
+"""What a broker does: the list of a master's features, and that of a replica's.
+
+A feature stands on the core. What it takes of another one is a function or a table, and is handed to it here.
+In the order of its list a broker's features load, prepare, start, hear of messages, forget topics and write their files;
+they stop in reverse order. Hence the tables come first, for who loads looks at them, then who puts them right after a
+change of role; what puts messages again comes before what serves clients; who opens the broker to others comes last:
+replicas, the v5 protocol, and the registration that brings clients.
+"""
 
 from functools import partial
 from typing import Final
@@ -12,10 +19,8 @@ from roquette.broker.clients.subscriptions import SubscriptionProcessor
 from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.cluster.feature import ClusterFeature
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.deletions import Deletions
 from roquette.broker.floor.feature import Feature
 from roquette.broker.floor.master_source import MasterSource
-from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.group.group_master import GroupMaster, GroupQuorum
 from roquette.broker.group.group_source import GroupSource
 from roquette.broker.group.member import GroupMember, MemberFeatures
@@ -55,34 +60,26 @@ def broker_features(
     replication: MasterReplication | None = None,
     proxy: ProxySettings | None = None,
 ) -> list[Feature]:
-    """Every feature of a master, made from its core and from those it works with.
-
-    In this order they load, begin, hear of messages, forget topics and write their files; they stop in reverse order.
-    """
+    """Every feature of a master."""
     cluster = ClusterFeature(core)
-    deletions = Deletions(core)
-    saved = TablePersistence(core, cluster.registration, deletions)
-    auto_creation = AutoCreation(core, cluster.outbound, saved)
-    delays = DelayFeature(core)
-    transactions = TransactionFeature(core)
-    pulls = PullFeature(core)
-    pops = PopFeature(core, saved)
-    assignment = AssignmentFeature(core, saved, cluster.queues)
+    created = AutoCreation(core).created
+    delays, transactions = DelayFeature(core), TransactionFeature(core)
+    pulls, pops = PullFeature(core), PopFeature(core)
     return [
-        saved,
-        TakeOver(core, saved, deletions),
+        core.saved,
+        TakeOver(core),
         delays,
         TimerFeature(core, delays.levels),
         StoreMaintenance(core),
-        SendFeature(core, saved, transactions.transactions, auto_creation),
+        SendFeature(core, transactions.transactions.put_half, created),
         pulls,
         pops,
-        assignment,
+        AssignmentFeature(core, cluster.queues.find),
         transactions,
-        *_of_both(core, saved, deletions, pulls, pops),
-        TableFeed(core, saved, assignment, pops.pop),
+        *_of_both(core, pulls, pops),
+        TableFeed(core, pops.pop.orders.to_wrapper),
         replication or MasterReplication(core, ClassicQuorum(core)),
-        LocalProxy(core, proxy or ProxySettings(), cluster, auto_creation),
+        LocalProxy(core, proxy or ProxySettings(), created),
         cluster,
     ]
 
@@ -98,63 +95,50 @@ def replica_features(
     """
     cluster = ClusterFeature(core)
     master = source or cluster.registration
-    deletions = Deletions(core)
-    saved = TablePersistence(core, cluster.registration, deletions)
-    pulls = PullFeature(core, master)
-    delays = DelayFeature(core)
-    transactions = TransactionFeature(core)
-    creation = AutoCreation(core, cluster.outbound, saved)
-    assignment = AssignmentFeature(core, saved, cluster.queues)
-    pops = PopFeature(core, saved)
-    followed = followed or ClassicSource(core, cluster.outbound, master)
+    followed = followed or ClassicSource(core, master)
+    delays, transactions = DelayFeature(core), TransactionFeature(core)
+    pulls, pops = PullFeature(core, master), PopFeature(core)
     absent = [
         delays,
         TimerFeature(core, delays.levels),
-        SendFeature(core, saved, transactions.transactions, creation),
+        SendFeature(core, transactions.transactions.put_half, AutoCreation(core).created),
         pops,
         transactions,
-        TableFeed(core, saved, assignment, pops.pop),
+        TableFeed(core, pops.pop.orders.to_wrapper),
         HaTickets(core),
     ]
     return [
         ReplicaRole(core, absent, master),
-        saved,
+        core.saved,
         StoreMaintenance(core),
         pulls,
-        assignment,
-        *_of_both(core, saved, deletions, pulls, pops),
-        MetadataCopy(core, followed, cluster.outbound, assignment, saved),
-        SlaveReplication(core, followed, TicketSource(core, cluster.outbound, master)),
+        AssignmentFeature(core, cluster.queues.find),
+        *_of_both(core, pulls, pops),
+        MetadataCopy(core, followed),
+        SlaveReplication(core, followed, TicketSource(core, master)),
         cluster,
     ]
 
 
-def _of_both(
-    core: BrokerCore,
-    saved: TablePersistence,
-    deletions: Deletions,
-    pulls: PullFeature,
-    pops: PopFeature,
-) -> list[Feature]:
+def _of_both(core: BrokerCore, pulls: PullFeature, pops: PopFeature) -> list[Feature]:
     """What a master serves and a replica serves, or refuses by its promises."""
-    stats = StatsFeature(core, deletions)
     return [
         HeartbeatProcessor(core),
         LockProcessor(core),
         SubscriptionProcessor(core),
         ClientCallProcessor(core),
-        OffsetProcessor(core, saved),
-        OffsetAdminProcessor(core, saved, pulls),
-        TopicProcessor(core, stats.items, saved, deletions),
-        GroupProcessor(core, saved, deletions),
+        OffsetProcessor(core),
+        OffsetAdminProcessor(core, pulls.wake_group),
+        TopicProcessor(core),
+        GroupProcessor(core),
         QueryProcessor(core),
-        stats,
-        ConsumeStatsProcessor(core, stats.items),
-        UpkeepProcessor(core, saved, deletions),
+        StatsFeature(core),
+        ConsumeStatsProcessor(core),
+        UpkeepProcessor(core),
         ColdReadFeature(core),
         AdminProcessor(core),
         AccessFeature(core),
-        MetricsFeature(core, stats.items, deletions, pops.pop.held),
+        MetricsFeature(core, pops.pop.held),
     ]
 
 

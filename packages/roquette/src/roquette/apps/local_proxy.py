@@ -19,11 +19,10 @@ import msgspec
 from roquette.access.model import Action
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
-from roquette.broker.cluster.auto_creation import AutoCreation
-from roquette.broker.cluster.feature import ClusterFeature
 from roquette.broker.floor.config import name_servers
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Beat, Feature
+from roquette.broker.floor.tables.topics import Created
 from roquette.broker.floor.tables.topics import Topic as BrokerTopic
 from roquette.errors import ClientError, ConnectError, Refused
 from roquette.message.names import TBW102, is_system_topic, topic_error
@@ -102,14 +101,13 @@ class LocalBackend:
         self,
         core: BrokerCore,
         dispatcher: Dispatcher,
-        cluster: ClusterFeature,
-        creation: AutoCreation,
+        created: Created,
     ) -> None:
         self._core = core
-        self._name = core.name
+        self._name = core.live.current.broker_name
         self._dispatcher = dispatcher
-        self._outbound = cluster.outbound
-        self._creation = creation
+        self._outbound = core.outbound
+        self._created = created
         self._tasks = Tasks()
         self._known: dict[str, tuple[TopicConfig, int, Topic]] = {}
         self._routes: Lookup[TopicRouteData] = Lookup(
@@ -126,7 +124,7 @@ class LocalBackend:
             dispatcher, _NoTransport(), -1, core.address.store_host, str(core.address), wire
         )
         peer.reads_less = False  # there is nothing to read
-        self._own = Caller(peer, f"proxy@{core.name}", asks)
+        self._own = Caller(peer, f"proxy@{core.live.current.broker_name}", asks)
 
     @property
     def own(self) -> Caller:
@@ -215,7 +213,7 @@ class LocalBackend:
         )
 
     async def _made(self, topic: BrokerTopic, then: Callable[[Topic | None], None]) -> None:
-        await self._creation.created(topic, TBW102)
+        await self._created(topic, TBW102)
         then(self._told(topic))
 
     def _told(self, topic: BrokerTopic) -> Topic:
@@ -379,13 +377,11 @@ class LocalProxy(Feature):
         self,
         core: BrokerCore,
         settings: ProxySettings,
-        cluster: ClusterFeature,
-        creation: AutoCreation,
+        created: Created,
     ) -> None:
         self._core = core
         self._settings = settings
-        self._cluster = cluster
-        self._creation = creation
+        self._created = created
         self._backend: LocalBackend | None = None
         self._sessions: Sessions | None = None
 
@@ -397,7 +393,7 @@ class LocalProxy(Feature):
         ):
             return None
         core = self._core
-        backend = self._backend = LocalBackend(core, dispatcher, self._cluster, self._creation)
+        backend = self._backend = LocalBackend(core, dispatcher, self._created)
         proxy = make_proxy(
             backend,
             self._settings,

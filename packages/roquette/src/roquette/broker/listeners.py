@@ -9,7 +9,7 @@ from roquette.base.descriptors import words_of
 from roquette.base.lifecycle import Tasks
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.feature import ABOUT, Feature, Lane
 from roquette.errors import ConfigError
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
@@ -23,10 +23,6 @@ from roquette.remoting.unfinished import PeerLimits
 
 log = logging.getLogger("roquette.broker")
 
-ABOUT = (
-    "This is a RocketMQ broker: clients of the v5 SDKs (gRPC) have this address as their endpoint; clients of the "
-    "remoting protocol have a name server's as namesrvAddr, and find the brokers there."
-)
 NOT_ON_FAST_PORT = frozenset((Lane.PULL, Lane.LITE_PULL))
 
 

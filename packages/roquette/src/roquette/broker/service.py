@@ -18,8 +18,9 @@ from roquette.base.lifecycle import Tasks
 from roquette.broker.floor.addresses import advertised_host, free_ports, store_host
 from roquette.broker.floor.clock import BrokerClock
 from roquette.broker.floor.config import BrokerConfig, LiveConfig
-from roquette.broker.floor.core import Address, BrokerCore, BrokerTables, Identity, build_core
+from roquette.broker.floor.core import BrokerCore, build_core
 from roquette.broker.floor.feature import Feature, Start, hooks
+from roquette.broker.floor.parts import Address, BrokerTables, Identity
 from roquette.broker.listeners import Listeners
 from roquette.errors import StoreError
 from roquette.remoting.account import Account

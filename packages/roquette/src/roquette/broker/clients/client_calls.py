@@ -8,9 +8,9 @@ import logging
 
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.requests import check_resets
 from roquette.broker.floor.sound_records import topic_of
 from roquette.broker.floor.tables.consumers import ClientChannel
-from roquette.broker.operation.offset_admin import RESET_SINCE
 from roquette.errors import ClientError, Refused
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import decode_offset_message_id
@@ -144,12 +144,7 @@ class ClientCallProcessor(Feature):
         asked: list[ClientChannel] = []
         only = (header.client_addr or "").strip()
         for channel in online.channels.values():
-            if channel.version < RESET_SINCE:
-                raise Refused(
-                    ResponseCode.SYSTEM_ERROR,
-                    "the client does not support this feature. version="
-                    + version_text(channel.version),
-                )
+            check_resets(channel.version)
             if not only or only == channel.client_id:
                 asked.append(channel)
         ext = encode_dict({"topic": header.topic, "group": header.group})

@@ -5,14 +5,14 @@ Apache: ClientManageProcessor, ConsumerManageProcessor.getConsumerListByGroup.
 
 import asyncio
 from collections.abc import Iterator
-from typing import TypeVar
 
 from roquette.base.executor import run_blocking
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Beat, Feature, Lane
+from roquette.broker.floor.requests import decode_request
 from roquette.broker.floor.tables.bounds import NAME
 from roquette.broker.floor.tables.consumers import ConsumerGroup
-from roquette.errors import Refused, RemoteProtocolError
+from roquette.errors import Refused
 from roquette.filter.tags import MAX_LENGTH
 from roquette.message.names import PERM_READ, PERM_WRITE, retry_topic
 from roquette.message.sysflag import TOPIC_UNIT_SUB
@@ -30,9 +30,7 @@ from roquette.wire.bodies import (
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.headers import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
-from roquette.wire.json_body import MAX_REQUEST, decode_request_body, encode_body
-
-T = TypeVar("T")
+from roquette.wire.json_body import encode_body
 
 DIRECT = 64 << 10  # bytes of a heartbeat that is read on the loop,
 MAX_HEARTBEAT = 2 << 20  # and of any; Apache's broker has no bound but the frame's
@@ -40,7 +38,6 @@ MAX_SUBSCRIPTIONS = 4_096  # of one group,
 MAX_SUBSCRIBED = (
     256 << 10
 )  # and the characters of their expressions and the codes of their tags, together
-MAX_LISTED = 1_000  # topics or groups created by one request
 PRODUCERS_A_STEP = 500
 CONSUMERS_A_STEP = 16
 MEMBERS_A_TURN = 250
@@ -396,22 +393,3 @@ def _notify_some(peers: list[Peer], first: int, ext: bytes) -> None:
     first += MEMBERS_A_TURN
     if first < len(peers):
         peers[first].soon(_notify_some, peers, first, ext)
-
-
-def check_count(count: int, what: str) -> None:
-    """Raise Refused when one request asks for more than is done in one turn."""
-    if count > MAX_LISTED:
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR,
-            f"{count} {what} in one request, {MAX_LISTED} are allowed: send several",
-        )
-
-
-def decode_request(kind: type[T], body: bytes, most: int = MAX_REQUEST) -> T:
-    """Read a request's JSON body; a body that is not one is refused, not fatal."""
-    try:
-        return decode_request_body(kind, body, most)
-    except RemoteProtocolError as error:
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR, f"the body is not a {kind.__name__}: {error}"
-        ) from None

@@ -1,8 +1,8 @@
 """Queue locks of orderly consumers: 41 and 42 (Apache: AdminBrokerProcessor.lockBatchMQ)."""
 
-from roquette.broker.clients.heartbeat import decode_request
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Beat, Feature, Lane
+from roquette.broker.floor.requests import decode_request
 from roquette.errors import Refused
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise

@@ -3,9 +3,9 @@
 Apache: ClientManageProcessor.checkClientConfig, AdminBrokerProcessor.querySubscriptionByConsumer.
 """
 
-from roquette.broker.clients.heartbeat import decode_request
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.requests import decode_request
 from roquette.broker.floor.tables.filters import is_tag_type
 from roquette.errors import ExpressionError, Refused
 from roquette.remoting.outcomes import Reply

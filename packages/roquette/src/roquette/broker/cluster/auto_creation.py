@@ -16,8 +16,6 @@ import logging
 from roquette.base.logs import RateLimited
 from roquette.broker.floor.config import name_servers
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.outbound import Outbound
-from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.floor.tables.bounds import SLOW_BROKERS
 from roquette.broker.floor.tables.topics import Topic
 from roquette.errors import ClientError
@@ -51,13 +49,13 @@ class _Round:
 class AutoCreation:
     """What follows the creation of a topic by a send: file, name servers, the other masters."""
 
-    def __init__(self, core: BrokerCore, outbound: Outbound, saved: TablePersistence) -> None:
+    def __init__(self, core: BrokerCore) -> None:
         self._live = core.live
         self._topics = core.tables.topics
         self._tasks = core.shell.tasks
         self._clock = core.clock
-        self._outbound = outbound
-        self._changes = saved
+        self._outbound = core.outbound
+        self._changes = core.saved
         self._noise = RateLimited(log, core.clock)
         self._slow: dict[str, float] = {}  # who was late -> loop time until which nobody waits
         self._rounds = 0

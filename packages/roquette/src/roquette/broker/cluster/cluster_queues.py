@@ -4,7 +4,6 @@ import logging
 
 from roquette.broker.floor.config import name_servers
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.outbound import Outbound
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ
@@ -20,10 +19,10 @@ TIMEOUT_MS = 3_000
 class ClusterQueues:
     """Asks the name servers, and remembers for some seconds."""
 
-    def __init__(self, core: BrokerCore, outbound: Outbound) -> None:
+    def __init__(self, core: BrokerCore) -> None:
         self._live = core.live
         self._topics = core.tables.topics
-        self._outbound = outbound
+        self._outbound = core.outbound
         self._clock = core.clock
         self._known: dict[str, tuple[int, list[MessageQueue]]] = {}
 

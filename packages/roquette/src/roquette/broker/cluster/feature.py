@@ -8,8 +8,6 @@ from roquette.broker.cluster.registration import Registration
 from roquette.broker.cluster.route_agreement import RouteConsistencyCheck
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.outbound import Outbound
-from roquette.remoting.client import RemotingClient
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
@@ -22,7 +20,6 @@ class ClusterFeature(Feature):
     """Keeps the broker known.
 
     Attributes:
-        outbound: calls of others.
         registration: with the name servers.
         queues: of topics in the whole cluster.
     """
@@ -30,13 +27,10 @@ class ClusterFeature(Feature):
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
         self._again_ms = 0
-        self._client = RemotingClient(
-            core.clock, on_lost=self._lost, security=core.protection.calls
-        )
-        self.outbound = Outbound(self._client)
-        agreement = RouteConsistencyCheck(core, self.outbound)
-        self.registration = Registration(core, self.outbound, agreement)
-        self.queues = ClusterQueues(core, self.outbound)
+        self.registration = Registration(core, RouteConsistencyCheck(core))
+        core.saved.registrar = self.registration
+        core.outbound.lost.append(self.registration.connection_lost)
+        self.queues = ClusterQueues(core)
 
     def rows(self) -> list[Row]:
         """What is served."""
@@ -52,9 +46,6 @@ class ClusterFeature(Feature):
             self._again_ms = ctx.steady_ms + 1_000
             self.registration.again()
         return Reply()
-
-    def _lost(self, name_server: str) -> None:
-        self.registration.connection_lost(name_server)
 
     def measures(self, now_ms: int) -> list[Table]:
         """Its metrics."""
@@ -76,4 +67,4 @@ class ClusterFeature(Feature):
 
     async def stop(self) -> None:
         """Close connections to others."""
-        await self._client.close()
+        await self._core.outbound.close()

@@ -14,7 +14,8 @@ from roquette.base.lifecycle import Health
 from roquette.broker.cluster.route_agreement import RouteConsistencyCheck
 from roquette.broker.floor.config import BrokerConfig, name_servers
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.outbound import Outbound, Registered
+from roquette.broker.floor.outbound import Registered
+from roquette.broker.floor.table_files import SETTLE_S
 from roquette.errors import BrokerError, ClientError
 from roquette.message.names import PERM_WRITE
 from roquette.wire.bodies import (
@@ -37,7 +38,6 @@ log = logging.getLogger("roquette.broker.registration")
 
 SHORTEST_PERIOD_MS = 10_000
 LONGEST_PERIOD_MS = 60_000
-SETTLE_S = 0.5  # a reply waits so long at most for the name servers
 FIRST_RETRY_S = 0.5
 LAST_RETRY_S = 2.0  # a name server that comes back must not wait for what it is there for
 UNREGISTER_MS = 3_000
@@ -82,14 +82,12 @@ class Registration:
         master_changed: called after they have changed.
     """
 
-    def __init__(
-        self, core: BrokerCore, outbound: Outbound, agreement: RouteConsistencyCheck
-    ) -> None:
+    def __init__(self, core: BrokerCore, agreement: RouteConsistencyCheck) -> None:
         self._core = core
         self._live = core.live
         self._topics = core.tables.topics
         self._tasks = core.shell.tasks
-        self._outbound = outbound
+        self._outbound = core.outbound
         self._agreement = agreement
         self._servers: dict[str, _Server] = {}
         self._changes = 0

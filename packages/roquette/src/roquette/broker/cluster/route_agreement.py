@@ -10,7 +10,6 @@ import logging
 from roquette.base.logs import RateLimited
 from roquette.broker.floor.config import name_servers
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.outbound import Outbound
 from roquette.errors import ClientError
 from roquette.message.names import is_system_topic
 from roquette.wire.bodies import TopicRouteData, canonical
@@ -26,10 +25,10 @@ WARN_EVERY_MS = 60_000
 class RouteConsistencyCheck:
     """Compares what the name servers say of some of this broker's topics, in turn, each round."""
 
-    def __init__(self, core: BrokerCore, outbound: Outbound) -> None:
+    def __init__(self, core: BrokerCore) -> None:
         self._live = core.live
         self._topics = core.tables.topics
-        self._outbound = outbound
+        self._outbound = core.outbound
         self._noise = RateLimited(log, core.clock, WARN_EVERY_MS)
         self._next = 0
 

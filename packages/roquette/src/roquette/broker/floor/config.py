@@ -18,16 +18,90 @@ from roquette.base.options import (
     option,
     split_addresses,
 )
-from roquette.broker.floor.replica_settings import ReplicationSettings
 from roquette.broker.floor.tables.bounds import CAPACITY, Bounds, BoundSettings
-from roquette.message.names import TRACE_TOPIC
+from roquette.message import names
 from roquette.remoting.metrics_settings import MetricsSettings
 from roquette.store.config import StoreConfig
-from roquette.wire.bodies import DataVersion
+from roquette.wire.bodies import DataVersion, TopicConfig
 
+SCHEDULE_QUEUES: Final = 18
+BENCHMARK_QUEUES: Final = 1024
+CLUSTER_TOPIC_QUEUES: Final = 16
+ROLES: Final = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 ADDRESSES: Final = matching(
     r"[^\s/\\]*(:\d{1,5})?([;,][^\s/\\]*:\d{1,5})*[;,]?", "host:port;host:port"
 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplicationSettings:
+    """How many have a message before it is acknowledged, and how brokers of one name find each other."""
+
+    broker_role: str = option(
+        "ASYNC_MASTER",
+        "ASYNC_MASTER, SYNC_MASTER (answers wait for replicas) or SLAVE. With enableControllerMode "
+        "the group decides who is master, and this whether answers wait.",
+        choices=ROLES,
+    )
+    ha_listen_port: int = option(0, "Port for replicas; 0: the one above listenPort.")
+    ha_master_address: str = option(
+        "",
+        "The master's host:port for replicas; empty takes what the name servers say. For SLAVE only.",
+    )
+    in_sync_replicas: int = live(
+        1,
+        "Brokers, the master among them, that have a message before it is acknowledged.",
+        least=1,
+        most=100,
+    )
+    min_in_sync_replicas: int = live(
+        1, "With fewer brokers in step than this a SYNC_MASTER refuses messages.", least=1, most=100
+    )
+    all_ack_in_sync_state_set: bool = live(
+        False, "A message is acknowledged when all brokers in step have it, however many."
+    )
+    slave_timeout: int = live(
+        3_000,
+        "An answer waits so long for replicas, ms; then FLUSH_SLAVE_TIMEOUT.",
+        kind=MILLISECONDS,
+    )
+    ha_send_heartbeat_interval: int = option(
+        5_000, "A silent replication connection gets a sign of life after, ms.", least=100
+    )
+    ha_housekeeping_interval: int = option(
+        20_000, "A replication connection that is silent so long is closed, ms.", least=500
+    )
+    ha_transfer_batch_size: int = option(
+        1 << 20,
+        "Bytes of the log in one unit to a replica (Apache: 32 KiB, with which its replicas are slower).",
+        least=1_024,
+        most=1 << 20,
+    )
+    ha_max_gap_not_in_sync: int = live(
+        256 << 20, "A replica further behind, bytes, is not in step.", kind=INT64
+    )
+    ha_max_time_slave_not_catchup: int = option(
+        15_000, "A replica that has not caught up for so long leaves the set, ms.", least=100
+    )
+    enable_controller_mode: bool = option(
+        False, "Brokers of one name elect their master; who it is stands at controllerAddr."
+    )
+    total_replicas: int = option(
+        1,
+        "A group begins when so many brokers are there, all of them empty: so a lost record is not begun anew by one.",
+        least=1,
+        most=100,
+    )
+    controller_addr: str = option(
+        "",
+        "Where the group's record stands: name servers with a controller, host:port;host:port (one only "
+        "where it is embedded), or etcd://host:port,host:port. docs/howto/controller.md.",
+    )
+    broker_heartbeat_interval: int = option(
+        1_000,
+        "A broker of a group that elects tells name servers that it lives each, ms.",
+        least=100,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +134,7 @@ class BrokerConfig(BoundSettings, ReplicationSettings, MetricsSettings):
         True, "An unknown consumer group is created when first seen."
     )
     trace_topic_enable: bool = option(False, "Create the message trace topic at start.")
-    msg_trace_topic_name: str = option(TRACE_TOPIC, "Name of the message trace topic.")
+    msg_trace_topic_name: str = option(names.TRACE_TOPIC, "Name of the message trace topic.")
     trace_on: bool = live(True, "Tell clients that traces are wanted (TRACE_ON).")
     region_id: str = option("DefaultRegion", "Value of MSG_REGION.")
     revive_queue_num: int = option(8, "Queues of POP's revive topic.")
@@ -331,3 +405,39 @@ class LiveConfig:
 def name_servers(config: BrokerConfig) -> list[str]:
     """Addresses of the name servers, in order, each once."""
     return split_addresses(config.namesrv_addr)
+
+
+def system_topics(config: BrokerConfig, *, timer_wheel: bool = False) -> list[TopicConfig]:
+    """The topics a broker has from its start (TopicConfigManager.init)."""
+    cluster, broker = config.broker_cluster_name, config.broker_name
+    read_write = names.PERM_READ | names.PERM_WRITE
+    inherit = names.PERM_INHERIT
+    rows: list[tuple[str, int, int]] = [(names.SELF_TEST_TOPIC, 1, read_write)]
+    if config.auto_create_topic_enable:
+        rows.append((names.TBW102, config.default_topic_queue_nums, read_write | inherit))
+    rows += [
+        (names.BENCHMARK_TOPIC, BENCHMARK_QUEUES, read_write),
+        (
+            cluster,
+            CLUSTER_TOPIC_QUEUES,
+            inherit | (read_write if config.cluster_topic_enable else 0),
+        ),
+        (broker, 1, inherit | (read_write if config.broker_topic_enable else 0)),
+        (names.OFFSET_MOVED_EVENT, 1, read_write),
+        (names.SCHEDULE_TOPIC, SCHEDULE_QUEUES, read_write),
+    ]
+    if config.trace_topic_enable:
+        rows.append((config.msg_trace_topic_name, 1, read_write))
+    rows += [
+        (names.reply_topic(cluster), 1, read_write),
+        (f"rmq_sys_REVIVE_LOG_{cluster}", config.revive_queue_num, read_write),
+        (f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, inherit),
+        (names.TRANS_HALF_TOPIC, 1, read_write),
+        (names.TRANS_OP_HALF_TOPIC, 1, read_write),
+    ]
+    if timer_wheel:
+        rows.append((names.TIMER_TOPIC, 1, read_write))
+    return [
+        TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+        for name, queues, perm in rows
+    ]

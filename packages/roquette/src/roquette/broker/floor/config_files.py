@@ -15,6 +15,7 @@ from roquette.base.executor import run_blocking
 from roquette.base.files import Files, make_durable_dir
 from roquette.base.lifecycle import Tasks
 from roquette.errors import Refused, StoreError
+from roquette.wire.bodies import DelayOffsetSerializeWrapper
 from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_body, fastjson_pretty
 from roquette.wire.unknown_fields import Unknown, add_unknown, find_unknown
@@ -28,8 +29,15 @@ OFFSETS = "consumerOffset.json"
 DELAYS = "delayOffset.json"
 MODES = "messageRequestMode.json"
 ORDERS = "consumerOrderInfo.json"
+TIMER_METRICS = "timermetrics"
 PAUSE_S = 0.4e-6  # for each byte of a file that was written, about four times what it cost,
 LONGEST_PAUSE_S = 1.0  # but not more than that when somebody waits
+
+
+class DelayProgress(DelayOffsetSerializeWrapper):
+    """delayOffset.json as we write it: Apache's fields, and where deliveries begin that it does not know of."""
+
+    log_offset: int = -1  # physical; -1: written by Apache, or by us before there was the field
 
 
 def _no_room() -> bool:

@@ -6,9 +6,8 @@ override `forget_topic` or `forget_group`.
 
 import logging
 
-from roquette.broker.floor.config import BrokerConfig
-from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.tables.topics import system_topics
+from roquette.broker.floor.config import BrokerConfig, system_topics
+from roquette.broker.floor.parts import BrokerParts
 from roquette.message.names import is_system_topic, pop_retry_topic
 
 log = logging.getLogger("roquette.broker")
@@ -17,7 +16,7 @@ log = logging.getLogger("roquette.broker")
 class Deletions:
     """Deletes topics and groups of one broker."""
 
-    def __init__(self, core: BrokerCore) -> None:
+    def __init__(self, core: BrokerParts) -> None:
         tables = core.tables
         self._live = core.live
         self._topics = tables.topics

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from roquette.base.exposition import Table
 from roquette.base.lifecycle import Interval, Tasks
@@ -11,6 +11,11 @@ from roquette.remoting.door import Speaks
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Peer, Row
 from roquette.store.results import Arrival
+
+ABOUT: Final = (
+    "This is a RocketMQ broker: clients of the v5 SDKs (gRPC) have this address as their endpoint; clients of the "
+    "remoting protocol have a name server's as namesrvAddr, and find the brokers there."
+)
 
 
 class Lane(IntEnum):

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 from roquette.base.clock import Clock
 from roquette.base.executor import submit, sync_file
 from roquette.broker.floor.config import LiveConfig
-from roquette.broker.floor.replica_state import ReplicaState
 from roquette.errors import StoreError
 from roquette.remoting.account import WAITING
 from roquette.remoting.dispatcher import Dispatcher
@@ -63,6 +62,24 @@ class Shell(Protocol):
 
     def fail(self, why: str) -> None:
         """The disk failed; called once."""
+
+
+class ReplicaState:
+    """Kept by the feature that replicates, read where messages are taken in.
+
+    Attributes:
+        waits: answers wait until replicas have what they speak of (brokerRole SYNC_MASTER).
+        refusal: why messages are refused now; None: they are not.
+        receipt: the code of an answer to a send that waited for replicas: 0, or SLAVE_NOT_AVAILABLE while a group's master
+            is alone in the set. `LogSync` reads it when the answer leaves.
+    """
+
+    __slots__ = ("receipt", "refusal", "waits")
+
+    def __init__(self, live: LiveConfig) -> None:
+        self.waits: bool = live.current.broker_role == "SYNC_MASTER"
+        self.refusal: str | None = None
+        self.receipt: int = 0
 
 
 class LogSync:
@@ -128,6 +145,15 @@ class LogSync:
             asyncio.CancelledError: the broker ends.
         """
         return await self._wait(self._answers, end_offset, self._deadline(), WAITING + size)
+
+    @property
+    def answers_wait(self) -> bool:
+        """Whether answers wait for the disk or for replicas."""
+        return self._replicas.waits or self._sync_flush
+
+    async def all_on_disk(self) -> bool:
+        """`on_disk` for all that the log has now."""
+        return await self.on_disk(self._store.max_physical_offset)
 
     async def on_disk(self, end_offset: int) -> bool:
         """Wait for the disk alone; False after the timeout. Raises CancelledError as `safe`."""

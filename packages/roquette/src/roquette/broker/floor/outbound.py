@@ -1,12 +1,15 @@
 """Every call the broker makes to others: registrations, routes, auto-created topics. Apache: BrokerOuterAPI."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from roquette.base.clock import Clock
 from roquette.base.executor import run_blocking
 from roquette.errors import BrokerError
 from roquette.message.names import TBW102
 from roquette.remoting.client import RemotingClient
+from roquette.remoting.security import Security
 from roquette.wire.bodies import (
     PART,
     KVTable,
@@ -30,6 +33,8 @@ from roquette.wire.json_body import decode_body
 
 AUTO_CREATED = "autoCreated"
 """Field of ours: in UPDATE_AND_CREATE_TOPIC and in the answer to GET_TOPIC_CONFIG, a first message made it."""
+LOG_END = "logEnd"
+"""Field of ours in answers for replicas: where the log ended when the answer was true."""
 
 
 class Registered(NamedTuple):
@@ -41,10 +46,23 @@ class Registered(NamedTuple):
 
 
 class Outbound:
-    """Calls to name servers and other brokers over one remoting client."""
+    """Calls to name servers and other brokers over one remoting client.
 
-    def __init__(self, client: RemotingClient) -> None:
-        self._client = client
+    Attributes:
+        lost: called with the address of each connection that has ended.
+    """
+
+    def __init__(self, clock: Clock, security: Security) -> None:
+        self.lost: list[Callable[[str], None]] = []
+        self._client = RemotingClient(clock, on_lost=self._lost, security=security)
+
+    def _lost(self, address: str) -> None:
+        for follow in self.lost:
+            follow(address)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
 
     async def register(
         self,

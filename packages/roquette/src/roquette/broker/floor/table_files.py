@@ -8,28 +8,29 @@ as delay progress does.
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from roquette.base.descriptors import NO_SPACE, rights_words
 from roquette.base.executor import run_blocking
 from roquette.base.exposition import Table, one
 from roquette.base.metric_families import TABLES_UNWRITTEN
-from roquette.broker.cluster.registration import SETTLE_S, Registration
 from roquette.broker.floor import config_files, set_aside
+from roquette.broker.floor.config import system_topics
 from roquette.broker.floor.config_files import Saver, SaveSteps
-from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.deleted_topics import DeletedTopics
 from roquette.broker.floor.deletions import Deletions
 from roquette.broker.floor.feature import Beat, Feature, Start
 from roquette.broker.floor.lost_topics import restore_topics
+from roquette.broker.floor.parts import BrokerParts
 from roquette.broker.floor.tables.offset_journal import NAMES as JOURNALS
 from roquette.broker.floor.tables.offset_journal import Change, OffsetJournal
-from roquette.broker.floor.tables.topics import system_topics
 from roquette.errors import StoreError
 from roquette.message.names import PERM_WRITE, perm_text
 from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.store.config import FlushDiskType
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
+    MessageRequestModeSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
@@ -44,17 +45,40 @@ GROUPS_BEAT_S = (
 ASIDE_BEAT_S = 0.1
 
 
+SETTLE_S = 0.5  # a reply waits so long at most for the name servers
+
+
+class Registrar(Protocol):
+    """Tells the name servers of topics."""
+
+    def topic_changed(self, name: str) -> None:
+        """A topic was made, changed or deleted."""
+
+    def all_changed(self) -> None:
+        """Every topic is told again: what the broker permits has changed."""
+
+    def refresh(self) -> None:
+        """Take the name servers from the settings again."""
+
+    async def settled(self, limit_s: float = SETTLE_S) -> None:
+        """Wait until the name servers know the changes, `limit_s` at most."""
+
+
 class TablePersistence(Feature):
-    """Loads the four tables, and follows their changes.
+    """Loads the five tables, and follows their changes.
 
     Attributes:
         followers: called with each change of the offsets that the journal has taken, and whether it has words of the
             broker's own (`OffsetTable.own_words`).
+        registrar: the feature that registers; it says so when it is made.
         deleted: topics whose messages the log still has.
+        modes: the file of the request modes, to be written after a change.
         lacks: tables that this master has never had (`TakeOver`).
     """
 
-    def __init__(self, core: BrokerCore, registration: Registration, deletions: Deletions) -> None:
+    registrar: Registrar
+
+    def __init__(self, core: BrokerParts, deletions: Deletions) -> None:
         files, tables = core.files, core.tables
         self._files = files
         self._tasks = core.shell.tasks
@@ -63,7 +87,7 @@ class TablePersistence(Feature):
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
-        self._registration = registration
+        self._modes = tables.modes
         self._store = core.store
         self._topic_file = Saver(files, config_files.TOPICS, self._topic_wrapper, frozen=True)
         self._group_file = Saver(files, config_files.GROUPS, self._groups.to_wrapper, frozen=True)
@@ -71,12 +95,13 @@ class TablePersistence(Feature):
         self._aside = core.writer.aside
         self._aside.changed.append(self._aside_file.mark)
         self.deleted = DeletedTopics(files, core.store, core.live.bounds.deleted)
-        self._more = [self.deleted.file]
+        self.modes = Saver(files, config_files.MODES, tables.modes.to_wrapper)
+        self._more = (self.deleted.file, self.modes)
         self._journal = journal = OffsetJournal(*files.place)
         self._sync_flush = core.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._turns = self._synced = 0  # entries of the journal, and those on the disk
         self._syncing, self._asked = asyncio.Lock(), False
-        self._log_safe = core.log_safe
+        self._log_safe = core.log_sync.all_on_disk
         self._settle: list[Callable[[], None]] = []
         self._offset_file = Saver(
             files,
@@ -133,6 +158,9 @@ class TablePersistence(Feature):
             start.now_ms,
             clean=not start.abnormal,
         )
+        modes = self._files.load(config_files.MODES, MessageRequestModeSerializeWrapper)
+        if modes is not None:
+            self._modes.load(modes.message_request_mode_map)
 
     def before_offsets(self, settle: Callable[[], None]) -> None:
         """`settle` runs before the offsets are written: POP commits an offset when the log holds the check-point of
@@ -142,10 +170,6 @@ class TablePersistence(Feature):
     def _before_offsets(self) -> None:
         for settle in self._settle:
             settle()
-
-    def goes_with_topics(self, file: Saver) -> None:
-        """One more file that changes when a topic or group goes."""
-        self._more.append(file)
 
     async def prepare(self) -> None:
         """All features have loaded: from here on, follow changes."""
@@ -167,7 +191,7 @@ class TablePersistence(Feature):
     def _topic_changed(self, name: str) -> None:
         if self._topics.find(name) is None:
             self.deleted.deleted(name)
-        self._registration.topic_changed(name)
+        self.registrar.topic_changed(name)
         self._topic_file.soon(self._tasks)
 
     def _group_changed(self, name: str) -> None:
@@ -183,9 +207,9 @@ class TablePersistence(Feature):
             self._topics.set_writable(bool(permission & PERM_WRITE))
             self._topics.touch(self._clock.now_ms())
             self._topic_file.mark()
-            self._registration.all_changed()
+            self.registrar.all_changed()
         if "namesrvAddr" in keys:
-            self._registration.refresh()
+            self.registrar.refresh()
 
     # Outcomes that answer when it is done. Each is a refusal that says so when a file cannot be written.
 
@@ -196,7 +220,7 @@ class TablePersistence(Feature):
     async def settled(self, limit_s: float = SETTLE_S) -> bool:
         """The same, and the name servers know: `limit_s` at most for them."""
         saved = await self.topics_saved()
-        await self._registration.settled(limit_s)
+        await self.registrar.settled(limit_s)
         return saved
 
     def topic_set(self, reply: Reply, limit_s: float = SETTLE_S) -> Outcome:
@@ -270,7 +294,7 @@ class TablePersistence(Feature):
         for file in files:
             await file.confirm()
         if settle_s:
-            await self._registration.settled(settle_s)
+            await self.registrar.settled(settle_s)
         return reply
 
     def turn_written(self, log_end: int) -> bool:

@@ -43,6 +43,9 @@ _DISPENSABLE = frozenset(
 )
 _HOST_BITS = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
 
+Put = Callable[[Draft, dict[str, str], int], Appended]
+"""Stores a draft with these properties, now in epoch ms, as `MessageWriter.put`: raises Refused."""
+
 
 class MessageWriter:
     """Appends messages whose properties are known by name.

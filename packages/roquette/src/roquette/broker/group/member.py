@@ -22,8 +22,9 @@ from roquette.base.files import Files
 from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.floor.addresses import advertised_host, free_ports
 from roquette.broker.floor.config import BrokerConfig, LiveConfig
-from roquette.broker.floor.core import BrokerCore, Identity
+from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature
+from roquette.broker.floor.parts import Identity
 from roquette.broker.group.disk_probe import DiskProbe
 from roquette.broker.group.driver import TakeOverDriver
 from roquette.broker.group.member_file import MemberFile

@@ -6,9 +6,7 @@ Apache: AdminBrokerProcessor.cleanExpiredConsumeQueue, cleanUnusedTopic, deleteE
 import logging
 
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.deletions import Deletions
 from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.table_files import TablePersistence
 from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
@@ -20,10 +18,10 @@ log = logging.getLogger("roquette.broker")
 class UpkeepProcessor(Feature):
     """Answers when the files are gone."""
 
-    def __init__(self, core: BrokerCore, saved: TablePersistence, deletions: Deletions) -> None:
+    def __init__(self, core: BrokerCore) -> None:
         self._disk = core.disk
-        self._saved = saved
-        self._deletions = deletions
+        self._saved = core.saved
+        self._deletions = core.deletions
 
     def rows(self) -> list[Row]:
         """What it serves."""

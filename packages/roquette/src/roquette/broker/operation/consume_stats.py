@@ -7,7 +7,7 @@ import logging
 
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.item_stats import GROUP_GET_NUMS, ItemStats
+from roquette.broker.floor.item_stats import GROUP_GET_NUMS
 from roquette.broker.floor.steps import encode_rows, paced
 from roquette.broker.floor.tables.topics import Topic
 from roquette.errors import Refused
@@ -52,15 +52,15 @@ def check_rows(count: int, remedy: str) -> None:
 class ConsumeStatsProcessor(Feature):
     """Shows progress; changes nothing."""
 
-    def __init__(self, core: BrokerCore, items: ItemStats) -> None:
+    def __init__(self, core: BrokerCore) -> None:
         tables = core.tables
         self._store = core.store
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
         self._consumers = tables.consumers
-        self._items = items
-        self._broker_name = core.name
+        self._items = core.items
+        self._broker_name = core.live.current.broker_name
         self._address = str(core.address)
 
     def rows(self) -> list[Row]:

@@ -4,12 +4,10 @@ connections (203, 204, 328), topics (343). Apache: AdminBrokerProcessor.
 
 import logging
 
-from roquette.broker.clients.heartbeat import check_count, decode_request
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.deletions import Deletions
 from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.requests import check_count, decode_request
 from roquette.broker.floor.steps import encode_rows
-from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.floor.tables.attributes import GROUP_ATTRIBUTES, altered
 from roquette.errors import Refused
 from roquette.message.names import group_error, topic_error
@@ -47,14 +45,14 @@ MAX_QUEUES = 65_536  # as many as a topic may have
 class GroupProcessor(Feature):
     """Everything operators do with consumer and producer groups on one broker."""
 
-    def __init__(self, core: BrokerCore, saved: TablePersistence, deletions: Deletions) -> None:
+    def __init__(self, core: BrokerCore) -> None:
         tables = core.tables
         self._groups = tables.groups
         self._offsets = tables.offsets
         self._consumers = tables.consumers
         self._producers = tables.producers
-        self._deletions = deletions
-        self._saved = saved
+        self._deletions = core.deletions
+        self._saved = core.saved
 
     def rows(self) -> list[Row]:
         """What it serves."""

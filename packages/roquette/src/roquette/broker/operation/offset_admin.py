@@ -4,14 +4,14 @@ Apache: AdminBrokerProcessor.resetOffset and its neighbours, Broker2Client.reset
 """
 
 import logging
+from collections.abc import Callable
 
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.requests import check_resets
 from roquette.broker.floor.steps import MANY, encode_rows, paced, reply_of
-from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.floor.tables.offsets import LONG_MAX, MAX_QUEUE_ID, NOT_FOUND
 from roquette.broker.floor.tables.topics import Topic
-from roquette.broker.pulling.feature import PullFeature
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.remoting.outcomes import Outcome, Reply, Task
@@ -23,7 +23,7 @@ from roquette.wire.bodies import (
     ResetOffsetBody,
     ResetOffsetBodyForC,
 )
-from roquette.wire.codes import RequestCode, ResponseCode, version_text
+from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.headers import (
     CloneGroupOffsetRequestHeader,
@@ -34,18 +34,15 @@ from roquette.wire.json_body import encode_body
 
 log = logging.getLogger("roquette.broker")
 
-RESET_SINCE = 28  # V3_0_7_SNAPSHOT: older clients know neither 220 nor 221
-
 
 class OffsetAdminProcessor(Feature):
     """Changes the offsets of whole groups.
 
     Args:
-        saved: has the outcome that answers once the offsets are on the disk.
-        pulls: has the held pulls of a group on a topic, which a reset reaches at once.
+        wake_group: answers the held pulls of a topic and group, which a reset reaches at once.
     """
 
-    def __init__(self, core: BrokerCore, saved: TablePersistence, pulls: PullFeature) -> None:
+    def __init__(self, core: BrokerCore, wake_group: Callable[[str, str], None]) -> None:
         tables = core.tables
         self._live = core.live
         self._store = core.store
@@ -53,8 +50,8 @@ class OffsetAdminProcessor(Feature):
         self._groups = tables.groups
         self._offsets = tables.offsets
         self._consumers = tables.consumers
-        self._pulls = pulls
-        self._saved = saved
+        self._wake_group = wake_group
+        self._saved = core.saved
 
     def rows(self) -> list[Row]:
         """What it serves."""
@@ -120,7 +117,7 @@ class OffsetAdminProcessor(Feature):
         self._offsets.make_room(header.group, topic.name, targets, by_operator=True)
         async for queue_id, offset in paced(targets.items()):
             self._offsets.reset(header.group, topic.name, queue_id, offset, ctx.now_ms)
-        self._pulls.wake_group(topic.name, header.group)
+        self._wake_group(topic.name, header.group)
         shown = targets if len(targets) <= MANY else f"{len(targets)} offsets"
         log.info("offsets reset topic=%s group=%s to=%s", topic.name, header.group, shown)
         broker = self._live.current.broker_name
@@ -203,12 +200,7 @@ class OffsetAdminProcessor(Feature):
         body = encode_body(ResetOffsetBody(offset_table=named))
         pushed = _for_c(named) if ctx.command.language == "CPP" else body
         for channel in online.channels.values():
-            if channel.version < RESET_SINCE:
-                raise Refused(
-                    ResponseCode.SYSTEM_ERROR,
-                    "the client does not support this feature. version="
-                    + version_text(channel.version),
-                )
+            check_resets(channel.version)
             channel.peer.notify(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext, pushed)
         return Reply(b"", body)
 

@@ -5,7 +5,6 @@ Apache: ConsumerManageProcessor, AdminBrokerProcessor.
 
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.floor.tables.attributes import COMMIT_BACKWARD
 from roquette.broker.floor.tables.offsets import MAX_QUEUE_ID
 from roquette.errors import Refused
@@ -28,8 +27,8 @@ from roquette.wire.headers import (
 class OffsetProcessor(Feature):
     """Serves offsets; unknown topics and queues have the offset 0, as in Apache."""
 
-    def __init__(self, core: BrokerCore, saved: TablePersistence) -> None:
-        self._saved = saved
+    def __init__(self, core: BrokerCore) -> None:
+        self._saved = core.saved
         self._store = core.store
         self._topics = core.tables.topics
         self._groups = core.tables.groups

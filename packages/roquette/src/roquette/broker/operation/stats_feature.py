@@ -4,7 +4,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 
 from roquette.base.lifecycle import Tasks
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.deletions import Deletions
 from roquette.broker.floor.feature import Beat, Feature
 from roquette.broker.floor.item_stats import (
     BROKER_ACK_NUMS,
@@ -21,7 +20,6 @@ from roquette.broker.floor.item_stats import (
     SNDBCK_PUT_NUMS,
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
-    ItemStats,
 )
 from roquette.broker.floor.steps import paced
 
@@ -31,20 +29,16 @@ DURATIONS_BEAT_S = 60.0
 
 
 class StatsFeature(Feature):
-    """Samples counters.
+    """Samples counters."""
 
-    Attributes:
-        items: counters by name and key, as VIEW_BROKER_STATS_DATA shows them.
-    """
-
-    def __init__(self, core: BrokerCore, deletions: Deletions) -> None:
-        self.items = ItemStats()
+    def __init__(self, core: BrokerCore) -> None:
+        self._items = core.items
         self._live = core.live
         self._clock = core.clock
         self._stats = core.stats
         self._topics = core.tables.topics
         self._store = core.store
-        self._deletions = deletions
+        self._deletions = core.deletions
         self._bases: dict[str, dict[int, int]] = {}  # ends of queues at the start
         self._seen: dict[str, int] = {}  # topic -> messages when it was looked at last
 
@@ -82,7 +76,7 @@ class StatsFeature(Feature):
 
         What was deleted since the first step gets no item again.
         """
-        items, stats = self.items, self._stats
+        items, stats = self._items, self._stats
         system_puts = yield from self._topic_steps()
         system_gets = 0
         for key, gets in list(stats.group_gets.items()):
@@ -107,7 +101,7 @@ class StatsFeature(Feature):
 
     def _topic_steps(self) -> Generator[None, None, int]:
         """Topics to which something was put; returns the messages of the system's."""
-        items, system_puts = self.items, 0
+        items, system_puts = self._items, 0
         for topic in list(self._topics.all()):
             yield
             name, count = topic.name, topic.put_count
@@ -135,15 +129,15 @@ class StatsFeature(Feature):
         for key in list(counts()):
             count = counts().get(key)
             if count is not None:
-                self.items.set_total(name, f"{key[0]}@{key[1]}", count, count)
+                self._items.set_total(name, f"{key[0]}@{key[1]}", count, count)
             yield
 
     def forget_topic(self, topic: str) -> None:
         """A deleted topic's queues begin at 0 again."""
         self._seen.pop(topic, None)
         self._bases.pop(topic, None)
-        self.items.forget_topic(topic)
+        self._items.forget_topic(topic)
 
     def forget_group(self, group: str, clean_offset: bool) -> None:
         """Its counters go."""
-        self.items.forget_group(group)
+        self._items.forget_group(group)

@@ -6,21 +6,19 @@ Apache: AdminBrokerProcessor.
 
 import logging
 
-from roquette.broker.clients.heartbeat import check_count, decode_request
+from roquette.broker.floor.config import system_topics
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.deletions import Deletions
 from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.item_stats import TOPIC_PUT_NUMS, ItemStats
-from roquette.broker.floor.outbound import AUTO_CREATED
+from roquette.broker.floor.item_stats import TOPIC_PUT_NUMS
+from roquette.broker.floor.outbound import AUTO_CREATED, LOG_END
+from roquette.broker.floor.requests import check_count, decode_request
 from roquette.broker.floor.steps import encode_rows, paced
-from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.floor.tables.attributes import (
     MESSAGE_TYPE,
     TOPIC_ATTRIBUTES,
     altered,
     parse_changes,
 )
-from roquette.broker.floor.tables.topics import system_topics
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.message.names import MAX_TOPIC, SYSTEM_TOPICS, topic_error
@@ -50,26 +48,20 @@ from roquette.wire.json_body import encode_body
 log = logging.getLogger("roquette.broker.topics")
 
 PEER_SETTLE_S = 0.25  # another broker's sender waits for us
-
-
-LOG_END = "logEnd"
-"""Field of ours in answers for replicas: where the log ended when the answer was true."""
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class TopicProcessor(Feature):
     """Everything operators do with topics on one broker."""
 
-    def __init__(
-        self, core: BrokerCore, items: ItemStats, saved: TablePersistence, deletions: Deletions
-    ) -> None:
+    def __init__(self, core: BrokerCore) -> None:
         self._topics = core.tables.topics
         self._offsets = core.tables.offsets
         self._consumers = core.tables.consumers
         self._store = core.store
-        self._items = items
-        self._saved = saved
-        self._deletions = deletions
+        self._items = core.items
+        self._saved = core.saved
+        self._deletions = core.deletions
         self._live = core.live
 
     def rows(self) -> list[Row]:

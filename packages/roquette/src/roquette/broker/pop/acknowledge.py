@@ -3,8 +3,8 @@
 Apache: AckMessageProcessor, ChangeInvisibleTimeProcessor; refusals carry their texts.
 """
 
-from roquette.broker.clients.heartbeat import decode_request
 from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.requests import decode_request
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, Ack, CheckPoint
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.order import ILLEGAL
@@ -36,7 +36,7 @@ class AckProcessor:
         self._pop = pop
         self._checks = checks
         self._stats = core.stats
-        self._answers_wait = core.answers_wait
+        self._answers_wait = core.log_sync.answers_wait
 
     def ack_message(
         self, ctx: RequestContext, header: AckMessageRequestHeader, body: bytes

@@ -5,13 +5,10 @@ Apache: QueryAssignmentProcessor, MessageRequestModeManager, TopicRouteInfoManag
 
 from collections.abc import Awaitable, Callable
 
-from roquette.broker.clients.heartbeat import decode_request
-from roquette.broker.cluster.cluster_queues import ClusterQueues
-from roquette.broker.floor.config_files import MODES, Saver
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Feature, Lane, Start
-from roquette.broker.floor.table_files import TablePersistence
-from roquette.broker.floor.tables.request_modes import POP, PULL, RequestModes, assign
+from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.requests import decode_request
+from roquette.broker.floor.tables.request_modes import POP, PULL, assign
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX
@@ -20,7 +17,6 @@ from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
 from roquette.wire.bodies import (
     MessageQueueAssignment,
-    MessageRequestModeSerializeWrapper,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
     SetMessageRequestModeRequestBody,
@@ -38,16 +34,15 @@ class AssignmentFeature(Feature):
         modes: who pulls and who pops.
     """
 
-    def __init__(self, core: BrokerCore, saved: TablePersistence, queues: ClusterQueues) -> None:
-        self._core = core
+    def __init__(self, core: BrokerCore, queues: Queues) -> None:
+        """`queues`: of a topic in the whole cluster; None: no name server knows it."""
         self._live = core.live
         self._topics = core.tables.topics
         self._groups = core.tables.groups
         self._consumers = core.tables.consumers
         self._queues = queues
-        self.modes = RequestModes(core.live.bounds.modes)
-        self.file = Saver(core.files, MODES, self.modes.to_wrapper)
-        saved.goes_with_topics(self.file)
+        self.modes = core.tables.modes
+        self._file = core.saved.modes
 
     def rows(self) -> list[Row]:
         """What it serves."""
@@ -65,21 +60,15 @@ class AssignmentFeature(Feature):
             ),
         ]
 
-    def load(self, start: Start) -> None:
-        """Read the file."""
-        found = self._core.files.load(MODES, MessageRequestModeSerializeWrapper)
-        if found is not None:
-            self.modes.load(found.message_request_mode_map)
-
     def forget_topic(self, topic: str) -> None:
         """Its modes go."""
         if self.modes.forget(topic=topic):
-            self.file.mark()
+            self._file.mark()
 
     def forget_group(self, group: str, clean_offset: bool) -> None:
         """Its modes go."""
         if self.modes.forget(group=group):
-            self.file.mark()
+            self._file.mark()
 
     def query_assignment(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """QUERY_ASSIGNMENT."""
@@ -93,7 +82,7 @@ class AssignmentFeature(Feature):
             default_mode=config.default_message_request_mode,
             default_share=config.default_pop_share_queue_num,
         )
-        queues = await self._queues.find(request.topic)
+        queues = await self._queues(request.topic)
         if (
             queues is not None
             and request.message_model == "CLUSTERING"
@@ -128,8 +117,8 @@ class AssignmentFeature(Feature):
         return Task(self._saved())
 
     async def _saved(self) -> Reply:
-        self.file.mark()
-        await self.file.confirm()
+        self._file.mark()
+        await self._file.confirm()
         return Reply()
 
     def all_request_modes(self, ctx: RequestContext, header: None, body: bytes) -> Reply:

@@ -9,7 +9,6 @@ from roquette.broker.floor.config_files import ORDERS, Saver, SaveSteps
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Beat, Feature, Lane, Start
 from roquette.broker.floor.steps import run_steps
-from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.pop.acknowledge import AckProcessor
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.hand_out import PopProcessor
@@ -38,9 +37,9 @@ class PopFeature(Feature):
         pop: what POP keeps.
     """
 
-    def __init__(self, core: BrokerCore, saved: TablePersistence) -> None:
+    def __init__(self, core: BrokerCore) -> None:
         self._core = core
-        self._saved = saved
+        self._saved = core.saved
         self.pop = pop = PopState(core, self._wake)
         steps = SaveSteps(picture=pop.reviver.picture_orders, written=pop.reviver.orders_written)
         self._order_file = Saver(core.files, ORDERS, pop.orders.to_wrapper, steps=steps)

@@ -93,7 +93,7 @@ class PopProcessor:
         self._places = places
         self._read_cold = core.read_cold
         self._log_sync = core.log_sync
-        self._answers_wait = core.answers_wait
+        self._answers_wait = core.log_sync.answers_wait
 
     def pop_message(
         self, ctx: RequestContext, header: PopMessageRequestHeader, body: bytes

@@ -88,7 +88,7 @@ class Reviver:
         self._offsets = tables.offsets
         self._log = revive_log
         self._orders = orders
-        self._times = core.times
+        self._times = core.clock.times
         queues = max(1, live.current.revive_queue_num)
         self._limit = max(2, live.current.pop_ck_max_buffer_size // queues)
         self._host = core.address.store_host

@@ -5,7 +5,6 @@ import logging
 from roquette.base.logs import RateLimited
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.master_source import Copied, MasterSource
-from roquette.broker.floor.outbound import Outbound
 from roquette.broker.replication.follower import Source
 from roquette.errors import BrokerError, ClientError
 from roquette.remoting.client import split_address
@@ -25,10 +24,10 @@ class ClassicSource(Source):
     is asked where its log begins; when that is 0, the log begins with its first byte, which is always zero.
     """
 
-    def __init__(self, core: BrokerCore, outbound: Outbound, master: MasterSource) -> None:
+    def __init__(self, core: BrokerCore, master: MasterSource) -> None:
         """`master`: what the name servers answered to our registration."""
         self._core = core
-        self._outbound = outbound
+        self._outbound = core.outbound
         self._master = master
         self._noise = RateLimited(log, core.clock)
 

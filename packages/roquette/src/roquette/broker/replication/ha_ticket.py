@@ -8,7 +8,6 @@ from roquette.access.tickets import Tickets
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
 from roquette.broker.floor.master_source import MasterSource
-from roquette.broker.floor.outbound import Outbound
 from roquette.errors import BrokerError, ClientError, ConnectError, Refused, RemoteProtocolError
 from roquette.remoting.client import split_address
 from roquette.remoting.ha import HaConnection, HaSide
@@ -140,9 +139,9 @@ class _Gate:
 class TicketSource:
     """Asks a master for tickets, where this broker has credentials to sign with."""
 
-    def __init__(self, core: BrokerCore, outbound: Outbound, master: MasterSource) -> None:
+    def __init__(self, core: BrokerCore, master: MasterSource) -> None:
         self._credentials = core.access.settings.credentials
-        self._outbound = outbound
+        self._outbound = core.outbound
         self._master = master
 
     async def fetch(self, ha_address: str) -> bytes:

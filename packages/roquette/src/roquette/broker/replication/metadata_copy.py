@@ -20,21 +20,16 @@ from roquette.base.executor import run_blocking
 from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Health, Tasks, Work
 from roquette.base.logs import RateLimited
-from roquette.broker.floor.config_files import DELAYS, ORDERS, TOPICS
+from roquette.broker.floor.config_files import DELAYS, ORDERS, TIMER_METRICS, TOPICS, DelayProgress
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Start
 from roquette.broker.floor.master_source import Copied
-from roquette.broker.floor.outbound import Outbound
+from roquette.broker.floor.outbound import LOG_END
 from roquette.broker.floor.steps import paced
-from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.floor.tables.offset_journal import Change
 from roquette.broker.floor.tables.topics import Topic
-from roquette.broker.operation.topic_admin import LOG_END
-from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.replication.follower import Source
 from roquette.broker.replication.take_over import FILE, ReplicaOf
-from roquette.broker.timers.delay_levels import DelayProgress
-from roquette.broker.timers.timer_metrics import FILE as TIMER_METRICS
 from roquette.errors import BrokerError, ClientError, Refused, RemoteProtocolError, StoreError
 from roquette.store.timer.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.timer.timer_follow import begin_at
@@ -96,15 +91,11 @@ class MetadataCopy(Feature):
         self,
         core: BrokerCore,
         source: Source,
-        outbound: Outbound,
-        assignment: AssignmentFeature,
-        saved: TablePersistence,
     ) -> None:
         self._core = core
         self._source = source
-        self._deleted = saved.deleted
-        self._outbound = outbound
-        self._assignment = assignment
+        self._deleted = core.saved.deleted
+        self._outbound = core.outbound
         self._noise = RateLimited(log, core.clock)
         self._log_moved = asyncio.Event()
         self._files: dict[str, bytes] = {}  # what was written last
@@ -327,9 +318,9 @@ class MetadataCopy(Feature):
     async def _copy_modes(self, master: Copied) -> None:
         answer = await self._ask(master, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         table = decode_body(MessageRequestModeSerializeWrapper, answer.body)
-        self._assignment.modes.load(table.message_request_mode_map)
-        self._assignment.file.mark()
-        await self._assignment.file.try_save()
+        self._core.tables.modes.load(table.message_request_mode_map)
+        self._core.saved.modes.mark()
+        await self._core.saved.modes.try_save()
 
     async def _copy_users(self, master: Copied) -> None:
         """Users and rules with their passwords, where this broker's credentials are a super user's at the master."""

@@ -11,7 +11,7 @@ An answer goes out 5 ms after the one before at the earliest, so that a commit c
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import msgspec
@@ -23,15 +23,12 @@ from roquette.base.javatypes import whole_number
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
 from roquette.broker.floor.steps import encode_rows, paced
-from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.floor.tables.offset_journal import Change, merged
-from roquette.broker.pop.assignment import AssignmentFeature
-from roquette.broker.pop.state import PopState
 from roquette.errors import Refused
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
-from roquette.wire.bodies import DataVersion
+from roquette.wire.bodies import ConsumerOrderInfoSerializeWrapper, DataVersion
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_ext
 from roquette.wire.headers import FollowTablesRequestHeader, FollowTablesResponseHeader
@@ -42,6 +39,7 @@ LINGER_S: Final = 0.005
 KEPT: Final = 10_000  # changes that a replica may be behind; further ones get the whole table,
 KEPT_ROWS: Final = 100_000  # and offsets in them
 MOST_WAITING: Final = 64
+Orders = Callable[[], ConsumerOrderInfoSerializeWrapper]
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -78,30 +76,25 @@ class OffsetFeed:
 class TableFeed(Feature):
     """Serves what replicas follow."""
 
-    def __init__(
-        self,
-        core: BrokerCore,
-        saved: TablePersistence,
-        assignment: AssignmentFeature,
-        pop: PopState,
-    ) -> None:
+    def __init__(self, core: BrokerCore, orders: Orders) -> None:
+        """`orders`: the orderly pops, as their file has them."""
         self._core = core
         self._topics, self._groups = core.tables.topics, core.tables.groups
         self._offsets = core.tables.offsets
-        self._modes = assignment.modes
-        self._orders = pop.orders
+        self._modes = core.tables.modes
+        self._orders = orders
         self._users = core.access.users
         self._life = core.entropy.token(4)
         self._feed = OffsetFeed()
-        self._deleted = saved.deleted
+        self._deleted = core.saved.deleted
         self._told: tuple[DataVersion, DataVersion, int, int, int] | None = (
             None  # seen by who waits
         )
         self._waiting: dict[str, list[asyncio.Future[None]]] = {"tables": [], "offsets": []}
         self._sent_s = 0.0  # loop time of the last answer with offsets
         self._ended = False
-        self._followers = saved.followers
-        self._saved = saved
+        self._followers = core.saved.followers
+        self._saved = core.saved
 
     def rows(self) -> list[Row]:
         """What it serves."""
@@ -216,7 +209,7 @@ class TableFeed(Feature):
         header = FollowTablesResponseHeader(
             since="", whole=True, log_end=self._core.store.max_physical_offset
         )
-        return Reply(encode_ext(header), await encode_rows(self._orders.to_wrapper(), 0))
+        return Reply(encode_ext(header), await encode_rows(self._orders(), 0))
 
     async def _marks(self) -> Reply:
         body = _encode((self._core.store.min_physical_offset, self._deleted.marks))

@@ -8,9 +8,7 @@ import msgspec
 
 from roquette.base.executor import run_blocking
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.deletions import Deletions
 from roquette.broker.floor.feature import Feature, Start
-from roquette.broker.floor.table_files import TablePersistence
 from roquette.wire.bodies import TopicConfig
 
 log = logging.getLogger("roquette.broker.replication")
@@ -35,10 +33,10 @@ class TakeOver(Feature):
     the log has messages of get default settings: their table had not come yet. Deleted ones stay deleted
     (`DeletedTopics`)."""
 
-    def __init__(self, core: BrokerCore, saved: TablePersistence, deletions: Deletions) -> None:
+    def __init__(self, core: BrokerCore) -> None:
         self._core = core
-        self._saved = saved
-        self._deletions = deletions
+        self._saved = core.saved
+        self._deletions = core.deletions
         self._lacks: list[str] = []
         self._start: Start | None = None  # there is something to do
 

@@ -1,13 +1,12 @@
 """Messages come in: sends, batches, returned messages, replies."""
 
-from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.table_files import TablePersistence
+from roquette.broker.floor.tables.topics import Created
+from roquette.broker.floor.writer import Put
 from roquette.broker.sending.reply import ReplyProcessor
 from roquette.broker.sending.send import SendProcessor
 from roquette.broker.sending.send_back import SendBackProcessor
-from roquette.broker.transactions.half_messages import Transactions
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import Row, row
 from roquette.wire.codes import RequestCode
@@ -21,15 +20,10 @@ from roquette.wire.headers import (
 class SendFeature(Feature):
     """Serves what appends messages for clients."""
 
-    def __init__(
-        self,
-        core: BrokerCore,
-        saved: TablePersistence,
-        transactions: Transactions,
-        auto_creation: AutoCreation,
-    ) -> None:
-        self._send = SendProcessor(core, transactions, auto_creation)
-        self._send_back = SendBackProcessor(core, saved)
+    def __init__(self, core: BrokerCore, put_half: Put, created: Created) -> None:
+        """`put_half`: stores a message that no consumer sees yet. `created`: waits for a topic that a send has made."""
+        self._send = SendProcessor(core, put_half, created)
+        self._send_back = SendBackProcessor(core)
         self._reply = ReplyProcessor(core, self._send)
 
     def rows(self) -> list[Row]:

@@ -113,7 +113,7 @@ class ReplyProcessor:
             log.warning("reply not kept topic=%s error=%s", topic, error)
             return None
         self._core.delivered(topic, done.size)
-        if self._core.answers_wait:
+        if self._core.log_sync.answers_wait:
             await self._core.log_sync.safe(done.end_offset, done.size)
         return offset_message_id(self._store_host, done.physical_offset), done.queue_offset
 

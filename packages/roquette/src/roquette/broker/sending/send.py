@@ -9,18 +9,15 @@ import msgspec
 
 from roquette.base.entropy import Entropy
 from roquette.base.javatypes import parse_java_bool, whole_number
-from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.floor.config import LiveConfig
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.log_sync import LogSync
-from roquette.broker.floor.replica_state import ReplicaState
+from roquette.broker.floor.log_sync import LogSync, ReplicaState
 from roquette.broker.floor.retries import DLQ_QUEUES, RETRY_PERM, retry_limit
 from roquette.broker.floor.stats import BrokerStats
 from roquette.broker.floor.tables.groups import GroupTable
 from roquette.broker.floor.tables.locks import LockTable
-from roquette.broker.floor.tables.topics import Topic, TopicTable
-from roquette.broker.floor.writer import MessageWriter, delay_level
-from roquette.broker.transactions.half_messages import Transactions
+from roquette.broker.floor.tables.topics import Created, Topic, TopicTable
+from roquette.broker.floor.writer import MessageWriter, Put, delay_level
 from roquette.errors import Refused, StoreError, StoreFull
 from roquette.message.draft import Draft
 from roquette.message.message_id import UniqueIds
@@ -91,9 +88,8 @@ Header = SendMessageRequestHeader | SendMessageRequestHeaderV2
 class SendProcessor:
     """Serves the sends: answers wait for the disk under SYNC_FLUSH, unless a message says WAIT=false."""
 
-    def __init__(
-        self, core: BrokerCore, transactions: Transactions, auto_creation: AutoCreation
-    ) -> None:
+    def __init__(self, core: BrokerCore, put_half: Put, created: Created) -> None:
+        """`put_half`, `created`: see `SendFeature`."""
         address, entropy = core.address, core.entropy
         self._live: LiveConfig = core.live
         self._store: MessageStore = core.store
@@ -102,15 +98,15 @@ class SendProcessor:
         self._groups: GroupTable = core.tables.groups
         self._locks: LockTable = core.tables.locks
         self._stats: BrokerStats = core.stats
-        self._transactions: Transactions = transactions
+        self._put_half: Put = put_half
         self._entropy: Entropy = entropy
         self._ids: UniqueIds = UniqueIds(
             address.store_host[:-4], entropy.process_id, entropy.below(1 << 32)
         )
         self._broker_address: str = address.host
-        self._answers_wait: bool = core.answers_wait
+        self._answers_wait: bool = core.log_sync.answers_wait
         self._replicas: ReplicaState = core.replicas
-        self._auto_creation: AutoCreation = auto_creation
+        self._created: Created = created
         self._log_sync: LogSync = core.log_sync
         self._accept_from_ms: int = core.live.current.start_accept_send_request_time_stamp
         self._host_hex: bytes = address.store_host.hex().upper().encode()
@@ -291,7 +287,7 @@ class SendProcessor:
 
         A topic that could not be written answers as data that is not on the disk: a restart may lose it.
         """
-        saved = await self._auto_creation.created(topic, template)
+        saved = await self._created(topic, template)
         code = 0
         if isinstance(outcome, Later):
             code = await self._log_sync.safe(outcome.end_offset, size) or self._replicas.receipt
@@ -339,7 +335,7 @@ class SendProcessor:
             sys_flag |= MULTI_TAGS
         draft = self._draft(ctx, header, topic, queue_id, body)
         draft.sys_flag = sys_flag
-        put = self._transactions.put_half if half else self._writer.put
+        put = self._put_half if half else self._writer.put
         try:
             done = put(draft, named, ctx.now_ms)
         except Refused as refusal:

@@ -9,7 +9,6 @@ from roquette.broker.floor.retries import (
     retry_limit,
 )
 from roquette.broker.floor.sound_records import sound_record
-from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.floor.tables.topics import Topic
 from roquette.errors import Refused
 from roquette.message.draft import draft_of
@@ -26,7 +25,7 @@ from roquette.wire.headers import ConsumerSendMsgBackRequestHeader
 class SendBackProcessor:
     """Puts a returned message on its group's retry topic, or on its dead-letter topic."""
 
-    def __init__(self, core: BrokerCore, saved: TablePersistence) -> None:
+    def __init__(self, core: BrokerCore) -> None:
         self._live = core.live
         self._store = core.store
         self._writer = core.writer
@@ -35,9 +34,9 @@ class SendBackProcessor:
         self._stats = core.stats
         self._entropy = core.entropy
         self._broker_address = core.address.host
-        self._answers_wait = core.answers_wait
+        self._answers_wait = core.log_sync.answers_wait
         self._log_sync = core.log_sync
-        self._saved = saved
+        self._saved = core.saved
 
     def send_back(
         self, ctx: RequestContext, header: ConsumerSendMsgBackRequestHeader, body: bytes

@@ -3,11 +3,11 @@
 import asyncio
 
 from roquette.base.lifecycle import Health, Tasks
-from roquette.broker.floor.config_files import DELAYS, Saver, SaveSteps
+from roquette.broker.floor.config_files import DELAYS, DelayProgress, Saver, SaveSteps
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Beat, Feature, Lane, Start
 from roquette.broker.floor.steps import run_steps
-from roquette.broker.timers.delay_levels import DelayLevels, DelayProgress
+from roquette.broker.timers.delay_levels import DelayLevels
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
@@ -30,11 +30,11 @@ class DelayFeature(Feature):
             core.store,
             core.writer,
             core.writer.delay_ms,
-            core.times,
+            core.clock.times,
             core.clock.now_ms(),
             core.delivered,
         )
-        steps = SaveSteps(ready=core.log_safe)  # progress speaks of copies in the log
+        steps = SaveSteps(ready=core.log_sync.all_on_disk)  # progress speaks of copies in the log
         self._file = Saver(core.files, DELAYS, self.levels.to_wrapper, steps=steps)
 
     def rows(self) -> list[Row]:

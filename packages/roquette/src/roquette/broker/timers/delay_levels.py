@@ -10,6 +10,7 @@ from functools import partial
 
 from roquette.base.javatypes import whole_number
 from roquette.broker.floor.clock import StoredTimes
+from roquette.broker.floor.config_files import DelayProgress
 from roquette.broker.floor.sound_records import sound_records
 from roquette.broker.floor.writer import MessageWriter, fitting
 from roquette.message import names, properties
@@ -27,12 +28,6 @@ TASK = "delay-levels"
 _READ_COUNT = 32  # records read at once
 _READ_BYTES = 262_144
 _STEP_BUDGET = 256  # messages delivered per level and step, so that the loop is never held for long
-
-
-class DelayProgress(DelayOffsetSerializeWrapper):
-    """delayOffset.json as we write it: Apache's fields, and where deliveries begin that it does not know of."""
-
-    log_offset: int = -1  # physical; -1: written by Apache, or by us before there was the field
 
 
 class DelayLevels:

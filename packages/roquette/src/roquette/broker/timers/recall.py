@@ -30,7 +30,7 @@ class RecallProcessor:
         self._live = core.live
         self._writer = core.writer
         self._topics = core.tables.topics
-        self._answers_wait = core.answers_wait
+        self._answers_wait = core.log_sync.answers_wait
         self._timer = timer
 
     def recall(

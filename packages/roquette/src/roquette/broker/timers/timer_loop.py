@@ -13,10 +13,11 @@ from roquette.base import metric_families as m
 from roquette.base.executor import run_blocking, submit
 from roquette.base.exposition import Table, labels, one
 from roquette.base.lifecycle import Health, Tasks
+from roquette.broker.floor.config_files import TIMER_METRICS
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.stats import Counter
 from roquette.broker.timers.delivery import Timers, TimerWork
-from roquette.broker.timers.timer_metrics import FILE, TimerMetrics
+from roquette.broker.timers.timer_metrics import TimerMetrics
 from roquette.errors import Refused, StoreError
 from roquette.store.timer.timer_flush import TimerFlushPlan
 from roquette.store.timer.timer_store import TimerStore
@@ -60,7 +61,7 @@ class TimerLoop:
     def recover(self) -> None:
         """Load what the disk has. Blocks; raises StoreError when a file exists and cannot be read."""
         self._storage.recover(self._clock.now_ms())
-        found = self._config_files.load(FILE, TimerMetricsSerializeWrapper)
+        found = self._config_files.load(TIMER_METRICS, TimerMetricsSerializeWrapper)
         if found is not None:
             self.metrics.load(found)
 
@@ -144,10 +145,10 @@ class TimerLoop:
             data = encode_body(self.metrics.to_wrapper(self._clock.now_ms()))
             self.metrics.dirty = False
             try:
-                await run_blocking(self._config_files.write, FILE, data)
+                await run_blocking(self._config_files.write, TIMER_METRICS, data)
             except OSError as error:
                 self.metrics.dirty = True
-                log.error("%s not written, it is tried again error=%s", FILE, error)
+                log.error("%s not written, it is tried again error=%s", TIMER_METRICS, error)
 
     async def _delete(self) -> None:
         plan = self._storage.plan_deletion()
@@ -168,10 +169,12 @@ class TimerLoop:
             self._storage.flushed(plan)
         if self.metrics.dirty:
             try:
-                metrics = self._config_files.complete(FILE, self.metrics.to_wrapper(now_ms))
-                self._config_files.write(FILE, encode_body(metrics))
+                metrics = self._config_files.complete(
+                    TIMER_METRICS, self.metrics.to_wrapper(now_ms)
+                )
+                self._config_files.write(TIMER_METRICS, encode_body(metrics))
             except OSError as error:
-                log.error("%s not written error=%s", FILE, error)
+                log.error("%s not written error=%s", TIMER_METRICS, error)
         self._storage.close()
 
     # What others ask

@@ -1,11 +1,7 @@
 """How many timer messages wait, by real topic (Apache: TimerMetrics, config/timermetrics)."""
 
-from typing import Final
-
 from roquette.base.bounds import Bound, unbounded
 from roquette.wire.bodies import DataVersion, TimerMetric, TimerMetricsSerializeWrapper
-
-FILE: Final = "timermetrics"
 
 
 class TimerMetrics:

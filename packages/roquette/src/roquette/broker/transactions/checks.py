@@ -105,7 +105,7 @@ class CheckPlan:
         self._access = core.access
         self._topics = core.tables.topics
         self._store_host = core.address.store_host
-        self._times = core.times
+        self._times = core.clock.times
         self._cursor = 0
         self._end = 0
         self.checked = 0  # producers asked since start
@@ -311,7 +311,7 @@ class TransactionChecks:
             for topic, offset in reached.items()
             if offset != self._offsets.query(names.TRANS_GROUP, topic, HALF_QUEUE)
         }
-        if moved and await self._log_sync.on_disk(self._store.max_physical_offset):
+        if moved and await self._log_sync.all_on_disk():
             for topic, offset in moved.items():
                 self._offsets.commit(
                     names.TRANS_GROUP, topic, HALF_QUEUE, offset, self._clock.now_ms()

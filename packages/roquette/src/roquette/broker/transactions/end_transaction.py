@@ -33,7 +33,7 @@ class TransactionProcessor:
         self._core = core
         self._live = core.live
         self._transactions = transactions
-        self._times = core.times
+        self._times = core.clock.times
 
     def end_transaction(
         self, ctx: RequestContext, header: EndTransactionRequestHeader, body: bytes
@@ -90,7 +90,11 @@ class TransactionProcessor:
     def _logged(self) -> Reply | Later:
         """The answer, once the log up to now is as safe as its flush mode says."""
         core = self._core
-        return Later(core.store.max_physical_offset, Reply()) if core.answers_wait else Reply()
+        return (
+            Later(core.store.max_physical_offset, Reply())
+            if core.log_sync.answers_wait
+            else Reply()
+        )
 
 
 def _admit(ctx: RequestContext, half: StoredRecord) -> None:

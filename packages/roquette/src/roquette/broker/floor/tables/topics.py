@@ -3,17 +3,13 @@
 The rules are those of Apache's TopicConfigManager.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from roquette.base.bounds import Bound, unbounded
-from roquette.broker.floor.config import BrokerConfig
 from roquette.message import names
 from roquette.wire.bodies import DataVersion, TopicConfig
 from roquette.wire.codes import ResponseCode
 
-SCHEDULE_QUEUES = 18
-BENCHMARK_QUEUES = 1024
-CLUSTER_TOPIC_QUEUES = 16
 AUTO_CREATED_MS = 60_000
 _GROUPS_OWN = (names.RETRY_PREFIX, names.DLQ_PREFIX)
 
@@ -95,6 +91,10 @@ class Topic:
             f"topicFilterType={self.filter_type}, topicSysFlag={self.sys_flag}, "
             f"order={'true' if self.order else 'false'}, attributes={{{attributes}}}]"
         )
+
+
+Created = Callable[[Topic, str], Awaitable[bool]]
+"""Waits until a topic that a send has made, after a template, is on the disk and known; False: it was not written."""
 
 
 class TopicTable:
@@ -312,39 +312,3 @@ class TopicTable:
         self.data_version = self.data_version.next(now_ms)
         for follow in self.changed:
             follow(name)
-
-
-def system_topics(config: BrokerConfig, *, timer_wheel: bool = False) -> list[TopicConfig]:
-    """The topics a broker has from its start (TopicConfigManager.init)."""
-    cluster, broker = config.broker_cluster_name, config.broker_name
-    read_write = names.PERM_READ | names.PERM_WRITE
-    inherit = names.PERM_INHERIT
-    rows: list[tuple[str, int, int]] = [(names.SELF_TEST_TOPIC, 1, read_write)]
-    if config.auto_create_topic_enable:
-        rows.append((names.TBW102, config.default_topic_queue_nums, read_write | inherit))
-    rows += [
-        (names.BENCHMARK_TOPIC, BENCHMARK_QUEUES, read_write),
-        (
-            cluster,
-            CLUSTER_TOPIC_QUEUES,
-            inherit | (read_write if config.cluster_topic_enable else 0),
-        ),
-        (broker, 1, inherit | (read_write if config.broker_topic_enable else 0)),
-        (names.OFFSET_MOVED_EVENT, 1, read_write),
-        (names.SCHEDULE_TOPIC, SCHEDULE_QUEUES, read_write),
-    ]
-    if config.trace_topic_enable:
-        rows.append((config.msg_trace_topic_name, 1, read_write))
-    rows += [
-        (names.reply_topic(cluster), 1, read_write),
-        (f"rmq_sys_REVIVE_LOG_{cluster}", config.revive_queue_num, read_write),
-        (f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, inherit),
-        (names.TRANS_HALF_TOPIC, 1, read_write),
-        (names.TRANS_OP_HALF_TOPIC, 1, read_write),
-    ]
-    if timer_wheel:
-        rows.append((names.TIMER_TOPIC, 1, read_write))
-    return [
-        TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
-        for name, queues, perm in rows
-    ]

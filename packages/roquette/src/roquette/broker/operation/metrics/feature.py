@@ -8,11 +8,8 @@ from roquette.base.exposition import KIND
 from roquette.base.lifecycle import Tasks
 from roquette.base.server_metrics import LoopLag, ServerFigures, unwell
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.deletions import Deletions
-from roquette.broker.floor.feature import Beat, Feature
-from roquette.broker.floor.item_stats import ItemStats
+from roquette.broker.floor.feature import ABOUT, Beat, Feature
 from roquette.broker.floor.steps import paced
-from roquette.broker.listeners import ABOUT
 from roquette.broker.operation.metrics.lag_times import LagTimes
 from roquette.broker.operation.metrics.rows import Popped, Rows, queues_of
 from roquette.broker.operation.metrics.scrape import Scrape
@@ -32,12 +29,10 @@ class MetricsFeature(Feature):
         listener: the port of metricsListen, when there is one.
     """
 
-    def __init__(
-        self, core: BrokerCore, items: ItemStats, deletions: Deletions, popped: Popped
-    ) -> None:
+    def __init__(self, core: BrokerCore, popped: Popped) -> None:
         self._core = core
-        self._items = items
-        self._is_system = deletions.is_system
+        self._items = core.items
+        self._is_system = core.deletions.is_system
         self._popped = popped
         self._times = LagTimes()
         self._loop_lag = LoopLag(LAG_BEAT_S)

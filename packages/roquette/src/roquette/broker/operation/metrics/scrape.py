@@ -39,8 +39,8 @@ class Scrape:
         self._items = items
         self._rows = rows
         self._figures = figures
-        node = f"{core.name}-{core.identity.broker_id}"
-        old = {"cluster": config.broker_cluster_name, "broker": core.name}
+        node = f"{core.live.current.broker_name}-{core.identity.broker_id}"
+        old = {"cluster": config.broker_cluster_name, "broker": core.live.current.broker_name}
         new = {"cluster": config.broker_cluster_name, "node_type": "broker", "node_id": node}
         self._old, self._new = labels(old), labels(new)
         # A sample for each metric that lacks some, besides the one of all, follows what is counted here.
@@ -111,7 +111,7 @@ class Scrape:
         yield m.DISK_ROOM, rooms
         yield m.BROKER_CONNECTIONS, one(new, len(core.shell.peers()))
         role = "replica" if core.identity.broker_id else "master"
-        text = f"{new},{labels({'broker': core.name})}"
+        text = f"{new},{labels({'broker': core.live.current.broker_name})}"
         roles = [(f'{text},role="{r}"', float(r == role)) for r in ("master", "replica")]
         yield m.ROLE, iter(roles)
         yield m.WAITING_SENDS, one(new, core.log_sync.in_flight)
