@@ -9,7 +9,7 @@ from tests.broker.promise_cases import TOPIC
 
 from roquette.base.bounds import Bound
 from roquette.broker.floor.config_files import ConfigFiles
-from roquette.broker.floor.deleted_topics import FILE, DeletedTopics, DeletedTopicTable
+from roquette.broker.floor.deletions import FILE, DeletedTopics, DeletedTopicTable
 from roquette_testing.cluster import SimCluster, simulate
 from roquette_testing.faulty_files import FaultyFiles
 

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from roquette.broker.floor.losses import Losses
+from roquette.broker.floor.disk_watch import Losses
 from roquette.broker.floor.stats import BrokerStats
 from roquette.broker.floor.tables.offsets import OffsetTable
 

@@ -236,7 +236,7 @@ class Broker:
             for arrived in self._arrived:
                 arrived(arrivals)
 
-    # What features ask for: `core.Shell`.
+    # What features ask for: `floor.parts.Shell`.
 
     def wake_soon(self) -> None:
         """Run again what waits when this turn is over: what runs again may append."""

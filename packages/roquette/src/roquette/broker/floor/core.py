@@ -11,10 +11,9 @@ from roquette.broker.floor.clock import BrokerClock
 from roquette.broker.floor.config import LiveConfig
 from roquette.broker.floor.config_files import ConfigFiles
 from roquette.broker.floor.deletions import Deletions
-from roquette.broker.floor.disk_watch import DiskWatch
+from roquette.broker.floor.disk_watch import DiskWatch, Losses
 from roquette.broker.floor.item_stats import ItemStats
 from roquette.broker.floor.log_sync import LogSync, ReplicaState
-from roquette.broker.floor.losses import Losses
 from roquette.broker.floor.outbound import Outbound
 from roquette.broker.floor.parts import Address, BrokerParts, BrokerTables, Identity, Shell
 from roquette.broker.floor.stats import BrokerStats

@@ -16,6 +16,7 @@ ABOUT: Final = (
     "This is a RocketMQ broker: clients of the v5 SDKs (gRPC) have this address as their endpoint; clients of the "
     "remoting protocol have a name server's as namesrvAddr, and find the brokers there."
 )
+"""What a broker's ports say of themselves to who speaks HTTP to them."""
 
 
 class Lane(IntEnum):

@@ -151,7 +151,7 @@ class BrokerTables:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerParts:
-    """Made in this order; none but `disk`, `writer` and `log_sync` knows another one.
+    """What a broker has around its open store, as `build_core` makes it: none of it needs the whole.
 
     Attributes:
         files: those under `config/` of the store.

@@ -2,7 +2,7 @@
 
 What operators change is written before the request is answered, topics are registered, too; a file that cannot
 be written is reported. Offsets that clients commit go to the journal at the end of each turn, and to their file on a beat,
-as delay progress does.
+as delay progress does. Topics whose file a crash took are made out of their queues.
 """
 
 import asyncio
@@ -17,21 +17,22 @@ from roquette.base.metric_families import TABLES_UNWRITTEN
 from roquette.broker.floor import config_files, set_aside
 from roquette.broker.floor.config import system_topics
 from roquette.broker.floor.config_files import Saver, SaveSteps
-from roquette.broker.floor.deleted_topics import DeletedTopics
-from roquette.broker.floor.deletions import Deletions
+from roquette.broker.floor.deletions import DeletedTopics, Deletions
 from roquette.broker.floor.feature import Beat, Feature, Start
-from roquette.broker.floor.lost_topics import restore_topics
 from roquette.broker.floor.parts import BrokerParts
 from roquette.broker.floor.tables.offset_journal import NAMES as JOURNALS
 from roquette.broker.floor.tables.offset_journal import Change, OffsetJournal
+from roquette.broker.floor.tables.topics import TopicTable
 from roquette.errors import StoreError
 from roquette.message.names import PERM_WRITE, perm_text
 from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.store.config import FlushDiskType
+from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,
     MessageRequestModeSerializeWrapper,
     SubscriptionGroupWrapper,
+    TopicConfig,
     TopicConfigSerializeWrapper,
 )
 from roquette.wire.codes import ResponseCode
@@ -363,3 +364,51 @@ class TablePersistence(Feature):
             saver.try_save_now()
         self._journal.close(remove=not self._offset_file.dirty)
         self._aside_file.try_save_now()
+
+
+def restore_topics(
+    topics: TopicTable,
+    store: MessageStore,
+    is_system: Callable[[str], bool],
+    now_ms: int,
+    *,
+    clean: bool,
+) -> None:
+    """Make topics out of their queues after a crash, which may have come before the file was written.
+
+    A clean stop has written the file, always: without it the directory is another one, or somebody has removed
+    it, and with it went what groups have consumed.
+
+    Args:
+        is_system: does the broker make the topic itself?
+        clean: the store was closed by its last owner.
+
+    Raises:
+        StoreError: there must have been a file.
+    """
+    if topics.all():
+        return
+    found = {
+        topic: max(store.queues_of(topic)) + 1
+        for topic in store.topics()
+        if not is_system(topic)
+        and any(store.max_offset(topic, queue_id) for queue_id in store.queues_of(topic))
+    }
+    if not found:
+        return
+    path = f"{store.layout.config}/topics.json"
+    if clean:
+        raise StoreError(
+            f"{path} and its backups are gone, but the store has messages of {len(found)} topics, such as "
+            f'"{min(found)}". Put the directory {store.layout.config} back; it also holds what groups have consumed'
+        )
+    log.error(
+        "%s is gone: %d topics are made anew out of their queues, with default settings topics=%s",
+        path,
+        len(found),
+        ",".join(sorted(found)[:20]),
+    )
+    for topic, queues in sorted(found.items()):
+        topics.put(
+            TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues), now_ms
+        )

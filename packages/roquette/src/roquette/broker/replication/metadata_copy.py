@@ -87,11 +87,7 @@ class MetadataCopy(Feature):
         missing: which of `TABLES` have not been taken over yet from the present master.
     """
 
-    def __init__(
-        self,
-        core: BrokerCore,
-        source: Source,
-    ) -> None:
+    def __init__(self, core: BrokerCore, source: Source) -> None:
         self._core = core
         self._source = source
         self._deleted = core.saved.deleted

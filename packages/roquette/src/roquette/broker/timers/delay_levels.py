@@ -1,6 +1,6 @@
 """Delay levels: messages wait in SCHEDULE_TOPIC_XXXX, one queue per level, and are put again when due.
 
-Pure but for the store: `step` gets the time, the driver in `service.py` calls it every 100 ms.
+Pure but for the store: `step` gets the time, `DelayFeature` calls it every 100 ms.
 Apache: ScheduleMessageService.
 """
 
