@@ -17,10 +17,10 @@ from pathlib import Path
 
 from roquette.base.files import OsFiles, OsReadFiles
 from roquette.message.draft import Draft
-from roquette.store.config import StoreConfig
-from roquette.store.findings import Findings
-from roquette.store.log import log_reader as scan_module
-from roquette.store.log.log_reader import END, LogReader
+from roquette.store.audit.findings import Findings
+from roquette.store.format import log_reader as scan_module
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.log_reader import END, LogReader
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import LogTask
 from roquette.store.offline.index_check import IndexTask, find_specs

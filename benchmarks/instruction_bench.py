@@ -22,7 +22,7 @@ from roquette.base.files import OsFiles
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.remoting.door import Kind
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection

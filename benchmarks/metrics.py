@@ -29,7 +29,7 @@ from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.broker.service import Broker
 from roquette.message.draft import Draft
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.wire.bodies import TopicConfig
 
 QUEUES = 4

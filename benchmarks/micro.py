@@ -30,10 +30,10 @@ from roquette.message.draft import Draft, Place
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_record, decode_records, encode_record
 from roquette.remoting.request import Peer, RequestContext, Row
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
+from roquette.store.log.reading import LogSource
 from roquette.store.message_store import MessageStore
-from roquette.store.queues.queue_read import QueueRead, ReadRequest
-from roquette.store.queues.reading import LogSource
+from roquette.store.queue_read import QueueRead, ReadRequest
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import HeaderDecoder, encode_ext
 from roquette.wire.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2

@@ -25,7 +25,7 @@ from typing import Any
 
 from roquette.base.files import OsFiles
 from roquette.message.draft import Draft
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))

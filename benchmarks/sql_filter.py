@@ -24,7 +24,7 @@ from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.filter import sql_eval
 from roquette.message.draft import Draft
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_ext, ext_dict
 from roquette.wire.headers import PullMessageRequestHeader

@@ -33,7 +33,7 @@ from roquette.broker.service import Broker
 from roquette.broker.timers.feature import TimerFeature
 from roquette.message.draft import Draft
 from roquette.message.properties import property_value
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 
 BODY = b"x" * 128
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))

@@ -31,7 +31,7 @@ from roquette.message.properties import encode_properties
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.identity import BrokerIdentity, Registration
 from roquette.nameserver.service import NameServer
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import encode_dict

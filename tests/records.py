@@ -2,7 +2,7 @@
 
 from roquette.message import record
 from roquette.message.draft import Draft, Place
-from roquette.store.queues.queue_read import MATCH_ALL, ReadRequest, RecordFilter
+from roquette.store.queue_read import MATCH_ALL, ReadRequest, RecordFilter
 
 
 def encode_record(

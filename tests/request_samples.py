@@ -27,7 +27,7 @@ from roquette.message.properties import encode_properties
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.request import Row
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.header_codec import encode_dict

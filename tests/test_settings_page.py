@@ -28,7 +28,7 @@ from roquette.nameserver.config import NamesrvConfig
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 
 APACHE = json.loads(GOLDEN.read_text())
 SERVERS = {

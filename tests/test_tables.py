@@ -182,14 +182,14 @@ BOUNDED: dict[str, str] = {
     "store/queues/consume_queues.py:queues topics new_directories": "queues on the disk: topics and their queues",
     "store/upkeep/upkeep.py:new_directories": "queues on the disk",
     "store/queues/consume_queue.py:checked_codes": "_MAX_CHECKED",
-    "store/index/keys.py:_known": "64 tags of 128 characters of a topic that has queues",
+    "store/format/keys.py:_known": "64 tags of 128 characters of a topic that has queues",
     "store/queues/queue_file.py:_row": "most files that are open: the settings say",
     "store/log/durability.py:_waiting": "sends that wait for a sync: answers of the lanes' requests",
-    "store/index/index_audit.py:_sums": "index files",
+    "store/audit/index_audit.py:_sums": "index files",
     "store/reput.py:gaps shifted misplaced": "queues on the disk",
-    "store/timer/timer_audit.py:_firsts _lasts _counts _current": "slots of the wheel that wait",
+    "store/audit/timer_audit.py:_firsts _lasts _counts _current": "slots of the wheel that wait",
     "store/timer/timer_due.py:recalled": "recalls of the slot that is delivered",
-    "store/timer/timer_store.py:_current": "slots that are being delivered",
+    "store/timer_store.py:_current": "slots that are being delivered",
 }
 
 

@@ -21,7 +21,7 @@ from roquette.nameserver.config import NamesrvConfig
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette_spark.access_options import AccessOptions
 from roquette_spark.commitlog.options import CommitLogOptions
 from roquette_spark.offsets.source import OffsetsOptions

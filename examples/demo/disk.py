@@ -7,7 +7,7 @@ from typing import Final
 from examples.demo.servers import DemoError
 
 from roquette.base.files import OsFiles
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.store.upkeep.retention import DiskState
 
 NEEDED: Final = 2 << 30  # bytes that a run writes, at most

@@ -27,7 +27,7 @@ from roquette.broker.operation.topic_admin import TopicProcessor
 from roquette.broker.service import Broker
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store

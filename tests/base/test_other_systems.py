@@ -93,7 +93,7 @@ def test_a_store_lives_without_what_macos_lacks(tmp_path: Path) -> None:
         HIDE_MACOS
         + """
 from roquette.base.files import OsFiles
-from roquette.store.config import FlushDiskType, StoreConfig
+from roquette.store.format.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 import roquette.apps.broker, roquette.apps.namesrv, roquette.broker.floor.log_sync
 files = OsFiles()

@@ -15,7 +15,7 @@ from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker, Features
 from roquette.message.properties import encode_properties
 from roquette.remoting.protection import UNPROTECTED, Protection
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict, ext_dict

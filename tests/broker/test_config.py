@@ -10,7 +10,7 @@ from roquette.base.options import options_of
 from roquette.broker.floor.config import BrokerConfig, LiveConfig, name_servers
 from roquette.errors import ConfigError
 from roquette.nameserver.config import NamesrvConfig
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 
 REFUSED = "(which Roquette does not have|: say .* instead)"
 

@@ -13,7 +13,7 @@ from roquette.broker.floor.feature import Beat, Feature, Lane, Start, hooks
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
-from roquette.store.results import Arrival
+from roquette.store.format.results import Arrival
 
 GREET = 4_242
 FILE = "greetings.json"

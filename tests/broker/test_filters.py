@@ -14,7 +14,7 @@ from roquette.broker.floor.tables.filters import (
 from roquette.broker.pulling.feature import PullFeature
 from roquette.errors import ExpressionError
 from roquette.message.record import decode_records
-from roquette.store.queues.queue_read import MATCH_ALL
+from roquette.store.queue_read import MATCH_ALL
 
 NO_SQL = "The broker does not support consumer to filter message by SQL92"
 SQL = {"expressionType": "SQL92"}

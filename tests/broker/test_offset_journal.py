@@ -13,7 +13,7 @@ from roquette.base import generations
 from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.floor.tables.offset_journal import NAMES, OffsetJournal, merged
 from roquette.broker.floor.tables.offsets import OffsetTable
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper
 from roquette.wire.json_body import decode_body, fastjson_pretty
 from roquette_testing.cluster import SimCluster, simulate

@@ -11,7 +11,7 @@ from roquette.broker.floor.stats import BrokerStats
 from roquette.broker.operation.stats_feature import StatsFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.message.record import decode_records
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.wire.bodies import BrokerStatsData
 from roquette.wire.json_body import decode_body
 

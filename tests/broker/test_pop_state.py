@@ -15,8 +15,8 @@ from roquette.broker.pop.order import ILLEGAL, NO_COMMIT, OrderTable
 from roquette.broker.pop.polling import PollHold, PollTable
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
-from roquette.store.queues.queue_read import MATCH_ALL, RecordFilter
-from roquette.store.results import Arrival
+from roquette.store.format.results import Arrival
+from roquette.store.queue_read import MATCH_ALL, RecordFilter
 from roquette.wire.bodies import SetMessageRequestModeRequestBody
 
 

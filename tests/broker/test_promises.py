@@ -16,7 +16,7 @@ from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.promises import Promise
 from roquette.replication.record import GroupRecord, Place, decode_record, record_key
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.wire.codes import RequestCode
 from roquette_testing.cluster import NAMESRV_PORT, SimCluster, simulate
 

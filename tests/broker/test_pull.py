@@ -6,7 +6,7 @@ import pytest
 
 from roquette.broker.pulling.feature import PullFeature
 from roquette.message.record import decode_records
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 

@@ -5,7 +5,7 @@ import asyncio
 from tests.broker.conftest import send_ext
 from tests.broker.test_transactions import COMMIT, end, prepare
 
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.wire.codes import ResponseCode
 
 SYNC_MASTER = {"broker_role": "SYNC_MASTER", "in_sync_replicas": 2, "slave_timeout": 400}

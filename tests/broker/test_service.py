@@ -18,7 +18,7 @@ from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.errors import ConfigError
 from roquette.message.message_id import host_bytes
-from roquette.store.config import FlushDiskType, StoreConfig
+from roquette.store.format.config import FlushDiskType, StoreConfig
 from roquette_testing.sim_loop import run
 
 

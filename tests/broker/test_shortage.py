@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from roquette.base.descriptors import SHORTAGE
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette_testing.faulty_files import FaultyFiles
 
 CALLS = ("open", "map", "open_to_sync", "allocate", "pread", "read", "list")

@@ -7,7 +7,7 @@ from tests.broker.pop_frames import pop
 from tests.broker.test_reply import answer_one, register, reply_ext
 from tests.broker.test_transactions import COMMIT, ROLLBACK, end, end_ext, prepare
 
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 
 LONGEST_S = 0.02  # four times what a sync of the simulation takes at most
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}

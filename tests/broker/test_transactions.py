@@ -8,7 +8,7 @@ import pytest
 from roquette.broker.transactions.feature import TransactionFeature
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_record, decode_records
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 
 HALF, OP, LOST = (
     "RMQ_SYS_TRANS_HALF_TOPIC",

@@ -21,7 +21,7 @@ from roquette.message.properties import encode_properties
 from roquette.message.recall_handle import RecallHandle
 from roquette.message.record import decode_record, peek_size_magic
 from roquette.message.record_layout import BLANK_MAGIC
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store

@@ -15,11 +15,11 @@ from roquette.errors import Refused
 from roquette.message.draft import Draft
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
-from roquette.store.config import StoreConfig
-from roquette.store.log.delivery_marks import scan_delivery_marks
+from roquette.store.delivery_marks import scan_delivery_marks
+from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.timer.timer_flush import TimerFlushPlan
-from roquette.store.timer.timer_store import TimerStore
+from roquette.store.timer_store import TimerStore
 from roquette_testing.faulty_files import FaultyFiles
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])

@@ -23,7 +23,7 @@ from roquette.base.metric_boards import ALERTS, grafana_board
 from roquette.errors import ClientError
 from roquette.remoting.authority import Authority
 from roquette.remoting.pem import CertificateEnds
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.wire.signature import Credentials
 from roquette_testing.cluster import SimCluster, simulate
 

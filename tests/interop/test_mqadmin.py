@@ -45,7 +45,7 @@ from roquette.broker.floor.config import BrokerConfig
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 

@@ -19,7 +19,7 @@ from roquette.base.files import OsFiles
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.service import Broker
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 MODE = {"topic": "Kept", "consumerGroup": "kept", "mode": "POP", "popShareQueueNum": 1}

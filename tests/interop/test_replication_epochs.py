@@ -30,7 +30,7 @@ from roquette.broker.floor.master_source import Copied, MasterSource
 from roquette.broker.replication.master import MasterReplication
 from roquette.broker.replication.quorum import ClassicQuorum
 from roquette.broker.service import Broker, Features
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.wire.ha import Epochs, Welcome
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]

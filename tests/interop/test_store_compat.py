@@ -19,7 +19,7 @@ from tests.records import append_message
 
 from roquette.base.files import OsFiles
 from roquette.message.record import decode_record, decode_records
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]

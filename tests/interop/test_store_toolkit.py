@@ -15,7 +15,7 @@ from roquette.base.tool_files import StoreGuard
 from roquette.errors import StoreError
 from roquette.message.batch import encode_batch
 from roquette.message.record_layout import StoredRecord
-from roquette.store.findings import DAMAGE
+from roquette.store.audit.findings import DAMAGE
 from roquette.store.offline.fsck import FsckOptions, Report, check_store
 from roquette.store.offline.overview import overview
 from roquette.store.offline.repair import repair

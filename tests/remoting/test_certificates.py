@@ -21,7 +21,7 @@ from roquette.errors import ConfigError
 from roquette.remoting.certificates import TlsSettings, client_tls, own_pair, server_tls
 from roquette.remoting.tls import TlsMode
 from roquette.remoting.tls_options import TlsOptions
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 
 CLOCK = SystemClock()
 

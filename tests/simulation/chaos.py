@@ -11,7 +11,7 @@ from roquette import StartFrom
 from roquette.client.client import Client
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette_testing.cluster import SimCluster
 
 NAME_SERVERS = ("10.0.0.1", "10.0.0.2")

@@ -42,7 +42,7 @@ from roquette.message.message import ReceivedMessage
 from roquette.nameserver.controller.register_file import RegisterFile
 from roquette.replication.effects import Role
 from roquette.replication.record import GroupRecord, decode_record, record_key
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import ext_dict

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roquette.admin.replication import order_master
 from roquette.errors import AgreementError, ClientError, ConfigError
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 
 if TYPE_CHECKING:
     from tests.simulation.group_chaos import GroupChaos

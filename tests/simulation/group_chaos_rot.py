@@ -13,7 +13,7 @@ from tests.simulation.group_chaos_books import log_of, name_of, records_of
 
 from roquette.message.record_layout import StoredRecord
 from roquette.message.record_view import SOUND, RecordView
-from roquette.store.layout import offset_name
+from roquette.store.format.layout import offset_name
 
 if TYPE_CHECKING:
     from tests.simulation.group_chaos import GroupChaos

@@ -15,7 +15,7 @@ from tests.simulation.group_chaos_books import log_of, records_of
 
 from roquette.apps.features import broker_features, replica_features
 from roquette.errors import ClientError
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette_testing.cluster import SimCluster, simulate
 
 NAME_SERVER, MASTER, SLAVE, PRODUCER = "10.0.0.1", "10.0.1.1", "10.0.1.2", "10.0.2.1"

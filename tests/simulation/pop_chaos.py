@@ -11,7 +11,7 @@ from typing import Any
 from tests.broker.pop_frames import Popped, pop_ext, popped
 
 from roquette.errors import ClientError
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict, ext_dict

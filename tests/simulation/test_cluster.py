@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.chaos import Chaos
 
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation

@@ -24,7 +24,7 @@ from roquette.errors import ClientError, ConfigError
 from roquette.replication.effects import Role
 from roquette.replication.takeover import TakeOver
 from roquette.replication.writes import TROUBLES
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.wire.codes import RequestCode
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict

@@ -15,7 +15,7 @@ from roquette.broker.transactions.feature import TransactionFeature
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.wire.command import Command
 from roquette.wire.connection import Connection
 from roquette.wire.header_codec import encode_dict, ext_dict

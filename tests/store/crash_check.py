@@ -18,10 +18,10 @@ from tests.store.crash_workload import (
 from roquette.base.files import Files
 from roquette.broker.floor.config_files import ConfigFiles
 from roquette.message.record import decode_record
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.results import GetStatus
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport
-from roquette.store.results import GetStatus
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper
 
 LATER_MS = 1_800_000_000_000

@@ -4,10 +4,10 @@ from tests.records import append_message, read_queue
 
 from roquette.base.entropy import Entropy
 from roquette.message.record import decode_record
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.results import GetStatus
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport
-from roquette.store.results import GetStatus
 from roquette_testing.faulty_files import FaultyFiles
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])

@@ -15,7 +15,7 @@ from roquette.broker.floor.config_files import ConfigFiles
 from roquette.errors import StoreError
 from roquette.message.batch import encode_batch
 from roquette.message.record import encode_blank
-from roquette.store.config import FlushDiskType, StoreConfig
+from roquette.store.format.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.reput import parse_delay_levels
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper

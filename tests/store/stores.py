@@ -1,7 +1,7 @@
 """Parts of stores for tests."""
 
+from roquette.store.format.segment import Segment
 from roquette.store.log.commit_log import CommitLog
-from roquette.store.log.segment import Segment
 from roquette_testing.faulty_files import FaultyFiles
 
 

@@ -10,8 +10,8 @@ from tests.records import append_message, read_queue
 from roquette.base.files import OsFiles
 from roquette.message.properties import property_value
 from roquette.message.record import decode_record
-from roquette.store.checkpoint import decode_checkpoint
-from roquette.store.config import StoreConfig
+from roquette.store.format.checkpoint import decode_checkpoint
+from roquette.store.format.config import StoreConfig
 from roquette.store.index.index_file import IndexFile, index_file_size, positive_hash
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport

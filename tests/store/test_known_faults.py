@@ -14,7 +14,7 @@ from roquette.broker.floor.config_files import ConfigFiles
 from roquette.broker.floor.timer_rules import TimerRules
 from roquette.errors import Refused, StoreError
 from roquette.message.record import decode_record
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper
 from roquette_testing.faulty_files import FaultyFiles

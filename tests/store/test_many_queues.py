@@ -15,9 +15,9 @@ root, queues, limit, life = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 from roquette.base.files import OsFiles
 from roquette.message.draft import Draft
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
-from roquette.store.queues.queue_read import ReadRequest
+from roquette.store.queue_read import ReadRequest
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 config = StoreConfig(root_dir=root, segment_size=1 << 20, queue_file_size=4000, max_hash_slots=10_000,

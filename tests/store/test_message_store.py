@@ -17,10 +17,10 @@ from roquette.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
 from roquette.message.batch import encode_batch
 from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, property_value
 from roquette.message.record import decode_record
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
+from roquette.store.format.results import Appended, GetStatus
 from roquette.store.message_store import MessageStore
-from roquette.store.queues.queue_read import QueueRead, ReadRequest
-from roquette.store.results import Appended, GetStatus
+from roquette.store.queue_read import QueueRead, ReadRequest
 from roquette_testing.faulty_files import FaultyFiles
 
 HOUR_MS = 3_600_000

@@ -18,9 +18,9 @@ from roquette.message.record_view import (
     RecordView,
     is_of_queue,
 )
-from roquette.store.log.log_reader import RECORD, LogReader
-from roquette.store.log.log_walk import LogWalk
-from roquette.store.queues.reading import record_at, store_time_at
+from roquette.store.format.log_reader import RECORD, LogReader
+from roquette.store.log.reading import record_at, store_time_at
+from roquette.store.log_walk import LogWalk
 
 np = pytest.importorskip("numpy", reason="Spark's readers need it")
 pytest.importorskip("pyarrow")

@@ -8,8 +8,8 @@ from tests.store.crash_workload import BORN, HOST, ROOT, crash_config
 
 from roquette.message.batch import encode_batch
 from roquette.message.record import decode_records
+from roquette.store.format.results import GetStatus
 from roquette.store.message_store import MessageStore
-from roquette.store.results import GetStatus
 from roquette_testing.faulty_files import FaultyFiles
 
 QUEUES = [(topic, queue_id) for topic in ("A", "B") for queue_id in (0, 1)]

@@ -15,7 +15,7 @@ from tests.spark.test_servers import body_of, produce, source
 from roquette import Client, Message
 from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
-from roquette.store.log.log_mark import MARK_AT
+from roquette.store.format.log_mark import MARK_AT
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import encode_ext, ext_dict
 from roquette.wire.headers import CreateTopicRequestHeader

@@ -16,15 +16,15 @@ from roquette.base.files import OsFiles, OsReadFiles
 from roquette.errors import OffsetOutOfRange, StoreError
 from roquette.message.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from roquette.message.record_layout import StoredRecord
-from roquette.store.findings import DAMAGE
-from roquette.store.layout import StoreLayout, parse_offset_name
-from roquette.store.log.cut import _look, cut_log, drop_log
+from roquette.store.audit.findings import DAMAGE
+from roquette.store.cut import _look, cut_log, drop_log
+from roquette.store.format.layout import StoreLayout, parse_offset_name
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.dump import dump_file, kind_of
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.search import Query, search
 from roquette.store.offline.store_dir import find_store
-from roquette.store.timer.timer_store import TimerStore
+from roquette.store.timer_store import TimerStore
 from roquette_testing.faulty_files import FaultyFiles
 from roquette_testing.recorded_files import Link, Mark, RecordedFiles
 

@@ -20,12 +20,12 @@ from tests.store.explorer import Explorer
 from roquette.base.javatypes import java_hash
 from roquette.errors import StoreError
 from roquette.message.record import decode_record
-from roquette.store.config import FlushDiskType
-from roquette.store.findings import DAMAGE
+from roquette.store.audit.findings import DAMAGE
+from roquette.store.format.config import FlushDiskType
+from roquette.store.format.results import GetStatus
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
-from roquette.store.results import GetStatus
 from roquette_testing.faulty_files import FaultyFiles
 
 LOG = "/s/commitlog"

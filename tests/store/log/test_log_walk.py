@@ -10,7 +10,7 @@ from tests.store.stores import log_of
 from roquette.errors import CorruptRecord
 from roquette.message.record import decode_record
 from roquette.message.record_layout import names_directory
-from roquette.store.log.log_walk import Dispatched, LogWalk, Torn, find_torn
+from roquette.store.log_walk import Dispatched, LogWalk, Torn, find_torn
 from roquette.store.message_store import MessageStore
 from roquette_testing.faulty_files import FaultyFiles
 

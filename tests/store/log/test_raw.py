@@ -11,9 +11,9 @@ from tests.store.replica_workload import ReplicaWorkload
 
 from roquette.base.javatypes import java_hash
 from roquette.errors import CorruptRecord, OffsetOutOfRange, StoreFull
-from roquette.store.config import FlushDiskType, StoreConfig
+from roquette.store.format.config import FlushDiskType, StoreConfig
+from roquette.store.format.results import GetStatus
 from roquette.store.message_store import MessageStore
-from roquette.store.results import GetStatus
 from roquette_testing.faulty_files import FaultyFiles
 
 ASYNC = FlushDiskType.ASYNC_FLUSH

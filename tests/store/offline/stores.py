@@ -8,8 +8,8 @@ from roquette.base.files import OsFiles, OsReadFiles
 from roquette.base.javatypes import java_hash
 from roquette.message.compression import Compression, compress
 from roquette.message.record_layout import StoredRecord
-from roquette.store.config import StoreConfig
-from roquette.store.findings import DAMAGE
+from roquette.store.audit.findings import DAMAGE
+from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, Report, check_store
 from roquette.store.offline.store_dir import StoreDir, find_store

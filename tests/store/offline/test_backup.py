@@ -26,8 +26,8 @@ from tests.store.offline.stores import (
 from roquette.base.copies import copy_bytes
 from roquette.base.files import OsFiles, OsReadFiles
 from roquette.errors import StoreError
-from roquette.store.layout import StoreLayout
-from roquette.store.log.log_mark import MARK_AT, written_until
+from roquette.store.format.layout import StoreLayout
+from roquette.store.format.log_mark import MARK_AT, written_until
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.backup import MANIFEST, Manifest, back_up, restore
 from roquette.store.offline.backup_ends import last_entry, last_unit_stays

@@ -28,7 +28,7 @@ from roquette.errors import StoreError
 from roquette.message.properties import decode_properties
 from roquette.message.record import encode_blank
 from roquette.message.record_layout import StoredRecord
-from roquette.store.findings import DAMAGE
+from roquette.store.audit.findings import DAMAGE
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.repair import repair
 from roquette.store.offline.repair_plan import plan_repair

@@ -9,7 +9,7 @@ from tests.store.explorer import CHOICES
 from tests.store.offline.stores import HOST, SEGMENT, START_MS, TOPICS, append, config
 
 from roquette.errors import StoreError
-from roquette.store.findings import DAMAGE
+from roquette.store.audit.findings import DAMAGE
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store

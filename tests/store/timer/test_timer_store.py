@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roquette.store.config import StoreConfig
-from roquette.store.layout import StoreLayout
-from roquette.store.log.delivery_marks import DeliveredBitmap
-from roquette.store.timer.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
+from roquette.store.delivery_marks import DeliveredBitmap
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.layout import StoreLayout
+from roquette.store.format.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.timer.timer_due import BLOCK, DueSlot
 from roquette.store.timer.timer_log import MAGIC_DELETE, TimerLog
-from roquette.store.timer.timer_store import TimerStore, timer_precision
 from roquette.store.timer.timer_wheel import TimerWheel
+from roquette.store.timer_store import TimerStore, timer_precision
 from roquette_testing.faulty_files import FaultyFiles
 
 NOW = 1_700_000_000_000

@@ -10,7 +10,7 @@ from tests.store.crash_model import BORN, HOST, START_MS, small_config
 from roquette.base.files import OsFiles
 from roquette.errors import StoreClosed, StoreError, StoreFull
 from roquette.message.record import decode_record
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.upkeep.reserve import DiskReserve
 from roquette_testing.faulty_files import FaultyFiles

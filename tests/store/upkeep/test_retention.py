@@ -11,7 +11,7 @@ from tests.store.crash_model import BORN, HOST, START_MS, small_config
 
 from roquette.base.files import OsFiles
 from roquette.errors import MessageIllegal
-from roquette.store.log.cut import drop_log
+from roquette.store.cut import drop_log
 from roquette.store.message_store import MessageStore
 from roquette.store.upkeep.retention import (
     DiskState,

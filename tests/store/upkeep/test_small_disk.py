@@ -12,9 +12,9 @@ import os, sys
 from roquette.base.files import OsFiles
 from roquette.errors import StoreError, StoreFull
 from roquette.message.draft import Draft
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
-from roquette.store.queues.queue_read import ReadRequest
+from roquette.store.queue_read import ReadRequest
 
 root = sys.argv[1]
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])

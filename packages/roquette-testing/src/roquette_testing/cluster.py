@@ -29,7 +29,7 @@ from roquette.client.client_base import Outside
 from roquette.client.settings import ClientSettings, config_of
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette_testing.faulty_files import FaultyFiles
 from roquette_testing.process import Process
 from roquette_testing.sim_loop import SimLoop, run

@@ -33,7 +33,7 @@ from roquette.message.message import ReceivedMessage
 from roquette.message.names import DEFAULT_PRODUCER_GROUP, dlq_topic
 from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette_testing.embedded_faults import EmbeddedFaults
 from roquette_testing.faulty_port import FaultyPort
 from roquette_testing.memory_pipe import CLIENTS, NETWORK, SERVERS

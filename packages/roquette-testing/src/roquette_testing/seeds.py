@@ -22,7 +22,7 @@ from roquette.broker.service import Broker
 from roquette.client.client import Client
 from roquette.message.message import ReceivedMessage, received
 from roquette.message.record import decode_records
-from roquette.store.queues.queue_read import ReadRequest
+from roquette.store.queue_read import ReadRequest
 from roquette_testing.cluster import SimCluster, simulate
 
 _NAMESRV: Final = "10.0.0.1"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from roquette.base.files import OsReadFiles, ReadFile
 from roquette.errors import ConfigError
-from roquette.store.layout import parse_offset_name
+from roquette.store.format.layout import parse_offset_name
 from roquette_spark.commitlog.options import SOURCE
 
 LOCAL_READ = 4 << 20

@@ -19,7 +19,7 @@ from roquette.errors import CorruptRecord
 from roquette.message import record_view
 from roquette.message.record_layout import BLANK_MAGIC, HEAD_SIZE, RECORD_MAGIC_V1, RECORD_MAGIC_V2
 from roquette.message.record_view import FAULT_WORDS, SOUND, RecordView
-from roquette.store.log.log_reader import LogReader
+from roquette.store.format.log_reader import LogReader
 from roquette_spark.source.columns import leading_records
 from roquette_spark.source.decode import RecordColumns
 

@@ -25,7 +25,7 @@ from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings
 from roquette.remoting.protection import Protection
 from roquette.remoting.request import Row
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 
 
 def broker_main(

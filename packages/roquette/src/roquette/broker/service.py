@@ -27,7 +27,7 @@ from roquette.remoting.account import Account
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.protection import UNPROTECTED
 from roquette.remoting.request import Peer, RequestContext, Row
-from roquette.store.config import FlushDiskType, StoreConfig
+from roquette.store.format.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 
 log = logging.getLogger("roquette.broker")

@@ -9,8 +9,8 @@ import typer
 from roquette.base.files import OsReadFiles
 from roquette.base.tool_files import StoreGuard
 from roquette.errors import StoreError
-from roquette.store.foreign_parts import pending_words
-from roquette.store.layout import StoreLayout
+from roquette.store.format.foreign_parts import pending_words
+from roquette.store.format.layout import StoreLayout
 from roquette.store.offline.store_dir import StoreDir, find_store
 
 Directory = Annotated[

@@ -17,17 +17,17 @@ from roquette.message.properties import KeySpans
 from roquette.message.record import encode_record
 from roquette.message.record_layout import BLANK_SIZE, MAX_PROPERTIES
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from roquette.store.config import FlushDiskType, StoreConfig
-from roquette.store.foreign_parts import refuse_other_kinds
-from roquette.store.index.index_audit import write_sums
-from roquette.store.limits import raise_illegal
-from roquette.store.log.batch_appender import BatchAppender
+from roquette.store.audit.index_audit import write_sums
+from roquette.store.batch_appender import BatchAppender
+from roquette.store.format.config import FlushDiskType, StoreConfig
+from roquette.store.format.foreign_parts import refuse_other_kinds
+from roquette.store.format.limits import raise_illegal
+from roquette.store.format.log_mark import begin_mark
+from roquette.store.format.results import Appended, Arrival, BatchAppended
 from roquette.store.log.commit_log import PENDING_LIMIT
-from roquette.store.log.log_mark import begin_mark
-from roquette.store.log.raw_appender import MOST_ARRIVALS, RawAppender
 from roquette.store.queues.consume_queue import ConsumeQueue
+from roquette.store.raw_appender import MOST_ARRIVALS, RawAppender
 from roquette.store.recovery import Recovery, RecoveryReport
-from roquette.store.results import Appended, Arrival, BatchAppended
 from roquette.store.stored_messages import StoredMessages
 from roquette.store.upkeep.disk_guard import DiskGuard
 from roquette.store.upkeep.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan

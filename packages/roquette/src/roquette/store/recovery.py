@@ -12,21 +12,21 @@ import os
 from dataclasses import dataclass, field
 
 from roquette.base.files import Files
-from roquette.store.checkpoint import Checkpoint
-from roquette.store.config import StoreConfig
+from roquette.store.audit.index_audit import SUMS, IndexAudit
+from roquette.store.format.checkpoint import Checkpoint
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.layout import StoreLayout, offset_name
+from roquette.store.format.log_mark import Vouched, load_vouched
+from roquette.store.format.patch import Patch
 from roquette.store.index.index import Index
-from roquette.store.index.index_audit import SUMS, IndexAudit
-from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.log_files import load_segments, refuse_lost_files, remove_behind, wipe
 from roquette.store.log.log_holes import Beyond, fill_holes, pass_over_units
-from roquette.store.log.log_mark import Vouched, load_vouched
-from roquette.store.log.log_walk import Dispatched, LogWalk
-from roquette.store.log.patch import Patch
+from roquette.store.log.reading import store_time_at
 from roquette.store.log.replaced import drop_timer, keep_replaced, vouch_until
+from roquette.store.log_walk import Dispatched, LogWalk
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
-from roquette.store.queues.reading import store_time_at
 from roquette.store.reput import Reput, parse_delay_levels
 
 log = logging.getLogger("roquette.store")

@@ -8,10 +8,10 @@ from roquette.message.names import SCHEDULE_TOPIC
 from roquette.message.properties import TAGS, property_value
 from roquette.message.record_layout import SMALLEST_RECORD, StoredRecord
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from roquette.store.format.unit import encode_unit
 from roquette.store.index.index import Index
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
-from roquette.store.queues.unit import encode_unit
 
 _ASKS: Final = 1_000_000  # of queues, for the unit of a record that fits nowhere: some seconds
 _STRANGE_OFFSETS: Final = 10_000  # places that a queue may have without any record

@@ -6,17 +6,17 @@ from mypy_extensions import i64
 
 from roquette.base.files import Files
 from roquette.message.record_view import RecordView
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.layout import StoreLayout
+from roquette.store.format.log_reader import LogReader
+from roquette.store.format.results import Found
 from roquette.store.index.index import Index, KeySearch
-from roquette.store.layout import StoreLayout
+from roquette.store.log import reading
 from roquette.store.log.commit_log import NO_LIMIT, CommitLog
-from roquette.store.log.log_reader import LogReader
-from roquette.store.log.log_walk import log_readers
-from roquette.store.queues import reading
+from roquette.store.log.reading import FileSource, LogSource, RawRead, SpansRead
+from roquette.store.log_walk import log_readers
+from roquette.store.queue_read import QueueRead, QueueReader, ReadRequest
 from roquette.store.queues.consume_queues import ConsumeQueues
-from roquette.store.queues.queue_read import QueueRead, QueueReader, ReadRequest
-from roquette.store.queues.reading import FileSource, LogSource, RawRead, SpansRead
-from roquette.store.results import Found
 
 
 class StoredMessages:

@@ -21,7 +21,7 @@ from roquette.base.options import (
 from roquette.broker.floor.tables.bounds import CAPACITY, Bounds, BoundSettings
 from roquette.message import names
 from roquette.remoting.metrics_settings import MetricsSettings
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 from roquette.wire.bodies import DataVersion, TopicConfig
 
 SCHEDULE_QUEUES: Final = 18

@@ -10,7 +10,7 @@ from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Peer, Row
-from roquette.store.results import Arrival
+from roquette.store.format.results import Arrival
 
 ABOUT: Final = (
     "This is a RocketMQ broker: clients of the v5 SDKs (gRPC) have this address as their endpoint; clients of the "

@@ -15,7 +15,7 @@ from roquette.remoting.account import WAITING
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.outcomes import Later, Reply
 from roquette.remoting.request import RequestContext
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.store.log.durability import NEVER, DurabilityGate
 from roquette.store.message_store import MessageStore
 from roquette.store.upkeep.plans import SyncPlan

@@ -33,7 +33,7 @@ from roquette.remoting.account import Account
 from roquette.remoting.protection import Protection
 from roquette.remoting.request import Peer, RequestContext
 from roquette.store.message_store import MessageStore
-from roquette.store.timer.timer_store import TimerStore
+from roquette.store.timer_store import TimerStore
 
 
 class Shell(Protocol):

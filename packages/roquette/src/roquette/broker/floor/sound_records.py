@@ -5,9 +5,9 @@ import logging
 from roquette.errors import CorruptRecord
 from roquette.message.record import decode_record, decode_records
 from roquette.message.record_layout import PHYSICAL_AT, PLACE_END, StoredRecord
+from roquette.store.format.results import Found
+from roquette.store.format.unit import FILLER_FROM
 from roquette.store.message_store import MessageStore
-from roquette.store.queues.unit import FILLER_FROM
-from roquette.store.results import Found
 
 log = logging.getLogger("roquette.broker")
 

@@ -26,7 +26,7 @@ from roquette.broker.floor.tables.topics import TopicTable
 from roquette.errors import StoreError
 from roquette.message.names import PERM_WRITE, perm_text
 from roquette.remoting.outcomes import Outcome, Reply, Task
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,

@@ -17,7 +17,7 @@ from roquette.message.properties import (
     TIMER_DELIVER_MS,
     TIMER_OUT_MS,
 )
-from roquette.store.timer.timer_store import TimerStore
+from roquette.store.timer_store import TimerStore
 from roquette.wire.codes import ResponseCode
 
 _MAX: Final = 2**63 - 1

@@ -22,9 +22,9 @@ from roquette.message import names, properties, sysflag
 from roquette.message.draft import Draft, draft_of
 from roquette.message.properties import encode_properties
 from roquette.message.record_layout import MAX_PROPERTIES, StoredRecord
-from roquette.store.log.delivery_marks import copy_mark
+from roquette.store.delivery_marks import copy_mark
+from roquette.store.format.results import Appended
 from roquette.store.message_store import MessageStore
-from roquette.store.results import Appended
 from roquette.wire.codes import ResponseCode
 
 _DISPENSABLE = frozenset(

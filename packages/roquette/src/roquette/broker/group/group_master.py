@@ -5,7 +5,7 @@ from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature
 from roquette.broker.group.member import GroupMember
 from roquette.broker.replication.master import MasterReplication
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.wire.codes import ResponseCode
 from roquette.wire.ha import Epochs
 

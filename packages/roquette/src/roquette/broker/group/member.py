@@ -41,8 +41,8 @@ from roquette.replication.identity import OwnStore
 from roquette.replication.join import BeginAnew, Cut, Join
 from roquette.replication.record import GroupRecord, Place, record_key
 from roquette.replication.takeover import TakeOver
-from roquette.store.config import FlushDiskType, StoreConfig
-from roquette.store.log.cut import cut_log, drop_log
+from roquette.store.cut import cut_log, drop_log
+from roquette.store.format.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.wire.proof import Prover
 

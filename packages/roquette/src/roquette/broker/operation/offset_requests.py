@@ -11,8 +11,8 @@ from roquette.errors import Refused
 from roquette.remoting.outcomes import Outcome, Reply
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
-from roquette.store.queues.queue_read import ReadRequest
-from roquette.store.results import Found
+from roquette.store.format.results import Found
+from roquette.store.queue_read import ReadRequest
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import (
     GetEarliestMsgStoretimeRequestHeader,

@@ -18,7 +18,7 @@ from roquette.broker.pop.reading import PopOffsets
 from roquette.broker.pop.state import PopState
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import Row, row
-from roquette.store.results import Arrival
+from roquette.store.format.results import Arrival
 from roquette.wire import headers as h
 from roquette.wire.bodies import ConsumerOrderInfoSerializeWrapper
 from roquette.wire.codes import RequestCode

@@ -26,8 +26,8 @@ from roquette.errors import ExpressionError, Refused
 from roquette.message.names import pop_retry_topic
 from roquette.remoting.outcomes import Held, Later, Outcome, Reply, Task
 from roquette.remoting.request import RequestContext
-from roquette.store.queues.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
-from roquette.store.results import Found, GetStatus
+from roquette.store.format.results import Found, GetStatus
+from roquette.store.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
 from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import encode_ext
 from roquette.wire.headers import PopMessageRequestHeader, PopMessageResponseHeader

@@ -19,8 +19,8 @@ from roquette.broker.pop.state import PopState
 from roquette.message.names import pop_retry_topic
 from roquette.remoting.outcomes import Held, Outcome, Reply
 from roquette.remoting.request import RequestContext
-from roquette.store.queues.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
-from roquette.store.results import GetStatus
+from roquette.store.format.results import GetStatus
+from roquette.store.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
 from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import encode_ext
 from roquette.wire.headers import (

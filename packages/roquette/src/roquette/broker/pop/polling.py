@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from roquette.remoting.request import RequestContext
-from roquette.store.queues.queue_read import RecordFilter
-from roquette.store.results import Arrival
+from roquette.store.format.results import Arrival
+from roquette.store.queue_read import RecordFilter
 
 ANY_QUEUE: Final = -1
 _SLACK: Final = 1_000

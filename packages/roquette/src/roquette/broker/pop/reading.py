@@ -18,8 +18,8 @@ from roquette.message.names import RETRY_PREFIX
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import encode_record
 from roquette.message.record_layout import MAX_PROPERTIES, QUEUE_OFFSET_AT
-from roquette.store.queues.queue_read import ReadRequest
-from roquette.store.results import Found
+from roquette.store.format.results import Found
+from roquette.store.queue_read import ReadRequest
 from roquette.wire.bodies import SubscriptionGroupConfig
 
 INIT_MIN = 0

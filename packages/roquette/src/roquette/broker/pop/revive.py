@@ -35,7 +35,7 @@ from roquette.message import names, properties
 from roquette.message.draft import draft_of
 from roquette.message.properties import decode_properties, property_value
 from roquette.message.record_layout import StoredRecord
-from roquette.store.queues.queue_read import ReadRequest
+from roquette.store.queue_read import ReadRequest
 
 log = logging.getLogger("roquette.broker.pop")
 

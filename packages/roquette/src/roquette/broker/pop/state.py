@@ -8,7 +8,7 @@ from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.polling import PollHold, PollTable
 from roquette.broker.pop.revive import Reviver
 from roquette.broker.pop.revive_log import ReviveLog
-from roquette.store.results import Arrival
+from roquette.store.format.results import Arrival
 
 
 class PopState:

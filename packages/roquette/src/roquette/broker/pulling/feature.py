@@ -11,7 +11,7 @@ from roquette.broker.pulling.slow_readers import BEAT_S as SLOW_READERS_BEAT_S
 from roquette.broker.pulling.slow_readers import disable_slow_readers
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import Row, row
-from roquette.store.results import Arrival
+from roquette.store.format.results import Arrival
 from roquette.wire.codes import RequestCode
 from roquette.wire.headers import PullMessageRequestHeader
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from mypy_extensions import i64
 
 from roquette.remoting.request import RequestContext
-from roquette.store.queues.queue_read import Predicate
+from roquette.store.queue_read import Predicate
 
 
 class HeldPull:

@@ -27,9 +27,9 @@ from roquette.errors import ExpressionError, Refused
 from roquette.message.names import PERM_READ, RETRY_PREFIX, is_users_group
 from roquette.remoting.outcomes import Held, Outcome, Reply, Task
 from roquette.remoting.request import RequestContext
+from roquette.store.format.results import Found, GetStatus
 from roquette.store.message_store import MessageStore
-from roquette.store.queues.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
-from roquette.store.results import Found, GetStatus
+from roquette.store.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
 from roquette.wire.bodies import SubscriptionGroupConfig
 from roquette.wire.codes import FAQ, RequestCode, ResponseCode
 from roquette.wire.headers import PullMessageRequestHeader

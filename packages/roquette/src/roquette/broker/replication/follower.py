@@ -20,7 +20,7 @@ from roquette.remoting.ha import HaConnection, Silence, call_master
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
-from roquette.store.config import FlushDiskType
+from roquette.store.format.config import FlushDiskType
 from roquette.wire.bodies import FollowerStatus, HaStatus
 from roquette.wire.codes import RequestCode
 from roquette.wire.ha import Piece, SlaveWire, Welcome, hello, report

@@ -31,7 +31,7 @@ from roquette.broker.floor.tables.topics import Topic
 from roquette.broker.replication.follower import Source
 from roquette.broker.replication.take_over import FILE, ReplicaOf
 from roquette.errors import BrokerError, ClientError, Refused, RemoteProtocolError, StoreError
-from roquette.store.timer.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
+from roquette.store.format.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.timer.timer_follow import begin_at
 from roquette.wire.bodies import (
     ConsumerOffsetSerializeWrapper,

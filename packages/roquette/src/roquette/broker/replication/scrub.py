@@ -26,7 +26,7 @@ from roquette.message.record_view import BLANK, SOUND, RecordView
 from roquette.remoting.client import RemotingClient
 from roquette.replication.record import GroupRecord
 from roquette.replication.takeover import TakeOver
-from roquette.store.layout import offset_name
+from roquette.store.format.layout import offset_name
 from roquette.store.message_store import MessageStore
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import encode_ext

@@ -44,8 +44,8 @@ from roquette.message.recall_handle import RecallHandle
 from roquette.message.sysflag import INNER_BATCH, MULTI_TAGS, TRANSACTION_MASK, TRANSACTION_PREPARED
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
 from roquette.remoting.request import RequestContext
+from roquette.store.format.results import Appended
 from roquette.store.message_store import MessageStore
-from roquette.store.results import Appended
 from roquette.wire.codes import FAQ, ResponseCode
 from roquette.wire.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 

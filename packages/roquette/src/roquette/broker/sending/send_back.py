@@ -17,7 +17,7 @@ from roquette.message.properties import ORIGIN_GROUP, RETRY_TOPIC, decode_proper
 from roquette.message.sysflag import TOPIC_UNIT_SUB
 from roquette.remoting.outcomes import Later, Outcome, Reply, Task
 from roquette.remoting.request import RequestContext
-from roquette.store.results import Appended
+from roquette.store.format.results import Appended
 from roquette.wire.codes import FAQ, ResponseCode
 from roquette.wire.headers import ConsumerSendMsgBackRequestHeader
 

@@ -2,7 +2,7 @@
 
 from roquette.broker.timers.delay_levels import DelayLevels
 from roquette.broker.timers.timer_loop import TimerLoop
-from roquette.store.log.delivery_marks import scan_delivery_marks
+from roquette.store.delivery_marks import scan_delivery_marks
 from roquette.store.message_store import MessageStore
 
 

@@ -19,12 +19,12 @@ from roquette.message.names import topic_error
 from roquette.message.properties import UNIQ_KEY, decode_properties, property_value
 from roquette.message.record import decode_record
 from roquette.message.record_layout import MAX_PROPERTIES, StoredRecord
+from roquette.store.format.unit import FILLER_FROM
 from roquette.store.message_store import MessageStore
-from roquette.store.queues.queue_read import ReadRequest
-from roquette.store.queues.unit import FILLER_FROM
+from roquette.store.queue_read import ReadRequest
 from roquette.store.timer.timer_due import CurrentSlot, DueSlot
 from roquette.store.timer.timer_log import TimerUnit
-from roquette.store.timer.timer_store import TimerStore
+from roquette.store.timer_store import TimerStore
 
 log = logging.getLogger("roquette.broker.timer")
 

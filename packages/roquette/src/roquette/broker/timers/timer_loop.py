@@ -20,7 +20,7 @@ from roquette.broker.timers.delivery import Timers, TimerWork
 from roquette.broker.timers.timer_metrics import TimerMetrics
 from roquette.errors import Refused, StoreError
 from roquette.store.timer.timer_flush import TimerFlushPlan
-from roquette.store.timer.timer_store import TimerStore
+from roquette.store.timer_store import TimerStore
 from roquette.wire.bodies import TimerMetricsSerializeWrapper
 from roquette.wire.json_body import encode_body
 

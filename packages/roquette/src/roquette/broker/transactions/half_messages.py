@@ -21,9 +21,9 @@ from roquette.message import names, properties, sysflag
 from roquette.message.draft import Draft, draft_of
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record_layout import StoredRecord
+from roquette.store.format.results import Appended, Found, GetStatus
 from roquette.store.message_store import MessageStore
-from roquette.store.queues.queue_read import ReadRequest
-from roquette.store.results import Appended, Found, GetStatus
+from roquette.store.queue_read import ReadRequest
 from roquette.wire.codes import ResponseCode
 
 log = logging.getLogger("roquette.broker.transactions")

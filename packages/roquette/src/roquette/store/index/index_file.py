@@ -20,7 +20,7 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, w
 from mypy_extensions import i32, i64
 
 from roquette.base.files import File
-from roquette.store.layout import SECTOR
+from roquette.store.format.layout import SECTOR
 
 HEADER_SIZE: Final = 40
 SLOT_SIZE: Final = 4

@@ -12,9 +12,9 @@ from mypy_extensions import i32, i64
 from roquette.base.files import File, Files
 from roquette.message.record import encode_blank, peek_size_magic
 from roquette.message.record_layout import BLANK_MAGIC, BLANK_SIZE
-from roquette.store.layout import offset_name
-from roquette.store.log.log_mark import LogMark
-from roquette.store.log.segment import Segment
+from roquette.store.format.layout import offset_name
+from roquette.store.format.log_mark import LogMark
+from roquette.store.format.segment import Segment
 
 PENDING_LIMIT: Final = 1 << 20
 NO_LIMIT: Final = 1 << 62  # behind every log

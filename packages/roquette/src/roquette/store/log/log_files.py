@@ -6,12 +6,12 @@ from typing import Final
 
 from roquette.base.files import Files
 from roquette.errors import StoreError
-from roquette.store.checkpoint import Checkpoint
-from roquette.store.layout import StoreLayout, offset_name, parse_offset_name
+from roquette.store.format.checkpoint import Checkpoint
+from roquette.store.format.layout import StoreLayout, offset_name, parse_offset_name
+from roquette.store.format.log_mark import Vouched
+from roquette.store.format.segment import Segment
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.log_holes import REMEDY, holds_record
-from roquette.store.log.log_mark import Vouched
-from roquette.store.log.segment import Segment
 
 log = logging.getLogger("roquette.store")
 

@@ -10,15 +10,15 @@ from typing import Final
 from roquette.base.files import File, Files
 from roquette.errors import StoreError
 from roquette.message.record_layout import BLANK_SIZE
-from roquette.store.layout import StoreLayout, offset_name
+from roquette.store.format.layout import StoreLayout, offset_name
+from roquette.store.format.log_mark import Vouched
+from roquette.store.format.log_reader import FAULT, FILLED, RECORD, LogReader
+from roquette.store.format.patch import MIN_FILLER, Patch
+from roquette.store.format.segment import Segment
+from roquette.store.format.unit import FILLER_SIZE, UNIT, encode_unit, passing_unit
 from roquette.store.log.commit_log import CommitLog
-from roquette.store.log.log_mark import Vouched
-from roquette.store.log.log_reader import FAULT, FILLED, RECORD, LogReader
-from roquette.store.log.patch import MIN_FILLER, Patch
-from roquette.store.log.segment import Segment
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
-from roquette.store.queues.unit import FILLER_SIZE, UNIT, encode_unit, passing_unit
 
 _WINDOW: Final = 1 << 20
 REMEDY: Final = "`roquette store repair` makes a store of all that is sound"

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 
 from roquette.base.files import Files
 from roquette.message.record_layout import BLANK_MARK, BLANK_SIZE
-from roquette.store.checkpoint import Checkpoint, write_checkpoint
-from roquette.store.layout import StoreLayout, offset_name, parse_offset_name
+from roquette.store.format.checkpoint import Checkpoint, write_checkpoint
+from roquette.store.format.layout import StoreLayout, offset_name, parse_offset_name
+from roquette.store.format.log_mark import begin_mark
+from roquette.store.format.segment import Segment
+from roquette.store.format.timer_checkpoint import load_timer_checkpoint
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.log_files import log_names
-from roquette.store.log.log_mark import begin_mark
-from roquette.store.log.segment import Segment
-from roquette.store.timer.timer_checkpoint import load_timer_checkpoint
 
 _WINDOW: Final = 1 << 20
 _NO_PROPERTIES: Final = 2  # zeros that a record may rightly end in: the length of its properties

@@ -21,10 +21,10 @@ from roquette.base.copies import copy_bytes, file_stamp, link_or_copy
 from roquette.base.files import Files, ReadFiles
 from roquette.base.tool_files import StoreGuard
 from roquette.errors import StoreError
-from roquette.store.foreign_parts import pending_words
-from roquette.store.index.index_audit import SUMS
-from roquette.store.layout import StoreLayout
-from roquette.store.log.log_mark import follow_begin, written_until
+from roquette.store.audit.index_audit import SUMS
+from roquette.store.format.foreign_parts import pending_words
+from roquette.store.format.layout import StoreLayout
+from roquette.store.format.log_mark import follow_begin, written_until
 from roquette.store.offline.backup_ends import keep_bytes, keep_units, last_entry, last_unit_stays
 from roquette.store.offline.store_dir import StoreDir, list_index, list_numbered
 

@@ -1,8 +1,8 @@
 """The ends of files that grow, for a backup: what of them is of records that the log has."""
 
 from roquette.base.files import File, Files, ReadFiles
+from roquette.store.format.unit import UNIT_SIZE, UnitView
 from roquette.store.index.index_file import ENTRY_SIZE, IndexEntry
-from roquette.store.queues.unit import UNIT_SIZE, UnitView
 
 
 def _stays(unit: bytes, written: int) -> bool:

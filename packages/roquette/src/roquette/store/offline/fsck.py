@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from roquette.base.files import ReadFiles, read_all
-from roquette.store.findings import DAMAGE, MAX_FINDINGS, NOTE, Finding, Findings, finding
-from roquette.store.log.log_mark import wrote_of
+from roquette.store.audit.findings import DAMAGE, MAX_FINDINGS, NOTE, Finding, Findings, finding
+from roquette.store.format.log_mark import wrote_of
+from roquette.store.format.unit import UNIT_SIZE
 from roquette.store.offline.index_check import IndexSpec, IndexTask, find_specs, open_views
 from roquette.store.offline.log_check import LogCheck
 from roquette.store.offline.log_part import LogPart, Pending, QueueSpan
@@ -23,7 +24,6 @@ from roquette.store.offline.store_dir import LogFile, QueueDir, StoreDir, list_q
 from roquette.store.offline.timer_check import check_timer
 from roquette.store.offline.unit_check import NO_CRASH, LogLookup, check_tail, check_units
 from roquette.store.offline.units import QueueUnits
-from roquette.store.queues.unit import UNIT_SIZE
 
 _LAST_UNITS = 16  # of each queue, looked at by a quick check
 _ADDED = "; a broker adds it at its next start"

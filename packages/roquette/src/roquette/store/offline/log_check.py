@@ -15,10 +15,10 @@ from roquette.message.properties import KEYS_MARK, TAGS_MARK, UNIQ_KEY_MARK, fin
 from roquette.message.record_layout import names_directory
 from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS, SOUND
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from roquette.store.findings import NOTE, Findings, finding
-from roquette.store.index.index_entries import EntryCheck, IndexView
-from roquette.store.index.keys import TopicKeys, may_lack_entries
-from roquette.store.log.log_reader import END, FAULT, FILLED, LogReader
+from roquette.store.audit.findings import NOTE, Findings, finding
+from roquette.store.audit.index_entries import EntryCheck, IndexView
+from roquette.store.format.keys import TopicKeys, may_lack_entries
+from roquette.store.format.log_reader import END, FAULT, FILLED, LogReader
 from roquette.store.offline.log_part import LogPart, Pending, QueueSpan
 from roquette.store.offline.store_dir import LogFile, StoreDir, load_queue
 from roquette.store.offline.unit_check import MULTI_DISPATCH, LogLookup, check_units

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from roquette.store.findings import Findings
+from roquette.store.audit.findings import Findings
 
 
 @dataclass(slots=True)

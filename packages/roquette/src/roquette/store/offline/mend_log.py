@@ -13,9 +13,9 @@ from roquette.base.files import ReadAt, ReadFiles
 from roquette.errors import StoreError
 from roquette.message.record_layout import BLANK_SIZE, MAX_PROPERTIES, WHOLE_CRC, WHOLE_CRC_SIZE
 from roquette.message.record_view import FAULT_NAMES
-from roquette.store.layout import offset_name
-from roquette.store.log.log_reader import END, FILLED, RECORD, LogReader
-from roquette.store.log.patch import MIN_FILLER, Patch
+from roquette.store.format.layout import offset_name
+from roquette.store.format.log_reader import END, FILLED, RECORD, LogReader
+from roquette.store.format.patch import MIN_FILLER, Patch
 from roquette.store.offline.store_dir import StoreDir
 
 _MAX_MISSING: Final = 64  # files in a row

@@ -15,11 +15,12 @@ from roquette.errors import StoreError
 from roquette.message.names import SCHEDULE_TOPIC
 from roquette.message.record import encode_blank
 from roquette.message.record_layout import StoredRecord
-from roquette.store.checkpoint import Checkpoint, write_checkpoint
-from roquette.store.findings import DAMAGE, Findings
+from roquette.store.audit.findings import DAMAGE, Findings
+from roquette.store.audit.index_audit import SUMS
+from roquette.store.format.checkpoint import Checkpoint, write_checkpoint
+from roquette.store.format.layout import StoreLayout, offset_name
+from roquette.store.format.unit import UNIT_SIZE, encode_unit
 from roquette.store.index.index import Index
-from roquette.store.index.index_audit import SUMS
-from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.offline.overview import written_end
 from roquette.store.offline.repair_plan import RepairPlan
 from roquette.store.offline.small_files import JSON_LIMIT, LogFacts
@@ -30,7 +31,6 @@ from roquette.store.offline.units import QueueUnits
 from roquette.store.offline.walk import walk_files
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
-from roquette.store.queues.unit import UNIT_SIZE, encode_unit
 from roquette.store.reput import Reput
 
 _WINDOW: Final = 1 << 20

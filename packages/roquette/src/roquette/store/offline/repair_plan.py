@@ -7,9 +7,10 @@ from roquette.base.files import ReadFiles
 from roquette.base.generations import BACKUPS
 from roquette.errors import StoreError
 from roquette.message.names import SCHEDULE_TOPIC
-from roquette.store.config import StoreConfig
-from roquette.store.findings import Findings
-from roquette.store.layout import offset_name
+from roquette.store.audit.findings import Findings
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.layout import offset_name
+from roquette.store.format.unit import UNIT_SIZE
 from roquette.store.offline.index_check import find_specs
 from roquette.store.offline.mend_log import LogPlan, plan_log
 from roquette.store.offline.overview import written_end
@@ -17,7 +18,6 @@ from roquette.store.offline.small_files import changed_unwritten, load_json, top
 from roquette.store.offline.store_dir import QueueDir, StoreDir, list_queues
 from roquette.store.offline.units import QueueUnits
 from roquette.store.offline.walk import read_record
-from roquette.store.queues.unit import UNIT_SIZE
 from roquette.store.reput import parse_delay_levels
 
 _DEFAULT_QUEUE_FILE: Final = 6_000_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from roquette.base.files import ReadFiles
 from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, property_value
 from roquette.message.record_layout import StoredRecord
-from roquette.store.log.log_reader import LogReader
+from roquette.store.format.log_reader import LogReader
 from roquette.store.offline.describe import plain_body
 from roquette.store.offline.store_dir import LogFile, StoreDir
 from roquette.store.offline.walk import Fault, FileEnd, first_record, walk_files

@@ -10,8 +10,8 @@ from roquette.base.generations import SUMS, parse_marks
 from roquette.errors import RemoteProtocolError, StoreError
 from roquette.message.fastjson import NotJson, read_json
 from roquette.message.names import SCHEDULE_TOPIC
-from roquette.store.checkpoint import Checkpoint, decode_checkpoint
-from roquette.store.findings import NOTE, Findings, finding
+from roquette.store.audit.findings import NOTE, Findings, finding
+from roquette.store.format.checkpoint import Checkpoint, decode_checkpoint
 from roquette.store.offline.store_dir import StoreDir
 
 JSON_LIMIT: Final = 256 << 20

@@ -11,9 +11,9 @@ from typing import Final
 
 from roquette.base.files import ReadFiles
 from roquette.errors import StoreError
-from roquette.store.foreign_parts import Kind, find_foreign_parts
-from roquette.store.layout import parse_offset_name
-from roquette.store.queues.unit import UNIT_SIZE
+from roquette.store.format.foreign_parts import Kind, find_foreign_parts
+from roquette.store.format.layout import parse_offset_name
+from roquette.store.format.unit import UNIT_SIZE
 
 _INDEX_NAME: Final = re.compile(r"\d{17,18}")
 _DEFAULT_SEGMENT: Final = 1 << 30

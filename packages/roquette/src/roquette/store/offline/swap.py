@@ -13,8 +13,8 @@ import msgspec
 
 from roquette.base.files import Files
 from roquette.errors import StoreError
-from roquette.store.foreign_parts import pending_words
-from roquette.store.layout import StoreLayout
+from roquette.store.format.foreign_parts import pending_words
+from roquette.store.format.layout import StoreLayout
 
 NEW: Final = "repair.new"
 

@@ -10,10 +10,10 @@ from typing import Final
 
 from roquette.base.files import Files, ReadFiles
 from roquette.errors import StoreError
-from roquette.store.layout import StoreLayout, offset_name
+from roquette.store.format.layout import StoreLayout, offset_name
+from roquette.store.format.log_reader import END, FILLED, RECORD, LogReader
+from roquette.store.format.segment import Segment
 from roquette.store.log.log_files import wipe
-from roquette.store.log.log_reader import END, FILLED, RECORD, LogReader
-from roquette.store.log.segment import Segment
 from roquette.store.offline.store_dir import LogFile, StoreDir
 
 _WINDOW: Final = 1 << 20

@@ -5,12 +5,12 @@ from typing import Final
 
 from roquette.base.files import ReadFile, ReadFiles, read_all
 from roquette.message.names import TIMER_TOPIC
-from roquette.store.findings import DAMAGE, NOTE, Findings, finding
+from roquette.store.audit.findings import DAMAGE, NOTE, Findings, finding
+from roquette.store.audit.timer_audit import TimerAudit
+from roquette.store.format.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.offline.small_files import LogFacts
 from roquette.store.offline.store_dir import LogFile, StoreDir, list_numbered, load_queue
 from roquette.store.offline.units import QueueUnits
-from roquette.store.timer.timer_audit import TimerAudit
-from roquette.store.timer.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.timer.timer_log import BLANK, BLANK_MAGIC, UNIT_SIZE, TimerUnit, unpack_unit
 from roquette.store.timer.timer_wheel import SLOT_SIZE, WheelSlot, slots_in
 

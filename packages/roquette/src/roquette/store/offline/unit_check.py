@@ -6,8 +6,8 @@ from mypy_extensions import i64
 
 from roquette.base.files import ReadFile, ReadFiles
 from roquette.message.record_view import SOUND
-from roquette.store.findings import NOTE, Findings
-from roquette.store.log.log_reader import LogReader
+from roquette.store.audit.findings import NOTE, Findings
+from roquette.store.format.log_reader import LogReader
 from roquette.store.offline.store_dir import LogFile, StoreDir
 from roquette.store.offline.units import QueueUnits
 

@@ -5,8 +5,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from roquette.base.files import ReadFiles
+from roquette.store.format.unit import UNIT_SIZE, UnitView
 from roquette.store.offline.store_dir import LogFile, QueueDir
-from roquette.store.queues.unit import UNIT_SIZE, UnitView
 
 WINDOW_UNITS: Final = 512  # 10 KiB: a store may have ten thousand queues
 _EMPTY: Final = bytes(UNIT_SIZE)

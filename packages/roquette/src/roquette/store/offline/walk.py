@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from roquette.base.files import ReadAt, ReadFiles
 from roquette.message.record_layout import StoredRecord
 from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS, SOUND
-from roquette.store.log.log_reader import END, FILLED, RECORD, STOPPED, LogReader
+from roquette.store.format.log_reader import END, FILLED, RECORD, STOPPED, LogReader
 from roquette.store.offline.store_dir import LogFile
 
 

@@ -12,9 +12,8 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.base.files import File, Files
-from roquette.store.layout import SECTOR, offset_name
-from roquette.store.queues.queue_file import Holder, OpenFiles, QueueFile
-from roquette.store.queues.unit import (
+from roquette.store.format.layout import SECTOR, offset_name
+from roquette.store.format.unit import (
     FILLER,
     FILLER_FROM,
     FILLER_SIZE,
@@ -23,6 +22,7 @@ from roquette.store.queues.unit import (
     UnitView,
     passing_unit,
 )
+from roquette.store.queues.queue_file import Holder, OpenFiles, QueueFile
 
 _DAMAGED_FIRST: Final = 8  # units passed over in search of the first one
 

@@ -7,12 +7,12 @@ from mypy_extensions import i64
 from roquette.base.files import Files
 from roquette.errors import StoreError
 from roquette.message.record import record_size
-from roquette.store.index.keys import TopicKeys
-from roquette.store.layout import StoreLayout, offset_name, parse_offset_name
-from roquette.store.limits import check_topic
+from roquette.store.format.keys import TopicKeys
+from roquette.store.format.layout import StoreLayout, offset_name, parse_offset_name
+from roquette.store.format.limits import check_topic
+from roquette.store.format.unit import UNIT_SIZE
 from roquette.store.queues.consume_queue import ConsumeQueue, count_valid
 from roquette.store.queues.queue_file import OpenFiles
-from roquette.store.queues.unit import UNIT_SIZE
 
 _SCAN_UNITS = 4096
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from roquette.base.files import File, Files
-from roquette.store.checkpoint import write_checkpoint
-from roquette.store.layout import StoreLayout
-from roquette.store.timer.timer_checkpoint import TimerCheckpoint
+from roquette.store.format.checkpoint import write_checkpoint
+from roquette.store.format.layout import StoreLayout
+from roquette.store.format.timer_checkpoint import TimerCheckpoint
 
 
 @dataclass(eq=False)

@@ -1,8 +1,8 @@
 """A replica's timer: it keeps neither wheel nor timer log, only the place from which its next start takes messages again."""
 
 from roquette.base.files import Files
-from roquette.store.checkpoint import CHECKPOINT_SIZE, write_checkpoint
-from roquette.store.layout import StoreLayout
+from roquette.store.format.checkpoint import CHECKPOINT_SIZE, write_checkpoint
+from roquette.store.format.layout import StoreLayout
 from roquette.store.timer.timer_log import TimerLog
 
 

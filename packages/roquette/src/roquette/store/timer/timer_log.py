@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 from mypy_extensions import i64
 
 from roquette.base.files import File, Files
-from roquette.store.layout import offset_name, parse_offset_name
-from roquette.store.log.segment import Segment
+from roquette.store.format.layout import offset_name, parse_offset_name
+from roquette.store.format.segment import Segment
 
 UNIT_SIZE: Final = 52
 MAGIC_DEFAULT: Final = 1

@@ -4,11 +4,11 @@ import contextlib
 import logging
 
 from roquette.base.files import Files
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.layout import StoreLayout, parse_offset_name
+from roquette.store.format.unit import UNIT_SIZE
 from roquette.store.index.index_file import index_file_size
-from roquette.store.layout import StoreLayout, parse_offset_name
 from roquette.store.log.replaced import KeptFile, list_kept
-from roquette.store.queues.unit import UNIT_SIZE
 from roquette.store.upkeep.reserve import DiskReserve
 from roquette.store.upkeep.retention import DiskState, LogState, clamped_keys, refusal
 

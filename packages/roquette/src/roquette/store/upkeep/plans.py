@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from roquette.base.descriptors import SHORTAGE
 from roquette.base.files import File, Files, zero_fill
-from roquette.store.checkpoint import write_checkpoint
-from roquette.store.log.log_mark import LogMark
+from roquette.store.format.checkpoint import write_checkpoint
+from roquette.store.format.log_mark import LogMark
 
 
 class SyncPlan:

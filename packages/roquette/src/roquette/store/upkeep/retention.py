@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 
 HOUR_MS: Final = 3_600_000
 CLOCK_TOLERANCE_MS: Final = HOUR_MS  # the clock may be set by so much and is believed at once

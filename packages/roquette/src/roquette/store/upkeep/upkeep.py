@@ -11,17 +11,17 @@ from typing import Final
 
 from roquette.base.descriptors import shortage_words
 from roquette.base.files import File, Files
-from roquette.store.checkpoint import Checkpoint, load_checkpoint
-from roquette.store.config import StoreConfig
+from roquette.store.audit.index_audit import write_sums
+from roquette.store.format.checkpoint import Checkpoint, load_checkpoint
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.layout import StoreLayout, offset_name
+from roquette.store.format.segment import Segment
+from roquette.store.format.unit import UNIT_SIZE
 from roquette.store.index.index import Index
-from roquette.store.index.index_audit import write_sums
-from roquette.store.layout import StoreLayout, offset_name
 from roquette.store.log.commit_log import CommitLog
+from roquette.store.log.reading import store_time_at
 from roquette.store.log.replaced import KeptFile
-from roquette.store.log.segment import Segment
 from roquette.store.queues.consume_queues import ConsumeQueues
-from roquette.store.queues.reading import store_time_at
-from roquette.store.queues.unit import UNIT_SIZE
 from roquette.store.upkeep.plans import AllocationPlan, DeletionPlan, QueueFlushPlan, SyncPlan
 from roquette.store.upkeep.retention import (
     HOUR_MS,

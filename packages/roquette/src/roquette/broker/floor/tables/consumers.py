@@ -15,7 +15,7 @@ from roquette.broker.floor.tables.filters import (
 )
 from roquette.errors import ExpressionError
 from roquette.remoting.request import Peer
-from roquette.store.queues.queue_read import MATCH_ALL, RecordFilter
+from roquette.store.queue_read import MATCH_ALL, RecordFilter
 from roquette.wire.bodies import SubscriptionData
 
 log = logging.getLogger("roquette.broker.consumers")

@@ -12,7 +12,7 @@ from roquette.errors import ExpressionError
 from roquette.filter.sql_compile import compile_sql
 from roquette.filter.tags import tag_codes
 from roquette.message.properties import property_value
-from roquette.store.queues.queue_read import MATCH_ALL, RecordFilter
+from roquette.store.queue_read import MATCH_ALL, RecordFilter
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"

@@ -15,10 +15,10 @@ from roquette.base.javatypes import java_text
 from roquette.message.record_layout import StoredRecord
 from roquette.message.record_view import BLANK, SOUND, RecordView
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from roquette.store.layout import SECTOR
+from roquette.store.format.layout import SECTOR
+from roquette.store.format.log_reader import LogReader
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.log_holes import Beyond
-from roquette.store.log.log_reader import LogReader
 from roquette.store.queues.consume_queues import ConsumeQueues, TopicQueues
 
 log = logging.getLogger("roquette.store")

@@ -11,16 +11,16 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.message.record_view import RecordView
-from roquette.store.config import FlushDiskType, StoreConfig
-from roquette.store.index.keys import tags_code_of
+from roquette.store.audit.unit_records import UnitRecords
+from roquette.store.audit.unit_search import COLD_BYTES, WARM_BYTES
+from roquette.store.format.config import FlushDiskType, StoreConfig
+from roquette.store.format.keys import tags_code_of
+from roquette.store.format.results import Found, GetStatus
+from roquette.store.format.unit import FILLER_FROM, UNIT_SIZE, is_filler
 from roquette.store.log.commit_log import CommitLog
+from roquette.store.log.reading import FileSource, LogSource
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
-from roquette.store.queues.reading import FileSource, LogSource
-from roquette.store.queues.unit import FILLER_FROM, UNIT_SIZE, is_filler
-from roquette.store.queues.unit_records import UnitRecords
-from roquette.store.queues.unit_search import COLD_BYTES, WARM_BYTES
-from roquette.store.results import Found, GetStatus
 
 SCAN_UNITS: Final = (
     801  # units a filtered read looks at (Apache: 16,000 bytes of them, and one more)

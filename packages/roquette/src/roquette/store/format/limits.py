@@ -7,7 +7,7 @@ from roquette.message.record_layout import (
     MAX_TOPIC_NAME,
     names_directory,
 )
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
 
 
 def raise_illegal(

@@ -12,7 +12,7 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.base.files import ReadAt, ReadFile, ReadFiles
-from roquette.store.findings import DAMAGE, NOTE, Findings, finding
+from roquette.store.audit.findings import DAMAGE, NOTE, Findings, finding
 from roquette.store.index.index_file import (
     ENTRY_SIZE,
     HEADER_SIZE,

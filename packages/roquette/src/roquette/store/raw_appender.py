@@ -23,13 +23,13 @@ from roquette.message.record_view import (
     RecordView,
 )
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.results import Arrival
 from roquette.store.index.index import Index
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues, TopicQueues
 from roquette.store.reput import Reput, parse_delay_levels
-from roquette.store.results import Arrival
 
 _SCHEDULE: Final = SCHEDULE_TOPIC.encode()
 _MOST_HELD: Final = 64 << 20  # bytes of one record; what clients send takes 16 MiB at most

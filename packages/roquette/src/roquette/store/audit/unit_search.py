@@ -14,7 +14,7 @@ from roquette.message.record_layout import (
     RECORD_MAGIC_V2,
 )
 from roquette.message.record_view import RecordView, is_of_queue
-from roquette.store.queues.reading import LogSource
+from roquette.store.log.reading import LogSource
 
 WARM_BYTES: Final = 8 << 20  # gone through on the loop for one unit
 COLD_BYTES: Final = 256 << 20  # and in the executor

@@ -11,9 +11,9 @@ from librt.strings import read_i64_be
 
 from roquette.base.files import Files
 from roquette.message.names import TIMER_TOPIC
-from roquette.store.layout import StoreLayout
-from roquette.store.timer.timer_audit import AUDIT_UNITS, TimerAudit
-from roquette.store.timer.timer_checkpoint import TimerCheckpoint, load_timer_checkpoint
+from roquette.store.audit.timer_audit import AUDIT_UNITS, TimerAudit
+from roquette.store.format.layout import StoreLayout
+from roquette.store.format.timer_checkpoint import TimerCheckpoint, load_timer_checkpoint
 from roquette.store.timer.timer_flush import write_wheel
 from roquette.store.timer.timer_log import MAGIC_DELETE, UNIT_SIZE, TimerLog
 from roquette.store.timer.timer_wheel import BLANK_SLOTS, TimerWheel

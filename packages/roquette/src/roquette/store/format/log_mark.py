@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquette.base.files import File, Files
-from roquette.store.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
-from roquette.store.layout import StoreLayout
+from roquette.store.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
+from roquette.store.format.layout import StoreLayout
 
 MARK_AT: Final = 128
 _MARK: Final = b"RQMARK01"

@@ -14,11 +14,11 @@ from mypy_extensions import i64
 
 from roquette.message.record_layout import PHYSICAL_AT, PLACE_END, QUEUE_ID_AT, QUEUE_OFFSET_AT
 from roquette.message.record_view import SOUND, RecordView, is_of_queue
-from roquette.store.index.keys import tags_code_of
+from roquette.store.audit.unit_search import UnitSearch
+from roquette.store.format.keys import tags_code_of
+from roquette.store.format.unit import FILLER_FROM, UNIT_SIZE
+from roquette.store.log.reading import LogSource
 from roquette.store.queues.consume_queue import ConsumeQueue
-from roquette.store.queues.reading import LogSource
-from roquette.store.queues.unit import FILLER_FROM, UNIT_SIZE
-from roquette.store.queues.unit_search import UnitSearch
 
 log = logging.getLogger("roquette.store")
 

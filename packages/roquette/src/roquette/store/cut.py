@@ -13,13 +13,13 @@ from roquette.base.files import Files
 from roquette.errors import OffsetOutOfRange
 from roquette.message.names import TIMER_TOPIC
 from roquette.message.record_layout import BLANK_MARK, BLANK_SIZE
-from roquette.store.checkpoint import Checkpoint, load_checkpoint, write_checkpoint
-from roquette.store.config import StoreConfig
-from roquette.store.index.index_audit import SUMS
-from roquette.store.layout import StoreLayout
+from roquette.store.audit.index_audit import SUMS
+from roquette.store.format.checkpoint import Checkpoint, load_checkpoint, write_checkpoint
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.layout import StoreLayout
+from roquette.store.format.log_mark import begin_mark, load_vouched
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.log_files import load_segments, remove_behind, wipe
-from roquette.store.log.log_mark import begin_mark, load_vouched
 from roquette.store.log.replaced import (
     drop_timer,
     drop_timer_checkpoint,

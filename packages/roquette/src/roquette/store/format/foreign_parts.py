@@ -13,7 +13,7 @@ from typing import Final
 
 from roquette.base.files import Files, ReadFiles, read_all
 from roquette.errors import StoreError
-from roquette.store.layout import StoreLayout
+from roquette.store.format.layout import StoreLayout
 
 log = logging.getLogger("roquette.store")
 

@@ -7,9 +7,9 @@ from mypy_extensions import i64
 from roquette.base.files import File
 from roquette.message.record_layout import HEAD_SIZE, SMALLEST_RECORD
 from roquette.message.record_view import SOUND, RecordView
+from roquette.store.format.unit import UNIT_SIZE, UnitView
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.queues.consume_queue import ConsumeQueue
-from roquette.store.queues.unit import UNIT_SIZE, UnitView
 
 _WHOLE: Final = 1024  # a record up to this size is taken in one piece
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from roquette.base.files import Files
 from roquette.message.names import TIMER_TOPIC
-from roquette.store.config import StoreConfig
-from roquette.store.log.delivery_marks import Copy, DeliveredBitmap
-from roquette.store.timer.timer_checkpoint import TimerCheckpoint
+from roquette.store.delivery_marks import Copy, DeliveredBitmap
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.timer_checkpoint import TimerCheckpoint
 from roquette.store.timer.timer_due import CurrentSlot, DueSlot
 from roquette.store.timer.timer_flush import TimerFlushPlan
 from roquette.store.timer.timer_log import (
@@ -25,8 +25,8 @@ from roquette.store.timer.timer_log import (
     TimerLog,
     TimerUnit,
 )
-from roquette.store.timer.timer_recovery import TimedLog, TimerRecovery
 from roquette.store.timer.timer_wheel import BLANK_SLOTS, SLOTS_TOTAL, TimerWheel
+from roquette.store.timer_recovery import TimedLog, TimerRecovery
 
 log = logging.getLogger("roquette.store.timer")
 

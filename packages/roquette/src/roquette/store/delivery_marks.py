@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from roquette.errors import CorruptRecord
 from roquette.message.record import decode_record
 from roquette.message.record_view import RecordView
-from roquette.store.log.log_reader import END, RECORD
+from roquette.store.format.log_reader import END, RECORD
 from roquette.store.message_store import MessageStore
 
 

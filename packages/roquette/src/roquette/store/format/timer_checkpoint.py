@@ -26,7 +26,7 @@ from typing import Final
 
 from roquette.base.checksum import crc32
 from roquette.base.files import Files
-from roquette.store.checkpoint import CHECKPOINT_SIZE
+from roquette.store.format.checkpoint import CHECKPOINT_SIZE
 
 log = logging.getLogger("roquette.store.timer")
 

@@ -15,14 +15,14 @@ from roquette.message.draft import Draft, Place
 from roquette.message.properties import KEYS_MARK, KeySpans, find_property
 from roquette.message.record import write_record
 from roquette.message.record_layout import MAX_PROPERTIES
-from roquette.store.config import StoreConfig
+from roquette.store.format.config import StoreConfig
+from roquette.store.format.limits import raise_illegal
+from roquette.store.format.results import Arrival, BatchAppended
+from roquette.store.format.unit import UNIT_SIZE
 from roquette.store.index.index import Index
-from roquette.store.limits import raise_illegal
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues, TopicQueues
-from roquette.store.queues.unit import UNIT_SIZE
-from roquette.store.results import Arrival, BatchAppended
 
 MAX_BATCH_KEYS: Final = 32_768  # besides the first of each message
 

@@ -1,0 +1,1 @@
+"""What a store is on the disk, and the values it hands out; knows nothing of the rest of the store."""
