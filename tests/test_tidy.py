@@ -70,21 +70,8 @@ CONTRACT: dict[str, set[str]] = {
 
 # Below the first level: pairs of folders of one room that import each other. None is added.
 BOTH_WAYS = {
-    ("admin", "admin/doctor"),
-    ("admin/doctor", "admin/doctor/checks"),
-    ("nameserver", "nameserver/controller"),
-    ("nameserver", "nameserver/processors"),
     ("roquette_spark", "roquette_spark/sink"),
     ("roquette_spark", "roquette_spark/source"),
-    ("roquette_spark/pipelines/kit", "roquette_spark/pipelines/rows"),
-    ("store", "store/index"),
-    ("store", "store/log"),
-    ("store", "store/queues"),
-    ("store", "store/upkeep"),
-    ("store/index", "store/log"),
-    ("store/index", "store/queues"),
-    ("store/log", "store/queues"),
-    ("store/log", "store/timer"),
 }
 # Folder of `broker` -> folders of it that it may import beside itself; "" has the broker that binds features. All others
 # are features: what one needs of another is a value, a function or a protocol of the floor, handed to it in `apps/features.py`.
@@ -94,6 +81,16 @@ BROKER: dict[str, set[str]] = {
     "group": {"floor", "", "replication"},  # runs brokers, of one role after the other
 }
 FEATURE = {"floor"}
+# Folder of the store -> folders of it that it may import; `top`: what is in none.
+STRUCTURES = {"log", "queues", "index", "timer"}
+STORE_LAYERS: dict[str, set[str]] = {
+    "format": set(),
+    **{structure: {"format"} for structure in STRUCTURES},
+    "audit": {"format"} | STRUCTURES,
+    "upkeep": {"format", "audit"} | STRUCTURES,
+    "top": {"format", "audit", "upkeep"} | STRUCTURES,
+    "offline": {"format", "audit", "top"} | STRUCTURES,
+}
 
 # (file, banned thing): why it is right there. Only these.
 ALLOWED: dict[tuple[str, str], str] = {
@@ -250,13 +247,29 @@ def part_of_broker(path: Path) -> str:
     return (*Path(name_of(path)).parts[1:-1], "")[0]
 
 
-def test_the_live_store_imports_nothing_of_the_toolkit() -> None:
-    """`store/offline` reads stores that no broker runs, by what the live store is made of, and never the reverse."""
-    live = [path for path in modules() if name_of(path).startswith("store/")]
-    live = [path for path in live if not name_of(path).startswith("store/offline/")]
-    names = [name for path in live for name, _ in imported(path)]
-    assert len(live) > 40
-    assert not [name for name in names if name.startswith("roquette.store.offline")]
+def test_the_store_is_built_in_layers() -> None:
+    """Formats know nothing of what uses them, structures not each other, and nobody knows the toolkit."""
+    wrong, folders = [], set()
+    for path in modules():
+        if not name_of(path).startswith("store/"):
+            continue
+        folder = store_folder(module_name(path))
+        folders.add(folder)
+        allowed = STORE_LAYERS[folder] | {folder}
+        for name, line in imported(path):
+            target = store_folder(name) if name.startswith("roquette.store.") else folder
+            if target not in allowed:
+                wrong.append(
+                    f"{name_of(path)}:{line} {folder} of the store may not import {target}"
+                )
+    assert folders == set(STORE_LAYERS)
+    assert not wrong, "\n".join(wrong)
+
+
+def store_folder(module: str) -> str:
+    """`log` of `roquette.store.log.commit_log`; `top` of what is in no folder."""
+    parts = module.split(".")[2:]
+    return parts[0] if parts and (SRC / "store" / parts[0]).is_dir() else "top"
 
 
 def test_nobody_imports_the_composition_roots() -> None:

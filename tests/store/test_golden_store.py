@@ -12,7 +12,8 @@ from roquette.message.properties import property_value
 from roquette.message.record import decode_record
 from roquette.store.format.checkpoint import decode_checkpoint
 from roquette.store.format.config import StoreConfig
-from roquette.store.index.index_file import IndexFile, index_file_size, positive_hash
+from roquette.store.format.keys import positive_hash
+from roquette.store.index.index_file import IndexFile, index_file_size
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport
 from roquette_testing.faulty_files import FaultyFiles

@@ -21,7 +21,7 @@ from roquette.store.format.patch import Patch
 from roquette.store.index.index import Index
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.log_files import load_segments, refuse_lost_files, remove_behind, wipe
-from roquette.store.log.log_holes import Beyond, fill_holes, pass_over_units
+from roquette.store.log.log_holes import Beyond, fill_holes
 from roquette.store.log.reading import store_time_at
 from roquette.store.log.replaced import drop_timer, keep_replaced, vouch_until
 from roquette.store.log_walk import Dispatched, LogWalk
@@ -157,7 +157,7 @@ class Recovery:
         if not holes:
             return
         fill_holes(self._files, self._layout, self._log, holes)
-        report.lost_messages = pass_over_units(self._queues, self._log, holes)
+        report.lost_messages = self._queues.pass_over(holes, self._log.segment_size)
         if self._index is not None:  # it knows of what is lost
             self._index_is_building()
             self._index.drop_from(0)

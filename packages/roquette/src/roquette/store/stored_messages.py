@@ -139,7 +139,7 @@ class StoredMessages:
     ) -> list[tuple[int, int, int]] | None:
         """Units from an offset on: physical offset, size, tags code; None when the offset is not there."""
         queue = self._queues.find(topic, queue_id)
-        return None if queue is None else reading.units_at(queue, queue_offset, count)
+        return None if queue is None else queue.units_at(queue_offset, count)
 
     def earliest_store_time(self) -> int:
         """Store time of the oldest record of the log, epoch ms; -1 when it is empty."""
@@ -148,11 +148,26 @@ class StoredMessages:
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False
     ) -> int:
-        """A queue offset for a store time; see `reading.offset_by_time`. 0 without a queue."""
+        """A queue offset for a store time (Apache: ConsumeQueue.getOffsetInQueueByTime). 0 without a queue.
+
+        Lower: the first message stored at or after the time; the end of the queue when there is none.
+        Upper: the last message stored at or before the time; the first one when there is none.
+        """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
-        return reading.offset_by_time(self._log, queue, timestamp_ms, upper)
+        low = queue.min_offset(self._log.min_offset)
+        first, high = low, queue.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored = reading.store_time_from(self._log, queue.physical_at(middle))
+            if stored < timestamp_ms or (upper and stored == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        if not upper:
+            return low
+        return low - 1 if low > first else first
 
     def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None:
         """The record that begins at a physical offset; None when none does."""

@@ -21,11 +21,17 @@ from roquette.message.properties import (
 )
 from roquette.message.record_layout import StoredRecord
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from roquette.store.index.index_file import positive_hash
 
 _CACHED: Final = 64  # tags of one topic whose hashes are kept,
 _CACHED_SIZE: Final = 128  # none longer than that
 _TAG_MARK: Final = "T#"
+
+
+def positive_hash(value: int) -> int:
+    """Math.abs of a Java hash, with its one negative result made 0."""
+    if value < 0:
+        return -value if value > -0x80000000 else 0
+    return value
 
 
 class TopicKeys:

@@ -1,1 +1,1 @@
-"""The index: hash files, the keys of a record, and their check."""
+"""The index: hash files in a row."""

@@ -34,13 +34,6 @@ def index_file_size(slots: int, capacity: int) -> int:
     return HEADER_SIZE + slots * SLOT_SIZE + capacity * ENTRY_SIZE
 
 
-def positive_hash(value: int) -> int:
-    """Math.abs of a Java hash, with its one negative result made 0."""
-    if value < 0:
-        return -value if value > -0x80000000 else 0
-    return value
-
-
 def entry_seconds(begin_ms: i64, store_ms: i64) -> i64:
     """What an entry says of its record's store time in a file that begins at `begin_ms`; 0: it has no begin yet."""
     if begin_ms <= 0 or store_ms < begin_ms:

@@ -1,1 +1,1 @@
-"""What the log is: segments, appending, its files at start, walking, holes, the mark of how far it came."""
+"""The commit log: its files, at start and while it grows, its holes, and what of it was set aside."""

@@ -15,10 +15,7 @@ from roquette.store.format.log_mark import Vouched
 from roquette.store.format.log_reader import FAULT, FILLED, RECORD, LogReader
 from roquette.store.format.patch import MIN_FILLER, Patch
 from roquette.store.format.segment import Segment
-from roquette.store.format.unit import FILLER_SIZE, UNIT, encode_unit, passing_unit
 from roquette.store.log.commit_log import CommitLog
-from roquette.store.queues.consume_queue import ConsumeQueue
-from roquette.store.queues.consume_queues import ConsumeQueues
 
 _WINDOW: Final = 1 << 20
 REMEDY: Final = "`roquette store repair` makes a store of all that is sound"
@@ -160,33 +157,3 @@ def is_zeros(segment: Segment, position: int, end: int) -> bool:
         if data != bytes(len(data)):
             return False
     return True
-
-
-def pass_over_units(queues: ConsumeQueues, log_: CommitLog, holes: list[Patch]) -> int:
-    """Put units that both brokers pass over in the places of lost messages; returns how many these are.
-
-    So the queues go on behind all offsets that were ever given.
-    """
-    lost = 0
-    for queue in queues.all():
-        for hole in holes:
-            first = queue.first_behind(hole.base + hole.position)
-            last = queue.first_behind(hole.base + hole.end)
-            if first < last:
-                _pass_over(queue, first, last, log_.segment_size)
-                queues.mark_dirty(queue)
-                lost += last - first
-    return lost
-
-
-def _pass_over(queue: ConsumeQueue, first: int, last: int, segment_size: int) -> None:
-    before, after = queue.read_units(first - 1, 1), queue.read_units(last, 1)
-    if before:
-        unit = passing_unit(before, queue.physical_at(last), segment_size)
-    elif after and 0 <= queue.physical_at(last) < segment_size:
-        unit = after  # Apache's broker would pass over the record with a filler in front, see `ConsumeQueue.skip_to`
-    else:
-        unit = encode_unit(0, FILLER_SIZE, 0)
-    physical, size, code = UNIT.unpack(unit)
-    for offset in range(first, last):
-        queue.mend(offset, physical, size, code)

@@ -1,4 +1,4 @@
-"""Reading the log: its bytes as one read sees them, records, store times, searches by time. HOT."""
+"""Reading the log: its bytes as one read sees them, records, store times. HOT."""
 
 from typing import Final
 
@@ -7,9 +7,7 @@ from mypy_extensions import i64
 from roquette.base.files import File
 from roquette.message.record_layout import HEAD_SIZE, SMALLEST_RECORD
 from roquette.message.record_view import SOUND, RecordView
-from roquette.store.format.unit import UNIT_SIZE, UnitView
 from roquette.store.log.commit_log import CommitLog
-from roquette.store.queues.consume_queue import ConsumeQueue
 
 _WHOLE: Final = 1024  # a record up to this size is taken in one piece
 
@@ -124,49 +122,13 @@ def store_time_at(commit_log: CommitLog, offset: int) -> int:
     return view.store_ms
 
 
-def offset_by_time(
-    commit_log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, upper: bool
-) -> int:
-    """A queue offset for a store time (Apache: ConsumeQueue.getOffsetInQueueByTime).
-
-    Lower: the first message stored at or after the time; the end of the queue when there is none.
-    Upper: the last message stored at or before the time; the first one when there is none.
-    """
-    low = queue.min_offset(commit_log.min_offset)
-    first, high = low, queue.next_offset
-    while low < high:
-        middle = (low + high) // 2
-        stored = _time_of_unit(commit_log, queue.physical_at(middle))
-        if stored < timestamp_ms or (upper and stored == timestamp_ms):
-            low = middle + 1
-        else:
-            high = middle
-    if not upper:
-        return low
-    return low - 1 if low > first else first
-
-
-def _time_of_unit(commit_log: CommitLog, physical: int) -> int:
-    """The store time of a unit's record; in the place of a lost one, that of the next log file that has any."""
-    stored = store_time_at(commit_log, physical)
+def store_time_from(commit_log: CommitLog, offset: int) -> int:
+    """The same; where the record is lost, the store time of the next log file that has any."""
+    stored = store_time_at(commit_log, offset)
     while stored < 0:
-        segment = commit_log.find_segment(physical)
+        segment = commit_log.find_segment(offset)
         if segment is None:
             break
-        physical = segment.base_offset + segment.size
-        stored = store_time_at(commit_log, physical)
+        offset = segment.base_offset + segment.size
+        stored = store_time_at(commit_log, offset)
     return stored
-
-
-def units_at(queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]] | None:
-    """Units from an offset on: physical offset, size, tags code; None when there is none at it."""
-    found: list[tuple[int, int, int]] = []
-    unit = UnitView()
-    while len(found) < count:
-        units = queue.read_units(offset + len(found), count - len(found))
-        if not units:
-            break
-        for position in range(0, len(units), UNIT_SIZE):
-            unit.look_at(units, position)
-            found.append((unit.physical, unit.size, unit.code))
-    return found or None

@@ -1,1 +1,1 @@
-"""The consume queues: their files, units and reads."""
+"""The consume queues and their files."""

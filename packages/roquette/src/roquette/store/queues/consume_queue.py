@@ -273,6 +273,19 @@ class ConsumeQueue(Holder):
         opened = self._open(base, False)
         return opened.read((queue_offset - base) * UNIT_SIZE, (end - base) * UNIT_SIZE)
 
+    def units_at(self, offset: int, count: int) -> list[tuple[int, int, int]] | None:
+        """Units from an offset on: physical offset, size, tags code; None when there is none at it."""
+        found: list[tuple[int, int, int]] = []
+        unit = UnitView()
+        while len(found) < count:
+            units = self.read_units(offset + len(found), count - len(found))
+            if not units:
+                break
+            for position in range(0, len(units), UNIT_SIZE):
+                unit.look_at(units, position)
+                found.append((unit.physical, unit.size, unit.code))
+        return found or None
+
     def unit_at(self, queue_offset: i64) -> UnitView | None:
         """One unit; None when there is none."""
         units = self.read_units(queue_offset, 1)

@@ -10,7 +10,8 @@ from roquette.message.record import record_size
 from roquette.store.format.keys import TopicKeys
 from roquette.store.format.layout import StoreLayout, offset_name, parse_offset_name
 from roquette.store.format.limits import check_topic
-from roquette.store.format.unit import UNIT_SIZE
+from roquette.store.format.patch import Patch
+from roquette.store.format.unit import FILLER_SIZE, UNIT, UNIT_SIZE, encode_unit, passing_unit
 from roquette.store.queues.consume_queue import ConsumeQueue, count_valid
 from roquette.store.queues.queue_file import OpenFiles
 
@@ -79,6 +80,22 @@ class ConsumeQueues:
             for queue in entry.queues.values():
                 total += queue.next_offset
         return total
+
+    def pass_over(self, holes: list[Patch], segment_size: int) -> int:
+        """Put units that both brokers pass over in the places of lost messages; returns how many these are.
+
+        So the queues go on behind all offsets that were ever given.
+        """
+        lost = 0
+        for queue in self.all():
+            for hole in holes:
+                first = queue.first_behind(hole.base + hole.position)
+                last = queue.first_behind(hole.base + hole.end)
+                if first < last:
+                    _pass_over(queue, first, last, segment_size)
+                    self.mark_dirty(queue)
+                    lost += last - first
+        return lost
 
     def load(self, trusted: int | None) -> None:
         """Find the queues on disk and where each ends.
@@ -223,3 +240,16 @@ def _find_end_of_written(queue: ConsumeQueue, last_base: int) -> int:
         else:
             high = middle
     return low
+
+
+def _pass_over(queue: ConsumeQueue, first: int, last: int, segment_size: int) -> None:
+    before, after = queue.read_units(first - 1, 1), queue.read_units(last, 1)
+    if before:
+        unit = passing_unit(before, queue.physical_at(last), segment_size)
+    elif after and 0 <= queue.physical_at(last) < segment_size:
+        unit = after  # Apache's broker would pass over the record with a filler in front, see `ConsumeQueue.skip_to`
+    else:
+        unit = encode_unit(0, FILLER_SIZE, 0)
+    physical, size, code = UNIT.unpack(unit)
+    for offset in range(first, last):
+        queue.mend(offset, physical, size, code)

@@ -1,1 +1,1 @@
-"""The timer's files: log, wheel and checkpoint."""
+"""The timer's files: log and wheel, read and brought to the disk."""
