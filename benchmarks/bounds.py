@@ -20,9 +20,9 @@ from roquette.broker.floor.tables.offsets import OffsetTable
 from roquette.broker.floor.tables.producers import ProducerTable
 from roquette.broker.floor.tables.topics import TopicTable
 from roquette.message.message import MessageQueue
-from roquette.nameserver import bounds as name_server_bounds
-from roquette.nameserver.identity import BrokerIdentity, Registration
-from roquette.nameserver.route_table import RouteTable
+from roquette.nameserver.floor import bounds as name_server_bounds
+from roquette.nameserver.floor.identity import BrokerIdentity, Registration
+from roquette.nameserver.floor.route_table import RouteTable
 from roquette.wire.bodies import DataVersion, TopicConfig
 
 

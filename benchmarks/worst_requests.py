@@ -28,8 +28,8 @@ from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.message.draft import Draft
 from roquette.message.properties import encode_properties
-from roquette.nameserver.config import NamesrvConfig
-from roquette.nameserver.identity import BrokerIdentity, Registration
+from roquette.nameserver.floor.config import NamesrvConfig
+from roquette.nameserver.floor.identity import BrokerIdentity, Registration
 from roquette.nameserver.service import NameServer
 from roquette.store.format.config import StoreConfig
 from roquette.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig

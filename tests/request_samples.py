@@ -24,7 +24,7 @@ from roquette.broker.floor.core import build_core
 from roquette.broker.floor.parts import Address, BrokerTables
 from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.request import Row
 from roquette.store.format.config import StoreConfig

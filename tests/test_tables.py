@@ -12,7 +12,7 @@ from tools import workspace
 
 from roquette.base.bounds import Bound
 from roquette.broker.floor.tables.bounds import Bounds, BoundSettings
-from roquette.nameserver.bounds import Bounds as NameServerBounds
+from roquette.nameserver.floor.bounds import Bounds as NameServerBounds
 
 ROOMS = ("base", "remoting", "access", "nameserver", "broker", "client", "store", "proxy")
 FOLDERS = workspace.rooms(ROOMS)

@@ -17,7 +17,7 @@ from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY
 from roquette.base.log_settings import LogSettings
 from roquette.base.options import Option, options_of
 from roquette.broker.floor.config import BrokerConfig
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings

@@ -25,7 +25,7 @@ from roquette.base.files import OsFiles, OsReadFiles
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.operation.topic_admin import TopicProcessor
 from roquette.broker.service import Broker
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore

@@ -21,7 +21,7 @@ from roquette.base.options import option
 from roquette.base.property_files import format_properties, parse_properties
 from roquette.broker.floor.config import BrokerConfig
 from roquette.errors import ConfigError
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 
 GUIDE = "as docs/howto/three-machines.md shows"
 

@@ -9,7 +9,7 @@ from roquette.base.foreign_keys import BROKER, NAMESRV
 from roquette.base.options import options_of
 from roquette.broker.floor.config import BrokerConfig, LiveConfig, name_servers
 from roquette.errors import ConfigError
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.store.format.config import StoreConfig
 
 REFUSED = "(which Roquette does not have|: say .* instead)"

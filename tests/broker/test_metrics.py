@@ -20,7 +20,7 @@ from roquette.base.metric_families import FAMILIES
 from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.broker.operation.metrics.lag_times import KEPT, LagTimes
 from roquette.broker.operation.metrics.rows import AT_ONCE
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.account import WAITING
 from roquette.remoting.authority import Authority

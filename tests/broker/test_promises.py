@@ -12,7 +12,7 @@ import pytest
 from tests.broker.promise_cases import BROKER, CASES, World
 from tests.request_samples import BROKER_ROWS
 
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.promises import Promise
 from roquette.replication.record import GroupRecord, Place, decode_record, record_key

@@ -9,7 +9,7 @@ from roquette.base.clock import LoopClock
 from roquette.base.files import OsFiles
 from roquette.base.lifecycle import Tasks
 from roquette.broker.cluster.feature import ClusterFeature
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.lanes import LaneLimits

@@ -10,8 +10,8 @@ from tests.admin.doctor.scripted import GROUP, TOPIC, healthy
 from tests.cli.conftest import Roquette
 
 from roquette.admin.bundle import LEFT_OUT, without_secrets
-from roquette.admin.doctor.facts import Facts
 from roquette.admin.events import events
+from roquette.admin.facts import Facts
 from roquette.admin.top import busiest
 from roquette.cli import selftest
 

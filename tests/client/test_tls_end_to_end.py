@@ -15,7 +15,7 @@ from roquette.base.files import OsFiles
 from roquette.client import calls
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConnectError
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting import pem
 from roquette.remoting.certificates import TlsSettings, server_tls

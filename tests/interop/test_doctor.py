@@ -15,11 +15,11 @@ from tests.typed import done, type_at
 
 from roquette import Client, StartFrom
 from roquette.admin.doctor.checks import unread
-from roquette.admin.doctor.diagnosis import diagnose
+from roquette.admin.doctor.checks.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
-from roquette.admin.doctor.facts import Facts
 from roquette.admin.doctor.findings import Finding, Intent
 from roquette.admin.doctor.remedies import apply_remedies, remedies_of
+from roquette.admin.facts import Facts
 from roquette.admin.topics import create_topic
 from roquette.base.clock import SystemClock
 from roquette.client import calls

@@ -23,7 +23,7 @@ from roquette.base.config import Sources
 from roquette.base.files import OsFiles
 from roquette.base.foreign_keys import NAMESRV
 from roquette.errors import AgreementError, ConfigError, RemoteProtocolError
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.remoting.agreements import open_agreement
 from roquette.remoting.client import RemotingClient
 from roquette.replication.agreement import Stored

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from roquette.base.bounds import Bound
-from roquette.nameserver.bounds import NAME, Bounds
+from roquette.nameserver.floor.bounds import NAME, Bounds
 from roquette.wire.header_codec import encode_dict
 
 from .test_service import Case, body_of, namesrv  # noqa: F401 - a fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from roquette.nameserver.bounds import LEFT_BROKERS
-from roquette.nameserver.departed import KEPT_MS, REFUSED_MS, Departed
-from roquette.nameserver.identity import BrokerIdentity
+from roquette.nameserver.floor.bounds import LEFT_BROKERS
+from roquette.nameserver.floor.departed import KEPT_MS, REFUSED_MS, Departed
+from roquette.nameserver.floor.identity import BrokerIdentity
 from roquette.wire.bodies import ENDED, LOST, REFUSED, BrokerLeft
 
 

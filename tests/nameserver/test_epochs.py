@@ -10,8 +10,8 @@ from tests.nameserver.test_route_table import A, B, addresses, empty, queues, re
 from tests.nameserver.test_service import BROKER, Case, Run, namesrv  # noqa: F401
 
 from roquette.errors import Refused
-from roquette.nameserver.identity import BrokerIdentity, Claim, Registered, Registration
-from roquette.nameserver.route_table import RouteTable
+from roquette.nameserver.floor.identity import BrokerIdentity, Claim, Registered, Registration
+from roquette.nameserver.floor.route_table import RouteTable
 from roquette.remoting.client import RemotingClient
 from roquette.wire.bodies import (
     DataVersion,

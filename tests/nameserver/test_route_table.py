@@ -6,8 +6,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from roquette.nameserver.identity import BrokerIdentity, Registered, Registration
-from roquette.nameserver.route_table import RouteTable
+from roquette.nameserver.floor.identity import BrokerIdentity, Registered, Registration
+from roquette.nameserver.floor.route_table import RouteTable
 from roquette.wire.bodies import DataVersion, QueueData, TopicConfig, TopicQueueMappingInfo
 
 V1 = DataVersion(counter=1, timestamp=100)

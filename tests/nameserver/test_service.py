@@ -13,9 +13,9 @@ from tests.exposition import read_exposition
 from roquette.base.clock import LoopClock
 from roquette.base.descriptors import SHORTAGE
 from roquette.errors import ConfigError, ConnectError
-from roquette.nameserver.config import NamesrvConfig
-from roquette.nameserver.identity import BrokerIdentity, Registered, Registration
-from roquette.nameserver.route_table import STEP, RouteTable
+from roquette.nameserver.floor.config import NamesrvConfig
+from roquette.nameserver.floor.identity import BrokerIdentity, Registered, Registration
+from roquette.nameserver.floor.route_table import STEP, RouteTable
 from roquette.nameserver.service import NameServer
 from roquette.remoting.client import RemotingClient
 from roquette.wire.bodies import (

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.simulation.test_group import MEMBERS, group, master, send, until
 
-from roquette.admin.doctor.diagnosis import diagnose
+from roquette.admin.doctor.checks.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
 from roquette.broker.replication import scrub
 from roquette_testing.cluster import SimCluster, simulate

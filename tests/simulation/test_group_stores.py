@@ -16,7 +16,7 @@ from tests.simulation.test_group import (
     until,
 )
 
-from roquette.admin.doctor.diagnosis import diagnose
+from roquette.admin.doctor.checks.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
 from roquette.admin.replication import order_master
 from roquette.broker.operation.metrics.feature import MetricsFeature

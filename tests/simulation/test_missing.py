@@ -13,7 +13,7 @@ from tests.simulation.ward import APART_S, N1, N2, OPERATOR, SETTINGS, A, B, War
 from tests.typed import commands_of
 from tools.commands_page import ROOT_COMMAND, below
 
-from roquette.admin.doctor.diagnosis import diagnose, is_healthy
+from roquette.admin.doctor.checks.diagnosis import diagnose, is_healthy
 from roquette.admin.doctor.examination import who_is_there
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.replication import forget, group_states

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from roquette import StartFrom
-from roquette.admin.doctor.diagnosis import diagnose
+from roquette.admin.doctor.checks.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
-from roquette.admin.doctor.facts import Facts
 from roquette.admin.doctor.findings import Finding, Intent, Severity
+from roquette.admin.facts import Facts
 from roquette.admin.topics import create_topic
 from roquette.client.client import Client
 from roquette.message.message import MessageQueue, ReceivedMessage

@@ -1,6 +1,6 @@
 """Facts of a healthy cluster, written down: two name servers, two brokers, a topic, a group of two consumers."""
 
-from roquette.admin.doctor.facts import (
+from roquette.admin.facts import (
     BrokerFacts,
     DelayLevel,
     Facts,

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from tests.admin.doctor.scripted import ADDRESSES, CLUSTER, GROUP, NOW_MS, QUEUES, TOPIC, healthy
 from tests.typed import parsed, typed
 
-from roquette.admin.doctor.diagnosis import CHECKS, LEFT_OUT, MAX_EACH, diagnose, is_healthy
+from roquette.admin.doctor.checks.diagnosis import CHECKS, LEFT_OUT, MAX_EACH, diagnose, is_healthy
 from roquette.admin.doctor.examination import delays_ms
-from roquette.admin.doctor.facts import DelayLevel, Facts, FilterProbe
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.doctor.remedies import remedies_of
+from roquette.admin.facts import DelayLevel, Facts, FilterProbe
 from roquette.message.message import MessageQueue
 from roquette.replication.writes import TROUBLES
 from roquette.wire.bodies import (

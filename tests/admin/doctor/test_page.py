@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from roquette.admin.doctor.diagnosis import CHECKS
+from roquette.admin.doctor.checks.diagnosis import CHECKS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "doctor.md"
 

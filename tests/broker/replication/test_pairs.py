@@ -11,7 +11,7 @@ import pytest
 from tests.admin.doctor.scripted import healthy
 from tests.simulation.apache_peers import apache_slave
 
-from roquette.admin.doctor.diagnosis import diagnose
+from roquette.admin.doctor.checks.diagnosis import diagnose
 from roquette.apps.features import broker_features, replica_features
 from roquette.base.clock import SystemClock
 from roquette.broker.floor.core import BrokerCore

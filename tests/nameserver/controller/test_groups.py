@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roquette.errors import AgreementError
-from roquette.nameserver.route_table import RouteTable
+from roquette.nameserver.floor.route_table import RouteTable
 from roquette.remoting.client import RemotingClient
 from roquette.replication.record import GroupRecord, Place, decode_record, record_key
 from roquette.wire.command import Command

@@ -27,7 +27,7 @@ from roquette.broker.service import Broker, Features
 from roquette.client.client import Client
 from roquette.client.client_base import Outside
 from roquette.client.settings import ClientSettings, config_of
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.store.format.config import StoreConfig
 from roquette_testing.faulty_files import FaultyFiles

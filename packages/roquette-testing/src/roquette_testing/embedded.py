@@ -31,7 +31,7 @@ from roquette.broker.service import Broker
 from roquette.client.client import Client
 from roquette.message.message import ReceivedMessage
 from roquette.message.names import DEFAULT_PRODUCER_GROUP, dlq_topic
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.store.format.config import StoreConfig
 from roquette_testing.embedded_faults import EmbeddedFaults

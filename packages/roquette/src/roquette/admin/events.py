@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from roquette.admin.doctor.facts import Facts
+from roquette.admin.facts import Facts
 
 KINDS: Final = {
     "there": ("joined", "left"),

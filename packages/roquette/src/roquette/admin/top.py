@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from roquette.admin.cluster import left_words
-from roquette.admin.doctor.facts import Facts
+from roquette.admin.facts import Facts
 from roquette.message.names import REPLY_TOPIC_SUFFIX, is_users_group
 
 

@@ -17,7 +17,7 @@ from roquette.base.property_files import format_properties
 from roquette.broker.floor.feature import Lane
 from roquette.broker.group.member import GroupMember
 from roquette.broker.service import Broker
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.door_settings import DoorSettings
 

@@ -23,7 +23,7 @@ from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health, Tasks
 from roquette.errors import ConfigError, RemoteProtocolError, RoquetteError
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.remoting.etcd import SCHEME, parse_etcd, tls_context
 from roquette.remoting.http import connect_http
 from roquette.remoting.http_listener import HttpListener

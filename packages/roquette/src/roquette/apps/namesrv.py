@@ -16,7 +16,7 @@ from roquette.base.files import OsFiles
 from roquette.base.foreign_keys import NAMESRV
 from roquette.base.log_settings import LogSettings, begin_log
 from roquette.errors import ConfigError
-from roquette.nameserver.config import NamesrvConfig
+from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.address import local_address
 from roquette.remoting.certificates import TlsSettings

@@ -15,8 +15,8 @@ from roquette.cli.output import Output, say
 from roquette.errors import ClientError
 
 if TYPE_CHECKING:
-    from roquette.admin.doctor.facts import Facts
     from roquette.admin.doctor.findings import Finding, Intent, Remedy
+    from roquette.admin.facts import Facts
     from roquette.client.session import Session
 
 
@@ -73,7 +73,7 @@ def doctor(
 async def _doctor(
     cluster: Cluster, intent: "Intent", seconds: float, mend: tuple[bool, bool]
 ) -> None:
-    from roquette.admin.doctor.diagnosis import is_healthy
+    from roquette.admin.doctor.checks.diagnosis import is_healthy
 
     fix, yes = mend
     async with cluster.client("TOOLS_PRODUCER") as client:
@@ -89,7 +89,7 @@ async def _doctor(
 async def _look(
     session: "Session", cluster: Cluster, intent: "Intent", seconds: float
 ) -> "tuple[Facts, list[Finding]]":
-    from roquette.admin.doctor.diagnosis import diagnose
+    from roquette.admin.doctor.checks.diagnosis import diagnose
     from roquette.admin.doctor.examination import examine
     from roquette.base.clock import SystemClock
 
@@ -129,7 +129,7 @@ def _row(finding: "Finding", fix: str) -> FindingRow:
 
 async def _mend(session: "Session", cluster: Cluster, findings: "list[Finding]", yes: bool) -> None:
     """Show the plan, ask, do it; raises ClientError when a part of it was not done."""
-    from roquette.admin.doctor.diagnosis import is_healthy
+    from roquette.admin.doctor.checks.diagnosis import is_healthy
     from roquette.admin.doctor.remedies import apply_remedies, remedies_of
 
     plan: list[Remedy] = remedies_of(findings)

@@ -9,7 +9,7 @@ from roquette.cli.connect import Cluster, Every, cluster_verb, follow
 from roquette.cli.output import Output, local_time, prints_lines, say, show_value
 
 if TYPE_CHECKING:
-    from roquette.admin.doctor.facts import Facts
+    from roquette.admin.facts import Facts
 
 Count = Annotated[int, typer.Option("--count", "-c", min=0, help="End after so many; 0: never.")]
 

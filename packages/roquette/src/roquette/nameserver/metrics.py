@@ -7,7 +7,7 @@ from roquette.base import metric_families as m
 from roquette.base.exposition import KIND, Exposition, Table, labels
 from roquette.base.lifecycle import Tasks
 from roquette.base.server_metrics import LoopLag, ServerFigures, server_families, unwell
-from roquette.nameserver.core import NameServerCore
+from roquette.nameserver.floor.core import NameServerCore
 from roquette.remoting.account import Account
 from roquette.remoting.http_listener import HttpListener
 from roquette.remoting.http_pages import HttpPages

@@ -14,11 +14,11 @@ from roquette.base.config import to_properties
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.errors import ConfigError
-from roquette.nameserver.config import NamesrvConfig
 from roquette.nameserver.controller.groups import GroupProcessor
 from roquette.nameserver.controller.register_file import RegisterFile
 from roquette.nameserver.controller.registers import RegisterProcessor
-from roquette.nameserver.core import Lane, NameServerCore
+from roquette.nameserver.floor.config import NamesrvConfig
+from roquette.nameserver.floor.core import Lane, NameServerCore
 from roquette.nameserver.metrics import ABOUT, NameServerMetrics
 from roquette.nameserver.processors.brokers import BrokerProcessor
 from roquette.nameserver.processors.kv_config import KvConfigProcessor

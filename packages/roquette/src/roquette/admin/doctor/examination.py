@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
-from roquette.admin.doctor.facts import (
+from roquette.admin.doctor.group_examination import examine_groups, examine_waits
+from roquette.admin.facts import (
     BrokerFacts,
     DelayLevel,
     Facts,
@@ -15,7 +16,6 @@ from roquette.admin.doctor.facts import (
     is_of_group,
     whole,
 )
-from roquette.admin.doctor.group_examination import examine_groups, examine_waits
 from roquette.base.clock import Clock
 from roquette.client import calls, inspection_calls
 from roquette.client.calls import Call

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from roquette.admin.doctor.facts import BrokerFacts, Facts
+from roquette.admin.facts import BrokerFacts, Facts
 from roquette.base.quantities import counted
 
 

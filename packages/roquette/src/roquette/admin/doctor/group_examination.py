@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from roquette.admin.doctor.facts import (
+from roquette.admin.facts import (
     BrokerFacts,
     Facts,
     FilterProbe,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from roquette.errors import AgreementError, Refused
 from roquette.nameserver.controller.registers import need
-from roquette.nameserver.core import Lane, NameServerCore, decode_or_refuse
+from roquette.nameserver.floor.core import Lane, NameServerCore, decode_or_refuse
 from roquette.nameserver.processors.settings import SettingsProcessor
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise as P

@@ -7,7 +7,7 @@ from roquette.nameserver.controller.register_file import (
     TOO_LARGE,
     RegisterFile,
 )
-from roquette.nameserver.core import Lane
+from roquette.nameserver.floor.core import Lane
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise as P
 from roquette.remoting.request import RequestContext, Row, row

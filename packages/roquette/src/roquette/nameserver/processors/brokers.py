@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from roquette.base.executor import run_blocking
 from roquette.base.logs import RateLimited
 from roquette.errors import Refused, RemoteProtocolError
-from roquette.nameserver.core import Lane, NameServerCore, decode_or_refuse
-from roquette.nameserver.identity import BrokerIdentity, Registered, Registration
+from roquette.nameserver.floor.core import Lane, NameServerCore, decode_or_refuse
+from roquette.nameserver.floor.identity import BrokerIdentity, Registered, Registration
 from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.remoting.promises import Promise as P
 from roquette.remoting.request import RequestContext, Row, row

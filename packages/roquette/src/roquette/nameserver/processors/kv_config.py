@@ -6,8 +6,8 @@ from roquette.base import generations
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.errors import ConfigError, Refused, StoreError
-from roquette.nameserver.core import Lane, NameServerCore
-from roquette.nameserver.kv_table import encode
+from roquette.nameserver.floor.core import Lane, NameServerCore
+from roquette.nameserver.floor.kv_table import encode
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise as P
 from roquette.remoting.request import RequestContext, Row, row

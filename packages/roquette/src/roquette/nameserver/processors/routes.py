@@ -3,9 +3,9 @@
 import msgspec
 
 from roquette.errors import Refused
-from roquette.nameserver.bounds import CACHED_BYTES, CACHED_ROUTES, WATCH_BYTES
-from roquette.nameserver.config import NamesrvConfig
-from roquette.nameserver.core import Lane, NameServerCore, decode_or_refuse
+from roquette.nameserver.floor.bounds import CACHED_BYTES, CACHED_ROUTES, WATCH_BYTES
+from roquette.nameserver.floor.config import NamesrvConfig
+from roquette.nameserver.floor.core import Lane, NameServerCore, decode_or_refuse
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row

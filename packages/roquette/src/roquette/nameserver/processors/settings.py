@@ -6,8 +6,8 @@ from roquette.base.config import read_changes, with_changes
 from roquette.base.foreign_keys import NAMESRV
 from roquette.base.property_files import format_properties
 from roquette.errors import ConfigError, Refused
-from roquette.nameserver.config import forbidden_keys, shown_settings
-from roquette.nameserver.core import Lane, NameServerCore
+from roquette.nameserver.floor.config import forbidden_keys, shown_settings
+from roquette.nameserver.floor.core import Lane, NameServerCore
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise as P
 from roquette.remoting.request import RequestContext, Row, row

@@ -4,7 +4,7 @@ from typing import Final
 
 from roquette.base.executor import run_blocking
 from roquette.errors import Refused
-from roquette.nameserver.core import Lane, NameServerCore, decode_or_refuse
+from roquette.nameserver.floor.core import Lane, NameServerCore, decode_or_refuse
 from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.remoting.promises import Promise as P
 from roquette.remoting.request import RequestContext, Row, row

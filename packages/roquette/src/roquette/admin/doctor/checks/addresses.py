@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network, ip_address
 from typing import Final
 
-from roquette.admin.doctor.facts import BrokerFacts, Facts
 from roquette.admin.doctor.findings import Looks, Severity, Sign, change_setting
+from roquette.admin.facts import BrokerFacts, Facts
 from roquette.base.options import split_addresses
 
 # Docker's bridges, Docker Desktop, Podman, k3s, and Kubernetes with flannel or kind.

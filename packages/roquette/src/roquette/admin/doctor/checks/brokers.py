@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from roquette.admin.doctor.facts import BrokerFacts, Facts, whole
 from roquette.admin.doctor.findings import Looks, Severity, Sign, change_setting, command
+from roquette.admin.facts import BrokerFacts, Facts, whole
 from roquette.base.quantities import counted
 
 SKEW_MS: Final = 2_000

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from roquette.admin.doctor.checks.addresses import host_of
-from roquette.admin.doctor.facts import Facts, GroupFacts, MemberFacts
 from roquette.admin.doctor.findings import Looks, Severity, Sign, command
+from roquette.admin.facts import Facts, GroupFacts, MemberFacts
 from roquette.base.quantities import counted
 from roquette.message.message import MessageQueue
 from roquette.message.names import DLQ_PREFIX, PERM_READ, RETRY_PREFIX

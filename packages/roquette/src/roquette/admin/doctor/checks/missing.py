@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from roquette.admin.cluster import left_words
-from roquette.admin.doctor.facts import BrokerFacts, Facts
 from roquette.admin.doctor.findings import Looks, Severity, Sign, command
+from roquette.admin.facts import BrokerFacts, Facts
 from roquette.wire.bodies import ABSENT, ENDED, MASTER_ID, REFUSED, BrokerLeft
 
 

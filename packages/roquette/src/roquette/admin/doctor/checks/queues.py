@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from roquette.admin.doctor.checks.groups import divides_queues, readable_queues, subscribed_topics
-from roquette.admin.doctor.facts import Facts, GroupFacts, Position, whole
 from roquette.admin.doctor.findings import Looks, Sign, change_setting, command
 from roquette.admin.doctor.group_examination import MIN_LAG
+from roquette.admin.facts import Facts, GroupFacts, Position, whole
 from roquette.base.quantities import counted
 from roquette.message.message import MessageQueue, unread
 from roquette.message.names import is_users_group

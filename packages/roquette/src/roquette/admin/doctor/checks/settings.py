@@ -5,8 +5,8 @@ from ipaddress import ip_address
 from typing import Final
 
 from roquette.admin.doctor.checks.addresses import beyond_loopback, host_of, is_loopback
-from roquette.admin.doctor.facts import BrokerFacts, whole
 from roquette.admin.doctor.findings import Looks, Remedy, Severity, Sign, change_setting, command
+from roquette.admin.facts import BrokerFacts, whole
 from roquette.message.names import PERM_WRITE
 
 _RATIOS: Final = "diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from roquette.admin.doctor.facts import BrokerFacts, Facts
 from roquette.admin.doctor.findings import Looks, Remedy, Sign, command
+from roquette.admin.facts import BrokerFacts, Facts
 from roquette.base.quantities import counted
 from roquette.message.names import DLQ_PREFIX, PREDEFINED_GROUPS, RETRY_PREFIX
 from roquette.wire.bodies import TopicConfig, TopicRouteData

@@ -6,8 +6,8 @@ from typing import Final
 from roquette.admin.cluster import span_words
 from roquette.admin.doctor.checks.groups import RECENT_MS, dead_queues
 from roquette.admin.doctor.checks.queues import queue_words
-from roquette.admin.doctor.facts import Position, whole
 from roquette.admin.doctor.findings import Looks, Sign, change_setting, command
+from roquette.admin.facts import Position, whole
 from roquette.message.message import unread
 from roquette.message.names import DLQ_PREFIX
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from roquette.admin.doctor.checks import addresses, brokers, groups, missing, queues, topics, unread
 from roquette.admin.doctor.checks import settings as of_settings
-from roquette.admin.doctor.facts import Facts
 from roquette.admin.doctor.findings import Check, Finding, Intent, Looks, Severity, Sign
+from roquette.admin.facts import Facts
 
 MAX_EACH: Final = 50
 """Findings of one code that are listed; the last line counts the others."""

@@ -1,6 +1,6 @@
 """The KV config: namespace -> key -> value. Pure; the service writes it to disk. Apache: KVConfigManager."""
 
-from roquette.nameserver.bounds import NAME, Bounds
+from roquette.nameserver.floor.bounds import NAME, Bounds
 from roquette.wire.bodies import KVConfigFile
 from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_body, fastjson_pretty

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from roquette.errors import Refused
-from roquette.nameserver.bounds import NAME, WATCHED_TOPICS, Bounds
+from roquette.nameserver.floor.bounds import NAME, WATCHED_TOPICS, Bounds
 from roquette.wire.codes import ResponseCode
 
 

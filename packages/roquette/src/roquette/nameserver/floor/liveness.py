@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from roquette.nameserver.identity import BrokerKey, Claim, Registration
+from roquette.nameserver.floor.identity import BrokerKey, Claim, Registration
 from roquette.wire.bodies import DataVersion
 
 DEFAULT_TIMEOUT_MS: Final = 120_000

@@ -18,17 +18,17 @@ import msgspec
 
 from roquette.errors import Refused
 from roquette.message.names import PERM_READ, PERM_WRITE
-from roquette.nameserver.bounds import FILTER_SERVERS, NAME, Bounds
-from roquette.nameserver.departed import Departed
-from roquette.nameserver.identity import (
+from roquette.nameserver.floor.bounds import FILTER_SERVERS, NAME, Bounds
+from roquette.nameserver.floor.departed import Departed
+from roquette.nameserver.floor.identity import (
     BrokerIdentity,
     BrokerKey,
     Claim,
     Registered,
     Registration,
 )
-from roquette.nameserver.liveness import LiveBroker, LiveBrokers
-from roquette.nameserver.route_watches import RouteWatches
+from roquette.nameserver.floor.liveness import LiveBroker, LiveBrokers
+from roquette.nameserver.floor.route_watches import RouteWatches
 from roquette.wire.bodies import (
     ENDED,
     LOST,

@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
-from roquette.nameserver.bounds import LEFT_BROKERS
-from roquette.nameserver.identity import BrokerIdentity, BrokerKey
+from roquette.nameserver.floor.bounds import LEFT_BROKERS
+from roquette.nameserver.floor.identity import BrokerIdentity, BrokerKey
 from roquette.wire.bodies import REFUSED, BrokerLeft
 
 KEPT_MS: Final = 86_400_000

@@ -6,10 +6,10 @@ from typing import Any
 
 from roquette.base.clock import Clock
 from roquette.errors import Refused, RemoteProtocolError
-from roquette.nameserver.bounds import Bounds
-from roquette.nameserver.config import NamesrvConfig
-from roquette.nameserver.kv_table import KvTable
-from roquette.nameserver.route_table import RouteTable
+from roquette.nameserver.floor.bounds import Bounds
+from roquette.nameserver.floor.config import NamesrvConfig
+from roquette.nameserver.floor.kv_table import KvTable
+from roquette.nameserver.floor.route_table import RouteTable
 from roquette.remoting.request import RequestContext
 from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_request_body
