@@ -28,7 +28,6 @@ from benchmarks.spark_source import WIDE_PULLS, family_cpu_s
 from roquette_spark.local.jdk import spark_session
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.running import run_pipeline
-from roquette_spark.pipelines.kit.table import open_table
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.table_values import Commit
 from roquette_spark.pipelines.rows.decoder import arrow_of
@@ -38,6 +37,7 @@ from roquette_spark.pipelines.state.buckets import Bucket, hashes_of, key_of
 from roquette_spark.pipelines.state.change_rows import DELETED, ChangeForm, changes_of, mark_changes
 from roquette_spark.pipelines.state.newest import ORDER
 from roquette_spark.pipelines.state.pipeline import PIPELINE, CurrentState, CurrentStateOptions
+from roquette_spark.pipelines.tables.table import open_table
 
 COLUMNS = (
     "id long, v long, op string, name string, price double, paid boolean, quantity int, city string"

@@ -98,7 +98,7 @@ def table_rows(root: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
     """The rows of a table, by pyarrow."""
     import pyarrow.parquet as pq
 
-    from roquette_spark.pipelines.kit.table import live_files
+    from roquette_spark.pipelines.tables.table import live_files
 
     for path in live_files(str(root)):
         yield from pq.ParquetFile(path).read(columns=columns).to_pylist()

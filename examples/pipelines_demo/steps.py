@@ -194,7 +194,7 @@ def damage(root: Path) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from roquette_spark.pipelines.kit.table import live_files
+    from roquette_spark.pipelines.tables.table import live_files
 
     files = sorted(map(Path, live_files(str(root))), key=lambda path: path.stat().st_size)
     if len(files) < 2:

@@ -30,7 +30,7 @@ from tests.pipelines.kit.test_iceberg_table import (
     write,
 )
 
-from roquette_spark.pipelines.kit.iceberg_table import IcebergTable
+from roquette_spark.pipelines.tables.iceberg_table import IcebergTable
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from tests.pipelines.kit.test_iceberg_table import (
     write,
 )
 
-from roquette_spark.pipelines.kit.iceberg_address import CatalogAddress
-from roquette_spark.pipelines.kit.iceberg_table import (
+from roquette_spark.pipelines.tables.iceberg_address import CatalogAddress
+from roquette_spark.pipelines.tables.iceberg_table import (
     IcebergTable,
     open_iceberg_table,
 )

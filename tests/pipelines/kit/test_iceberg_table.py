@@ -15,25 +15,25 @@ import pytest
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_data import data_files
-from roquette_spark.pipelines.kit.table_formats import open_found
-from roquette_spark.pipelines.kit.table_place import (
+from roquette_spark.pipelines.kit.table_values import Commit, DataFile
+from roquette_spark.pipelines.replay.source import TableSource
+from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
+from roquette_spark.pipelines.tables.table_data import data_files
+from roquette_spark.pipelines.tables.table_formats import open_found
+from roquette_spark.pipelines.tables.table_place import (
     ROWS_SETTING,
     STREAM_SETTING,
     TOPIC_SETTING,
     Owner,
 )
-from roquette_spark.pipelines.kit.table_values import Commit, DataFile
-from roquette_spark.pipelines.kit.table_writer import TableWriter
-from roquette_spark.pipelines.replay.source import TableSource
-from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
+from roquette_spark.pipelines.tables.table_writer import TableWriter
 
 pytest.importorskip("pyiceberg")
 
 from pyiceberg.catalog import load_catalog
 
-from roquette_spark.pipelines.kit.iceberg_address import CATALOG_FILE
-from roquette_spark.pipelines.kit.iceberg_table import (
+from roquette_spark.pipelines.tables.iceberg_address import CATALOG_FILE
+from roquette_spark.pipelines.tables.iceberg_table import (
     ORPHANS_KEPT_MS,
     IcebergTable,
     open_iceberg_table,

@@ -11,20 +11,20 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from roquette_spark.pipelines.kit.delta_log import CHECKPOINT_INTERVAL, entry_name
-from roquette_spark.pipelines.kit.table import open_table
-from roquette_spark.pipelines.kit.table_data import data_files
-from roquette_spark.pipelines.kit.table_place import Owner
 from roquette_spark.pipelines.kit.table_values import Commit
-from roquette_spark.pipelines.kit.table_writer import TableWriter
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
+from roquette_spark.pipelines.tables.delta_log import CHECKPOINT_INTERVAL, entry_name
+from roquette_spark.pipelines.tables.table import open_table
+from roquette_spark.pipelines.tables.table_data import data_files
+from roquette_spark.pipelines.tables.table_place import Owner
+from roquette_spark.pipelines.tables.table_writer import TableWriter
 
 pytest.importorskip("pyiceberg")
 
 from pyiceberg.catalog import load_catalog
 from tests.pipelines.kit.test_iceberg_table import OWNER, SCHEMA, SETTINGS, STREAM, rows
 
-from roquette_spark.pipelines.kit.iceberg_table import open_iceberg_table
+from roquette_spark.pipelines.tables.iceberg_table import open_iceberg_table
 
 KEPT = 5
 

@@ -17,26 +17,26 @@ from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table import (
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_values import (
+    Commit,
+    DataFile,
+    TableCorrupt,
+    partition_folder,
+)
+from roquette_spark.pipelines.tables.table import (
     Table,
     live_files,
     open_table,
 )
-from roquette_spark.pipelines.kit.table_data import data_files, small_files
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_place import (
+from roquette_spark.pipelines.tables.table_data import data_files, small_files
+from roquette_spark.pipelines.tables.table_place import (
     ROWS_SETTING,
     STAGING,
     STREAM_SETTING,
     TOPIC_SETTING,
     Owner,
     own_names,
-)
-from roquette_spark.pipelines.kit.table_values import (
-    Commit,
-    DataFile,
-    TableCorrupt,
-    partition_folder,
 )
 
 

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.table import open_table
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.table_values import Commit, DataFile, Snapshot
 from roquette_spark.pipelines.state.bucket_files import (
@@ -41,6 +40,7 @@ from roquette_spark.pipelines.state.buckets import (
 from roquette_spark.pipelines.state.newest import newest
 from roquette_spark.pipelines.state.pointer import Pointer, newest_stored, remove_strays
 from roquette_spark.pipelines.state.views import StateView
+from roquette_spark.pipelines.tables.table import open_table
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 SCHEMA = pa.schema(

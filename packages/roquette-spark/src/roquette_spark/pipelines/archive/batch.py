@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from roquette_spark.pipelines.archive.certificate import Certificate, Queue, QueueRecord
 from roquette_spark.pipelines.kit import message_rows as forms
-from roquette_spark.pipelines.kit.table_writer import TableWriter
+from roquette_spark.pipelines.tables.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,10 +8,10 @@ from roquette.base.quantities import counted
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette_spark.options import read_options
 from roquette_spark.pipelines.archive.options import ArchiveOptions, stream_root, table_root
-from roquette_spark.pipelines.kit.streamed_table import position_files
 from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_place import CHECKPOINT, SHARED_SETTING
 from roquette_spark.pipelines.kit.topics import checkpoint_offsets, stream_options
+from roquette_spark.pipelines.tables.streamed_table import position_files
+from roquette_spark.pipelines.tables.table_place import CHECKPOINT, SHARED_SETTING
 from roquette_spark.source.positions import matching_topics
 from roquette_spark.source.queues import QueueReader, open_reader
 from roquette_spark.source.topic_patterns import closed_pattern, why_left_out

@@ -16,9 +16,9 @@ from roquette_spark.pipelines.archive.topic import kept_form
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette_spark.pipelines.kit.health import Health, TableHealth
 from roquette_spark.pipelines.kit.stream import Sum, await_end
-from roquette_spark.pipelines.kit.streamed_table import QUARANTINE, is_fresh, position_files
-from roquette_spark.pipelines.kit.table_place import Owner
 from roquette_spark.pipelines.kit.topics import QueueBounds, describe, find_topics, stream_options
+from roquette_spark.pipelines.tables.streamed_table import QUARANTINE, is_fresh, position_files
+from roquette_spark.pipelines.tables.table_place import Owner
 
 __all__ = ["PIPELINE", "ArchiveOptions", "plan", "run"]
 

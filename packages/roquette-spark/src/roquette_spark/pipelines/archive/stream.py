@@ -18,8 +18,6 @@ from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
 from roquette_spark.pipelines.archive.topic import TopicArchive, offsets_at, read_options_of
 from roquette_spark.pipelines.kit.frame import Job
 from roquette_spark.pipelines.kit.stream import Batches
-from roquette_spark.pipelines.kit.streamed_table import SharedStream, shared_stream
-from roquette_spark.pipelines.kit.table_place import CHECKPOINT, OWN_FOLDER
 from roquette_spark.pipelines.kit.topics import (
     QueueBounds,
     find_topics,
@@ -27,6 +25,8 @@ from roquette_spark.pipelines.kit.topics import (
     stream_options,
 )
 from roquette_spark.pipelines.rows.tasks import write_batch
+from roquette_spark.pipelines.tables.streamed_table import SharedStream, shared_stream
+from roquette_spark.pipelines.tables.table_place import CHECKPOINT, OWN_FOLDER
 from roquette_spark.source.offsets import QueueRange
 from roquette_spark.source.shares import ranges_by_topic
 

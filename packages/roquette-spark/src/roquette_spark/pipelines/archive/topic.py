@@ -21,15 +21,7 @@ from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
 from roquette_spark.pipelines.kit.health import TableHealth
 from roquette_spark.pipelines.kit.stream import Batches
-from roquette_spark.pipelines.kit.streamed_table import (
-    SharedStream,
-    StreamedTable,
-    discard,
-    is_fresh,
-)
-from roquette_spark.pipelines.kit.table_place import CHECKPOINT, ROWS_SETTING, Owner
 from roquette_spark.pipelines.kit.table_values import Commit, Compaction
-from roquette_spark.pipelines.kit.table_writer import TableWriter
 from roquette_spark.pipelines.kit.topics import (
     QueueBounds,
     beginning_at,
@@ -39,6 +31,14 @@ from roquette_spark.pipelines.kit.topics import (
 from roquette_spark.pipelines.rows.decoder import arrow_of, table_type
 from roquette_spark.pipelines.rows.kinds import Kind, grew_from, widened
 from roquette_spark.pipelines.rows.tasks import BatchWork, Written
+from roquette_spark.pipelines.tables.streamed_table import (
+    SharedStream,
+    StreamedTable,
+    discard,
+    is_fresh,
+)
+from roquette_spark.pipelines.tables.table_place import CHECKPOINT, ROWS_SETTING, Owner
+from roquette_spark.pipelines.tables.table_writer import TableWriter
 from roquette_spark.source.offsets import QueueRange
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.audit.frames import AuditCheck, places_of
-from roquette_spark.pipelines.kit.table_data import data_files, read_table
-from roquette_spark.pipelines.kit.table_formats import open_found
+from roquette_spark.pipelines.tables.table_data import data_files, read_table
+from roquette_spark.pipelines.tables.table_formats import open_found
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

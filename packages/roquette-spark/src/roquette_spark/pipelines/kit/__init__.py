@@ -1,1 +1,1 @@
-"""What every pipeline is built from: options, a run, streams of batches, tables, bodies, pages."""
+"""What every pipeline is built from: options, a run, streams of batches, bodies, files, pages."""

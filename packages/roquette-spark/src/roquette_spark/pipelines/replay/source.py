@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquette.base.options import key_values
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.iceberg_address import CATALOG_FILE
-from roquette_spark.pipelines.kit.table_formats import open_found
 from roquette_spark.pipelines.replay.state import ReplayState
+from roquette_spark.pipelines.tables.iceberg_address import CATALOG_FILE
+from roquette_spark.pipelines.tables.table_formats import open_found
 from roquette_spark.source.offsets import (
     Offsets,
     decode_offsets,

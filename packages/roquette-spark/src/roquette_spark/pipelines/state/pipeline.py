@@ -19,11 +19,7 @@ from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
 from roquette_spark.pipelines.kit.options import PipelineOptions
 from roquette_spark.pipelines.kit.stream import Batches, await_end, summary_of
-from roquette_spark.pipelines.kit.streamed_table import QUARANTINE, StreamedTable
-from roquette_spark.pipelines.kit.table import open_table
-from roquette_spark.pipelines.kit.table_place import CHANGES_SETTING, CHECKPOINT, Owner
 from roquette_spark.pipelines.kit.table_values import Commit
-from roquette_spark.pipelines.kit.table_writer import TableWriter
 from roquette_spark.pipelines.kit.topics import (
     QueueBounds,
     describe,
@@ -54,6 +50,10 @@ from roquette_spark.pipelines.state.pointer import (
 from roquette_spark.pipelines.state.report import report_of
 from roquette_spark.pipelines.state.staged import Staged, StageWork, stage_frame, stage_ranges
 from roquette_spark.pipelines.state.views import FOLDER, StateView
+from roquette_spark.pipelines.tables.streamed_table import QUARANTINE, StreamedTable
+from roquette_spark.pipelines.tables.table import open_table
+from roquette_spark.pipelines.tables.table_place import CHANGES_SETTING, CHECKPOINT, Owner
+from roquette_spark.pipelines.tables.table_writer import TableWriter
 from roquette_spark.source.offsets import QueueRange
 
 if TYPE_CHECKING:

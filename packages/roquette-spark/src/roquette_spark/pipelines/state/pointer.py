@@ -4,13 +4,13 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 
-from roquette_spark.pipelines.kit.table import Table
-from roquette_spark.pipelines.kit.table_place import own_names
 from roquette_spark.pipelines.kit.table_values import DataFile, Snapshot
-from roquette_spark.pipelines.kit.table_writer import TableWriter
 from roquette_spark.pipelines.state.bucket_files import STORED, Changed
 from roquette_spark.pipelines.state.buckets import base_folder
 from roquette_spark.pipelines.state.change_rows import DELETED
+from roquette_spark.pipelines.tables.table import Table
+from roquette_spark.pipelines.tables.table_place import own_names
+from roquette_spark.pipelines.tables.table_writer import TableWriter
 
 POINTER = "CURRENT"  # the file
 POINTED = "current"  # in the commits of batches

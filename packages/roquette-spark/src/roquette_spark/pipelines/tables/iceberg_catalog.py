@@ -20,9 +20,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.iceberg_address import CATALOG_FILE, CatalogAddress
 from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_place import OWN_FOLDER
+from roquette_spark.pipelines.tables.iceberg_address import CATALOG_FILE, CatalogAddress
+from roquette_spark.pipelines.tables.table_place import OWN_FOLDER
 
 NAME = "roquette"  # of the catalog; variables PYICEBERG_CATALOG__ROQUETTE__CREDENTIAL and so on belong to it
 _NOT_IN_NAMES = re.compile(r"\W+", re.ASCII)
@@ -157,7 +157,7 @@ class TableCatalog:
             return {
                 **found,
                 "warehouse": found.get("warehouse", self.location),
-                "py-io-impl": "roquette_spark.pipelines.kit.iceberg_io.SyncedFileIO",
+                "py-io-impl": "roquette_spark.pipelines.tables.iceberg_io.SyncedFileIO",
             }
         return {**found, **_object_store()}
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from roquette.base.clock import Clock
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.column_types import misfits
 from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.table_values import (
@@ -25,6 +24,7 @@ from roquette_spark.pipelines.kit.table_values import (
     TableCorrupt,
     partition_text,
 )
+from roquette_spark.pipelines.tables.column_types import misfits
 
 LOG_FOLDER = "_delta_log"
 UNFINISHED = (

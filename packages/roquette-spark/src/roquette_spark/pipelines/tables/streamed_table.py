@@ -12,8 +12,12 @@ from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
 from roquette_spark.pipelines.kit.message_rows import DAY, bad_rows
 from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_formats import TableFormat
-from roquette_spark.pipelines.kit.table_place import (
+from roquette_spark.pipelines.kit.table_values import Commit, DataFile
+from roquette_spark.pipelines.kit.topics import QueueBounds, checkpoint_offsets, start_stream
+from roquette_spark.pipelines.rows.decoder import quarantine_type
+from roquette_spark.pipelines.rows.kinds import widened
+from roquette_spark.pipelines.tables.table_formats import TableFormat
+from roquette_spark.pipelines.tables.table_place import (
     CHECKPOINT,
     OWN_FOLDER,
     SHARED_SETTING,
@@ -21,11 +25,7 @@ from roquette_spark.pipelines.kit.table_place import (
     TOPIC_SETTING,
     Owner,
 )
-from roquette_spark.pipelines.kit.table_values import Commit, DataFile
-from roquette_spark.pipelines.kit.table_writer import TableWriter
-from roquette_spark.pipelines.kit.topics import QueueBounds, checkpoint_offsets, start_stream
-from roquette_spark.pipelines.rows.decoder import quarantine_type
-from roquette_spark.pipelines.rows.kinds import widened
+from roquette_spark.pipelines.tables.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

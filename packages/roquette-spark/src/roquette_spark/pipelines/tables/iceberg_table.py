@@ -17,26 +17,26 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit import iceberg_history as history
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.iceberg_address import CatalogAddress
-from roquette_spark.pipelines.kit.iceberg_catalog import TableCatalog, check_root
-from roquette_spark.pipelines.kit.iceberg_files import from_iceberg, to_iceberg
-from roquette_spark.pipelines.kit.iceberg_schema import (
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.kit.table_values import Commit, DataFile, Snapshot
+from roquette_spark.pipelines.tables import iceberg_history as history
+from roquette_spark.pipelines.tables.iceberg_address import CatalogAddress
+from roquette_spark.pipelines.tables.iceberg_catalog import TableCatalog, check_root
+from roquette_spark.pipelines.tables.iceberg_files import from_iceberg, to_iceberg
+from roquette_spark.pipelines.tables.iceberg_schema import (
     iceberg_schema,
     partition_spec,
     spark_json,
 )
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_place import (
+from roquette_spark.pipelines.tables.table_place import (
     Owner,
     check_place,
     dead_staging,
     leftovers,
     own_names,
 )
-from roquette_spark.pipelines.kit.table_values import Commit, DataFile, Snapshot
-from roquette_spark.pipelines.kit.table_writer import TableWriter
+from roquette_spark.pipelines.tables.table_writer import TableWriter
 
 if TYPE_CHECKING:
     pass

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from roquette.base.clock import Clock
 from roquette.base.options import option
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.iceberg_address import CATALOG_FILE, CatalogAddress
 from roquette_spark.pipelines.kit.options import PipelineOptions
-from roquette_spark.pipelines.kit.table import open_table
-from roquette_spark.pipelines.kit.table_writer import TableWriter
+from roquette_spark.pipelines.tables.iceberg_address import CATALOG_FILE, CatalogAddress
+from roquette_spark.pipelines.tables.table import open_table
+from roquette_spark.pipelines.tables.table_writer import TableWriter
 
 DELTA, ICEBERG = FORMATS = ("delta", "iceberg")
 
@@ -30,7 +30,7 @@ class TableFormat:
         if self.name == DELTA:
             return open_table(root, clock=clock)
         try:
-            from roquette_spark.pipelines.kit.iceberg_table import open_iceberg_table
+            from roquette_spark.pipelines.tables.iceberg_table import open_iceberg_table
         except ImportError as error:
             raise ConfigError(
                 f'tables of Iceberg need pyiceberg ({error}): pip install "roquette[lake]"'

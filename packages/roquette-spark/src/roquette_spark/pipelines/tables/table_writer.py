@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from roquette.base.entropy import Entropy
 from roquette.base.files import FileLock
-from roquette_spark.pipelines.kit.table_data import publish_staged, read_table, small_files
 from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_place import OWN_FOLDER, STAGING, Owner, numbered
 from roquette_spark.pipelines.kit.table_values import Commit, Compaction, DataFile, Snapshot
+from roquette_spark.pipelines.tables.table_data import publish_staged, read_table, small_files
+from roquette_spark.pipelines.tables.table_place import OWN_FOLDER, STAGING, Owner, numbered
 
 if TYPE_CHECKING:
     import pyarrow as pa
