@@ -1,24 +1,42 @@
-"""Do timer log, wheel and timer queue say the same? One pass over the timer log, for a start and for fsck. HOT.
+"""Do timer log, wheel and timer queue say the same? The cheap half for a start and fsck, the whole one for fsck. HOT.
 
-The chain of each slot that is still to be delivered is made again of the units, in the order in which they stand:
-each names the one before it, the wheel names the first and the last of them and how many they are, and each stands
-for a message of the timer queue. An unreadable unit is noticed by what should name it: the next unit of its slot,
-or the slot. Units of slots that are delivered may be anything.
+The cheap half is one pass over the timer log as far as its checkpoint vouches for it: the chain of each slot that is
+still to be delivered is made again of the units, in the order in which they stand: each names the one before it, the
+wheel names the first and the last of them and how many they are, and each stands for a message of the timer queue.
+An unreadable unit is noticed by what should name it: the next unit of its slot, or the slot. Units of slots that are
+delivered may be anything.
+
+The whole half looks at every unit and every slot by itself, those of delivered slots and Apache's, too.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from mypy_extensions import i64
 
-from roquette.store.timer.timer_log import MAGIC_DELETE, UNIT, UNIT_SIZE
+from roquette.store.timer.timer_log import (
+    BLANK,
+    BLANK_MAGIC,
+    MAGIC_DELETE,
+    UNIT,
+    UNIT_SIZE,
+    TimerUnit,
+    unpack_unit,
+)
+from roquette.store.timer.timer_wheel import WheelSlot
 
 AUDIT_UNITS: Final = 4096  # of one window
 _MAGICS: Final = (1, 3, 5, 7)
+_PRECISIONS: Final = (
+    1000,
+    500,
+    200,
+    100,
+)  # that a wheel may have: Apache's checkpoint does not say
 
 
 class TimerAudit:
-    """One pass over the timer log, then over the wheel: see `faults`."""
+    """The cheap half: one pass over the timer log, then over the wheel, see `faults`."""
 
     __slots__ = (
         "_at", "_counts", "_current", "_fault", "_firsts", "_lasts", "_low", "_min_physical", "_offset", "_place",
@@ -159,3 +177,56 @@ class TimerAudit:
         if first != oldest:
             return f"its oldest unit should be at {first} of the timer log, it is at {oldest}"
         return "" if number == count else f"it says {number} messages, the timer log has {count}"
+
+
+# The whole half.
+
+
+def unit_faults(
+    windows: Iterable[tuple[int, bytes]], file_end: int, stands: Callable[[int, int], bool]
+) -> Iterator[tuple[int, str, bool]]:
+    """What is wrong in one file: the position, words, and whether its units end there; the last may have no words.
+
+    Args:
+        windows: position and bytes in order, of whole units but for the last.
+        stands: is there a message of the timer at a physical offset, of a size, as far as that can be known?
+    """
+    position, at = -1, 0
+    for position, data in windows:
+        for at in range(0, len(data) - UNIT_SIZE + 1, UNIT_SIZE):
+            unit = unpack_unit(data, at, position + at)
+            if unit is None:
+                left, _, magic = BLANK.unpack_from(data, at)
+                blank = magic == BLANK_MAGIC and left == file_end - position - at
+                sound = blank or data[at : at + UNIT_SIZE] == bytes(UNIT_SIZE)
+                words = "" if sound else "neither a unit of the timer log nor its end"
+                yield position + at, words, True
+                return
+            if unit.prev >= unit.position or unit.prev < -1:
+                yield unit.position, f"the unit names {unit.prev} as the one before it", False
+            elif not stands(unit.offset, unit.size):
+                words = f"points at offset {unit.offset}, size {unit.size}, where no such record is"
+                yield unit.position, f"the unit {words}", False
+    if position >= 0:
+        yield position + at + UNIT_SIZE, "", True
+
+
+def slot_fault(
+    slot: WheelSlot, places: int, end: int, unit_at: Callable[[int], TimerUnit | None]
+) -> tuple[str, bool]:
+    """What is wrong with a slot of a wheel of so many places, and is it the slot alone, whatever the timer log has?
+
+    Args:
+        end: of the timer log. `unit_at`: the unit at a position of it; None: there is none.
+    """
+    if slot.tick < 0 or slot.tick % places != slot.ordinal:
+        return f"slot {slot.ordinal} has the time of another one", True
+    if slot.last >= end:
+        return f"its newest unit should be at {slot.last}, the timer log ends at {end}", False
+    unit = unit_at(slot.last)
+    if unit is None:
+        return f"its newest unit should be at {slot.last} of the timer log, where none is", False
+    for width in _PRECISIONS:
+        if unit.slot_ms // width == slot.tick:
+            return "", False
+    return f"its newest unit at {slot.last} of the timer log is of another time", False

@@ -1,22 +1,23 @@
-"""The timer's files: wheel, log and checkpoint agree with each other and with the commit log."""
+"""The timer's files in a store without a broker: both halves of their audit, and their checkpoint."""
 
 from collections.abc import Iterator
 from typing import Final
 
-from roquette.base.files import ReadFile, ReadFiles, read_all
+from roquette.base.files import ReadFiles, read_all
 from roquette.message.names import TIMER_TOPIC
 from roquette.store.audit.findings import DAMAGE, NOTE, Findings, finding
-from roquette.store.audit.timer_audit import TimerAudit
+from roquette.store.audit.timer_audit import TimerAudit, slot_fault, unit_faults
 from roquette.store.format.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.offline.small_files import LogFacts
 from roquette.store.offline.store_dir import LogFile, StoreDir, list_numbered, load_queue
+from roquette.store.offline.unit_check import LogLookup
 from roquette.store.offline.units import QueueUnits
-from roquette.store.timer.timer_log import BLANK, BLANK_MAGIC, UNIT_SIZE, TimerUnit, unpack_unit
+from roquette.store.timer.timer_log import UNIT_SIZE, TimerUnit, unpack_unit
 from roquette.store.timer.timer_wheel import SLOT_SIZE, WheelSlot, slots_in
 
 _WINDOW: Final = UNIT_SIZE * 16_384
 _PAGE: Final = 1 << 20
-_PRECISIONS: Final = (1000, 500, 200, 100)
+_NO_LOG: Final = (1 << 63) - 1
 
 
 def read_wheel(files: ReadFiles, path: str) -> list[WheelSlot]:
@@ -35,139 +36,82 @@ def check_timer(
     files: ReadFiles, store: StoreDir, facts: LogFacts, crashed: bool, found: Findings
 ) -> None:
     """All of it, as far as the files are there. Raises OSError."""
-    log = list_numbered(files, f"{store.root}/timerlog")
-    check = _TimerCheck(files, store, facts, found)
-    for file in log:
-        check.log_file(file)
-    wheel = f"{store.root}/timerwheel"
-    severity = NOTE if crashed else DAMAGE
-    if files.file_size(wheel) > 0:
-        check.wheel(wheel, log, severity)
-    check.checkpoint(f"{store.config}/timercheck", log, severity)
+    check = _TimerCheck(files, store, facts, NOTE if crashed else DAMAGE, found)
+    check.units()
+    check.wheel()
+    check.checkpoint()
 
 
 class _TimerCheck:
-    def __init__(self, files: ReadFiles, store: StoreDir, facts: LogFacts, found: Findings) -> None:
+    """`severity`: of what a crash may have left so."""
+
+    def __init__(
+        self, files: ReadFiles, store: StoreDir, facts: LogFacts, severity: str, found: Findings
+    ) -> None:
         self._files = files
         self._store = store
         self._facts = facts
+        self._severity = severity
         self._found = found
+        self._log = list_numbered(files, f"{store.root}/timerlog")
+        self._low = self._log[0].base if self._log else _NO_LOG
         self._end = 0  # of the timer log
-        self._source: ReadFile | None = None
-        self._open: LogFile | None = None
+        self._wheel = f"{store.root}/timerwheel"
+        self._slots: list[WheelSlot] = []
+        self._lookup = LogLookup(files, store)
 
-    def log_file(self, file: LogFile) -> None:
-        """Units one after another, then a blank or zeros."""
+    def units(self) -> None:
+        """Every unit, and where they end."""
+        for file in self._log:
+            end = file.base + file.size
+            for at, words, ends in unit_faults(self._windows(file, end), end, self._stands):
+                self._end = at if ends else self._end
+                if words:
+                    place = -1 if ends else at // UNIT_SIZE
+                    self._found.add_run("timer", file.path, at - file.base, words, place)
+        self._lookup.close()
+
+    def _stands(self, offset: int, size: int) -> bool:
+        if offset < self._store.min_offset or not self._facts.sure:
+            return True  # its message is gone from the log, as is right after a while
+        known = offset < self._facts.end
+        return known and self._lookup.place_of(TIMER_TOPIC, 0, 0, offset, size) >= 0
+
+    def wheel(self) -> None:
+        """Every slot; those whose newest unit is gone from the log, as is right after a while, only for their time."""
+        size = self._files.file_size(self._wheel)
+        if size <= 0:
+            return
+        self._slots = read_wheel(self._files, self._wheel)
+        if size % (2 * SLOT_SIZE):
+            self._found.add(finding("timer", self._wheel, -1, f"a wheel of {size} bytes"))
+            return
+        places = size // SLOT_SIZE
+        for slot in self._slots:
+            words, whole = slot_fault(slot, places, self._end, self._unit_at)
+            at = slot.ordinal * SLOT_SIZE
+            if words and whole:
+                self._found.add(finding("timer", self._wheel, at, words))
+            elif words and slot.last >= self._low and slot.number:
+                self._found.add(finding("timer", self._wheel, at + 16, words, self._severity))
+
+    def _unit_at(self, position: int) -> TimerUnit | None:
+        file = self._file_of(position)
+        if file is None or (position - file.base) % UNIT_SIZE:
+            return None
         source = self._files.open_file(file.path)
         try:
-            at = 0
-            while at + UNIT_SIZE <= file.size:
-                data = source.pread(min(_WINDOW, file.size - at), at)
-                step, more = self._units(file, data, at)
-                at += step
-                self._end = file.base + at
-                if not more:
-                    break
+            return unpack_unit(source.pread(UNIT_SIZE, position - file.base), 0, position)
         finally:
             source.close()
-            self._close()
 
-    def _units(self, file: LogFile, data: bytes, start: int) -> tuple[int, bool]:
-        """How many bytes of units there are, and whether more may follow."""
-        for at in range(0, len(data) - UNIT_SIZE + 1, UNIT_SIZE):
-            position = file.base + start + at
-            unit = unpack_unit(data, at, position)
-            if unit is None:
-                self._end_of_units(file, data, at, start)
-                return at, False
-            words = self._wrong(unit)
-            if words:
-                self._found.add_run("timer", file.path, start + at, words, position // UNIT_SIZE)
-        whole = len(data) - len(data) % UNIT_SIZE
-        return whole, whole == _WINDOW
+    def _file_of(self, position: int) -> LogFile | None:
+        held = (file for file in self._log if file.base <= position < file.base + file.size)
+        return next(held, None)
 
-    def _end_of_units(self, file: LogFile, data: bytes, at: int, start: int) -> None:
-        left, _, magic = BLANK.unpack_from(data, at)
-        if magic == BLANK_MAGIC and left == file.size - start - at:
-            return
-        if data[at : at + UNIT_SIZE] == bytes(UNIT_SIZE):
-            return
-        self._found.add(
-            finding("timer", file.path, start + at, "neither a unit of the timer log nor its end")
-        )
-
-    def _wrong(self, unit: TimerUnit) -> str:
-        if unit.prev >= unit.position or (unit.prev < -1):
-            return f"the unit names {unit.prev} as the one before it"
-        if unit.offset < self._store.min_offset:
-            return ""  # its message is gone from the log, as is right after a while
-        if not self._facts.sure:
-            return ""
-        if unit.offset >= self._facts.end or not self._is_record(unit.offset, unit.size):
-            return f"the unit points at offset {unit.offset}, size {unit.size}, where no such record is"
-        return ""
-
-    def _is_record(self, offset: int, size: int) -> bool:
-        if self._open is None or not self._open.base <= offset < self._open.base + self._open.size:
-            self._close()
-            self._open = self._store.file_of(offset)
-            if self._open is None:
-                return False
-            self._source = self._files.open_file(self._open.path)
-        assert self._source is not None
-        head = self._source.pread(36, offset - self._open.base)
-        return head[:4] == size.to_bytes(4, "big", signed=True) and head[28:] == offset.to_bytes(
-            8, "big"
-        )
-
-    def _close(self) -> None:
-        if self._source is not None:
-            self._source.close()
-        self._source = None
-        self._open = None
-
-    def wheel(self, path: str, log: list[LogFile], severity: str) -> None:
-        """Every slot stands at its place and knows its newest unit."""
-        size = self._files.file_size(path)
-        if size % (2 * SLOT_SIZE):
-            self._found.add(finding("timer", path, -1, f"a wheel of {size} bytes"))
-            return
-        slots = size // SLOT_SIZE
-        for slot in read_wheel(self._files, path):
-            at = slot.ordinal * SLOT_SIZE
-            if slot.tick < 0 or slot.tick % slots != slot.ordinal:
-                self._found.add(
-                    finding("timer", path, at, f"slot {slot.ordinal} has the time of another one")
-                )
-                continue
-            if not log or slot.last < log[0].base or slot.number == 0:
-                continue
-            words = self._wrong_slot(slot, log)
-            if words:
-                self._found.add(finding("timer", path, at + 16, words, severity))
-
-    def _wrong_slot(self, slot: WheelSlot, log: list[LogFile]) -> str:
-        for file in log:
-            if file.base <= slot.last < file.base + file.size:
-                if slot.last >= self._end:
-                    break
-                source = self._files.open_file(file.path)
-                try:
-                    data = source.pread(UNIT_SIZE, slot.last - file.base)
-                finally:
-                    source.close()
-                unit = unpack_unit(data, 0, slot.last) if len(data) == UNIT_SIZE else None
-                if unit is None or (slot.last - file.base) % UNIT_SIZE:
-                    return (
-                        f"its newest unit should be at {slot.last} of the timer log, where none is"
-                    )
-                if not any(unit.slot_ms // width == slot.tick for width in _PRECISIONS):
-                    return f"its newest unit at {slot.last} of the timer log is of another time"
-                return ""
-        return f"its newest unit should be at {slot.last}, the timer log ends at {self._end}"
-
-    def checkpoint(self, path: str, log: list[LogFile], severity: str) -> None:
-        """It speaks of no more than there is."""
+    def checkpoint(self) -> None:
+        """It speaks of no more than there is, and what it vouches for is sound."""
+        path = f"{self._store.config}/timercheck"
         if self._files.file_size(path) < 0:
             return
         known = decode_timer_checkpoint(read_all(self._files, path, 4096))
@@ -175,41 +119,38 @@ class _TimerCheck:
             words = "its bytes are not those that were written (checksum)"
             self._found.add(finding("timer", path, -1, words))
         elif known.ours and self._facts.sure:
-            self._audit(known, log, severity)
+            self._vouched_for(known)
         if known.log_position > self._end:
             words = f"the timer log was synced up to {known.log_position}, it ends at {self._end}"
-            self._found.add(finding("timer", path, 8, words, severity))
+            self._found.add(finding("timer", path, 8, words, self._severity))
         end = self._facts.queue_ends.get((TIMER_TOPIC, 0), 0)
         if known.queue_offset > end and self._facts.sure:
             words = f"messages up to {known.queue_offset} were taken from {TIMER_TOPIC}, it ends at {end}"
-            self._found.add(finding("timer", path, 16, words, severity))
+            self._found.add(finding("timer", path, 16, words, self._severity))
 
-    def _audit(self, known: TimerCheckpoint, log: list[LogFile], severity: str) -> None:
-        """What a start looks at: units, slots and the timer queue say the same."""
-        wheel = f"{self._store.root}/timerwheel"
+    def _vouched_for(self, known: TimerCheckpoint) -> None:
+        """The half that a start looks at, too."""
         queue = load_queue(self._files, self._store.consume_queues, TIMER_TOPIC, 0)
         units = _queued(QueueUnits(self._files, queue, self._store.segment_size))
-        low, end = log[0].base if log else 0, known.log_position
-        precision = known.precision_ms
-        audit = TimerAudit(units, precision, known.read_ms, low, self._store.min_offset)
-        slots = read_wheel(self._files, wheel) if self._files.file_size(wheel) > 0 else []
-        times = [(slot.tick * precision, slot.first, slot.last, slot.number) for slot in slots]
-        for at, place, words in audit.faults(self._windows(log, end), times, end):
-            path, byte = wheel, slots[place].ordinal * SLOT_SIZE if place >= 0 else -1
-            for file in log:
-                if file.base <= at < file.base + file.size:
-                    path, byte = file.path, at - file.base
-            self._found.add(finding("timer", path, byte, words, severity))
+        precision, end = known.precision_ms, known.log_position
+        audit = TimerAudit(units, precision, known.read_ms, self._low, self._store.min_offset)
+        windows = (one for file in self._log for one in self._windows(file, end))
+        slots = [(one.tick * precision, one.first, one.last, one.number) for one in self._slots]
+        for at, place, words in audit.faults(windows, slots, end):
+            file = self._file_of(at)
+            path, byte = (self._wheel, -1) if file is None else (file.path, at - file.base)
+            byte = self._slots[place].ordinal * SLOT_SIZE if place >= 0 else byte
+            self._found.add(finding("timer", path, byte, words, self._severity))
 
-    def _windows(self, log: list[LogFile], end: int) -> Iterator[tuple[int, bytes]]:
-        for file in log:
-            source = self._files.open_file(file.path)
-            try:
-                limit = min(file.size, end - file.base)
-                for at in range(0, limit, _WINDOW):
-                    yield file.base + at, source.pread(min(_WINDOW, limit - at), at)
-            finally:
-                source.close()
+    def _windows(self, file: LogFile, end: int) -> Iterator[tuple[int, bytes]]:
+        """Position and bytes of one file before a position of the timer log."""
+        source = self._files.open_file(file.path)
+        try:
+            limit = min(file.size, end - file.base)
+            for at in range(0, limit, _WINDOW):
+                yield file.base + at, source.pread(min(_WINDOW, limit - at), at)
+        finally:
+            source.close()
 
 
 def _queued(units: QueueUnits) -> Iterator[list[tuple[int, int]]]:
