@@ -3,14 +3,16 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.spark.records import make_log, struct_of
 
+from roquette.base.files import OsReadFiles
 from roquette.errors import ConfigError, CorruptRecord
 from roquette.message.record import encode_blank
-from roquette_spark.commitlog.files import LocalFiles
+from roquette_spark.commitlog.files import open_log
 from roquette_spark.commitlog.options import commitlog_options
 from roquette_spark.commitlog.plan import plan, plan_log
 from roquette_spark.commitlog.source import GAP_SCHEMA, CommitLogDataSource, CommitLogReader
@@ -220,22 +222,26 @@ def test_a_body_that_cannot_be_decompressed_costs_only_its_message(tmp_path: Pat
 
 def test_reads_are_by_position_and_never_past_a_file(tmp_path: Path) -> None:
     write_store(tmp_path, [20, 3])
-    (first, second) = LocalFiles().segments(str(tmp_path))
+    (first, second) = open_log(str(tmp_path), "{}")[1]
     assert (first.base, second.base, first.size) == (0, SEGMENT, SEGMENT)
 
-    class Spying(LocalFiles):
-        asked: list[tuple[str, int, int]] = []
+    asked: list[int] = []
 
-        def read(self, path: str, position: int, size: int) -> bytes:
-            self.asked.append((path, position, size))
-            return super().read(path, position, size)
+    class Spying(OsReadFiles):
+        def open_file(self, path: str) -> Any:
+            file = super().open_file(path)
+            return SimpleNamespace(
+                size=file.size,
+                pread=lambda size, at: asked.append(size) or file.pread(size, at),
+                close=file.close,
+            )
 
     files = Spying()
     splits = plan_log(files, [first, second], commitlog_options({"path": "x"}), 0)
     assert [(s.start, s.end, s.last) for s in splits] == [(0, SEGMENT, False), (0, SEGMENT, True)]
-    assert sum(size for _, _, size in files.asked) <= 2 * 128  # planning reads heads only
-    assert files.read(first.path, SEGMENT - 5, 10) == bytes(5)
-    files.close()
+    assert 0 < sum(asked) <= 2 * 128  # planning reads heads only
+    with contextlib.closing(files.open_file(first.path)) as file:
+        assert file.pread(10, SEGMENT - 5) == bytes(5)
 
 
 @pytest.mark.parametrize(
@@ -311,3 +317,20 @@ def test_an_object_store_reads_alike(tmp_path: Path, memory_store: str, read_byt
     assert offsets(f"{memory_store}/commitlog/{SEGMENT:020d}") == list(range(20, 40))
     with pytest.raises(ConfigError, match="memory://bucket/none: No such file"):
         offsets("memory://bucket/none")
+
+
+def test_no_segment_of_an_object_store_is_asked_for_its_size(
+    memory_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of the directory and the split have it: a request for each file of a large store would take minutes."""
+    memory = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
+    asked: list[str] = []
+    info = memory.info
+
+    def spy(self: Any, path: str, **options: Any) -> Any:
+        asked.append(path)
+        return info(self, path, **options)
+
+    monkeypatch.setattr(memory, "info", spy)
+    assert len(offsets(memory_store)) == 44
+    assert asked and not [path for path in asked if path[-20:].isdigit()]

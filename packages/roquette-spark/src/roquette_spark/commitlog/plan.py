@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+from roquette.base.files import ReadFiles, read_all
 from roquette.message.record_layout import HEAD_SIZE
-from roquette_spark.commitlog.files import LogFiles, SegmentFile, open_files
+from roquette.store.offline.store_dir import LogFile
+from roquette_spark.commitlog.files import open_log
 from roquette_spark.commitlog.options import CommitLogOptions
 from roquette_spark.commitlog.walk import Split, store_time
 
@@ -18,28 +20,28 @@ def plan(options: CommitLogOptions) -> list[Split]:
     """
     splits: list[Split] = []
     for root, path in enumerate(options.paths):
-        files = open_files(path, options.storage_options, options.read_bytes)
-        splits += plan_log(files, files.segments(path), options, root)
+        files, segments = open_log(path, options.storage_options)
+        splits += plan_log(files, segments, options, root)
     return splits
 
 
 def describe_store(path: str) -> str:
     """How much a store has, for people. Raises ConfigError when it has no segments."""
-    segments = open_files(path, "{}").segments(path)
+    segments = open_log(path, "{}")[1]
     size = sum(segment.size for segment in segments)
     return f"store {path}: {len(segments)} segments, {size / (1 << 20):,.0f} MiB"
 
 
 def plan_log(
-    files: LogFiles, segments: Sequence[SegmentFile], options: CommitLogOptions, root: int
+    files: ReadFiles, segments: Sequence[LogFile], options: CommitLogOptions, root: int
 ) -> list[Split]:
     """The splits of one log.
 
     Files of nothing but zeros at the end are made ahead by the broker: they are not read.
     """
 
-    def head(segment: SegmentFile) -> bytes:
-        return files.read(segment.path, 0, min(HEAD_SIZE, segment.size))
+    def head(segment: LogFile) -> bytes:
+        return read_all(files, segment.path, HEAD_SIZE)
 
     used = list(segments)
     while len(used) > 1 and not any(head(used[-1])):
@@ -67,10 +69,10 @@ def plan_log(
 
 
 def prune(
-    segments: list[SegmentFile],
-    first_time: Callable[[SegmentFile], int | None],
+    segments: list[LogFile],
+    first_time: Callable[[LogFile], int | None],
     options: CommitLogOptions,
-) -> set[SegmentFile]:
+) -> set[LogFile]:
     """Segments that may hold records of the wanted time: store times grow along a log.
 
     A segment ends in time where the next one begins. One that does not begin with a record is kept.
@@ -97,7 +99,7 @@ def prune(
     return wanted
 
 
-def cut(segment: SegmentFile, split_bytes: int, *, last: bool, root: int) -> list[Split]:
+def cut(segment: LogFile, split_bytes: int, *, last: bool, root: int) -> list[Split]:
     """Pieces of about `split_bytes`; 0: one piece."""
     step = split_bytes or segment.size
     return [

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from roquette.errors import ConfigError, CorruptRecord
 from roquette.message.names import is_system_topic
 from roquette.message.properties import SYSTEM
-from roquette_spark.commitlog.files import open_files
+from roquette_spark.commitlog.files import open_files, read_size
 from roquette_spark.commitlog.options import SOURCE, CommitLogOptions, commitlog_options
 from roquette_spark.commitlog.plan import plan
 from roquette_spark.commitlog.walk import (
@@ -104,14 +104,19 @@ def walk_split(split: Split, options: CommitLogOptions) -> Iterator[RecordColumn
         reason = f"no file holds the {split.missing} bytes before it"
         yield Gap(MISSING, split.path, start, split.missing, reason)
         return
-    files = open_files(options.paths[split.root], options.storage_options, options.read_bytes)
-    yield from Walk(
-        split,
-        lambda position, size: files.read(split.path, position, size),
-        read_bytes=files.read_bytes,
-        rows=options.batch_rows,
-        check_crc=options.check_crc,
-    )
+    path = options.paths[split.root]
+    files, _ = open_files(path, options.storage_options)
+    file = files.open_file(split.path)
+    try:
+        yield from Walk(
+            split,
+            lambda position, size: file.pread(size, position),
+            read_bytes=read_size(path, options.read_bytes),
+            rows=options.batch_rows,
+            check_crc=options.check_crc,
+        )
+    finally:
+        file.close()
 
 
 def message_batches(
