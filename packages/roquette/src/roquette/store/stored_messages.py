@@ -165,9 +165,7 @@ class StoredMessages:
                 low = middle + 1
             else:
                 high = middle
-        if not upper:
-            return low
-        return low - 1 if low > first else first
+        return max(first, low - 1) if upper else low
 
     def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None:
         """The record that begins at a physical offset; None when none does."""

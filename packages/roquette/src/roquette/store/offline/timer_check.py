@@ -74,8 +74,8 @@ class _TimerCheck:
     def _stands(self, offset: int, size: int) -> bool:
         if offset < self._store.min_offset or not self._facts.sure:
             return True  # its message is gone from the log, as is right after a while
-        known = offset < self._facts.end
-        return known and self._lookup.place_of(TIMER_TOPIC, 0, 0, offset, size) >= 0
+        place = self._lookup.place_of
+        return offset < self._facts.end and place(TIMER_TOPIC, 0, 0, offset, size) >= 0
 
     def wheel(self) -> None:
         """Every slot; those whose newest unit is gone from the log, as is right after a while, only for their time."""
@@ -86,10 +86,9 @@ class _TimerCheck:
         if size % (2 * SLOT_SIZE):
             self._found.add(finding("timer", self._wheel, -1, f"a wheel of {size} bytes"))
             return
-        places = size // SLOT_SIZE
         for slot in self._slots:
-            words, whole = slot_fault(slot, places, self._end, self._unit_at)
             at = slot.ordinal * SLOT_SIZE
+            words, whole = slot_fault(slot, size // SLOT_SIZE, self._end, self._unit_at)
             if words and whole:
                 self._found.add(finding("timer", self._wheel, at, words))
             elif words and slot.last >= self._low and slot.number:
@@ -106,8 +105,7 @@ class _TimerCheck:
             source.close()
 
     def _file_of(self, position: int) -> LogFile | None:
-        held = (file for file in self._log if file.base <= position < file.base + file.size)
-        return next(held, None)
+        return next((f for f in self._log if f.base <= position < f.base + f.size), None)
 
     def checkpoint(self) -> None:
         """It speaks of no more than there is, and what it vouches for is sound."""
