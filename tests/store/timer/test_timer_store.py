@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roquette.store.audit.timer_audit import unit_faults
 from roquette.store.delivery_marks import DeliveredBitmap
 from roquette.store.format.config import StoreConfig
 from roquette.store.format.layout import StoreLayout
 from roquette.store.format.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.timer.timer_due import BLOCK, DueSlot
-from roquette.store.timer.timer_log import MAGIC_DELETE, TimerLog
+from roquette.store.timer.timer_log import MAGIC_DELETE, UNIT, TimerLog
 from roquette.store.timer.timer_wheel import TimerWheel
 from roquette.store.timer_store import TimerStore, timer_precision
 from roquette_testing.faulty_files import FaultyFiles
@@ -49,6 +50,12 @@ def timer_store(files: FaultyFiles, slots: int = 300, **changes: Any) -> TimerSt
     values = {"root_dir": "/s", "timer_log_file_size": 52 * 50 + 20, "timer_roll_window_slots": 200}
     config = StoreConfig(**(values | changes))
     return TimerStore(files, NoLog(), config, slots)
+
+
+def test_units_end_with_the_last_whole_one_of_a_file_that_was_cut() -> None:
+    unit = UNIT.pack(52, -1, 1, 1000, 500, 0, 9, 0, 0)
+    cut = [(0, unit * 2), (104, unit[:7])]
+    assert list(unit_faults(iter(cut), 111, lambda offset, size: True)) == [(104, "", True)]
 
 
 def test_a_unit_is_apaches() -> None:

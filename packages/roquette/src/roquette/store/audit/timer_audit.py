@@ -191,7 +191,7 @@ def unit_faults(
         windows: position and bytes in order, of whole units but for the last.
         stands: is there a message of the timer at a physical offset, of a size, as far as that can be known?
     """
-    position, at = -1, 0
+    end = -1
     for position, data in windows:
         for at in range(0, len(data) - UNIT_SIZE + 1, UNIT_SIZE):
             unit = unpack_unit(data, at, position + at)
@@ -202,13 +202,14 @@ def unit_faults(
                 words = "" if sound else "neither a unit of the timer log nor its end"
                 yield position + at, words, True
                 return
+            end = unit.position + UNIT_SIZE
             if unit.prev >= unit.position or unit.prev < -1:
                 yield unit.position, f"the unit names {unit.prev} as the one before it", False
             elif not stands(unit.offset, unit.size):
-                words = f"points at offset {unit.offset}, size {unit.size}, where no such record is"
-                yield unit.position, f"the unit {words}", False
-    if position >= 0:
-        yield position + at + UNIT_SIZE, "", True
+                words = f"the unit points at offset {unit.offset}, size {unit.size}, where no such record is"
+                yield unit.position, words, False
+    if end >= 0:
+        yield end, "", True
 
 
 def slot_fault(
