@@ -36,7 +36,7 @@ BOUNDED: dict[str, str] = {
     "base/lifecycle.py:_tasks": "the beats, and requests at work: remoting/running.py, 256 of a connection, 10,000",
     "broker/floor/config.py:fixed": "the settings there are",
     "broker/service.py:fixed": "the settings there are",
-    "nameserver/core.py:fixed": "the settings there are",
+    "nameserver/floor/core.py:fixed": "the settings there are",
     "nameserver/service.py:fixed": "the settings there are",
     # access
     "access/policies.py:_levels _with_places": "a user each",
@@ -47,17 +47,17 @@ BOUNDED: dict[str, str] = {
     "access/users.py:_accounts": "MOST_USERS",
     "access/tickets.py:_given": "MOST",
     # name server
-    "nameserver/kv_table.py:_table": "bounds.kv_entries bounds.kv_characters",
+    "nameserver/floor/kv_table.py:_table": "bounds.kv_entries bounds.kv_characters",
     "nameserver/processors/routes.py:_encoded": "20,000 routes, 64 MiB",
     "nameserver/processors/routes.py:filter_server_table": "one answer",
-    "nameserver/route_table.py:_topics _told": "bounds.topics",
-    "nameserver/route_table.py:_brokers _clusters broker_addrs": "bounds.brokers",
-    "nameserver/liveness.py:_brokers _by_connection": "bounds.brokers",
+    "nameserver/floor/route_table.py:_topics _told": "bounds.topics",
+    "nameserver/floor/route_table.py:_brokers _clusters broker_addrs": "bounds.brokers",
+    "nameserver/floor/liveness.py:_brokers _by_connection": "bounds.brokers",
     "nameserver/controller/register_file.py:_table": "MOST_KEYS, MOST_BYTES",
-    "nameserver/departed.py:_found": "LEFT_BROKERS, the newest",
-    "nameserver/route_watches.py:_watchers _topics _changed": "bounds.watches",
-    "nameserver/route_table.py:_filters": "bounds.brokers, with 100 filter servers each",
-    "nameserver/route_table.py:_mappings": "bounds.mappings",
+    "nameserver/floor/departed.py:_found": "LEFT_BROKERS, the newest",
+    "nameserver/floor/route_watches.py:_watchers _topics _changed": "bounds.watches",
+    "nameserver/floor/route_table.py:_filters": "bounds.brokers, with 100 filter servers each",
+    "nameserver/floor/route_table.py:_mappings": "bounds.mappings",
     # broker: names that clients choose
     "broker/floor/tables/groups.py:_groups": "bounds.groups",
     "broker/floor/tables/groups.py:_forbidden": "bounds.forbidden",
@@ -235,7 +235,7 @@ def test_every_table_says_what_bounds_it() -> None:
     missing = tables() - rows().keys()
     assert not missing, (
         f"what bounds these tables? {sorted(missing)}: give them a Bound (packages/roquette/src/roquette/broker/floor/tables/bounds.py, "
-        "nameserver/bounds.py, client/core/bounds.py) if their keys come from peers, and a row here"
+        "nameserver/floor/bounds.py, client/core/bounds.py) if their keys come from peers, and a row here"
     )
     without = rows().keys() - tables()
     assert not without, f"rows without a table: {sorted(without)}"

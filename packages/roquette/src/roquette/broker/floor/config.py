@@ -1,6 +1,6 @@
 """The broker's settings: Apache's BrokerConfig (with the few of NettyServerConfig), as far as they act here.
 
-The store's own keys (paths, flush, retention, delay levels) live in `store/config.py`.
+The store's own keys (paths, flush, retention, delay levels) live in `store/format/config.py`.
 """
 
 import dataclasses
