@@ -41,14 +41,14 @@ def test_a_frozen_broker_costs_its_rows_and_they_say_why() -> None:
         await mq.subscribe("orders", group="g", handler=got.append, start_from=StartFrom.FIRST)
         await asyncio.sleep(30)
         assert len(got) == 4
-        assert {row.broker for row in await run(group_lag("g", "orders"))} == {
+        assert {row.broker for row in await run(group_lag("g", topic="orders"))} == {
             "broker-a",
             "broker-b",
         }
 
         cluster.partition(CLIENT, B)  # B is in every route, takes requests and answers none
 
-        lag = await run(group_lag("g", "orders"))
+        lag = await run(group_lag("g", topic="orders"))
         assert [(row.broker, row.lag) for row in lag] == [
             ("broker-a", 0),
             ("broker-a", 0),

@@ -15,7 +15,11 @@ STORED = "what is stored carries it"
 SHOWN = "people and tools are shown it"
 PROMISED = "timer messages are promised for a wall time"
 READERS: dict[str, tuple[str, str]] = {
-    "cli/explain.py": ("how long a delayed message still waits", "explain_command"),
+    "admin/explain/collect.py": (
+        "how long a delayed message still waits",
+        "explain_message",
+    ),
+    "admin/seek.py": ("places that are times", "seek_group"),
     "admin/async_admin.py": ("a place is a time of the application's, `@-1h`", "_place"),
     "admin/doctor/examination.py": (
         "the wall clocks of brokers are compared with ours, and so is what they stored",
@@ -84,12 +88,11 @@ READERS: dict[str, tuple[str, str]] = {
     ),
     "broker/transactions/checks.py": (STORED, "_run _save load"),
     "apps/secure.py": ("certificates say from when to when they hold", "secured"),
-    "cli/backup.py": ("a backup says when it was made", "backup_command"),
-    "cli/bench.py": ("places that are times", "sub_command"),
+    "cli/backup.py": ("a backup says when it was made", "backup"),
+    "cli/bench.py": ("places that are times", "sub"),
     "cli/bench_run.py": ("how old a message is when it arrives", "receive received"),
     "cli/consume.py": ("places that are times", "_place"),
     "cli/dlq.py": ("places that are times", "_moment"),
-    "cli/group.py": ("places that are times", "seek_command"),
     "cli/tls.py": ("certificates say from when to when they hold", "make_files"),
     "remoting/certificates.py": ("certificates say from when to when they hold", "own_pair"),
     "roquette_spark/workers/sender.py": (STORED, "_header"),

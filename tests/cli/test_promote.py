@@ -1,16 +1,14 @@
 """`roquette broker promote`: what it says while it waits for the new master."""
 
 import asyncio
-from collections.abc import AsyncIterator, Generator
-from contextlib import asynccontextmanager
-from types import SimpleNamespace
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from roquette.admin import replication
 from roquette.admin.replication import GroupState
-from roquette.cli.broker import _promote
 from roquette.errors import ClientError
 
 BEFORE = GroupState(
@@ -27,31 +25,22 @@ ORDERED = replace(BEFORE, ordered=1)
 GIVEN_BACK = replace(ORDERED, master=0)
 
 
-class Told:
-    """A cluster whose group is in these states, one after the other."""
+def promote(*states: GroupState) -> list[str]:
+    """What is said when a cluster's group is in these states, one after the other."""
+    told, left = list[str](), iter(states)
 
-    def __init__(self, *states: GroupState) -> None:
-        self._states = iter(states)
+    async def run(operation: Generator[Any, Any, Any]) -> Any:
+        return [next(left)] if operation.__name__ == "group_states" else None
 
-    def addresses(self) -> list[str]:
-        return ["ns:9876"]
-
-    @asynccontextmanager
-    async def client(self, group: str) -> AsyncIterator[SimpleNamespace]:
-        yield SimpleNamespace(session=SimpleNamespace(run=self._run))
-
-    async def _run(self, operation: Generator[Any, Any, Any]) -> Any:
-        return [next(self._states)] if operation.__name__ == "group_states" else None
+    report = asyncio.run(replication.promote(run, ["ns:9876"], told.append, "g", 1, cluster="c"))
+    return [*told, *report.notes]
 
 
-def promote(*states: GroupState) -> None:
-    asyncio.run(_promote(Told(*states), ("c", "g"), 1, False))  # type: ignore[arg-type]
-
-
-def test_it_waits_until_the_member_is_master(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_waits_until_the_member_is_master() -> None:
     won = replace(GIVEN_BACK, ordered=0, epoch=5)  # and does not serve yet
-    promote(BEFORE, ORDERED, GIVEN_BACK, won, replace(won, master=1))
-    assert "broker 1 is master of g, epoch 5; nobody was for" in capsys.readouterr().err
+    ordered, done = promote(BEFORE, ORDERED, GIVEN_BACK, won, replace(won, master=1))
+    assert ordered == "ordered; the master is broker 2 now"
+    assert "broker 1 is master of g, epoch 5; nobody was for" in done
 
 
 def test_an_order_that_another_one_has_ended_is_told_at_once() -> None:

@@ -144,7 +144,7 @@ def test_what_is_said_beside_a_table_that_is_watched_is_not_wiped_away(
         output.say("left out: 3 rows")
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    connect._again_and_again(look, Output.TABLE, 0.0, 1)
+    connect.again_and_again(look, Output.TABLE, 0.0, 1)
     assert capsys.readouterr().out == connect.CLEAR + "table\nleft out: 3 rows\n"
 
 

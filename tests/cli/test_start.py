@@ -31,9 +31,9 @@ def test_a_word_to_the_command_loads_no_client(words: list[str]) -> None:
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "roquette.apps.main" in loaded
     assert not loaded & set(HEAVY), sorted(loaded & set(HEAVY))
-    others = {"roquette.cli.store", "roquette.cli.acl", "roquette.cli.broker"}
+    others = {"roquette.cli.store", "roquette.admin.access", "roquette.admin.replication"}
     assert not loaded & others, sorted(loaded & others)
-    assert ("roquette.cli.topic" in loaded) == (words[0] == "topic")
+    assert ("roquette.admin.catalogue" in loaded) == (words[0] == "topic")
 
 
 def test_a_name_that_is_nearly_right_is_told_though_its_verb_is_not_loaded() -> None:

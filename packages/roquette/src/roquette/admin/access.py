@@ -1,11 +1,12 @@
 """Users and access control lists of a whole cluster: every master and every name server keeps them, replicas copy."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from roquette.admin.cluster import is_unserved, masters_of, require_one
+from roquette.admin.command import SAY_WHAT, Flag, Plan, Report, command
 from roquette.client import access_calls
 from roquette.client.calls import Call
 from roquette.client.operations import Answer, Operation, ask_all
@@ -13,6 +14,11 @@ from roquette.errors import ClientError, ConfigError
 from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
 T = TypeVar("T")
+
+
+OfCluster = Annotated[
+    str | None, Flag("--cluster CLUSTER", "Only this cluster's brokers, and name servers.")
+]
 
 
 class Keeper(NamedTuple):
@@ -34,6 +40,14 @@ class Told(msgspec.Struct, frozen=True):
     address: str
     error: str = ""
     unserved: bool = False
+
+
+class ServerRow(msgspec.Struct, frozen=True):
+    """What one server did, or would do."""
+
+    server: str
+    address: str
+    result: str
 
 
 class UserRow(msgspec.Struct, frozen=True):
@@ -72,6 +86,49 @@ def keepers(name_servers: Sequence[str], cluster: str | None = None) -> Operatio
     return [*brokers, *(Keeper("", address) for address in name_servers)]
 
 
+def would(
+    name_servers: Sequence[str], cluster: str | None, result: str
+) -> Operation[list[ServerRow]]:
+    """What a dry run tells: which servers would be told what."""
+    asked = yield from keepers(name_servers, cluster)
+    return [ServerRow(each.name or "name server", each.address, result) for each in asked]
+
+
+def not_done(told: Sequence[Told], deed: str) -> str:
+    """Which servers did not make a change, in words, or that none keeps users; "" when all is done."""
+    failed = [
+        f"{one.broker or 'name server'} {one.address}: {one.error}" for one in told if one.error
+    ]
+    if failed:
+        return f"{deed}: not done on {'; '.join(failed)}"
+    return f"{deed}: no server here keeps users" if all(one.unserved for one in told) else ""
+
+
+def reported(
+    change: Operation[list[Told]], deed: str, notes: Sequence[str] = (), **result: object
+) -> Operation[Report[Any]]:
+    """Make a change, and report it; `notes` are told to people when all of it is done."""
+    report = report_of((yield from change), deed, **result)
+    shown = [*(report.shown or ()), *([] if report.failed else notes)]
+    return msgspec.structs.replace(report, shown=shown)
+
+
+def report_of(told: Sequence[Told], deed: str, **result: object) -> Report[Any]:
+    """What each server did: a line for people when all went well, else a table; programs get `result`, too."""
+    failed = not_done(told, deed)
+    rows = [
+        ServerRow(
+            one.broker or "name server",
+            one.address,
+            one.error or ("keeps no users" if one.unserved else "done"),
+        )
+        for one in told
+    ]
+    well = not any(one.error or one.unserved for one in told)
+    done = f"{deed}: done on {', '.join(dict.fromkeys(row.server for row in rows))}"
+    return Report({**result, "servers": rows}, [done if well else rows], failed=failed)
+
+
 def put_user(
     user: UserInfo, name_servers: Sequence[str], *, create: bool, cluster: str | None = None
 ) -> Operation[list[Told]]:
@@ -97,11 +154,13 @@ def save_user(
     return (yield from put_user(user, name_servers, create=create, cluster=cluster))
 
 
-def delete_user(
-    username: str, name_servers: Sequence[str], *, cluster: str | None = None
-) -> Operation[list[Told]]:
-    """Remove a user, and its rules, everywhere."""
-    return (yield from _everywhere(access_calls.delete_user(username), name_servers, cluster))
+@command(dry_run=SAY_WHAT, confirmed=True)
+def delete_user(name_servers: Sequence[str], name: str, *, cluster: OfCluster = None) -> Plan[Any]:
+    """Delete a user and its rules; its requests are refused from then on."""
+    deed = f"delete user {name} and its rules"
+    told = _everywhere(access_calls.delete_user(name), name_servers, cluster)
+    shows = would(name_servers, cluster, f"would {deed}")
+    return Plan(shows, deed, reported(told, deed, user=name))
 
 
 def put_acl(
@@ -142,10 +201,14 @@ def delete_acl(
     return (yield from _everywhere(call, name_servers, cluster))
 
 
+@command(empty="no users yet: 'roquette user create NAME'", watched=True)
 def list_users(
-    name_servers: Sequence[str], part: str = "", *, cluster: str | None = None
+    name_servers: Sequence[str],
+    part: Annotated[str, Flag("PART", "Only names with this in them.")] = "",
+    *,
+    cluster: OfCluster = None,
 ) -> Operation[list[UserRow]]:
-    """Every user that any server has, by name."""
+    """List users, and which servers have them otherwise; no password is shown, by anything."""
     call = access_calls.list_users(part)
     answers = yield from _read(call, name_servers, cluster)
 
@@ -156,17 +219,51 @@ def list_users(
     return _merged(answers, rows)
 
 
+@command(empty="no rules: only super users may do anything", watched=True)
 def list_acls(
     name_servers: Sequence[str],
-    subject: str = "",
-    resource: str = "",
+    user: Annotated[str, Flag("--user PART", "Only users like this.")] = "",
+    resource: Annotated[str, Flag("--resource PART", "Only resources like this.")] = "",
     *,
-    cluster: str | None = None,
+    cluster: OfCluster = None,
 ) -> Operation[list[AclRow]]:
-    """Every rule that any server has, by subject and resource."""
-    call = access_calls.list_acls(subject, resource)
+    """List rules, and which servers have them otherwise."""
+    call = access_calls.list_acls(user, resource)
     answers = yield from _read(call, name_servers, cluster)
     return _merged(answers, acl_rows)
+
+
+@command(shows=lambda rows, user, **_: Report(rows, empty=f"{user} has no rules"))
+def rules_of(
+    name_servers: Sequence[str], user: str, *, cluster: OfCluster = None
+) -> Operation[list[AclRow]]:
+    """List the rules of one user."""
+    subject = f"User:{user}"
+    rows = yield from list_acls(name_servers, subject, cluster=cluster)
+    return [row for row in rows if row.subject == subject]
+
+
+def _user(found: tuple[list[UserRow], list[AclRow]], **_: object) -> Report[Any]:
+    users, rules = found
+    everything = all(row.user_type == "Super" for row in users)
+    empty = "a super user: may do everything" if everything else "may do nothing"
+    return Report({"users": users, "rules": rules}, [users, "", rules], empty=empty)
+
+
+@command(shows=_user, watched=True)
+def show_user(
+    name_servers: Sequence[str], name: str, *, cluster: OfCluster = None
+) -> Operation[tuple[list[UserRow], list[AclRow]]]:
+    """Show a user and what it may do.
+
+    Raises:
+        ClientError: there is none of that name.
+    """
+    found = yield from list_users(name_servers, name, cluster=cluster)
+    users = [row for row in found if row.username == name]
+    if not users:
+        raise ClientError(f"user {name} does not exist: 'roquette user ls' shows those that do")
+    return users, (yield from rules_of(name_servers, name, cluster=cluster))
 
 
 def acl_rows(acls: Iterable[AclInfo]) -> Iterable[AclRow]:

@@ -73,7 +73,7 @@ class Admin:
                 order=order,
                 cluster=cluster,
                 broker=broker,
-                attributes=attributes,
+                attribute=attributes,
             )
         )
         change.require_all()
@@ -132,7 +132,7 @@ class Admin:
             ConfigError: no broker has offsets of the group.
         """
         wrapped = None if topic is None else self._name(topic)
-        rows = await self._run(group_lag(self._name(group), wrapped))
+        rows = await self._run(group_lag(self._name(group), topic=wrapped))
         return [self._shown(row) for row in rows]
 
     async def seek(
@@ -171,7 +171,7 @@ class Admin:
         Raises:
             ConfigError: members are online, or there is no such group.
         """
-        return await self._run(delete_group(self._name(group), with_offsets=not keep_offsets))
+        return await self._run(delete_group(self._name(group), keep_offsets=keep_offsets))
 
     async def _run(self, operation: Operation[T]) -> T:
         return await self._client.session.run(operation)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from roquette.admin.cluster import cluster_info, masters_of, require_one, system_names
+from roquette.admin.command import PAGE, Flag, Like, Limit, Report, command, more_words
 from roquette.admin.groups import LagRow, lags_of
 from roquette.client import calls
 from roquette.client.core.route_cache import TopicRoute
@@ -46,6 +47,12 @@ class Names(msgspec.Struct, frozen=True):
         word = like.lower()
         found = sorted(name for names in kinds for name in names if word in name.lower())
         return found[:limit], len(found) - len(found[:limit])
+
+
+class TopicName(msgspec.Struct, frozen=True):
+    """A topic that exists."""
+
+    topic: str
 
 
 class TopicRow(msgspec.Struct, frozen=True):
@@ -118,6 +125,44 @@ def _by_kind(named: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     for kind, name in sorted(named):
         found.setdefault(kind, []).append(name)
     return found
+
+
+@command(
+    empty="no topics yet: a first send creates one, or 'roquette topic create NAME'", watched=True
+)
+def list_topics(
+    *,
+    like: Like = "",
+    limit: Annotated[int | None, Flag("--limit N", least=1)] = None,
+    system: bool = False,
+) -> Operation[Report[list[Any]]]:
+    """List topics: the names of all, or with --limit what there is to know of some.
+
+    Args:
+        limit: The first N, with their queues, permissions and messages; it says how many more.
+        system: Also the system's own topics, retries and dead letters.
+    """
+    names, more = (yield from topics()).page(like, limit, None if system else OWN)
+    rows: Sequence[msgspec.Struct] = [TopicName(name) for name in names]
+    if limit is not None:
+        rows = yield from topic_rows(names)
+    return Report(list(rows), notes=more_words(more, "topics"))
+
+
+@command(
+    empty="no consumer groups yet: a group appears when its first consumer starts", watched=True
+)
+def list_groups(
+    *, like: Like = "", limit: Limit = PAGE, system: bool = False
+) -> Operation[Report[list[GroupRow]]]:
+    """List consumer groups with their members and lag.
+
+    Args:
+        system: Also the system's own groups.
+    """
+    found = yield from groups()
+    names, more = found.page(like, limit, None if system else OWN)
+    return Report((yield from group_rows(names, found)), notes=more_words(more, "groups"))
 
 
 def topic_rows(names: Sequence[str]) -> Operation[list[TopicRow]]:

@@ -1,11 +1,13 @@
 """Who is connected: producers, and members of consumer groups with what each is doing."""
 
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from roquette.admin.catalogue import OWN, Names, groups
 from roquette.admin.cluster import masters_of, require_one
+from roquette.admin.command import PAGE, Flag, Like, Limit, Printed, Report, command, more_words
+from roquette.admin.groups import settings_of_group
 from roquette.client import calls
 from roquette.client.group_requests import all_producers
 from roquette.client.inspection_calls import running_info
@@ -56,13 +58,27 @@ class StacksRow(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+def _listed(
+    found: tuple[list[ClientRow], int], group: str | None, **_: object
+) -> Report[list[ClientRow]]:
+    empty = "no client is connected" + (f" in group {group}" if group else "")
+    return Report(found[0], notes=more_words(found[1], "groups"), empty=empty)
+
+
+@command(shows=_listed, watched=True)
 def list_clients(
-    group: str | None = None, *, like: str = "", limit: int | None = None, system: bool = False
+    *, group: str | None = None, like: Like = "", limit: Limit = PAGE, system: bool = False
 ) -> Operation[tuple[list[ClientRow], int]]:
-    """The clients that masters know, of one group or of all, by kind, group and id; and how many groups were left out.
+    """List producers and consumers with their addresses, languages and versions.
+
+    Producers are seen from Apache's 5.x and from ours; one that has not sent for two minutes is forgotten.
 
     Args:
-        like, limit: consumers and producers of the first groups with this word in their names.
+        group: Only this group's.
+        system: Also the system's own.
+
+    Returns:
+        By kind, group and id, those of the first groups with the word in their names; and how many groups were left out.
     """
     masters = yield from masters_of()
     known, more = Names({OWN: [group or ""]}, {group or "": masters}), 0
@@ -105,7 +121,7 @@ def _members(
 ) -> Operation[list[tuple[ClientRow, ConsumerRunningInfo | None, str]]]:
     """The members of a group, each with its answer or why there is none."""
     masters = yield from masters_of()
-    rows = [row for row in (yield from list_clients(group))[0] if row.kind == "consumer"]
+    rows = [row for row in (yield from list_clients(group=group))[0] if row.kind == "consumer"]
     if not rows:
         raise ConfigError(
             f"group {group} has no member that is online: 'roquette group list' shows the groups"
@@ -140,8 +156,32 @@ def members(group: str) -> Operation[list[MemberRow]]:
     ]
 
 
-def stacks(group: str, client: str | None = None) -> Operation[list[StacksRow]]:
-    """Where the members of a group are in their code, or one of them.
+@command(watched=True)
+def show_group(group: str, *, settings: bool = False) -> Operation[list[Any]]:
+    """Show a group's members that are online: how many queues each has and how many messages wait in it.
+
+    Args:
+        settings: Its settings on each broker; roquette apply --group changes them.
+    """
+    if settings:
+        return (yield from settings_of_group(group))
+    return (yield from members(group))
+
+
+def _printed(rows: list[StacksRow], **_: object) -> Report[list[StacksRow]]:
+    running = [row.error or row.stacks.rstrip() or "    no handler is running" for row in rows]
+    texts = (f"{row.client}:\n{text}" for row, text in zip(rows, running, strict=True))
+    return Report(rows, [Printed(text) for text in texts])
+
+
+@command(shows=_printed)
+def stacks(
+    group: str, *, client: Annotated[str | None, Flag("--client ID")] = None
+) -> Operation[list[StacksRow]]:
+    """Show where the members of a group are in their code: threads of Java's clients, running handlers of ours.
+
+    Args:
+        client: Only this member.
 
     Raises:
         ConfigError: none is online, or not that one.
@@ -149,7 +189,7 @@ def stacks(group: str, client: str | None = None) -> Operation[list[StacksRow]]:
     found = [
         StacksRow(row.client, info.jstack or "" if info is not None else "", reason)
         for row, info, reason in (yield from _members(group, stacks=True))
-        if client is None or row.client == client
+        if client in (None, row.client)
     ]
     if not found:
         raise ConfigError(f"group {group} has no member {client}: 'roquette client ls' shows them")

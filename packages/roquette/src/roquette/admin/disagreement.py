@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from roquette.admin.command import Report, command
+from roquette.base.quantities import counted
 from roquette.client import calls
 from roquette.client.operations import Answer, Operation, ask_all
 from roquette.errors import RouteNotFound
@@ -26,6 +28,19 @@ class DifferenceRow(msgspec.Struct, frozen=True):
     name_server: str
     says: str
     error: str = ""
+
+
+@command(watched=True)
+def diff(name_servers: Sequence[str]) -> Operation[Report[list[DifferenceRow]]]:
+    """Show which name servers disagree about which brokers and topics. Exit code 10 when any do, or one is silent.
+
+    Each is asked by itself: name all of them with -n.
+    """
+    rows, count = (yield from differences(name_servers)), len(name_servers)
+    found = counted(len({(row.kind, row.subject) for row in rows}), "difference")
+    notes = [f"\n{found} between {count} name servers"] if rows else []
+    empty = f"{counted(count, 'name server')}: no difference"
+    return Report(rows, notes=notes, empty=empty, healthy=not rows)
 
 
 def differences(name_servers: Sequence[str]) -> Operation[list[DifferenceRow]]:

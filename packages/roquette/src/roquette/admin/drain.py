@@ -6,19 +6,21 @@ broker refuses sends itself (brokerPermission), and then groups read what is lef
 name servers' key-value configuration, so that whoever restores needs to know nothing.
 """
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from roquette.admin.catalogue import OWN, kind_of
 from roquette.admin.cluster import cluster_info, masters_of, require_one, system_names
-from roquette.admin.left import Left, left_in, look_at
+from roquette.admin.command import Flag, IgnoredGroups, Report, Settle, Timeout, command
+from roquette.admin.left import Left, LeftRow, left_in, look_at
 from roquette.client import calls, change_calls, inspection_calls
 from roquette.client.operations import ANY_NAME_SERVER, Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError, RouteNotFound
-from roquette.message.names import PERM_WRITE
+from roquette.message.names import PERM_WRITE, perm_text
 from roquette.wire.bodies import TopicRouteData
 from roquette.wire.codes import DRAIN_NOTES
 
@@ -29,6 +31,9 @@ SETTLE_S: Final = 35.0
 
 LOOK_S: Final = 1.0
 _PERMISSION: Final = "brokerPermission"
+
+
+OneBroker = Annotated[str, Flag("BROKER")]
 
 
 class Run(Protocol):
@@ -187,23 +192,67 @@ def left_on(broker: str, ignored: Collection[str] = ()) -> Operation[Left]:
     return left_in((yield from look_at(address)), ignored)
 
 
-def restore(name_servers: Sequence[str], broker: str) -> Operation[Note]:
-    """Give a drained broker the permission it had; it registers, and clients come back with their next routes.
+def _restored(note: Note, name: str) -> Report[None]:
+    permission = perm_text(note.permission)
+    return Report(notes=[f"{name} has its permission {permission} again; clients come within 30 s"])
+
+
+@command(shows=_restored)
+def restore(name_servers: Sequence[str], name: OneBroker) -> Operation[Note]:
+    """Give a drained broker back the permissions it had: clients send to it again.
 
     Raises:
         ConfigError: it is not drained. ClientError: it, or a name server, does not answer.
     """
-    note = yield from noted(broker)
+    note = yield from noted(name)
     if note is None:
         raise ConfigError(
-            f"broker {broker} is not drained: no name server has a note of it ({DRAIN_NOTES})"
+            f"broker {name} is not drained: no name server has a note of it ({DRAIN_NOTES})"
         )
-    yield from _permit(broker, note.permission)
+    yield from _permit(name, note.permission)
     answers = yield from ask_all(
-        (address, change_calls.delete_config(DRAIN_NOTES, broker)) for address in name_servers
+        (address, change_calls.delete_config(DRAIN_NOTES, name)) for address in name_servers
     )
     require_one(answers)
     return note
+
+
+def _left(left: Left, name: str, wait: bool, **_: object) -> Report[list[LeftRow]]:
+    return Report(
+        [*left.rows, *left.stays],
+        notes=left.unknown,
+        empty=f"{name} has nothing left for anybody",
+        healthy=not (wait and left.rows),
+    )
+
+
+@command(asks="have clients send nothing to {name} any more", shows=_left)
+async def drain_broker(
+    run: Run,
+    name_servers: Sequence[str],
+    tell: Callable[[str], None],
+    name: OneBroker,
+    *,
+    wait: bool = False,
+    settle: Settle = SETTLE_S,
+    timeout: Timeout = 3600.0,
+    ignore_group: IgnoredGroups = None,
+    force: bool = False,
+) -> Left:
+    """Empty a broker without loss: clients stop to send to it, and groups read what it has.
+
+    Exit code 10 when --wait ends with something left. `broker restore` gives everything back.
+
+    Args:
+        wait: Until everything is consumed; else only the first step.
+        force: Also with topics that are on this broker alone.
+    """
+    ignored = ignore_group or []
+    if not wait:
+        await run(hide(name_servers, name, alone=force))
+        return await run(left_on(name, ignored))
+    pace = Pace(asyncio.sleep, asyncio.get_running_loop().time, tell, settle, timeout)
+    return await drain(run, name_servers, name, pace, alone=force, ignored=ignored)
 
 
 async def drain(

@@ -6,7 +6,9 @@ from typing import Any, ClassVar
 import msgspec
 
 from roquette.admin.cluster import masters_of
+from roquette.admin.command import Report, command
 from roquette.admin.settings import SettingRow
+from roquette.base.quantities import counted
 from roquette.client import calls, group_requests
 from roquette.client.change_calls import group_configs
 from roquette.client.operations import Operation, ask_all
@@ -68,8 +70,23 @@ def _require_known(group: str, groups: Iterable[Collection[str]]) -> None:
         )
 
 
-def delete_group(group: str, *, with_offsets: bool) -> Operation[list[str]]:
-    """Remove a group from every master, with its offsets its retry topic too; the names of those that had it.
+def _question(group: str, keep_offsets: bool) -> str:
+    return f"delete group {group}" + ("" if keep_offsets else " with its offsets")
+
+
+def _deleted(done: list[str], group: str, **_: object) -> Report[None]:
+    return Report(notes=[f"group {group} deleted on: {', '.join(done)}"])
+
+
+@command(asks=_question, shows=_deleted)
+def delete_group(group: str, *, keep_offsets: bool = False) -> Operation[list[str]]:
+    """Delete a group's settings and offsets on every master. Refused while members are online.
+
+    Args:
+        keep_offsets: Leave its offsets, for one that comes again.
+
+    Returns:
+        The names of the masters that had it; with its offsets its retry topic is deleted, too.
 
     Raises:
         ConfigError: members are online, or no master knows the group.
@@ -85,11 +102,11 @@ def delete_group(group: str, *, with_offsets: bool) -> Operation[list[str]]:
     listed = yield from ask_all((address, calls.groups_of_broker()) for _, address in masters)
     have = [place for place, each in zip(masters, listed, strict=True) if group in each.get()]
     _require_known(group, (each.get() for each in listed))
-    if with_offsets:  # before the group: a pull that is held there would make it again
+    if not keep_offsets:  # before the group: a pull that is held there would make it again
         retries = calls.delete_topic(retry_topic(group))
         yield from ask_all((address, retries) for _, address in have)  # the doctor finds what stays
     answers = yield from ask_all(
-        (address, group_requests.delete_group(group, with_offsets=with_offsets))
+        (address, group_requests.delete_group(group, with_offsets=not keep_offsets))
         for _, address in have
     )
     for answer in answers:
@@ -97,8 +114,17 @@ def delete_group(group: str, *, with_offsets: bool) -> Operation[list[str]]:
     return [name for name, _ in have]
 
 
-def group_lag(group: str, topic: str | None = None) -> Operation[list[LagRow]]:
-    """Per queue, how far behind a group is.
+def _sum(rows: list[LagRow], group: str, **_: object) -> Report[list[LagRow]]:
+    lag = sum(row.lag for row in rows if not row.error)
+    return Report(rows, [rows, f"\nlag of {group}: {counted(lag, 'message')}"])
+
+
+@command(shows=_sum, watched=True)
+def group_lag(group: str, *, topic: str | None = None) -> Operation[list[LagRow]]:
+    """Show per queue how many messages a group has not consumed yet.
+
+    Args:
+        topic: Only this topic.
 
     Raises:
         ConfigError: no broker has offsets of the group.

@@ -1,11 +1,14 @@
 """Groups that elect their master: how each member is doing, and an operator's order for another master."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
 from roquette.admin.cluster import cluster_info, left_words, require_one
+from roquette.admin.command import Flag, Report, command
+from roquette.admin.drain import Run
 from roquette.client import calls, change_calls
 from roquette.client.operations import Answer, Operation, ask, ask_all
 from roquette.client.registers import put_register_if, register
@@ -20,6 +23,8 @@ from roquette.replication.record import (
 from roquette.wire.bodies import ClusterInfo
 from roquette.wire.codes import ResponseCode
 
+LOOK_S: Final = 0.05
+WAIT_S: Final = 60.0
 TRIES: Final = 50  # of a conditional write: the master renews its lease twice a second
 
 MASTER: Final = "master"
@@ -116,33 +121,56 @@ def _no_controller(answers: Sequence[Answer[Any]]) -> ClientError:
     return ClientError(f"the records of groups cannot be read: {reasons}")
 
 
+OfCluster = Annotated[str | None, Flag("--cluster CLUSTER", "The group's brokerClusterName.")]
+
+
+def _shown(groups: list[GroupState], **_: object) -> Report[list[GroupState]]:
+    """The members in a table, what is wrong in lines."""
+    shown: list[str | list[MemberState]] = [[each for group in groups for each in group.members]]
+    for group in groups:
+        master = f"master is broker {group.master}" if group.master else "NO MASTER"
+        shown.append(f"\n{group.group}: {master}, epoch {group.epoch}, in step: {group.in_step}")
+        if group.lossy_epoch:
+            shown.append(f"  messages were lost by order when epoch {group.lossy_epoch} began")
+        shown += [f"  {words}" for words in (*group.problems, *group.notes)]
+    return Report(groups, shown, healthy=all(group.healthy for group in groups))
+
+
+@command(empty="no group elects its master (enableControllerMode=true)", shows=_shown, watched=True)
 def group_states(
-    name_servers: Sequence[str], group: str | None = None, cluster: str | None = None
+    name_servers: Sequence[str],
+    name: Annotated[str | None, Flag("--name BROKER")] = None,
+    cluster: OfCluster = None,
 ) -> Operation[list[GroupState]]:
-    """Every group that elects its master, or the one of a name.
+    """Show groups that elect their master: roles, epochs, lease, who is in step, lag.
+
+    Exit code 10 when one of them has no master, or a member that is not in step.
+
+    Args:
+        name: Only this group (brokerName).
 
     Raises:
         ConfigError: there is no such group. ClientError: no controller answers.
     """
     info = yield from cluster_info()
-    names = [
-        (where, name)
+    groups = [
+        (where, group)
         for where, names in sorted(info.cluster_addr_table.items())
-        for name in sorted(names)
-        if group in (None, name) and cluster in (None, where)
+        for group in sorted(names)
+        if name in (None, group) and cluster in (None, where)
     ]
-    if group is not None and not names:  # all of its brokers are gone, perhaps
-        names = [(cluster or "DefaultCluster", group)]
+    if name is not None and not groups:  # all of its brokers are gone, perhaps
+        groups = [(cluster or "DefaultCluster", name)]
     states = []
-    for where, name in names:
-        found = yield from group_record(name_servers, record_key(where, name))
+    for where, group in groups:
+        found = yield from group_record(name_servers, record_key(where, group))
         if found is not None:
-            states.append((yield from _state(where, name, found.record)))
-        elif told := (yield from _told_without_record(info, where, name)):
+            states.append((yield from _state(where, group, found.record)))
+        elif told := (yield from _told_without_record(info, where, group)):
             states.append(told)
-    if group is not None and not states:
+    if name is not None and not states:
         where = f" of cluster {cluster}" if cluster else ""
-        raise ConfigError(f"no group {group}{where} has a record (enableControllerMode=true)")
+        raise ConfigError(f"no group {name}{where} has a record (enableControllerMode=true)")
     return states
 
 
@@ -284,8 +312,28 @@ def _without_users(tables: dict[int, dict[str, str]]) -> list[str]:
     return [f"broker {who} {words}" for who in older]
 
 
-def forget(name_servers: Sequence[str], name: str, member: int | None) -> Operation[list[str]]:
-    """Expect brokers of a name that have left no more, nor that member of its group; what was forgotten, in words.
+def _question(name: str, member: int | None) -> str:
+    return f"expect {name}{f' (id {member})' if member else ''} no more"
+
+
+def _forgotten(words: list[str], name: str, **_: object) -> Report[None]:
+    return Report(notes=[f"{name} is expected no more{': ' if words else ''}{'; '.join(words)}"])
+
+
+@command(asks=_question, shows=_forgotten)
+def forget(
+    name_servers: Sequence[str],
+    name: Annotated[str, Flag("BROKER")],
+    *,
+    member: Annotated[int | None, Flag("--id ID", least=1)] = None,
+) -> Operation[list[str]]:
+    """Expect a broker that has left no more: `cluster` and `doctor` miss it no longer. One that is there stays.
+
+    Args:
+        member: Also this member of its group, for good.
+
+    Returns:
+        What was forgotten, in words.
 
     Raises:
         ConfigError: nothing has left. ClientError: a server did not do it; members that live stay.
@@ -378,3 +426,59 @@ def _begun_anew(key: str, known: dict[int, Member], member: int, accept_loss: bo
     last = max(m.last for m in known.values())
     seen = max(m.seen for m in known.values())
     return lost_record(known[member].group, last, seen, member, max(known))
+
+
+def _promotion(group: str, member: int, accept_data_loss: bool, **_: object) -> str:
+    loss = ", even if messages that were acknowledged are lost by it" if accept_data_loss else ""
+    return f"make broker {member} the master of {group}{loss}"
+
+
+@command(asks=_promotion)
+async def promote(
+    run: Run,
+    name_servers: Sequence[str],
+    tell: Callable[[str], None],
+    group: Annotated[str, Flag("BROKER")],
+    member: Annotated[int, Flag("ID", least=1)],
+    *,
+    cluster: OfCluster = None,
+    accept_data_loss: bool = False,
+) -> Report[None]:
+    """Make a member the master, as for an upgrade; waits until it is, and says how long nobody was.
+
+    A member that is in step has everything that was acknowledged, and nothing is lost. Others need --accept-data-loss.
+
+    Args:
+        accept_data_loss: Also a member that is not in step: what only others have is lost.
+
+    Raises:
+        ClientError: it does not answer, did not stand in time, or is not master after WAIT_S.
+    """
+    cluster = cluster or "DefaultCluster"
+    now: Callable[[], float] = asyncio.get_running_loop().time
+    (before,) = await run(group_states(name_servers, group, cluster))
+    if before.master == member:
+        return Report(notes=[f"broker {member} is master of {group} already, epoch {before.epoch}"])
+    if silent := [m for m in before.members if m.broker_id == member and m.error]:
+        raise ClientError(f"broker {member} does not answer, and is not ordered: {silent[0].error}")
+    last_s, old = now(), before.master
+    await run(order_master(name_servers, (cluster, group), member, accept_data_loss))
+    tell(f"ordered; the master is {f'broker {old}' if old else 'nobody'} now")
+    end_s = last_s + WAIT_S
+    while now() < end_s:
+        (state,) = await run(group_states(name_servers, group, cluster))
+        if state.master == member:
+            stopped = f"; nobody was for {now() - last_s:.2f} s at most" if old else ""
+            done = f"broker {member} is master of {group}, epoch {state.epoch}{stopped}"
+            return Report(notes=[done])
+        if state.master and state.ordered != member:
+            raise ClientError(
+                f"the order is over, and broker {member} did not stand in time: broker {state.master} is master, epoch "
+                f"{state.epoch}; look at broker {member}, and order again"
+            )
+        if state.master == old:
+            last_s = now()
+        await asyncio.sleep(LOOK_S)
+    raise ClientError(
+        f"broker {member} is not master after {WAIT_S:.0f} s; the order stands: {'; '.join(state.problems)}"
+    )

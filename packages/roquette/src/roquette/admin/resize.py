@@ -5,14 +5,17 @@ read them to their ends, and no delayed message or open transaction can still co
 consumers, too (readQueueNums). The certificate says which offsets prove it.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Final
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Annotated, Final
 
 import msgspec
 
 from roquette.admin.cluster import configs_of, masters_of
-from roquette.admin.drain import Pace, Run
+from roquette.admin.command import Flag, IgnoredGroups, Report, Settle, Timeout, command
+from roquette.admin.drain import SETTLE_S, Pace, Run
 from roquette.admin.left import TRANS_GROUP, Holdings, look_at
+from roquette.base.quantities import counted
 from roquette.client import calls, change_calls
 from roquette.client.operations import Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError
@@ -213,6 +216,48 @@ def begin(topic: str, queues: int, *, force: bool = False) -> Operation[list[Pla
     for place in fewer:
         going += yield from put([place], queues, place.config.read_queue_nums)
     return going
+
+
+@command(asks="change {topic} to {queues} queues")
+async def resize_topic(
+    run: Run,
+    tell: Callable[[str], None],
+    topic: str,
+    *,
+    queues: Annotated[int, Flag(least=1)],
+    read_queues: Annotated[int | None, Flag(least=1)] = None,
+    wait: bool = False,
+    settle: Settle = SETTLE_S,
+    timeout: Timeout = 3600.0,
+    ignore_group: IgnoredGroups = None,
+    force: bool = False,
+) -> Report[list[ProofRow]]:
+    """Change a topic's number of queues; prints the certificate that nothing is lost.
+
+    Fewer queues: first nobody sends to those that go; with --wait they are taken away when every group has read them
+    and nothing delayed can still come. Exit code 10 when something is left.
+
+    Args:
+        queues: Of the topic, on every broker that has it.
+        read_queues: Set both numbers at once: this one to read, --queues to write.
+        wait: Until every group has read the queues that go.
+        force: Also orders that lose messages or order.
+    """
+    if read_queues is not None:
+        places = await run(set_numbers(topic, queues, read_queues, force=force))
+        count = counted(len(places), "broker")
+        return Report(notes=[f"{topic}: {queues} to write, {read_queues} to read on {count}"])
+    ignored, empty = ignore_group or [], f"{topic} has {queues} queues; none had to go"
+    if wait:
+        pace = Pace(asyncio.sleep, asyncio.get_running_loop().time, tell, settle, timeout)
+        rows = await resize(run, topic, queues, pace, force=force, ignored=ignored)
+        return Report(rows, empty=empty, healthy=all(row.proven for row in rows))
+    going = await run(begin(topic, queues, force=force))
+    rows = [row for place in going for row in await run(prove(place, queues, ignored))]
+    note = (
+        f"nobody sends to queue {queues} and on any more; --wait takes them away when they are read"
+    )
+    return Report(rows, notes=[note] if rows else [], empty=empty)
 
 
 async def resize(

@@ -1,12 +1,14 @@
 """Letting a group go on elsewhere: first a plan with what it changes per queue, then the change."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
 from roquette.admin.cluster import masters_of
-from roquette.admin.places import Place
+from roquette.admin.command import Flag, Plan, Report, command
+from roquette.admin.places import Place, parse_place
+from roquette.base.clock import Clock
 from roquette.client import calls
 from roquette.client.group_requests import reset_by_time, reset_offset
 from roquette.client.inspection_calls import broker_settings
@@ -205,10 +207,50 @@ def _done(row: SeekRow, answer: Answer[None]) -> SeekRow:
     return msgspec.structs.replace(row, error=answer.reason) if answer.error else row
 
 
+def _moved(rows: list[SeekRow], **_: object) -> Report[list[SeekRow]]:
+    return Report(rows, failed=not_moved(rows))
+
+
+@command(dry_run="Only show the plan.", confirmed=True, shows=_moved)
+def seek_group(
+    clock: Clock,
+    group: str,
+    *,
+    topic: Annotated[str, Flag("--topic -t TOPIC")],
+    to: Annotated[str | None, Flag("--to PLACE")] = None,
+    like: Annotated[str | None, Flag("--like OTHER")] = None,
+    queue: Annotated[int | None, Flag("--queue N", least=0)] = None,
+) -> Operation[Plan[list[SeekRow]]]:
+    """Let a group go on elsewhere: shows per queue what it gets again or never, asks, and does it.
+
+    Members that are online are moved by their brokers (those without useServerSideResetOffset=true can move them to first, last or a time).
+
+    Args:
+        topic: Of which topic.
+        to: first, last, 120, -10 (before the end), +100 (after the start), @-1h or @2026-09-01T10:00.
+        like: In place of --to: where another group is.
+        queue: Only this queue, on each broker.
+    """
+    if (to is None) == (like is None):
+        raise ConfigError("say either --to PLACE or --like OTHER")
+    place = Place("group", 0, like or "") if to is None else parse_place(to, clock.now_ms())
+    plan = yield from plan_seek(group, topic, place, queue)
+    again = -sum(min(row.delta, 0) for row in plan.rows)
+    never = sum(max(row.delta, 0) for row in plan.rows)
+    asks = f"let group {group} get {again} messages again and never get {never}"
+    new = all(row.committed < 0 and not row.online for row in plan.rows)
+    note = f"group {group} has read nothing of topic {topic} yet: is the name right?"
+    return Plan(plan.rows, asks, apply_seek(plan), [note] if new else [])
+
+
+def not_moved(rows: Sequence[SeekRow]) -> str:
+    """What brokers refused, in words; "" when all is done."""
+    failed = [row for row in rows if row.error]
+    first = f"{failed[0].broker}: {failed[0].error}" if failed else ""
+    return f"{len(failed)} of {len(rows)} queues were not changed: {first}" if failed else ""
+
+
 def require_done(rows: Sequence[SeekRow]) -> None:
     """Raise ClientError when a broker refused a queue."""
-    failed = [row for row in rows if row.error]
-    if failed:
-        raise ClientError(
-            f"{len(failed)} of {len(rows)} queues were not changed: {failed[0].broker}: {failed[0].error}"
-        )
+    if words := not_moved(rows):
+        raise ClientError(words)

@@ -1,10 +1,12 @@
 """Settings of running servers: seen, and changed where a server lets them be changed."""
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import msgspec
 
 from roquette.admin.cluster import masters_of
+from roquette.admin.command import Changes, Flag, Report, command
 from roquette.base.options import did_you_mean
 from roquette.client.calls import runtime_info
 from roquette.client.change_calls import change_name_server_settings, name_server_settings
@@ -28,11 +30,20 @@ def _brokers(cluster: str | None, broker: str | None) -> Operation[list[tuple[st
     return (yield from masters_of(cluster, broker))
 
 
+Key = Annotated[str | None, Flag("", "Apache's key; without it all settings.")]
+OneBroker = Annotated[
+    str | None, Flag("", "Only this one: the name of a master, or HOST:PORT of any broker.")
+]
+
+
+@command(watched=True)
 def settings_of_brokers(
-    broker: str | None, key: str | None = None, *, runtime: bool = False
+    key: Key = None, *, broker: OneBroker = None, runtime: bool = False
 ) -> Operation[list[SettingRow]]:
-    """Settings of a master, of any process by its address, or of all masters, or one setting; `runtime`: what it tells of
-    its run instead.
+    """Show settings of the masters, or of one broker.
+
+    Args:
+        runtime: What it tells of its run instead (brokerStatus).
 
     Raises:
         ConfigError: there is no such broker or setting. ClientError: one does not answer.
@@ -45,10 +56,15 @@ def settings_of_brokers(
     )
 
 
+@command(watched=True)
 def settings_of_name_servers(
-    name_servers: Sequence[str], key: str | None = None
+    name_servers: Sequence[str], key: Key = None
 ) -> Operation[list[SettingRow]]:
-    """Settings of each name server, or one setting; raises ConfigError and ClientError as above."""
+    """Show settings of each name server.
+
+    Raises:
+        ConfigError and ClientError as above.
+    """
     answers = yield from ask_all((address, name_server_settings()) for address in name_servers)
     return _rows({answer.address: answer.get() for answer in answers}, key)
 
@@ -67,23 +83,53 @@ def _rows(tables: Mapping[str, Mapping[str, str]], key: str | None) -> list[Sett
     return found
 
 
-def change_brokers(
-    broker: str | None, changes: Mapping[str, str], cluster: str | None = None
-) -> Operation[dict[str, str]]:
-    """Change settings of a broker (as above), or of all masters (of a cluster): by name why one did not, "" for those that did.
+def _changed(reasons: dict[str, str], changes: Mapping[str, str], **_: object) -> Report[Any]:
+    done = [server for server, reason in reasons.items() if not reason]
+    failed = {server: reason for server, reason in reasons.items() if reason}
+    what = ", ".join(f"{key}={value}" for key, value in changes.items())
+    why = "; ".join(f"{server}: {reason}" for server, reason in failed.items())
+    return Report(
+        {"settings": changes, "done": done, "failed": failed},
+        [f"{what} now at {', '.join(done)}"] if done else [],
+        failed=f"not changed: {why}" if failed else "",
+    )
 
-    The broker says which values a setting may have. Raises ConfigError when there is no such broker or cluster.
+
+@command(shows=_changed)
+def change_brokers(
+    changes: Changes,
+    *,
+    broker: OneBroker = None,
+    cluster: str | None = None,
+    every: Annotated[bool, Flag("--all")] = False,
+) -> Operation[dict[str, str]]:
+    """Change settings of a running broker, all of them or none; it says which values are possible.
+
+    Args:
+        cluster: Every master of this cluster.
+        every: Every master.
+
+    Returns:
+        By name why a broker did not, "" for those that did.
+
+    Raises:
+        ConfigError: there is no such broker or cluster, or it is not said which ones are meant.
     """
+    if (broker is not None) + (cluster is not None) + every != 1:
+        raise ConfigError("say which: --broker NAME, --cluster NAME, or --all")
     masters = yield from _brokers(cluster, broker)
     call = change_broker_settings(changes)
     answers = yield from ask_all((address, call) for _, address in masters)
     return {name: answer.reason for (name, _), answer in zip(masters, answers, strict=True)}
 
 
-def change_name_servers(
-    name_servers: Sequence[str], changes: Mapping[str, str]
-) -> Operation[dict[str, str]]:
-    """Change settings of every name server; by address why one did not, "" for those that did."""
+@command(shows=_changed)
+def change_name_servers(name_servers: Sequence[str], changes: Changes) -> Operation[dict[str, str]]:
+    """Change settings of every name server while it runs.
+
+    Returns:
+        By address why one did not, "" for those that did.
+    """
     call = change_name_server_settings(changes)
     answers = yield from ask_all((address, call) for address in name_servers)
     return {answer.address: answer.reason for answer in answers}

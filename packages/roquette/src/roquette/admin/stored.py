@@ -3,14 +3,17 @@
 Plain coroutines over a client, which reads and sends; the others of this room are operations.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import ClassVar, Final
 
 import msgspec
 
 from roquette.admin.cluster import masters_of
+from roquette.admin.command import Plan, Report, command
+from roquette.admin.topics import delete_topic, describe_topic
 from roquette.base.javatypes import whole_number
+from roquette.base.quantities import counted
 from roquette.client import calls
 from roquette.client.client import Client
 from roquette.client.operations import Operation, ask_all
@@ -135,6 +138,22 @@ async def dead_letters(
             low = max(low, await client.offset_by_time(queue, since))
         async for message in _read(client, queue, low, await client.max_offset(queue)):
             yield message
+
+
+@command(confirmed=True)
+def purge(name_servers: Sequence[str], group: str) -> Operation[Plan[None]]:
+    """Delete all dead letters of a group. They cannot be had back."""
+    topic = dlq_topic(group)
+    letters = counted((yield from describe_topic(topic)).messages, "dead letter")
+
+    def does() -> Operation[Report[None]]:
+        change = yield from delete_topic(name_servers, topic)
+        reasons = "; ".join(f"{broker}: {reason}" for broker, reason in change.failed.items())
+        if reasons:
+            raise ClientError(f"not deleted on {reasons}")
+        return Report(notes=[f"{letters} of {group} deleted"])
+
+    return Plan(None, f"delete {letters} of {group}", does())
 
 
 def note_seen(letters: Iterable[MessageRow]) -> Operation[None]:

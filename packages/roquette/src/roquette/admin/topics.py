@@ -1,12 +1,14 @@
 """Topics: create, describe, delete, across every broker that is concerned."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from roquette.admin.cluster import configs_of, masters_of, require_one
+from roquette.admin.command import Attributes, Flag, OnCluster, Report, command
 from roquette.base.javatypes import whole_number
+from roquette.base.quantities import counted
 from roquette.client import calls
 from roquette.client.change_calls import put_topic
 from roquette.client.core.route_cache import TopicRoute
@@ -58,12 +60,14 @@ class TopicChange(msgspec.Struct, frozen=True):
         failed: names of brokers that did not do it, and why.
         untold: addresses of name servers that were not told, and why.
         now: the topic as each broker of `done` has it; {} when it was deleted.
+        order_hidden: it was made an order topic, and name servers keep its order from clients.
     """
 
     done: list[str]
     failed: dict[str, str] = {}
     untold: dict[str, str] = {}
     now: dict[str, TopicConfig] = {}
+    order_hidden: bool = False
 
     def require_all(self) -> None:
         """Raise ClientError when a broker did not do it, or a name server was not told."""
@@ -72,29 +76,69 @@ class TopicChange(msgspec.Struct, frozen=True):
             raise ClientError(f"not done on {reasons}")
 
 
+def _report(change: TopicChange, topic: str, words: Sequence[str], **more: object) -> Report[Any]:
+    reasons = "; ".join(f"{broker}: {reason}" for broker, reason in change.failed.items())
+    return Report(
+        {"topic": topic, **more, "brokers": change.done, "failed": change.failed},
+        words,
+        [f"name server {address} was not told: {why}" for address, why in change.untold.items()],
+        failed=f"not done on {reasons}" if reasons else "",
+    )
+
+
+def _created(change: TopicChange, topic: str, **_: object) -> Report[Any]:
+    def words() -> Iterator[str]:
+        same: dict[int, list[str]] = {}
+        for name, config in change.now.items():
+            same.setdefault(config.write_queue_nums, []).append(name)
+        for count, names in same.items():
+            yield f"topic {topic} now has {counted(count, 'queue')} on each of: {', '.join(names)}"
+        if change.order_hidden:
+            yield "the name servers keep its order from clients: set orderMessageEnable=true there"
+
+    now = next(iter(change.now.values()))
+    return _report(change, topic, [*words()], queues=now.write_queue_nums, perm=now.perm)
+
+
+def _deleted(change: TopicChange, topic: str, **_: object) -> Report[Any]:
+    return _report(change, topic, [f"topic {topic} deleted on: {', '.join(change.done)}"])
+
+
+def _perm_of(text: str) -> int:
+    if text not in ("2", "4", "6"):
+        raise ConfigError(f"--perm {text} is not one of 2 (write), 4 (read), 6 (both)")
+    return int(text)
+
+
+@command(shows=_created)
 def create_topic(
     name_servers: Sequence[str],
     topic: str,
     *,
-    queues: int | None = None,
-    perm: int | None = None,
-    cluster: str | None = None,
+    queues: Annotated[int | None, Flag(least=1)] = None,
+    perm: Annotated[int | None, Flag("--perm", reads=_perm_of)] = None,
+    cluster: OnCluster = None,
     broker: str | None = None,
-    order: bool | None = None,
-    attributes: Mapping[str, str] | None = None,
+    order: Annotated[bool | None, Flag("--order/--no-order")] = None,
+    attribute: Attributes = None,
 ) -> Operation[TopicChange]:
-    """Create a topic on every master of a cluster, or on one broker; where it is, change what is named and nothing else.
+    """Create a topic on every broker of a cluster or on one; where it is, change what is said and nothing else.
 
-    Where it is not, it becomes as it is on the others; of a new one None is 8 queues, 6 and False.
+    For fewer queues: roquette topic resize.
 
     Args:
-        attributes: as `message.type`: `PRIORITY`; "" takes one away.
+        queues: Read and write queues on each broker; 8 for a new one.
+        perm: What may be done: 2 write, 4 read, 6 both; 6 for a new one.
+        broker: Only this broker.
+        order: An order topic: a broker that is down keeps its place, so that keys do not move (with orderMessageEnable=true
+            at the name servers).
 
     Raises:
         ConfigError: the name is not allowed, no such cluster or broker exists, it has more queues (see `resize`), or keys
             in order and `order` is not said.
         ClientError: no broker did it, or, for an order topic, a name server was not told.
     """
+    # Where it is not, it becomes as it is on the others.
     error = topic_error(topic)
     if error is not None:
         raise ConfigError(error)
@@ -113,7 +157,7 @@ def create_topic(
     for (name, address), answer in zip(masters, before, strict=True):
         if answer.error is None:
             config = wanted[name] = msgspec.structs.replace(answer.value or model, **changes)
-            named = {**({} if answer.value else config.attributes), **(attributes or {})}
+            named = {**({} if answer.value else config.attributes), **(attribute or {})}
             asks.append((address, put_topic(config, attributes=named)))
     answers = yield from ask_all(asks)
     require_one(answers)
@@ -125,7 +169,8 @@ def create_topic(
         counts = {name: config.write_queue_nums for name, config in now.items()}
         keep = broker is not None or bool(failed)
         yield from put_order_config(name_servers, topic, counts, keep=keep)
-    return TopicChange(list(now), failed, now=now)
+    hidden = bool(order) and not (yield from hands_out_order_config(topic))
+    return TopicChange(list(now), failed, now=now, order_hidden=hidden)
 
 
 def _check_queues(config: TopicConfig, queues: int, *, ordered: bool) -> None:
@@ -165,11 +210,24 @@ def put_order_config(
 
 def hands_out_order_config(topic: str) -> Operation[bool]:
     """Whether clients get the order configuration: name servers give it with orderMessageEnable=true only."""
-    return bool((yield from ask(ANY_NAME_SERVER, calls.route(topic))).order_topic_conf)
+    try:
+        return bool((yield from ask(ANY_NAME_SERVER, calls.route(topic))).order_topic_conf)
+    except RouteNotFound:  # it was made just now
+        return True
 
 
+def _described(found: TopicDescription, **_: object) -> Report[TopicDescription]:
+    end = f"\n{counted(found.messages, 'message')} in {counted(len(found.queues), 'queue')}"
+    return Report(found, [found.brokers, "", found.queues, end])
+
+
+@command(shows=_described, watched=True)
 def describe_topic(topic: str) -> Operation[TopicDescription]:
-    """Brokers, queues and offsets of a topic; raises RouteNotFound, and ClientError when no broker answers."""
+    """Show a topic's brokers, queues and offsets.
+
+    Raises:
+        RouteNotFound, or ClientError when no broker answers.
+    """
     route = TopicRoute(topic, (yield from ask(ANY_NAME_SERVER, calls.route(topic))))
     asked = {name: address for name in route.addresses if (address := route.address_for_read(name))}
     answers = yield from ask_all((address, calls.topic_stats(topic)) for address in asked.values())
@@ -189,10 +247,14 @@ def describe_topic(topic: str) -> Operation[TopicDescription]:
     return TopicDescription(topic, brokers, rows, sum(r.max_offset - r.min_offset for r in rows))
 
 
+@command(
+    asks="delete topic {topic}, its messages and every group's place in it",
+    shows=_deleted,
+)
 def delete_topic(
-    name_servers: Sequence[str], topic: str, *, cluster: str | None = None
+    name_servers: Sequence[str], topic: str, *, cluster: OnCluster = None
 ) -> Operation[TopicChange]:
-    """Delete a topic on every broker and name server that has it.
+    """Delete a topic with its messages' queues and every group's offsets on it.
 
     Raises:
         RouteNotFound: no name server knows it.

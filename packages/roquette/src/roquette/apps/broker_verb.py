@@ -7,7 +7,9 @@ import typer
 
 from roquette.apps.server_options import ConfigFile, Listen, Settings
 from roquette.base.options import key_values
-from roquette.cli.broker import app
+from roquette.cli import family
+
+app = family("broker")
 
 
 @app.callback(invoke_without_command=True)

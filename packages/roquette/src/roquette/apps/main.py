@@ -12,7 +12,7 @@ from roquette.base.config import Sources
 from roquette.base.form import form
 from roquette.base.log_settings import begin_log
 from roquette.base.options import key_values
-from roquette.cli import VERBS, Adder, LateVerbs, family
+from roquette.cli import VERBS, Adder, LateVerbs, there
 from roquette.cli.exits import FAILED
 from roquette.errors import ConfigError, RoquetteError
 
@@ -43,9 +43,9 @@ class Root(LateVerbs):
 
     late: dict[str, Adder] = {
         **VERBS,
-        "namesrv": family("namesrv", "namesrv_verb", "roquette.apps"),
-        "broker": family("broker", "broker_verb", "roquette.apps"),
-        "up": family("up", room="roquette.apps"),
+        "namesrv": there("namesrv", "roquette.apps.namesrv_verb"),
+        "broker": there("broker", "roquette.apps.broker_verb"),
+        "up": there("up", "roquette.apps.up"),
         "pipeline": _add_pipelines,
         "spark": _add_pipelines,
     }

@@ -7,7 +7,9 @@ import typer
 
 from roquette.apps.server_options import ConfigFile, Listen, Settings
 from roquette.base.options import key_values
-from roquette.cli.namesrv import app
+from roquette.cli import family
+
+app = family("namesrv")
 
 
 @app.callback(invoke_without_command=True)

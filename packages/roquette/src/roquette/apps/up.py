@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from roquette.base.options import key_values
+from roquette.cli.commands import command_of
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output
 
@@ -49,7 +50,8 @@ def up(
 
 
 @app.command("status")
-def status_command(folder: Folder = None, output: OutputForm = Output.TABLE) -> None:
+@command_of
+def status_command(*, folder: Folder = None, output: OutputForm = Output.TABLE) -> None:
     """Show the processes, who is master, who is in step; exit code 10 when the group is not healthy."""
     from roquette.apps.group_run import show_status
     from roquette.cli.exits import UNHEALTHY

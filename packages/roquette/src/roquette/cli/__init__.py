@@ -11,52 +11,101 @@ from roquette.cli.completion import equip
 
 Adder = Callable[[typer.Typer], None]
 
-
-def family(name: str, module: str = "", room: str = "roquette.cli") -> Adder:
-    """Adds the sub-commands under a name; their module, by default of that name, is imported then."""
-
-    def add(app: typer.Typer) -> None:
-        app.add_typer(import_module(f"{room}.{module or name}").app, name=name)
-
-    return add
-
-
-def verb(name: str, function: str, module_name: str = "") -> Adder:
-    """Adds one command; its module is by default that of the name."""
-
-    def add(app: typer.Typer) -> None:
-        module = import_module(f"roquette.cli.{module_name or name}")
-        app.command(name)(getattr(module, function))
-
-    return add
-
-
-VERBS: Final[dict[str, Adder]] = {
-    "produce": verb("produce", "produce"),
-    "consume": verb("consume", "consume"),
-    "topic": family("topic"),
-    "group": family("group"),
-    "msg": family("msg", "messages"),
-    "dlq": family("dlq"),
-    "client": family("client"),
-    "bench": family("bench"),
-    "cluster": verb("cluster", "cluster"),
-    "apply": verb("apply", "apply"),
-    "doctor": verb("doctor", "doctor"),
-    "top": verb("top", "top"),
-    "events": verb("events", "events", "top"),
-    "selftest": verb("selftest", "selftest_command"),
-    "bundle": verb("bundle", "bundle_command"),
-    "explain": verb("explain", "explain_command"),
-    "store": family("store"),
-    "user": family("user"),
-    "acl": family("acl"),
-    "tls": family("tls"),
-    "generate": family("generate"),
-    "context": family("context"),
-    "schema": verb("schema", "schema_command"),
+COMMANDS: Final[dict[str, str]] = {
+    "produce": "cli.produce:produce",
+    "consume": "cli.consume:consume",
+    "topic resize": "admin.resize:resize_topic",
+    "topic list": "admin.catalogue:list_topics",
+    "topic create": "admin.topics:create_topic",
+    "topic describe": "admin.topics:describe_topic",
+    "topic delete": "admin.topics:delete_topic",
+    "group list": "admin.catalogue:list_groups",
+    "group lag": "admin.groups:group_lag",
+    "group show": "admin.clients:show_group",
+    "group seek": "admin.seek:seek_group",
+    "group delete": "admin.groups:delete_group",
+    "msg get": "cli.messages:get",
+    "msg find": "cli.messages:find",
+    "msg resend": "cli.messages:resend_one",
+    "msg tail": "cli.messages:tail",
+    "dlq ls": "cli.dlq:list_letters",
+    "dlq resend": "cli.dlq:resend_letters",
+    "dlq purge": "admin.stored:purge",
+    "client ls": "admin.clients:list_clients",
+    "client stacks": "admin.clients:stacks",
+    "bench pub": "cli.bench:pub",
+    "bench sub": "cli.bench:sub",
+    "cluster": "cli.looks:cluster",
+    "apply": "cli.apply:apply",
+    "doctor": "cli.doctor:doctor",
+    "top": "cli.looks:top",
+    "events": "cli.looks:events",
+    "selftest": "cli.selftest:selftest",
+    "bundle": "cli.bundle:bundle",
+    "explain": "admin.explain.collect:explain_message",
+    "store ls": "cli.store:ls",
+    "store info": "cli.store:info",
+    "store fsck": "cli.store_check:fsck",
+    "store grep": "cli.store_messages:grep",
+    "store dump": "cli.store:dump",
+    "store export": "cli.store_messages:export",
+    "store repair": "cli.store_check:repair",
+    "store take-tail": "cli.store_check:take_tail",
+    "user create": "cli.user:create",
+    "user update": "cli.user:update",
+    "user delete": "admin.access:delete_user",
+    "user ls": "admin.access:list_users",
+    "user show": "admin.access:show_user",
+    "acl allow": "admin.rules:allow",
+    "acl deny": "admin.rules:deny",
+    "acl import": "cli.user:import_accounts",
+    "acl rm": "admin.rules:remove",
+    "acl ls": "admin.access:list_acls",
+    "acl show": "admin.access:rules_of",
+    "acl check": "admin.rules:check",
+    "tls init": "cli.tls:init",
+    "generate grafana": "cli.schema:grafana",
+    "generate prometheus-rules": "cli.schema:prometheus_rules",
+    "context add": "cli.context:add",
+    "context use": "cli.context:use",
+    "context ls": "cli.context:list_contexts",
+    "context show": "cli.context:show_context",
+    "context rm": "cli.context:remove",
+    "schema": "cli.schema:schema",
+    "namesrv diff": "admin.disagreement:diff",
+    "namesrv config get": "admin.settings:settings_of_name_servers",
+    "namesrv config set": "admin.settings:change_name_servers",
+    "broker backup": "cli.backup:backup",
+    "broker restore-backup": "cli.backup:restore_backup",
+    "broker status": "admin.replication:group_states",
+    "broker promote": "admin.replication:promote",
+    "broker forget": "admin.replication:forget",
+    "broker drain": "admin.drain:drain_broker",
+    "broker restore": "admin.drain:restore",
+    "broker config get": "admin.settings:settings_of_brokers",
+    "broker config set": "admin.settings:change_brokers",
 }
-"""Every verb of this room; its module is imported when somebody asks for the verb."""
+"""Every command of this room -> the function it is made of (`cli.commands`), imported when somebody asks for the command."""
+
+FAMILIES: Final[dict[str, str]] = {
+    "topic": "List, create, resize, describe and delete topics.",
+    "group": "List consumer groups and see how far behind they are.",
+    "msg": "Find messages, watch them come, send one again.",
+    "dlq": "See a group's dead letters, send them again, delete them.",
+    "client": "List connected clients and see where their handlers are.",
+    "bench": "Measure how fast a cluster takes and gives messages.",
+    "store": "Read, check and mend a store's directory (ours or Apache's) without a broker.",
+    "user": "Create, change, list and delete users.",
+    "acl": "Allow and deny users topics, groups and clusters; ask why.",
+    "tls": "Make certificates for TLS.",
+    "generate": "Files for other programs: a board for Grafana, rules for Prometheus.",
+    "context": "Give clusters names, and say which one is meant.",
+    "namesrv": "Run a name server; see what name servers disagree about; their settings.",
+    "namesrv config": "Settings of running name servers.",
+    "broker": "Run a broker; drain it; see and change who is master of a group; back up and restore a store; its settings.",
+    "broker config": "Settings of running brokers.",
+}
+"""What has commands below it, and its help."""
 
 
 class LateVerbs(TyperGroup):
@@ -94,3 +143,53 @@ def _made(name: str, add: Adder) -> Any:
 
 def _nothing() -> None:
     """Nothing."""
+
+
+def family(words: str) -> typer.Typer:
+    """The commands below some words, each of them late."""
+    late = {
+        each.removeprefix(words).split()[0]: _adder(
+            " ".join(each.split()[: len(words.split()) + 1])
+        )
+        for each in COMMANDS
+        if each.startswith(f"{words} ")
+    }
+    kind = type("Family", (LateVerbs,), {"late": late})
+    return typer.Typer(cls=kind, help=FAMILIES[words], no_args_is_help=True)
+
+
+def there(name: str, module: str) -> Adder:
+    """Adds what another room has under a name: the `app` of its module."""
+
+    def add(app: typer.Typer) -> None:
+        app.add_typer(import_module(module).app, name=name)
+
+    return add
+
+
+def _adder(words: str) -> Adder:
+    def add(app: typer.Typer) -> None:
+        name = words.rpartition(" ")[2]
+        if words in FAMILIES:
+            app.add_typer(family(words), name=name)
+            return
+        from roquette.cli.commands import command_of
+
+        app.command(name)(command_of(function_of(words)))
+
+    return add
+
+
+def function_of(words: str) -> Callable[..., Any]:
+    """What a command is made of."""
+    module, _, name = COMMANDS[words].partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"roquette.{module}"), name)
+    return found
+
+
+VERBS: Final[dict[str, Adder]] = {
+    verb: _adder(verb)
+    for verb in dict.fromkeys(words.split()[0] for words in COMMANDS)
+    if verb not in ("namesrv", "broker")
+}
+"""Every verb of this room; of `namesrv` and `broker`, which run servers, the room of servers makes verbs."""

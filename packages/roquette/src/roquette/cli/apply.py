@@ -1,75 +1,56 @@
 """`roquette apply`: topics, groups and settings as a file says, or one group."""
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from roquette.admin.command import Attributes, Flag, changes_of
 from roquette.base.quantities import counted
-from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
+from roquette.cli.connect import Cluster, Yes, confirm
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import say
-from roquette.cli.settings import Attributes, changes_of
 from roquette.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
     from roquette.admin.apply.wanted import Wanted
 
-ClusterFile = Annotated[
-    str | None,
-    typer.Option("--file", "-f", metavar="FILE", help="The cluster's YAML; - is standard input."),
-]
 Expected = Annotated[
-    str | None,
-    typer.Option(
-        "--file", "-f", metavar="FILE", help="The cluster's YAML: miss the brokers it names, too."
-    ),
-]
-OneGroup = Annotated[
-    str | None,
-    typer.Option(
-        "--group", metavar="GROUP", help="In place of a file, with --set and --attribute."
-    ),
-]
-GroupSettings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Of SubscriptionGroupConfig, such as retryMaxTimes=3. Repeatable.",
-    ),
+    str | None, Flag("--file -f FILE", "The cluster's YAML: miss the brokers it names, too.")
 ]
 
 
-@cluster_verb
 def apply(
     cluster: Cluster,
-    file: ClusterFile = None,
-    group: OneGroup = None,
-    settings: GroupSettings = None,
+    *,
+    file: Annotated[str | None, Flag("--file -f FILE")] = None,
+    group: str | None = None,
+    settings: Annotated[
+        Mapping[str, str] | None, Flag("--set NAME=VALUE", reads=changes_of, many=True)
+    ] = None,
     attribute: Attributes = None,
-    plan: Annotated[
-        bool,
-        typer.Option("--plan", help="Only show what differs; exit code 10 when something does."),
-    ] = False,
-    allow_refusing: Annotated[
-        bool,
-        typer.Option(
-            "--allow-refusing", help="Also take steps after which senders or consumers are refused."
-        ),
-    ] = False,
+    plan: bool = False,
+    allow_refusing: bool = False,
     yes: Yes = False,
 ) -> None:
     """Change topics, groups and settings to what a file says, on every master; shows the plan and asks first.
 
     What would put messages out of reach is never done, and what is not in the file stays: both are shown with the way to
     do it. Run again, it changes nothing. The form of the file: docs/reference/cli.md; a group's settings: roquette group show --settings.
+
+    Args:
+        file: The cluster's YAML; - is standard input.
+        group: In place of a file, with --set and --attribute.
+        settings: Of SubscriptionGroupConfig, such as retryMaxTimes=3. Repeatable.
+        plan: Only show what differs; exit code 10 when something does.
+        allow_refusing: Also take steps after which senders or consumers are refused.
     """
     from roquette.admin.apply.carry import carry_out, rows, what_is_there
     from roquette.admin.apply.plan import Effect, unknown
     from roquette.admin.apply.plan import plan as make_plan
 
-    wanted = _wanted(file, group, changes_of(settings or []), changes_of(attribute or []))
+    wanted = _wanted(file, group, settings or {}, attribute or {})
     there = cluster.run(what_is_there(wanted))
     if missing := unknown(wanted, there):
         raise ConfigError(f"{file} names what is not there: {', '.join(missing)}")
@@ -104,7 +85,7 @@ def apply(
 
 
 def _wanted(
-    file: str | None, group: str | None, settings: dict[str, str], attributes: dict[str, str]
+    file: str | None, group: str | None, settings: Mapping[str, str], attributes: Mapping[str, str]
 ) -> "Wanted":
     from roquette.admin.apply.wanted import Wanted, WantedGroup, group_setting
     from roquette.message.names import client_group_error
@@ -116,7 +97,7 @@ def _wanted(
     if error := client_group_error(group or ""):
         raise ConfigError(error)
     fields = dict(group_setting(*item) for item in settings.items())
-    return Wanted([], [WantedGroup(group or "", fields, attributes)], {})
+    return Wanted([], [WantedGroup(group or "", fields, dict(attributes))], {})
 
 
 def expected_of(cluster: Cluster, file: str | None) -> tuple[str, ...]:

@@ -2,8 +2,7 @@
 
 from typing import Annotated, Any
 
-import typer
-
+from roquette.admin.command import Flag
 from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles, OsReadFiles
 from roquette.cli.connect import OutputForm
@@ -13,32 +12,17 @@ from roquette.cli.store_check import show_verdict
 from roquette.cli.store_runs import Steps, in_processes
 from roquette.errors import StoreError
 
-To = Annotated[
-    str,
-    typer.Option(
-        "--to",
-        metavar="DIR",
-        help="Empty, or not there yet; outside of the source.",
-        show_default=False,
-    ),
-]
+To = Annotated[str, Flag("--to DIR", "Empty, or not there yet; outside of the source.")]
 Quick = Annotated[
-    bool,
-    typer.Option("--quick", help="Check only the newest log file and the ends of the queues."),
+    bool, Flag("--quick", "Check only the newest log file and the ends of the queues.")
 ]
 
 
-def backup_command(
+def backup(
     directory: Directory,
+    *,
     to: To,
-    copy: Annotated[
-        bool,
-        typer.Option(
-            "--copy",
-            help="Copy what is written no more, too, instead of linking it: for another disk, or a replica whose log "
-            "may be cut.",
-        ),
-    ] = False,
+    copy: bool = False,
     quick: Quick = False,
     commit_log: CommitLog = None,
     output: OutputForm = Output.TABLE,
@@ -47,6 +31,9 @@ def backup_command(
 
     Run it on the broker's machine. Sealed files are hard links where the disk is the same, so a large store takes
     seconds and little room. What was acknowledged before the backup began is in it; no offset is ahead of its log.
+
+    Args:
+        copy: Copy what is written no more, too, instead of linking it: for another disk, or a replica whose log may be cut.
     """
     from roquette.store.offline.backup import back_up
 
@@ -74,10 +61,9 @@ def backup_command(
     _check(to, quick, output, {"backup": to, "files": len(made.files), "copied": made.copied})
 
 
-def restore_command(
-    backup: Annotated[
-        str, typer.Argument(metavar="BACKUP", help="What `backup` has made.", show_default=False)
-    ],
+def restore_backup(
+    backup: Annotated[str, Flag("BACKUP", "What `backup` has made.")],
+    *,
     to: To,
     quick: Quick = False,
     output: OutputForm = Output.TABLE,

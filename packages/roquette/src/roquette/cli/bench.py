@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from roquette.cli.connect import Cluster, cluster_verb
+from roquette.admin.command import Flag
+from roquette.cli.connect import Cluster
 from roquette.cli.exits import FAILED
 from roquette.cli.output import say
 from roquette.errors import ConfigError
@@ -18,41 +19,25 @@ if TYPE_CHECKING:
     from roquette.cli.bench_meter import Meter
     from roquette.client.client import Client
 
-app = typer.Typer(help="Measure how fast a cluster takes and gives messages.", no_args_is_help=True)
-
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
-Count = Annotated[int, typer.Option("--count", "-c", min=0, metavar="N", help="End after so many.")]
-Duration = Annotated[
-    float, typer.Option("--duration", min=0, metavar="SECONDS", help="End after so long.")
-]
-Clients = Annotated[
-    int,
-    typer.Option("--clients", min=1, metavar="N", help="Clients with connections of their own."),
-]
-Create = Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")]
+Count = Annotated[int, Flag("--count -c N", "End after so many.", 0)]
+Duration = Annotated[float, Flag("--duration SECONDS", "End after so long.", 0)]
+Clients = Annotated[int, Flag("--clients N", "Clients with connections of their own.", 1)]
+Create = Annotated[bool, Flag("--create", "Create the topic if it does not exist.")]
 
 
-@app.command("pub")
-@cluster_verb
-def pub_command(
+def pub(
     cluster: Cluster,
-    topic: Topic,
+    topic: str,
+    *,
     count: Count = 0,
     duration: Duration = 0.0,
-    size: Annotated[
-        int, typer.Option("--size", min=1, metavar="BYTES", help="Of each message's body.")
-    ] = 128,
+    size: Annotated[int, Flag("--size BYTES", "Of each message's body.", 1)] = 128,
     clients: Clients = 1,
     in_flight: Annotated[
-        int,
-        typer.Option("--in-flight", min=1, metavar="N", help="Unanswered messages of each client."),
+        int, Flag("--in-flight N", "Unanswered messages of each client.", 1)
     ] = 100,
-    batch: Annotated[
-        int, typer.Option("--batch", min=1, metavar="N", help="Send so many in one request.")
-    ] = 1,
-    rate: Annotated[
-        float, typer.Option("--rate", min=0, metavar="N", help="Messages a second, at most.")
-    ] = 0.0,
+    batch: Annotated[int, Flag("--batch N", "Send so many in one request.", 1)] = 1,
+    rate: Annotated[float, Flag("--rate N", "Messages a second, at most.", 0)] = 0.0,
     create: Create = False,
 ) -> None:
     """Send messages and measure it. Without --count and --duration: 100,000 messages.
@@ -73,32 +58,25 @@ def pub_command(
     _measure("pub", cluster, topic, clients, (whole, duration, rate), work, settings)
 
 
-@app.command("sub")
-@cluster_verb
-def sub_command(
+def sub(
     cluster: Cluster,
-    topic: Topic,
+    topic: str,
+    *,
     count: Count = 0,
     duration: Duration = 0.0,
     clients: Clients = 1,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group", "-g", metavar="GROUP", help="As members of this group, acknowledging."
-        ),
-    ] = None,
-    offset: Annotated[
-        str,
-        typer.Option("--offset", metavar="PLACE", help="Where to begin: first, last, -10, @-1h."),
-    ] = "first",
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for more at the end.")
-    ] = False,
+    group: Annotated[str | None, Flag("--group -g GROUP")] = None,
+    offset: Annotated[str, Flag("--offset PLACE")] = "first",
+    follow: Annotated[bool, Flag("--follow -f", "Wait for more at the end.")] = False,
     create: Create = False,
 ) -> None:
     """Receive messages and measure it; without --group they are only read, up to the end there is now.
 
     Latency: the age of a message when it arrives, of those born meanwhile (the machines' clocks decide).
+
+    Args:
+        group: As members of this group, acknowledging.
+        offset: Where to begin: first, last, -10, @-1h.
     """
     from roquette.admin.places import parse_place
     from roquette.base.clock import SystemClock

@@ -12,31 +12,31 @@ from typing import Annotated, Any, Final
 import typer
 
 from roquette import __version__
+from roquette.admin.command import Flag
 from roquette.base.form import form
-from roquette.cli.connect import Cluster, cluster_verb
+from roquette.cli.connect import Cluster
 from roquette.cli.output import say
 from roquette.errors import RoquetteError
 
 COMMANDS: Final = "doctor;cluster;broker status;broker config get;namesrv config get;namesrv diff"
 
 
-@cluster_verb
-def bundle_command(
+def bundle(
     cluster: Cluster,
     line: typer.Context,
-    to: Annotated[
-        str, typer.Argument(metavar="FILE", help="A new file.")
-    ] = "roquette-bundle.tar.gz",
-    log: Annotated[
-        list[str] | None,
-        typer.Option("--log", metavar="FILE", help="A log on this machine; may be repeated."),
-    ] = None,
-    lines: Annotated[int, typer.Option("--lines", min=1, help="Last lines of each log.")] = 2_000,
+    to: Annotated[str, Flag("FILE", "A new file.")] = "roquette-bundle.tar.gz",
+    *,
+    log: Annotated[list[str] | None, Flag("--log FILE")] = None,
+    lines: Annotated[int, Flag(least=1)] = 2_000,
 ) -> None:
     """Put what a report needs into one file: doctor, settings, metrics, versions, ends of logs.
 
     Passwords, keys and tokens are left out, and no message is in it. The file is yours alone (mode 0600): look at it
     before you send it.
+
+    Args:
+        log: A log on this machine; may be repeated.
+        lines: Last lines of each log.
     """
     from roquette.admin.bundle import metrics, without_secrets
     from roquette.base.files import read_lines, write_private

@@ -1,7 +1,5 @@
 """What the verbs about a cluster share: where its name servers are, how results are shown, and who is asked first."""
 
-import functools
-import inspect
 import os
 import re
 import shlex
@@ -12,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import msgspec
 import typer
 
-from roquette.cli.output import Output, say, say_error, show, show_value
+from roquette.admin.command import Flag
+from roquette.cli.output import Output, say_error, show, show_value
 from roquette.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
@@ -24,58 +23,49 @@ T = TypeVar("T")
 
 NameServers = Annotated[
     str | None,
-    typer.Option(
-        "-n",
-        "--namesrv",
-        metavar='"NS1;NS2"',
-        help="Name servers; default is the context's, $NAMESRV_ADDR, else 127.0.0.1:9876.",
-        show_default=False,
+    Flag(
+        '-n --namesrv "NS1;NS2"',
+        "Name servers; default is the context's, $NAMESRV_ADDR, else 127.0.0.1:9876.",
     ),
 ]
 LoginFile = Annotated[
     str | None,
-    typer.Option(
-        "--login",
-        metavar="FILE",
-        help="Who you are at a closed cluster: accessKey=, secretKey= and tls.client.trustCertPath=; default is $ROQUETTE_LOGIN.",
-        show_default=False,
+    Flag(
+        "--login FILE",
+        "Who you are at a closed cluster: accessKey=, secretKey= and tls.client.trustCertPath=; default is $ROQUETTE_LOGIN.",
     ),
 ]
 ContextName = Annotated[
     str | None,
-    typer.Option(
-        "--context",
-        metavar="CONTEXT",
-        help="The cluster of this name ('roquette context'); default is $ROQUETTE_CONTEXT.",
-        show_default=False,
+    Flag(
+        "--context CONTEXT",
+        "The cluster of this name ('roquette context'); default is $ROQUETTE_CONTEXT.",
     ),
 ]
 OutputForm = Annotated[
     Output,
-    typer.Option(
-        "-o",
-        "--output",
-        envvar="ROQUETTE_OUTPUT",
-        help="A table for people; one of the others for programs.",
+    Flag(
+        "-o --output",
+        "A table for people; one of the others for programs.",
+        variable="ROQUETTE_OUTPUT",
     ),
 ]
-Watch = Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")]
-Every = Annotated[
-    float, typer.Option("--every", metavar="SECONDS", min=0.1, help="The pause of --watch.")
-]
-Like = Annotated[
-    str, typer.Option("--like", metavar="WORD", help="Only names with this word in them.")
-]
-Limit = Annotated[
-    int, typer.Option("--limit", metavar="N", min=1, help="Of so many; it says how many more.")
-]
-Yes = Annotated[
-    bool,
-    typer.Option("--yes", help="Do not ask; required when there is no terminal."),
-]
+Every = Annotated[float, Flag("--every SECONDS", "The pause of --watch.", 0.1)]
+Yes = Annotated[bool, Flag("--yes", "Do not ask; required when there is no terminal.")]
 
-PAGE: Final = 50
-"""Names of which a list asks brokers, unless told otherwise: each is a few requests to each of its brokers."""
+WATCH: Final[dict[str, tuple[Any, object]]] = {
+    "watch": (Annotated[bool, Flag("--watch", "Show it again and again, until Ctrl-C.")], False),
+    "every": (Every, 2.0),
+}
+"""Flags of what changes nothing: their annotations and defaults."""
+
+SHARED: Final[dict[str, tuple[Any, object]]] = {
+    "namesrv": (NameServers, None),
+    "login": (LoginFile, None),
+    "context": (ContextName, None),
+    "output": (OutputForm, Output.TABLE),
+}
+"""Flags of every command about a cluster."""
 
 COMMAND: Final = re.compile("`(roquette (?!store |tls |context )[^`]+)`")  # of clusters
 CLEAR: Final = "\x1b[H\x1b[2J"
@@ -172,68 +162,12 @@ class Cluster:
         show_value(value, self.output)
 
 
-def say_more(more: int, what: str) -> None:
-    """Say how many a list left out."""
-    if more:
-        say(f"{more} more {what}: --like WORD chooses, --limit N shows more")
-
-
-def cluster_verb(verb: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first parameter is the Cluster; on the command line it has -n, --login, --context and -o instead."""
-    return _command(verb, {})
-
-
-def listing_verb(verb: Callable[..., None]) -> Callable[..., None]:
-    """Such a command that changes nothing: it has --watch, too."""
-    more = {"watch": (Watch, False), "every": (Every, 2.0)}
-
-    @functools.wraps(verb)
-    def listing(
-        cluster: Cluster, /, *words: Any, watch: bool, every: float, **options: Any
-    ) -> None:
-        if watch:
-            _again_and_again(lambda: verb(cluster, *words, **options), cluster.output, every)
-        else:
-            verb(cluster, *words, **options)
-
-    return _command(listing, more)
-
-
-def _command(
-    verb: Callable[..., None], more: Mapping[str, tuple[Any, object]]
-) -> Callable[..., None]:
-    @functools.wraps(verb)
-    def command(
-        *words: Any,
-        namesrv: str | None = None,
-        login: str | None = None,
-        context: str | None = None,
-        output: Output = Output.TABLE,
-        **options: Any,
-    ) -> None:
-        place = place_of(namesrv, login, context)
-        given = {"-n": namesrv, "--login": login, "--context": context}
-        again = "".join(f" {name} {shlex.quote(text)}" for name, text in given.items() if text)
-        cluster = Cluster(place.name_servers, output, place.login, place.brokers, again)
-        verb(cluster, *words, **options)
-
-    shared = {
-        "namesrv": (NameServers, None),
-        "login": (LoginFile, None),
-        "context": (ContextName, None),
-        "output": (OutputForm, Output.TABLE),
-    }
-    own = list(inspect.signature(verb).parameters.values())[1:]
-    all_of_them = [
-        *own,
-        *(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
-            for name, (kind, value) in {**more, **shared}.items()
-        ),
-    ]
-    command.__signature__ = inspect.Signature(all_of_them)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in all_of_them}
-    return command
+def cluster_of(typed: Mapping[str, Any]) -> Cluster:
+    """The cluster that the flags in SHARED mean; raises ConfigError."""
+    place = place_of(typed["namesrv"], typed["login"], typed["context"])
+    given = {"-n": typed["namesrv"], "--login": typed["login"], "--context": typed["context"]}
+    again = "".join(f" {name} {shlex.quote(text)}" for name, text in given.items() if text)
+    return Cluster(place.name_servers, typed["output"], place.login, place.brokers, again)
 
 
 def follow(
@@ -260,10 +194,10 @@ def follow(
 
     again()
     pause(int(every * 1000))
-    _again_and_again(again, cluster.output if redraws else Output.JSONL, every, count)
+    again_and_again(again, cluster.output if redraws else Output.JSONL, every, count)
 
 
-def _again_and_again(
+def again_and_again(
     look: Callable[[], None], output: Output, seconds: float, count: int = 0
 ) -> None:
     """Look until Ctrl-C, or so often; in a table's place the next one comes, on a terminal. What fails is said, and tried again."""

@@ -8,8 +8,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from roquette.admin.command import Flag
 from roquette.base.quantities import counted
 from roquette.cli.connect import ContextName, LoginFile, NameServers, client_of, place_of
 from roquette.cli.output import say
@@ -21,49 +20,31 @@ if TYPE_CHECKING:
     from roquette.message.message import MessageQueue, ReceivedMessage
 
 
+Contains = Annotated[str, Flag("--contains TEXT", "Print only bodies with this text.")]
+
+
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            help="Consume as a member of this group, acknowledging; without it, only look.",
-        ),
-    ] = None,
-    offset: Annotated[
-        str,
-        typer.Option(
-            "--offset",
-            metavar="WHERE",
-            help="first, last, 120, -10 (the last ten of each queue), +100, @-1h, @2026-09-01T10:00, or timestamp:MILLISECONDS.",
-        ),
-    ] = "first",
-    tag: Annotated[
-        str, typer.Option("--tag", metavar='"A || B"', help="Only messages with one of these tags.")
-    ] = "*",
-    contains: Annotated[
-        str, typer.Option("--contains", metavar="TEXT", help="Print only bodies with this text.")
-    ] = "",
-    count: Annotated[
-        int, typer.Option("--count", "-c", min=0, help="Stop after so many messages; 0: never.")
-    ] = 0,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for new messages (always so with --group).")
-    ] = False,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="One JSON object a line, with everything known of a message; a body that is not UTF-8 as body_base64.",
-        ),
-    ] = False,
+    topic: str,
+    *,
+    group: Annotated[str | None, Flag("--group -g GROUP")] = None,
+    offset: Annotated[str, Flag("--offset WHERE")] = "first",
+    tag: Annotated[str, Flag('--tag "A || B"', "Only messages with one of these tags.")] = "*",
+    contains: Contains = "",
+    count: Annotated[int, Flag("--count -c", "Stop after so many messages; 0: never.", 0)] = 0,
+    follow: Annotated[bool, Flag("--follow -f")] = False,
+    as_json: Annotated[bool, Flag("--json")] = False,
     namesrv: NameServers = None,
     login: LoginFile = None,
     context: ContextName = None,
 ) -> None:
-    """Print messages: bodies, or JSON lines with --json."""
+    """Print messages: bodies, or JSON lines with --json.
+
+    Args:
+        group: Consume as a member of this group, acknowledging; without it, only look.
+        offset: first, last, 120, -10 (the last ten of each queue), +100, @-1h, @2026-09-01T10:00, or timestamp:MILLISECONDS.
+        follow: Wait for new messages (always so with --group).
+        as_json: One JSON object a line, with everything known of a message; a body that is not UTF-8 as body_base64.
+    """
 
     place = place_of(namesrv, login, context)
 

@@ -4,17 +4,15 @@ import os
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
+from roquette.admin.command import Flag
 from roquette.cli.connect import OutputForm, Yes, confirm
 from roquette.cli.output import Output, say, show, show_value
 
 if TYPE_CHECKING:
     from roquette.admin.contexts import Contexts
 
-app = typer.Typer(help="Give clusters names, and say which one is meant.", no_args_is_help=True)
-
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+Known = Annotated[str, Flag("CONTEXT")]
 
 
 class ContextRow(msgspec.Struct, frozen=True):
@@ -41,27 +39,20 @@ def _rows(book: "Contexts") -> list[ContextRow]:
     ]
 
 
-@app.command("add")
-def add_command(
-    name: Name,
-    namesrv: Annotated[
-        str,
-        typer.Option("-n", "--namesrv", metavar='"NS1;NS2"', help="Its name servers."),
-    ],
-    login: Annotated[
-        str, typer.Option("--login", metavar="FILE", help="The login file for it.")
-    ] = "",
-    brokers: Annotated[
-        str,
-        typer.Option(
-            "--brokers",
-            metavar='"A;B"',
-            help="Names of its brokers: `cluster` and `doctor` miss those that are not there.",
-        ),
-    ] = "",
-    use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
+def add(
+    name: str,
+    *,
+    namesrv: Annotated[str, Flag('-n --namesrv "NS1;NS2"', "Its name servers.")],
+    login: Annotated[str, Flag("--login FILE", "The login file for it.")] = "",
+    brokers: Annotated[str, Flag('--brokers "A;B"')] = "",
+    use: bool = False,
 ) -> None:
-    """Remember a cluster under a name, or change it; `--context NAME` of other commands means it."""
+    """Remember a cluster under a name, or change it; `--context NAME` of other commands means it.
+
+    Args:
+        brokers: Names of its brokers: `cluster` and `doctor` miss those that are not there.
+        use: Use it from now on.
+    """
     from roquette.admin.contexts import Context
     from roquette.client.name_servers import parse_name_servers
 
@@ -74,26 +65,18 @@ def add_command(
     say(f"context {name} is {namesrv}{', in use' if use else ''}; kept in {book.path}")
 
 
-@app.command("use")
-def use_command(
-    name: Annotated[str, typer.Argument(metavar="CONTEXT", show_default=False)] = "",
-) -> None:
+def use(name: Known = "") -> None:
     """Have commands that name no cluster mean this one; without a name, none again."""
     _book().use(name)
     say(f"commands without --context and -n go to {name}" if name else "no context is in use")
 
 
-@app.command("ls")
-def list_command(output: OutputForm = Output.TABLE) -> None:
+def list_contexts(*, output: OutputForm = Output.TABLE) -> None:
     """List the contexts."""
     show(_rows(_book()), output, empty="no contexts yet: 'roquette context add NAME -n HOST:PORT'")
 
 
-@app.command("show")
-def show_command(
-    name: Annotated[str, typer.Argument(metavar="CONTEXT", show_default=False)] = "",
-    output: OutputForm = Output.TABLE,
-) -> None:
+def show_context(name: Known = "", *, output: OutputForm = Output.TABLE) -> None:
     """Show a context, or which cluster a command without any option goes to, and why."""
     from roquette.admin.contexts import VARIABLE, place_of
 
@@ -115,8 +98,7 @@ def show_command(
         show_value(row, output)
 
 
-@app.command("rm")
-def remove_command(name: Name, yes: Yes = False) -> None:
+def remove(name: str, *, yes: Yes = False) -> None:
     """Forget a context; its cluster and its login file stay as they are."""
     book = _book()
     book.get(name)

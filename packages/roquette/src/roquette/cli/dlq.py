@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from roquette.admin.command import Flag
 from roquette.base.quantities import counted
-from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
+from roquette.cli.connect import Cluster, Yes, confirm
 from roquette.cli.consume import as_json_line
 from roquette.cli.output import say
 from roquette.errors import ClientError, ConfigError
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from roquette.admin.stored import ResentRow
-
-app = typer.Typer(
-    help="See a group's dead letters, send them again, delete them.", no_args_is_help=True
-)
 
 
 class DeadRow(msgspec.Struct, frozen=True):
@@ -32,14 +29,11 @@ class DeadRow(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 Since = Annotated[
     str | None,
-    typer.Option(
-        "--since", metavar="TIME", help="Only what died since then: @-1h or @2026-09-01T10:00."
-    ),
+    Flag("--since TIME", "Only what died since then: @-1h or @2026-09-01T10:00."),
 ]
-ManyAtMost = Annotated[int, typer.Option("--most", min=1, help="Stop after so many.")]
+ManyAtMost = Annotated[int, Flag("--most", "Stop after so many.", 1)]
 
 
 def _moment(since: str | None) -> "datetime | None":
@@ -56,24 +50,21 @@ def _moment(since: str | None) -> "datetime | None":
     return datetime.fromtimestamp(place.number / 1000, UTC)
 
 
-@app.command("ls")
-@cluster_verb
-def ls_command(
+def list_letters(
     cluster: Cluster,
-    group: Annotated[
-        str | None,
-        typer.Argument(metavar="GROUP", help="Without it, all groups that have some."),
-    ] = None,
+    group: Annotated[str | None, Flag("GROUP", "Without it, all groups that have some.")] = None,
+    *,
     since: Since = None,
     most: ManyAtMost = 1_000,
-    bodies: Annotated[
-        bool, typer.Option("--bodies", help="One JSON object a line, with bodies.")
-    ] = False,
-    seen: Annotated[
-        bool, typer.Option("--seen", help="Note that you have looked: the doctor tells later ones.")
-    ] = False,
+    bodies: bool = False,
+    seen: bool = False,
 ) -> None:
-    """List a group's dead letters, with the topic each was sent to; or the groups that have some."""
+    """List a group's dead letters, with the topic each was sent to; or the groups that have some.
+
+    Args:
+        bodies: One JSON object a line, with bodies.
+        seen: Note that you have looked: the doctor tells later ones.
+    """
     from roquette.admin.stored import dead_letters, note_seen, row_of
 
     moment = _moment(since)
@@ -120,24 +111,21 @@ def _show_groups(cluster: Cluster, since: "datetime | None", most: int) -> None:
         say(f"{more} more topics of dead letters: say --most for more")
 
 
-@app.command("resend")
-@cluster_verb
-def resend_command(
+def resend_letters(
     cluster: Cluster,
-    group: Group,
+    group: str,
+    *,
     since: Since = None,
     most: ManyAtMost = 1_000,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to", metavar="TOPIC", help="Where to; default is where each was sent first."
-        ),
-    ] = None,
+    to: Annotated[str | None, Flag("--to TOPIC")] = None,
     yes: Yes = False,
 ) -> None:
     """Send dead letters again as new messages, which every group of the topic gets. They stay among the dead letters.
 
     Running it twice sends them twice: --since says which. Exit code 1 when one could not be sent; none after it was tried.
+
+    Args:
+        to: Where to; default is where each was sent first.
     """
     from roquette.admin.stored import dead_letters, note_seen, resend, row_of
 
@@ -176,20 +164,3 @@ def resend_command(
     )
     if any(row.error for row in rows):
         raise typer.Exit(1)
-
-
-@app.command("purge")
-@cluster_verb
-def purge_command(cluster: Cluster, group: Group, yes: Yes = False) -> None:
-    """Delete all dead letters of a group. They cannot be had back."""
-    from roquette.admin.topics import delete_topic, describe_topic
-    from roquette.message.names import dlq_topic
-
-    topic = dlq_topic(group)
-    count = cluster.run(describe_topic(topic)).messages
-    confirm(f"delete {counted(count, 'dead letter')} of {group}", yes)
-    change = cluster.run(delete_topic(cluster.addresses(), topic))
-    if change.failed:
-        reasons = "; ".join(f"{broker}: {reason}" for broker, reason in change.failed.items())
-        raise ClientError(f"not deleted on {reasons}")
-    say(f"{counted(count, 'dead letter')} of {group} deleted")

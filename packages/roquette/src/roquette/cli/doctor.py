@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from roquette.admin.command import Flag
 from roquette.base.quantities import counted
 from roquette.cli.apply import Expected, expected_of
-from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm
+from roquette.cli.connect import Cluster, Yes, confirm
 from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import Output, say
 from roquette.errors import ClientError
@@ -32,37 +33,25 @@ class FindingRow(msgspec.Struct, frozen=True):
     fixable: bool
 
 
-@cluster_verb
 def doctor(
     cluster: Cluster,
+    *,
     file: Expected = None,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            "--for",
-            metavar="SECONDS",
-            min=0,
-            help="Look twice, so far apart: growing lag and stalled queues need it (30 or more).",
-        ),
-    ] = 0.0,
-    production: Annotated[
-        bool, typer.Option("--production", help="Settings that are for trials only are warnings.")
-    ] = False,
-    none_lost: Annotated[
-        bool,
-        typer.Option(
-            "--none-lost",
-            help="No acknowledged message may be lost when a machine loses its power.",
-        ),
-    ] = False,
-    fix: Annotated[
-        bool, typer.Option("--fix", help="Show what can be mended in a way back, and do it.")
-    ] = False,
+    seconds: Annotated[float, Flag("--for SECONDS", least=0)] = 0.0,
+    production: bool = False,
+    none_lost: bool = False,
+    fix: bool = False,
     yes: Yes = False,
 ) -> None:
     """Examine a cluster: what is wrong, why, and what to do. Exit code 10 when something is.
 
     Each finding has a code that stays (docs/reference/doctor.md). Nothing is changed without --fix.
+
+    Args:
+        seconds: Look twice, so far apart: growing lag and stalled queues need it (30 or more).
+        production: Settings that are for trials only are warnings.
+        none_lost: No acknowledged message may be lost when a machine loses its power.
+        fix: Show what can be mended in a way back, and do it.
     """
     from roquette.admin.doctor.findings import Intent
 

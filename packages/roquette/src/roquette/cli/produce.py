@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from roquette.admin.command import Flag
 from roquette.base.files import read_lines
 from roquette.base.quantities import counted
-from roquette.cli.connect import Cluster, cluster_verb
+from roquette.cli.connect import Cluster
 from roquette.cli.output import say
 from roquette.errors import ClientError, ConfigError, RoquetteError
 
@@ -19,40 +18,29 @@ if TYPE_CHECKING:
     from roquette.client.producer import SendReceipt
 
 
-@cluster_verb
 def produce(
     cluster: Cluster,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    topic: str,
     body: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="BODY",
-            help="Messages; without any, lines of --file or of standard input.",
-            show_default=False,
-        ),
+        Flag("BODY", "Messages; without any, lines of --file or of standard input."),
     ] = None,
-    file: Annotated[
-        str | None,
-        typer.Option("--file", metavar="FILE", help="One message a line; - is standard input."),
-    ] = None,
-    tag: Annotated[
-        str | None, typer.Option("--tag", metavar="TAG", help="The messages' tag.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="The messages' key.")
-    ] = None,
-    shard_key: Annotated[
-        str | None,
-        typer.Option(
-            "--shard-key", metavar="KEY", help="Send all to the one queue of this key, in order."
-        ),
-    ] = None,
-    delay_level: Annotated[
-        int,
-        typer.Option("--delay-level", min=0, max=18, help="Deliver later: 1 is 1 s, 18 is 2 h."),
-    ] = 0,
+    *,
+    file: str | None = None,
+    tag: str | None = None,
+    key: str | None = None,
+    shard_key: Annotated[str | None, Flag("--shard-key KEY")] = None,
+    delay_level: Annotated[int, Flag(least=0, most=18)] = 0,
 ) -> None:
-    """Send messages: one for each argument, or one for each line (any bytes) of a file or of standard input."""
+    """Send messages: one for each argument, or one for each line (any bytes) of a file or of standard input.
+
+    Args:
+        file: One message a line; - is standard input.
+        tag: The messages' tag.
+        key: The messages' key.
+        shard_key: Send all to the one queue of this key, in order.
+        delay_level: Deliver later: 1 is 1 s, 18 is 2 h.
+    """
     if body and file:
         raise ConfigError("give messages as arguments or --file, not both")
     if body and "" in body:

@@ -1,48 +1,66 @@
-"""`roquette schema`: what commands print with --output json, as JSON schemas."""
+"""`roquette schema`: what commands print with --output json, as JSON schemas; `roquette generate`: files for other programs."""
 
+import inspect
+import json
 from importlib import import_module
 from types import GenericAlias
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args, get_origin
 
-import typer
+import msgspec
 
+from roquette.admin.command import Flag
+from roquette.cli import COMMANDS, function_of
+from roquette.cli.output import Output, show_value
 from roquette.errors import ConfigError
 
-_ROWS: Final = {
-    "topic list": "roquette.admin.catalogue:TopicRow",
-    "group list": "roquette.admin.catalogue:GroupRow",
-    "group lag": "roquette.admin.groups:LagRow",
-    "group seek": "roquette.admin.seek:SeekRow",
-    "cluster": "roquette.admin.top:BrokerState",
-    "doctor": "roquette.cli.doctor:FindingRow",
-    "broker config get": "roquette.admin.settings:SettingRow",
-    "namesrv config get": "roquette.admin.settings:SettingRow",
-    "namesrv diff": "roquette.admin.disagreement:DifferenceRow",
-    "bench pub": "roquette.cli.bench_meter:BenchRow",
-    "bench sub": "roquette.cli.bench_meter:BenchRow",
-    "context ls": "roquette.cli.context:ContextRow",
+_BY_HAND: Final = {
+    "topic list": "admin.catalogue:TopicRow",
+    "cluster": "admin.top:BrokerState",
+    "doctor": "cli.doctor:FindingRow",
+    "bench pub": "cli.bench_meter:BenchRow",
+    "bench sub": "cli.bench_meter:BenchRow",
+    "context ls": "cli.context:ContextRow",
 }
-"""The Struct of each command's rows; its output is an array of them."""
+"""The rows of commands whose functions do not return them."""
 
 
-def schema_of(command: str) -> dict[str, Any]:
-    """The JSON schema of a command's output; raises ConfigError when it has none."""
-    import msgspec
+def rows_of(command: str) -> Any:
+    """The Struct of a command's rows, of which its output is an array; None: that has another form."""
+    if command in _BY_HAND:
+        module, _, name = _BY_HAND[command].partition(":")
+        return getattr(import_module(f"roquette.{module}"), name)
+    found = inspect.signature(function_of(command)).return_annotation
+    while get_origin(found) is not list and (parts := get_args(found)):
+        found = parts[-1]  # of an Operation, a Report or a Plan: its result
+    row = get_args(found)[0] if get_origin(found) is list else None
+    return row if isinstance(row, type) and issubclass(row, msgspec.Struct) else None
 
-    if command not in _ROWS:
-        raise ConfigError(f"there is no schema of {command!r}; there are: {', '.join(_ROWS)}")
-    module, _, name = _ROWS[command].partition(":")
-    row = getattr(import_module(module), name)
-    return msgspec.json.schema(GenericAlias(list, (row,)))
 
-
-def schema_command(
-    words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None,
-) -> None:
+def schema(words: Annotated[list[str] | None, Flag("COMMAND")] = None) -> None:
     """Print the JSON schema of a command's --output json, as of `topic list`; without a command, which have one."""
-    from roquette.cli.output import Output, show_value
-
-    if not words:
-        print("\n".join(_ROWS))
+    command = " ".join(words or ())
+    if row := command in COMMANDS and rows_of(command):
+        show_value(msgspec.json.schema(GenericAlias(list, (row,))), Output.JSON)
         return
-    show_value(schema_of(" ".join(words)), Output.JSON)
+    there = [name for name in COMMANDS if rows_of(name)]
+    if words:
+        raise ConfigError(f"there is no schema of {command!r}; there are: {', '.join(there)}")
+    print("\n".join(there))
+
+
+def grafana() -> None:
+    """Print a board for Grafana, as JSON to import or to provide as a file."""
+    from roquette.base.metric_boards import grafana_board
+
+    print(json.dumps(grafana_board(), indent=2))
+
+
+def prometheus_rules(*, job: Annotated[str, Flag("--job")] = "rocketmq") -> None:
+    """Print alerting rules for Prometheus, a file for its rule_files.
+
+    Args:
+        job: The name of the job that scrapes the servers.
+    """
+    from roquette.base.metric_boards import prometheus_rules
+
+    print(json.dumps(prometheus_rules(job), indent=2))

@@ -10,7 +10,8 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from roquette.cli.connect import Cluster, cluster_verb
+from roquette.admin.command import Flag
+from roquette.cli.connect import Cluster
 from roquette.cli.exits import UNHEALTHY
 
 FILE_SIZE: Final = 64 << 20
@@ -30,18 +31,19 @@ class ProbeRow(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-@cluster_verb
-def selftest_command(
+def selftest(
     cluster: Cluster,
-    directory: Annotated[
-        str | None,
-        typer.Option("--dir", metavar="DIR", help="Try its disk, too, by a file of 64 MiB."),
-    ] = None,
-    times: Annotated[int, typer.Option("--times", min=2, max=10_000, help="Of each thing.")] = 200,
+    *,
+    directory: Annotated[str | None, Flag("--dir DIR")] = None,
+    times: Annotated[int, Flag(least=2, most=10_000)] = 200,
 ) -> None:
     """Measure the ways to each name server and broker, and the disk under a directory. Exit code 10 when one is slow.
 
     It changes nothing at the cluster, and takes its file away again.
+
+    Args:
+        directory: Try its disk, too, by a file of 64 MiB.
+        times: Of each thing.
     """
     rows = asyncio.run(_selftest(cluster, directory, times))
     cluster.show(rows)

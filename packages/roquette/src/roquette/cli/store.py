@@ -5,25 +5,17 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
+from roquette.admin.command import Flag
 from roquette.base.files import OsReadFiles
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output, prints_lines, say, show, show_value
 from roquette.cli.store_args import CommitLog, Directory, ForceRead, opened_store
-from roquette.cli.store_check import fsck_command, repair_command, take_tail_command
-from roquette.cli.store_messages import export_command, grep_command
 from roquette.errors import ConfigError, StoreError
 
-app = typer.Typer(
-    help="Read, check and mend a store's directory (ours or Apache's) without a broker.",
-    no_args_is_help=True,
-)
 
-
-@app.command("ls")
-def ls_command(
+def ls(
     directory: Directory,
+    *,
     commit_log: CommitLog = None,
     force_read: ForceRead = False,
     output: OutputForm = Output.TABLE,
@@ -38,9 +30,9 @@ def ls_command(
         show(file_rows(OsReadFiles(), store), output, empty=f"{directory} has no files of a store")
 
 
-@app.command("info")
-def info_command(
+def info(
     directory: Directory,
+    *,
     commit_log: CommitLog = None,
     force_read: ForceRead = False,
     output: OutputForm = Output.TABLE,
@@ -79,47 +71,24 @@ def info_command(
         say(f"warning: {warning}")
 
 
-app.command("fsck")(fsck_command)
-app.command("grep")(grep_command)
-
-
-@app.command("dump")
-def dump_command(
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE", help="One file of a store, of whatever kind.", show_default=False
-        ),
-    ],
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="log, queue, index, checkpoint, timerwheel, timerlog, timercheck, journal, json or text, when the name does not say.",
-        ),
-    ] = None,
-    start: Annotated[
-        int, typer.Option("--from", metavar="BYTE", min=0, help="Begin at this byte of the file.")
-    ] = 0,
-    limit: Annotated[
-        int, typer.Option("--limit", "-c", min=0, help="Stop after so many rows; 0: never.")
-    ] = 0,
-    base: Annotated[
-        int | None,
-        typer.Option(
-            "--base",
-            metavar="OFFSET",
-            help="Physical offset of a log file's first byte, if renamed.",
-        ),
-    ] = None,
-    hash_slots: Annotated[
-        int | None,
-        typer.Option("--hash-slots", metavar="N", min=1, help="maxHashSlotNum of an index file."),
-    ] = None,
+def dump(
+    file: Annotated[str, Flag("FILE", "One file of a store, of whatever kind.")],
+    *,
+    kind: str | None = None,
+    start: Annotated[int, Flag("--from BYTE", "Begin at this byte of the file.", 0)] = 0,
+    limit: Annotated[int, Flag("--limit -c", "Stop after so many rows; 0: never.", 0)] = 0,
+    base: Annotated[int | None, Flag("--base OFFSET")] = None,
+    hash_slots: Annotated[int | None, Flag("--hash-slots N", least=1)] = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """Show what any one file holds, row by row; a JSON object a line with -o json."""
+    """Show what any one file holds, row by row; a JSON object a line with -o json.
+
+    Args:
+        kind: log, queue, index, checkpoint, timerwheel, timerlog, timercheck, journal, json or text, when the name does not
+            say.
+        base: Physical offset of a log file's first byte, if renamed.
+        hash_slots: maxHashSlotNum of an index file.
+    """
     from roquette.store.offline.dump import KINDS, dump_file, kind_of
 
     files, lines = OsReadFiles(), prints_lines(output)
@@ -151,8 +120,3 @@ def _words_of(row: dict[str, Any]) -> Iterator[str]:
             yield f"{name}={json.dumps(value, ensure_ascii=False)}"
         else:
             yield f"{name}={value}"
-
-
-app.command("export")(export_command)
-app.command("repair")(repair_command)
-app.command("take-tail")(take_tail_command)

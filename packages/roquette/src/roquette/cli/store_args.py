@@ -4,8 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
-
+from roquette.admin.command import Flag
 from roquette.base.files import OsReadFiles
 from roquette.base.tool_files import StoreGuard
 from roquette.errors import StoreError
@@ -15,42 +14,27 @@ from roquette.store.offline.store_dir import StoreDir, find_store
 
 Directory = Annotated[
     str,
-    typer.Argument(
-        metavar="DIR",
-        help="The store (storePathRootDir), or a directory of commit log files alone.",
-        show_default=False,
-    ),
+    Flag("DIR", "The store (storePathRootDir), or a directory of commit log files alone."),
 ]
 CommitLog = Annotated[
     str | None,
-    typer.Option(
-        "--commit-log",
-        metavar="DIR",
-        help="Where the log is, when storePathCommitLog puts it elsewhere.",
-    ),
+    Flag("--commit-log DIR", "Where the log is, when storePathCommitLog puts it elsewhere."),
 ]
 ForceRead = Annotated[
     bool,
-    typer.Option(
+    Flag(
         "--force-read",
-        help="Also while a broker uses the store; what it writes meanwhile may look like damage.",
+        "Also while a broker uses the store; what it writes meanwhile may look like damage.",
     ),
 ]
-Topic = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")]
-Queue = Annotated[int | None, typer.Option("--queue", metavar="N", help="Only queues of this id.")]
-Key = Annotated[
-    str | None, typer.Option("--key", metavar="KEY", help="Only messages with this key.")
-]
-Tag = Annotated[
-    str | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag.")
-]
-Since = Annotated[
-    str | None,
-    typer.Option("--since", metavar="TIME", help="Stored then or later: ISO 8601, or epoch ms."),
-]
+Most = Annotated[int, Flag("--limit -c", "Stop after so many; 0: never.", 0)]
+Topic = Annotated[str | None, Flag("--topic TOPIC", "Only this topic.")]
+Queue = Annotated[int | None, Flag("--queue N", "Only queues of this id.")]
+Key = Annotated[str | None, Flag("--key KEY", "Only messages with this key.")]
+Tag = Annotated[str | None, Flag("--tag TAG", "Only messages with this tag.")]
+Since = Annotated[str | None, Flag("--since TIME", "Stored then or later: ISO 8601, or epoch ms.")]
 Until = Annotated[
-    str | None,
-    typer.Option("--until", metavar="TIME", help="Stored then or earlier: ISO 8601, or epoch ms."),
+    str | None, Flag("--until TIME", "Stored then or earlier: ISO 8601, or epoch ms.")
 ]
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from roquette.admin.command import Flag
 from roquette.base.files import OsFiles, OsReadFiles
 from roquette.base.quantities import counted
 from roquette.cli.connect import OutputForm, confirm
@@ -15,27 +16,13 @@ from roquette.errors import ConfigError, StoreError
 from roquette.store.offline.store_dir import StoreDir
 
 
-def fsck_command(
+def fsck(
     directory: Directory,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Only the newest log file and the ends of the queues."),
-    ] = False,
-    crc: Annotated[
-        bool, typer.Option("--crc/--no-crc", help="Compare every body with its CRC.")
-    ] = True,
-    hash_slots: Annotated[
-        int | None,
-        typer.Option(
-            "--hash-slots",
-            metavar="N",
-            min=1,
-            help="maxHashSlotNum, where it cannot be found out.",
-        ),
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: as many as there are CPUs.")
-    ] = 0,
+    *,
+    quick: bool = False,
+    crc: Annotated[bool, Flag("--crc/--no-crc", "Compare every body with its CRC.")] = True,
+    hash_slots: Annotated[int | None, Flag("--hash-slots N", least=1)] = None,
+    jobs: Annotated[int, Flag("--jobs -j", least=0)] = 0,
     commit_log: CommitLog = None,
     force_read: ForceRead = False,
     output: OutputForm = Output.TABLE,
@@ -43,6 +30,11 @@ def fsck_command(
     """Check the whole store: every record, queue, index entry and small file. Exit code 1 on damage.
 
     Changes nothing. Every fault comes with its file, the byte in it and what to do.
+
+    Args:
+        quick: Only the newest log file and the ends of the queues.
+        hash_slots: maxHashSlotNum, where it cannot be found out.
+        jobs: Processes; 0: as many as there are CPUs.
     """
     from roquette.store.offline.fsck import FsckOptions, check_store
 
@@ -77,51 +69,31 @@ def _show_report(report: Any) -> None:
     )
 
 
-def repair_command(
+def repair(
     directory: Directory,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to", metavar="DIR", help="Make a sound copy here; empty, or not there yet."
-        ),
-    ] = None,
-    in_place: Annotated[
-        bool,
-        typer.Option("--in-place", help="Change the store itself; asks after the plan was shown."),
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
-    hash_slots: Annotated[
-        int | None,
-        typer.Option("--hash-slots", metavar="N", min=1, help="maxHashSlotNum of the new index."),
-    ] = None,
-    index_entries: Annotated[
-        int | None,
-        typer.Option("--index-entries", metavar="N", min=2, help="maxIndexNum of the new index."),
-    ] = None,
-    queue_file_size: Annotated[
-        int | None,
-        typer.Option(
-            "--queue-file-size",
-            metavar="BYTES",
-            min=20,
-            help="mappedFileSizeConsumeQueue of the new queues, when no old one shows it.",
-        ),
-    ] = None,
-    delay_levels: Annotated[
-        str | None,
-        typer.Option(
-            "--delay-levels",
-            metavar="LEVELS",
-            help="messageDelayLevel of the broker; default is what the queues of delayed messages show.",
-        ),
-    ] = None,
+    *,
+    to: Annotated[str | None, Flag("--to DIR")] = None,
+    in_place: bool = False,
+    yes: Annotated[bool, Flag("--yes -y", "Do not ask.")] = False,
+    dry_run: Annotated[bool, Flag("--dry-run", "Only show the plan.")] = False,
+    hash_slots: Annotated[int | None, Flag("--hash-slots N", least=1)] = None,
+    index_entries: Annotated[int | None, Flag("--index-entries N", least=2)] = None,
+    queue_file_size: Annotated[int | None, Flag("--queue-file-size BYTES", least=20)] = None,
+    delay_levels: Annotated[str | None, Flag("--delay-levels LEVELS")] = None,
     commit_log: CommitLog = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Rebuild queues and index from the log, cut a torn tail, skip damage; then check the result.
 
     No sound record is lost and no queue offset given twice. Run again, it changes nothing.
+
+    Args:
+        to: Make a sound copy here; empty, or not there yet.
+        in_place: Change the store itself; asks after the plan was shown.
+        hash_slots: maxHashSlotNum of the new index.
+        index_entries: maxIndexNum of the new index.
+        queue_file_size: mappedFileSizeConsumeQueue of the new queues, when no old one shows it.
+        delay_levels: messageDelayLevel of the broker; default is what the queues of delayed messages show.
     """
     if not dry_run and (to is None) != in_place:
         raise ConfigError(
@@ -171,31 +143,32 @@ def _planned(store: StoreDir, settings: tuple[Any, ...], *, quiet: bool) -> Any:
 
 def _repaired(store: StoreDir, plan: Any, to: str | None, hash_slots: int | None) -> Any:
     """Carry a plan out, and check what came of it."""
+    from roquette.store.offline import repair as repairs
     from roquette.store.offline.fsck import FsckOptions, check_store
-    from roquette.store.offline.repair import repair
 
     known = len(plan.warnings)
     steps = Steps("done", "step", store.log_bytes)
-    mended = repair(OsReadFiles(), OsFiles(), store, plan, to, steps.begin)
+    mended = repairs.repair(OsReadFiles(), OsFiles(), store, plan, to, steps.begin)
     for warning in plan.warnings[known:]:
         say(f"warning: {warning}")
     return check_store(OsReadFiles(), mended, FsckOptions(hash_slots=hash_slots))
 
 
-def take_tail_command(
+def take_tail(
     directory: Directory,
-    source: Annotated[str, typer.Option("--from", metavar="DIR", help="The replica's store.")],
+    *,
+    source: Annotated[str, Flag("--from DIR", "The replica's store.")],
     commit_log: CommitLog = None,
 ) -> None:
     """Append to a master's store what only its replica's has. Both brokers are stopped.
 
     For a master outside of a group that lost power before its log was on the disk.
     """
-    from roquette.store.offline.take_tail import take_tail
+    from roquette.store.offline import take_tail as tails
 
     with opened_store(directory, commit_log, exclusive=True) as store, opened_store(source) as its:
         try:
-            begin, end, count = take_tail(OsReadFiles(), OsFiles(), store, its)
+            begin, end, count = tails.take_tail(OsReadFiles(), OsFiles(), store, its)
         except OSError as error:
             raise StoreError(f"not all was taken: {error}. Run it again") from None
     say(

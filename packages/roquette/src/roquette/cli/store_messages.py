@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from roquette.admin.command import Flag
 from roquette.base.files import OsReadFiles
 from roquette.base.javatypes import whole_number
 from roquette.base.quantities import counted
@@ -19,6 +20,7 @@ from roquette.cli.store_args import (
     Directory,
     ForceRead,
     Key,
+    Most,
     Queue,
     Since,
     Tag,
@@ -34,26 +36,20 @@ from roquette.store.offline.store_dir import StoreDir
 from roquette.store.offline.walk import Fault
 
 
-def grep_command(
+def grep(
     directory: Directory,
-    body: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PATTERN", help="A regular expression the body must have.", show_default=False
-        ),
-    ] = None,
+    body: Annotated[str | None, Flag("PATTERN", "A regular expression the body must have.")] = None,
+    *,
     topic: Topic = None,
     queue: Queue = None,
     key: Key = None,
     tag: Tag = None,
     message_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Only the message with this unique id.")
+        str | None, Flag("--id ID", "Only the message with this unique id.")
     ] = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-c", min=0, help="Stop after so many; 0: never.")
-    ] = 0,
+    limit: Most = 0,
     commit_log: CommitLog = None,
     force_read: ForceRead = False,
     output: OutputForm = Output.TABLE,
@@ -150,26 +146,13 @@ def _print_record(record: StoredRecord, output: Output) -> None:
     )
 
 
-def export_command(
+def export(
     directory: Directory,
-    out: Annotated[
-        str | None,
-        typer.Option("--to", metavar="FILE", help="File to write; default is standard output."),
-    ] = None,
-    form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="jsonl or parquet (needs pyarrow).")
-    ] = "jsonl",
-    body: Annotated[
-        str,
-        typer.Option(
-            "--body",
-            metavar="HOW",
-            help="In JSON lines: auto (text, else base64), text, base64 or none.",
-        ),
-    ] = "auto",
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite the file if it is there.")
-    ] = False,
+    *,
+    out: Annotated[str | None, Flag("--to FILE")] = None,
+    form: Annotated[str, Flag("--format FORMAT", "jsonl or parquet (needs pyarrow).")] = "jsonl",
+    body: Annotated[str, Flag("--body HOW")] = "auto",
+    force: bool = False,
     topic: Topic = None,
     queue: Queue = None,
     key: Key = None,
@@ -182,6 +165,11 @@ def export_command(
     """Write messages as JSON lines or Parquet, in the order of the log, bodies decompressed.
 
     The log is read, so messages of deleted topics and system topics come too unless --topic says otherwise.
+
+    Args:
+        out: File to write; default is standard output.
+        body: In JSON lines: auto (text, else base64), text, base64 or none.
+        force: Overwrite the file if it is there.
     """
     from roquette.store.offline.export import write_parquet
 

@@ -3,51 +3,34 @@
 import os
 from typing import Annotated
 
-import typer
-
+from roquette.admin.command import Flag
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output, say, show_value
 from roquette.errors import ConfigError
 
-app = typer.Typer(help="Make certificates for TLS.", no_args_is_help=True)
-
 LEAST_DAYS, MOST_DAYS = 1, 3650
 
 
-@app.callback()
-def options() -> None:
-    """Make certificates for TLS."""
-
-
-@app.command("init")
-def init_command(
+def init(
     directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="Where the files go; nothing there is replaced.")
+        str, Flag("DIR", "Where the files go; nothing there is replaced.")
     ] = "tls",
-    host: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--host",
-            metavar="NAME",
-            help="A name or address under which clients reach a server (what routes and name server lists say); "
-            "may be repeated. Default: this machine's names and addresses.",
-        ),
-    ] = None,
-    days: Annotated[
-        int,
-        typer.Option(
-            "--days", min=LEAST_DAYS, max=MOST_DAYS, help="How long certificates are valid."
-        ),
-    ] = 825,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be made, and make nothing.")
-    ] = False,
+    *,
+    host: Annotated[list[str] | None, Flag("--host NAME")] = None,
+    days: Annotated[int, Flag(least=LEAST_DAYS, most=MOST_DAYS)] = 825,
+    dry_run: bool = False,
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Make an authority, a pair for servers and one for clients, and say which settings name them.
 
     Servers, and clients of servers that ask for certificates, need their pair; everybody needs ca.pem, and nobody ca.key:
     keep it somewhere else, it makes certificates that all will trust.
+
+    Args:
+        host: A name or address under which clients reach a server (what routes and name server lists say); may be repeated.
+            Default: this machine's names and addresses.
+        days: How long certificates are valid.
+        dry_run: Say what would be made, and make nothing.
     """
     from roquette.admin.authority import own_hosts
 

@@ -1,218 +1,156 @@
-"""`roquette user ...`: who may sign requests. A password is never an argument: lists of processes show those."""
+"""`roquette user create`, `user update` and `acl import`: who may sign requests. A password is never an argument: lists of
+processes show those."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from roquette.cli.connect import Cluster, Yes, cluster_verb, confirm, listing_verb
+from roquette.admin.access import OfCluster, not_done, put_rules, report_of, save_user, would
+from roquette.admin.command import SAY_WHAT, Flag, Printed
+from roquette.base.quantities import counted
+from roquette.cli.commands import show_report
+from roquette.cli.connect import Cluster
 from roquette.cli.output import say
-from roquette.errors import ClientError, ConfigError
+from roquette.errors import ConfigError
 
-if TYPE_CHECKING:
-    from roquette.admin.access import Told, UserRow
-
-app = typer.Typer(help="Create, change, list and delete users.", no_args_is_help=True)
-
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
-ClusterName = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster", metavar="CLUSTER", help="Only this cluster's brokers, and name servers."
-    ),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be done where, and do nothing.")
-]
+DryRun = Annotated[bool, Flag("--dry-run", SAY_WHAT)]
 PasswordFile = Annotated[
     str | None,
-    typer.Option(
-        "--password-file",
-        metavar="FILE",
-        help="Its first line is the password (the secret key); - is standard input.",
+    Flag(
+        "--password-file FILE",
+        "Its first line is the password (the secret key); - is standard input.",
     ),
 ]
-Generate = Annotated[
-    bool, typer.Option("--generate", help="Make a password, and print it this once.")
-]
+Generate = Annotated[bool, Flag("--generate", "Make a password, and print it this once.")]
 MOST_PASSWORD = 1024  # characters
 
 
-class ServerRow(msgspec.Struct, frozen=True):
-    """What one server did."""
-
-    server: str
-    address: str
-    result: str
-
-
-@app.command("create")
-@cluster_verb
-def create_command(
+def create(
     where: Cluster,
-    name: Name,
+    name: str,
+    *,
     password_file: PasswordFile = None,
     generate: Generate = False,
-    super_user: Annotated[
-        bool, typer.Option("--super", help="May do everything: no rule is asked.")
-    ] = False,
-    disabled: Annotated[
-        bool, typer.Option("--disabled", help="Refuse it until it is enabled.")
-    ] = False,
-    cluster: ClusterName = None,
+    super_user: Annotated[bool, Flag("--super")] = False,
+    disabled: bool = False,
+    cluster: OfCluster = None,
     dry_run: DryRun = False,
 ) -> None:
     """Create a user on every broker and name server; it may do nothing until `roquette acl allow`.
 
     The password comes from a prompt, --password-file or --generate.
+
+    Args:
+        super_user: May do everything: no rule is asked.
+        disabled: Refuse it until it is enabled.
     """
-    change = _Change(
-        password=None if dry_run else read_password(password_file, generate, needed=True),
-        user_type="Super" if super_user else "Normal",
-        user_status="disable" if disabled else "enable",
-        generated=generate,
-    )
-    _save(where, name, change, cluster, create=True, dry_run=dry_run)
+    password = None if dry_run else read_password(password_file, generate, needed=True)
+    kind, status = "Super" if super_user else "Normal", "disable" if disabled else "enable"
+    change = {"password": password, "user_type": kind, "user_status": status, "cluster": cluster}
+    _save(where, name, change, generate, create=True, dry_run=dry_run)
 
 
-@app.command("update")
-@cluster_verb
-def update_command(
+def update(
     where: Cluster,
-    name: Name,
+    name: str,
+    *,
     password_file: PasswordFile = None,
     generate: Generate = False,
-    prompt: Annotated[
-        bool, typer.Option("--prompt", help="Ask for a new password on this terminal.")
-    ] = False,
-    super_user: Annotated[
-        bool | None,
-        typer.Option("--super/--normal", help="May do everything, or what rules allow."),
-    ] = None,
-    enabled: Annotated[
-        bool | None, typer.Option("--enable/--disable", help="Let it in, or refuse it.")
-    ] = None,
-    cluster: ClusterName = None,
+    prompt: bool = False,
+    super_user: Annotated[bool | None, Flag("--super/--normal")] = None,
+    enabled: Annotated[bool | None, Flag("--enable/--disable")] = None,
+    cluster: OfCluster = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Change a user's password, type or status; what is not given stays."""
+    """Change a user's password, type or status; what is not given stays.
+
+    Args:
+        prompt: Ask for a new password on this terminal.
+        super_user: May do everything, or what rules allow.
+        enabled: Let it in, or refuse it.
+    """
     wanted = prompt or generate or password_file is not None
     if not wanted and super_user is None and enabled is None:
         raise ConfigError("nothing to change: see: roquette user update --help")
-    change = _Change(
-        password=None if dry_run else read_password(password_file, generate, needed=wanted),
-        user_type=None if super_user is None else ("Super" if super_user else "Normal"),
-        user_status=None if enabled is None else ("enable" if enabled else "disable"),
-        generated=generate,
-    )
-    _save(where, name, change, cluster, create=False, dry_run=dry_run)
-
-
-class _Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a user; None stays as it is. generated: we made the password, and show it."""
-
-    password: str | None
-    user_type: str | None
-    user_status: str | None
-    generated: bool
+    password = None if dry_run else read_password(password_file, generate, needed=wanted)
+    kind = None if super_user is None else "Super" if super_user else "Normal"
+    status = None if enabled is None else "enable" if enabled else "disable"
+    change = {"password": password, "user_type": kind, "user_status": status, "cluster": cluster}
+    _save(where, name, change, generate, create=False, dry_run=dry_run)
 
 
 def _save(
-    where: Cluster, name: str, change: _Change, cluster: str | None, *, create: bool, dry_run: bool
-) -> None:
-    from roquette.admin.access import save_user
-
-    deed = f"{'create' if create else 'change'} user {name}"
-    if dry_run:
-        show_plan(where, cluster, deed)
-        return
-    told = where.run(
-        save_user(
-            name,
-            where.addresses(),
-            create=create,
-            password=change.password,
-            user_type=change.user_type,
-            user_status=change.user_status,
-            cluster=cluster,
-        )
-    )
-    result: dict[str, object] = {"user": name}
-    taken = change.generated and any(not (one.error or one.unserved) for one in told)
-    if taken:
-        result["password"] = change.password
-    show_told(where, told, deed, result)
-    if taken and not where.for_programs:
-        say("its password, shown this once:")
-        print(change.password)
-    require_all(told, deed)
-
-
-@app.command("delete")
-@cluster_verb
-def delete_command(
     where: Cluster,
-    name: Name,
-    cluster: ClusterName = None,
-    yes: Yes = False,
+    name: str,
+    change: dict[str, Any],
+    generated: bool,
+    *,
+    create: bool,
+    dry_run: bool,
+) -> None:
+    """Make a change of `save_user`; a password that was generated is shown, when one server at least has it."""
+    deed, servers = f"{'create' if create else 'change'} user {name}", where.addresses()
+    if dry_run:
+        where.show(where.run(would(servers, change["cluster"], f"would {deed}")))
+        return
+    told = where.run(save_user(name, servers, create=create, **change))
+    taken = generated and any(not (one.error or one.unserved) for one in told)
+    more = {"password": change["password"]} if taken else {}
+    report = report_of(told, deed, user=name, **more)
+    if taken:
+        shown = [*(report.shown or ()), "its password, shown this once:"]
+        report = msgspec.structs.replace(report, shown=[*shown, Printed(change["password"])])
+    show_report(where, report)
+
+
+def import_accounts(
+    where: Cluster,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE",
+            help="plain_acl.yml, and files beside it.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ],
+    *,
+    cluster: OfCluster = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Delete a user and its rules; its requests are refused from then on."""
-    from roquette.admin.access import delete_user
+    """Make users and rules of the accounts of ACL 1.0: roquette acl import conf/plain_acl.yml
 
-    deed = f"delete user {name} and its rules"
-    if dry_run:
-        show_plan(where, cluster, deed)
-        return
-    confirm(deed, yes)
-    told = where.run(delete_user(name, where.addresses(), cluster=cluster))
-    show_told(where, told, deed, {"user": name})
-    require_all(told, deed)
+    An admin becomes a super user. White lists have no like: who relied on one needs a user.
+    """
+    from roquette.access.plain_acl import read_accounts
+    from roquette.admin.rules import rows_of
 
-
-@app.command("ls")
-@listing_verb
-def list_command(
-    where: Cluster,
-    part: Annotated[str, typer.Argument(metavar="PART", help="Only names with this in them.")] = "",
-    cluster: ClusterName = None,
-) -> None:
-    """List users, and which servers have them otherwise; no password is shown, by anything."""
-    where.show(_users(where, part, cluster), empty="no users yet: 'roquette user create NAME'")
-
-
-@app.command("show")
-@listing_verb
-def show_command(where: Cluster, name: Name, cluster: ClusterName = None) -> None:
-    """Show a user and what it may do."""
-    from roquette.admin.access import list_acls
-
-    users = [row for row in _users(where, name, cluster) if row.username == name]
-    if not users:
-        raise ClientError(f"user {name} does not exist: 'roquette user ls' shows those that do")
-    subject = f"User:{name}"
-    rules = [
-        row
-        for row in where.run(list_acls(where.addresses(), subject, cluster=cluster))
-        if row.subject == subject
-    ]
-    if where.for_programs:
-        where.show_value({"users": users, "rules": rules})
-        return
-    where.show(users)
-    say("")
-    everything = all(row.user_type == "Super" for row in users)
-    where.show(rules, empty="a super user: may do everything" if everything else "may do nothing")
-
-
-def _users(where: Cluster, part: str, cluster: str | None) -> "list[UserRow]":
-    from roquette.admin.access import list_users
-
-    return where.run(list_users(where.addresses(), part, cluster=cluster))
-
-
-# What the verbs about users and rules share
+    found = read_accounts([(str(path), path.read_bytes()) for path in files])
+    for note in found.notes:
+        say(note)
+    rules, servers = {acl.username: rows_of(acl) for acl in found.acls}, where.addresses()
+    for user in found.users:
+        rows = rules.get(user.username, [])
+        deed = f"user {user.username} ({user.user_type.value}) with {counted(len(rows), 'rule')}"
+        if dry_run:
+            where.show(where.run(would(servers, cluster, f"would make {deed}")))
+            continue
+        told = where.run(
+            save_user(
+                user.username,
+                servers,
+                create=True,
+                password=user.password,
+                user_type=user.user_type.value,
+                cluster=cluster,
+            )
+        )
+        if rows and not not_done(told, deed):
+            told = where.run(put_rules(rows, servers, cluster=cluster))
+        show_report(where, report_of(told, deed, user=user.username, rules=rows))
 
 
 def read_password(file: str | None, generate: bool, *, needed: bool) -> str | None:
@@ -253,43 +191,3 @@ def _given_password(file: str | None) -> str:
         return next(iter(read_lines(file)), b"").decode().rstrip("\r")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the password file {file} cannot be read: {error}") from None
-
-
-def show_plan(where: Cluster, cluster: str | None, deed: str, result: str = "") -> None:
-    """What --dry-run answers: which servers would be told what."""
-    from roquette.admin.access import keepers
-
-    rows = [
-        ServerRow(keeper.name or "name server", keeper.address, result or f"would {deed}")
-        for keeper in where.run(keepers(where.addresses(), cluster))
-    ]
-    where.show(rows)
-
-
-def show_told(where: Cluster, told: "list[Told]", deed: str, result: dict[str, object]) -> None:
-    """What each server did: a line for people when all went well, else a table."""
-    rows = [
-        ServerRow(
-            one.broker or "name server",
-            one.address,
-            one.error or ("keeps no users" if one.unserved else "done"),
-        )
-        for one in told
-    ]
-    if where.for_programs:
-        where.show_value({**result, "servers": rows})
-    elif any(one.error or one.unserved for one in told):
-        where.show(rows)
-    else:
-        say(f"{deed}: done on {', '.join(dict.fromkeys(row.server for row in rows))}")
-
-
-def require_all(told: "list[Told]", deed: str) -> None:
-    """Raise ClientError, for exit code 1, when a server did not do it, or none keeps users."""
-    failed = [
-        f"{one.broker or 'name server'} {one.address}: {one.error}" for one in told if one.error
-    ]
-    if failed:
-        raise ClientError(f"{deed}: not done on {'; '.join(failed)}")
-    if all(one.unserved for one in told):
-        raise ClientError(f"{deed}: no server here keeps users")

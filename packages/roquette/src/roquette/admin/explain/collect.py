@@ -1,9 +1,11 @@
 """What to ask whom about a message."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from itertools import product
-from typing import Final
+from typing import Annotated, Any, Final
 
 from roquette.admin.catalogue import OWN, kind_of
 from roquette.admin.cluster import (
@@ -14,9 +16,13 @@ from roquette.admin.cluster import (
     masters_in,
     system_names,
 )
+from roquette.admin.command import Flag, Printed, Report, command
 from roquette.admin.explain.facts import UNFOUND, Attempt, BrokerFacts, Facts
 from roquette.admin.explain.traces import attempts_in
+from roquette.admin.explain.verdicts import explain
 from roquette.admin.left import Holdings, look_at
+from roquette.base.clock import Clock
+from roquette.base.quantities import counted
 from roquette.client import calls, change_calls, inspection_calls
 from roquette.client.find_requests import query, view
 from roquette.client.operations import AT_ONCE, Answer, Operation, ask, ask_all, together
@@ -40,6 +46,50 @@ _SYSTEM: Final = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX
 _UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 Masters = list[tuple[str, str]]
+
+
+@command()
+def explain_message(
+    clock: Clock,
+    message: Annotated[str, Flag("ID|KEY")],
+    *,
+    topic: str | None = None,
+) -> Operation[Report[list[dict[str, Any]]]]:
+    """Say what became of a message: where it is, who got it or why not, and how that is known.
+
+    Takes a message id, an offset message id or a key. The verdicts: docs/howto/explain.md.
+
+    Args:
+        topic: Where it was sent; else all topics.
+    """
+    found = yield from collect(message, topic, clock.now_ms())
+    value: list[dict[str, Any]] = []
+    shown: list[str] = []
+    for facts in found:
+        verdicts = explain(facts)
+        plain = [asdict(verdict) for verdict in verdicts]
+        value.append({"message_id": facts.asked, "topic": facts.topic, "verdicts": plain})
+        shown.append(Printed(f"{facts.asked} in {facts.topic}"))
+        for verdict in verdicts:
+            who = f"group {verdict.group}: " if verdict.group else ""
+            shown.append(Printed(f"  {verdict.code:16} {who}{verdict.says}"))
+            if verdict.evidence:
+                shown.append(Printed(f"  {'':16}   {verdict.evidence}"))
+    if len(found) > 1:
+        shown.append(f"{len(found)} messages have this key")
+    copies = [copy for facts in found for copy in facts.copies if copy.topic == facts.topic]
+    return Report(value, shown, full_words(copies, MOST))
+
+
+def full_words(found: Iterable[ReceivedMessage], most: int) -> list[str]:
+    """Which brokers may have more messages of a key: those that gave as many as they were asked for, or give at all."""
+    counts = Counter((message.topic, message.queue.broker_name) for message in found)
+    return [
+        f"{broker} gave {counted(count, 'message')} of {topic} and may have more: it was asked for {most}, "
+        f"and gives {MOST} unless its maxMsgsNumBatch says otherwise"
+        for (topic, broker), count in counts.items()
+        if count >= min(most, MOST)
+    ]
 
 
 def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[Facts]]:

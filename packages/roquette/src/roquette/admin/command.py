@@ -1,0 +1,176 @@
+"""What an operation says of itself, so that it is a command: how its parameters are typed, what is asked before it changes
+something, and what is shown of its result. The command line reads it (`cli.commands`); nothing here prints.
+
+    @command(empty="no consumer groups yet")
+    def list_groups(*, like: Like = "", system: bool = False) -> Operation[Report[list[GroupRow]]]:
+        '''List consumer groups with their members and lag.
+
+        Args:
+            system: Also the system's own groups.
+        '''
+
+Parameters before the `*` are words of the command line, those behind it options; their help is their line of `Args`.
+`name_servers`, `clock`, `run` (of operations) and `tell` (a sentence to people) are given to it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from roquette.client.operations import Operation
+from roquette.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+Rows = Sequence[msgspec.Struct]
+_ATTRIBUTE: Final = "__command__"
+
+
+class Flag(NamedTuple):
+    """How a parameter is typed.
+
+    Attributes:
+        form: names and what stands for the value, as `-t --topic TOPIC`; what is not there comes of the parameter's name.
+        help: "": the parameter's line of `Args`.
+        least, most: the bounds of a number.
+        reads: makes the value of what was typed. many: of a list of words, since it may be repeated.
+        variable: of the environment, where it has a name of its own.
+    """
+
+    form: str = ""
+    help: str = ""
+    least: float | None = None
+    most: float | None = None
+    reads: Callable[[Any], Any] | None = None
+    many: bool = False
+    variable: str | None = None
+
+
+class Printed(str):
+    """A text that is a result itself, not a word beside it."""
+
+
+class Report(msgspec.Struct, Generic[T], frozen=True):
+    """What is shown of a result.
+
+    Attributes:
+        value: for programs; None: nothing.
+        shown: for people, in this order: rows as a table, texts as words beside the result; None: `value`, which is rows.
+        notes: what both are told after it. empty: in place of a table without rows.
+        healthy: what was looked at is as it should be. failed: what of it was not done.
+    """
+
+    value: T | None = None
+    shown: Sequence[str | Rows] | None = None
+    notes: Sequence[str] = ()
+    empty: str = ""
+    healthy: bool = True
+    failed: str = ""
+
+
+class Plan(NamedTuple, Generic[T]):
+    """What a change would do, before it is done; T: its result.
+
+    Attributes:
+        shows: rows, which are seen before the question, too; or the operation that finds what a dry run tells; None: nothing.
+        asks: the question; "": none is asked. does: the change itself.
+        notes: what is said before.
+    """
+
+    shows: Rows | Operation[Any] | None
+    asks: str
+    does: Operation[Any]
+    notes: Sequence[str] = ()
+
+
+class Command(NamedTuple):
+    """What `command` was given."""
+
+    asks: str | Callable[..., str] = ""
+    empty: str = "nothing found"
+    shows: Callable[..., Report[Any]] | None = None
+    watched: bool = False
+    dry_run: str = ""
+    confirmed: bool = False
+
+
+def command(
+    *,
+    asks: str | Callable[..., str] = "",
+    empty: str = "nothing found",
+    shows: Callable[..., Report[Any]] | None = None,
+    watched: bool = False,
+    dry_run: str = "",
+    confirmed: bool = False,
+) -> Callable[[F], F]:
+    """Declare that a function is a command; it stays as it is.
+
+    Args:
+        asks: the question before it is called, with {parameters}, or a function of them that makes it.
+        empty: what is said in place of a table without rows.
+        shows: makes the Report of the result and the parameters by name; without it the result is rows, a Report or a Plan.
+        watched: it changes nothing and may be looked at again and again.
+        dry_run: the help of --dry-run, which shows a Plan. confirmed: its Plan has a question, for which there is --yes.
+    """
+
+    def declare(function: F) -> F:
+        setattr(function, _ATTRIBUTE, Command(asks, empty, shows, watched, dry_run, confirmed))
+        return function
+
+    return declare
+
+
+def declared(function: Callable[..., Any]) -> Command | None:
+    """What a function was declared to be."""
+    return getattr(function, _ATTRIBUTE, None)
+
+
+# Parameters that several commands have.
+
+PAGE: Final = 50
+"""Names of which a list asks brokers, unless told otherwise: each is a few requests to each of its brokers."""
+
+SAY_WHAT: Final = "Say what would be done where, and do nothing."
+
+Like = Annotated[str, Flag("--like WORD", "Only names with this word in them.")]
+Limit = Annotated[int, Flag("--limit N", "Of so many; it says how many more.", 1)]
+OnCluster = Annotated[str | None, Flag("--cluster CLUSTER", "Only this cluster's brokers.")]
+Settle = Annotated[
+    float, Flag("--settle SECONDS", "What clients need to hear of other routes (Java: 30).", 0)
+]
+Timeout = Annotated[float, Flag("--timeout SECONDS", "Of --wait; then what is left is shown.", 0)]
+IgnoredGroups = Annotated[
+    list[str] | None,
+    Flag("--ignore-group GROUP", "A group that nobody runs any more; may be repeated."),
+]
+
+
+def changes_of(words: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE words by key; raises ConfigError for others, and for a key that is there twice."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{word[:80]} is not of the form KEY=VALUE")
+        if key.strip() in found:
+            raise ConfigError(f"{key.strip()} is given twice")
+        found[key.strip()] = value
+    return found
+
+
+Changes = Annotated[Mapping[str, str], Flag("KEY=VALUE", reads=changes_of, many=True)]
+Attributes = Annotated[
+    Mapping[str, str] | None,
+    Flag(
+        "--attribute NAME=VALUE",
+        "Such as message.type=PRIORITY of a topic, priority.factor=50 of a group; NAME= takes it away. Repeatable.",
+        reads=changes_of,
+        many=True,
+    ),
+]
+
+
+def more_words(more: int, what: str) -> list[str]:
+    """How many a list left out, in words."""
+    return [f"{more} more {what}: --like WORD chooses, --limit N shows more"] if more else []

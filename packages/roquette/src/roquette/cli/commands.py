@@ -1,0 +1,199 @@
+"""Commands made of functions: flags from the signature and the docstring, and what is declared by `admin.command`.
+
+An operation (or a coroutine function) of the admin room is a command as it is. What the command line writes by hand gets
+its flags in the same way; it prints what it has to say, and takes a Cluster when it is about one.
+"""
+
+import asyncio
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Generator, Mapping
+from typing import Annotated, Any, Final, get_args, get_origin
+
+import typer
+from typer.models import ParameterInfo
+
+from roquette.admin.command import Command, Flag, Plan, Printed, Report, declared
+from roquette.cli.connect import (
+    SHARED,
+    WATCH,
+    Cluster,
+    Yes,
+    again_and_again,
+    cluster_of,
+    confirm,
+)
+from roquette.cli.exits import UNHEALTHY
+from roquette.cli.output import Output, say
+from roquette.errors import ClientError
+
+GIVEN: Final = ("name_servers", "clock", "run", "tell")
+"""Parameters that are no flags: `_result` makes them."""
+
+_END: Final = re.compile(r"\n+(?=(?:Args|Raises|Returns|Attributes):\n)")  # of what --help shows
+_LINE: Final = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
+
+_OPTION: Final = inspect.Parameter.KEYWORD_ONLY
+
+
+def command_of(function: Callable[..., Any]) -> Callable[..., None]:
+    """What typer takes: a function of flags alone, which calls this one and shows what comes of it."""
+    text, *sections = _END.split(inspect.getdoc(function) or "")
+    lines = "".join(part for part in sections if part.startswith("Args:"))
+    helps = {name: " ".join(words.split()) for name, words in _LINE.findall(lines)}
+    says, parameters = declared(function), inspect.signature(function).parameters
+    where = [name for name, each in parameters.items() if each.annotation is Cluster]
+    own = [name for name in parameters if name not in (*where, *GIVEN)]
+    reads = {name: make for name in own if (make := _flag_of(parameters[name].annotation).reads)}
+    flags = [_typed(parameters[name], helps.get(name, "")) for name in own]
+    more = {} if says is None else _declared(says)
+    if where or says is not None:
+        more |= SHARED
+    flags += [
+        _typed(inspect.Parameter(name, _OPTION, default=value, annotation=kind))
+        for name, (kind, value) in more.items()
+    ]
+
+    def run(**typed: Any) -> None:
+        values = {name: typed[name] for name in own}
+        for name, make in reads.items():
+            values[name] = values[name] if values[name] is None else make(values[name])
+        if says is None and not where:
+            function(**values)
+            return
+        cluster = cluster_of(typed)
+
+        def work() -> None:
+            if where:
+                function(**{where[0]: cluster}, **values)
+            else:
+                _carry_out(cluster, function, values, typed)
+
+        if typed.get("watch"):
+            again_and_again(work, cluster.output, typed["every"])
+        else:
+            work()
+
+    run.__doc__ = text
+    run.__annotations__ = {each.name: each.annotation for each in flags}
+    run.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
+    return run
+
+
+def _declared(says: Command) -> dict[str, tuple[Any, object]]:
+    found: dict[str, tuple[Any, object]] = {}
+    if says.asks or says.confirmed:
+        found["yes"] = Yes, False
+    if says.dry_run:
+        found["dry_run"] = Annotated[bool, Flag("", says.dry_run)], False
+    return found | (WATCH if says.watched else {})
+
+
+def _flag_of(annotation: Any) -> Flag:
+    parts = get_args(annotation) if get_origin(annotation) is Annotated else ()
+    return next((each for each in parts if isinstance(each, Flag)), Flag())
+
+
+def _typed(parameter: inspect.Parameter, help_text: str = "") -> inspect.Parameter:
+    """A parameter as typer reads it."""
+    name, kind, flag = parameter.name, parameter.annotation, _flag_of(parameter.annotation)
+    more_of_it = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+    if kind is typer.Context or any(isinstance(each, ParameterInfo) for each in more_of_it):
+        return parameter.replace(kind=_OPTION)  # typer's own
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if flag.reads is not None:
+        kind = list[str] if flag.many else str
+        kind = kind if parameter.default is inspect.Parameter.empty else kind | None
+    words = flag.form.split(" ")
+    names = list(itertools.takewhile(lambda word: word.startswith("-"), words))
+    is_text = not {int, float, bool}.intersection((kind, *get_args(kind))) and kind is not Output
+    more: dict[str, Any] = {
+        "metavar": " ".join(words[len(names) :])
+        or (name.upper() if is_text and not names else None),
+        "help": flag.help or help_text or None,
+        "min": flag.least,
+        "max": flag.most,
+    }
+    if names or parameter.kind is _OPTION:
+        names = names or [f"--{name.replace('_', '-')}"]
+        info = typer.Option(*names, envvar=flag.variable, **more)
+    else:
+        info = typer.Argument(**more)
+    return inspect.Parameter(
+        name, _OPTION, default=parameter.default, annotation=Annotated[kind, info]
+    )
+
+
+def _carry_out(
+    cluster: Cluster, function: Callable[..., Any], values: dict[str, Any], typed: Mapping[str, Any]
+) -> None:
+    """Ask, call, and show, as it is declared; a Plan is shown first, and done."""
+    says, yes = declared(function) or Command(), typed.get("yes", False)
+    if says.asks:
+        asks = says.asks.format(**values) if isinstance(says.asks, str) else says.asks(**values)
+        confirm(asks, yes)
+    result = _result(cluster, function, values)
+    if isinstance(result, Plan):
+        shows, dry_run = result.shows, typed.get("dry_run", False)
+        for note in result.notes:
+            say(note)
+        if isinstance(shows, Generator):
+            shows = cluster.run(shows) if dry_run else None
+        if shows is not None and (dry_run or not (yes or cluster.for_programs)):
+            show_report(cluster, shows)
+        if dry_run:
+            return
+        if result.asks:
+            confirm(result.asks, yes)
+        result = cluster.run(result.does)
+    show_report(cluster, says.shows(result, **values) if says.shows else result, says.empty)
+
+
+def _result(cluster: Cluster, function: Callable[..., Any], values: dict[str, Any]) -> Any:
+    from roquette.base import clock
+
+    wants = inspect.signature(function).parameters
+    given: dict[str, Any] = {"clock": clock.SystemClock(), "tell": say}
+    if "name_servers" in wants:
+        given["name_servers"] = cluster.addresses()
+
+    async def work() -> Any:
+        async with cluster.client("TOOLS_PRODUCER") as client:
+            rest = given | {"run": client.session.run}
+            return await function(**values, **{name: rest[name] for name in wants if name in rest})
+
+    if inspect.iscoroutinefunction(function):
+        return asyncio.run(work())
+    chosen = {name: given[name] for name in wants if name in given}
+    result = function(**values, **chosen)
+    return cluster.run(result) if isinstance(result, Generator) else result
+
+
+def show_report(cluster: Cluster, result: Any, empty: str = "nothing found") -> None:
+    """Show rows, or a Report; its end is the exit code.
+
+    Raises:
+        ClientError: something was not done. typer.Exit: with 10, for what is not as it should be.
+    """
+    report = result if isinstance(result, Report) else Report(result)
+    empty = report.empty or empty
+    if report.shown is not None and not cluster.for_programs:
+        for part in report.shown:
+            if isinstance(part, Printed):
+                print(part)
+            elif isinstance(part, str):
+                say(part)
+            else:
+                cluster.show(part, empty=empty)
+    elif isinstance(report.value, list):
+        cluster.show(report.value, empty=empty)
+    elif report.value is not None:
+        cluster.show_value(report.value)
+    for note in report.notes:
+        say(note)
+    if report.failed:
+        raise ClientError(report.failed)
+    if not report.healthy:
+        raise typer.Exit(UNHEALTHY)
