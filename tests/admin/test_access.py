@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from roquette.admin.access import AclRow, Told, UserRow, list_acls, list_users, put_user
+from roquette.admin.access import AclRow, Told, UserRow, list_acls, list_users, save_user
 from roquette.client.operations import Answer, Ask, Operation
 from roquette.errors import BrokerError, ClientError, RequestTimeout
 from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
@@ -48,7 +48,7 @@ def test_a_change_goes_to_masters_and_name_servers_and_each_says_what_became_of_
             return BrokerError(3, " request type 3001 not supported")
         return RequestTimeout("no answer") if ask.address == "a:1" else None
 
-    told = drive(put_user(ALICE, NAME_SERVERS, create=True), answer)
+    told = drive(save_user("alice", NAME_SERVERS, create=True), answer)
 
     assert told == [
         Told("a", "a:1", "no answer"),

@@ -19,7 +19,6 @@ from roquette.broker.replication.master import MasterReplication
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import ReceivedMessage
-from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import ext_dict
 from roquette.wire.signature import Credentials
@@ -51,13 +50,12 @@ async def closed_group(cluster: SimCluster) -> Client:
 
 async def know_alice(operator: Client) -> None:
     run, servers = operator.session.run, operator.session.name_servers
-    user = UserInfo(username="alice", password="4lice")
     rules = [
-        PolicyEntryInfo(resource=resource, actions=["Pub", "Sub", "Get"], decision="Allow")
+        access.AclRow("User:alice", "Custom", resource, "Pub,Sub,Get", "", "Allow")
         for resource in ("Topic:T*", "Group:g", "Topic:TBW102")
     ]
-    acl = AclInfo(subject="User:alice", policies=[PolicyInfo(entries=rules)])
-    for change in (access.put_user(user, servers, create=True), access.put_acl(acl, servers)):
+    making = access.save_user("alice", servers, create=True, password="4lice")
+    for change in (making, access.put_rules(rules, servers)):
         told = await run(change)
         assert [one.error for one in told] == [""] * 3, told
 

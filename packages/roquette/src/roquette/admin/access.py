@@ -129,14 +129,6 @@ def report_of(told: Sequence[Told], deed: str, **result: object) -> Report[Any]:
     return Report({**result, "servers": rows}, [done if well else rows], failed=failed)
 
 
-def put_user(
-    user: UserInfo, name_servers: Sequence[str], *, create: bool, cluster: str | None = None
-) -> Operation[list[Told]]:
-    """Create a user, or change one, everywhere."""
-    call = access_calls.create_user(user) if create else access_calls.update_user(user)
-    return (yield from _everywhere(call, name_servers, cluster))
-
-
 def save_user(
     username: str,
     name_servers: Sequence[str],
@@ -147,11 +139,12 @@ def save_user(
     user_status: str | None = None,
     cluster: str | None = None,
 ) -> Operation[list[Told]]:
-    """`put_user` in plain words; None leaves what is there."""
+    """Create a user, or change one, everywhere; None leaves what is there."""
     user = UserInfo(
         username=username, password=password, user_type=user_type, user_status=user_status
     )
-    return (yield from put_user(user, name_servers, create=create, cluster=cluster))
+    call = access_calls.create_user(user) if create else access_calls.update_user(user)
+    return (yield from _everywhere(call, name_servers, cluster))
 
 
 @command(dry_run=SAY_WHAT, confirmed=True)
@@ -163,17 +156,10 @@ def delete_user(name_servers: Sequence[str], name: str, *, cluster: OfCluster = 
     return Plan(shows, deed, reported(told, deed, user=name))
 
 
-def put_acl(
-    acl: AclInfo, name_servers: Sequence[str], *, cluster: str | None = None
-) -> Operation[list[Told]]:
-    """Add rules to a subject, or replace those for the same resources, everywhere."""
-    return (yield from _everywhere(access_calls.create_acl(acl), name_servers, cluster))
-
-
 def put_rules(
     rules: Sequence[AclRow], name_servers: Sequence[str], *, cluster: str | None = None
 ) -> Operation[list[Told]]:
-    """`put_acl` for rules of one subject."""
+    """Add rules to their one subject, or replace those for the same resources, everywhere."""
     by_type: dict[str, list[PolicyEntryInfo]] = {}
     for rule in rules:
         entry = PolicyEntryInfo(
@@ -185,7 +171,7 @@ def put_rules(
         by_type.setdefault(rule.policy_type, []).append(entry)
     policies = [PolicyInfo(policy_type=name, entries=entries) for name, entries in by_type.items()]
     acl = AclInfo(subject=rules[0].subject, policies=policies)
-    return (yield from put_acl(acl, name_servers, cluster=cluster))
+    return (yield from _everywhere(access_calls.create_acl(acl), name_servers, cluster))
 
 
 def delete_acl(

@@ -10,16 +10,20 @@ something, and what is shown of its result. The command line reads it (`cli.comm
         '''
 
 Parameters before the `*` are words of the command line, those behind it options; their help is their line of `Args`.
-`name_servers`, `clock`, `run` (of operations) and `tell` (a sentence to people) are given to it.
+`name_servers`, `clock`, and to what is awaited `mq` (the client), `run` (of operations) and `tell` (a sentence to people)
+are given to it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from roquette.client.operations import Operation
 from roquette.errors import ConfigError
+
+if TYPE_CHECKING:
+    from roquette.client.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -59,6 +63,8 @@ class Report(msgspec.Struct, Generic[T], frozen=True):
         shown: for people, in this order: rows as a table, texts as words beside the result; None: `value`, which is rows.
         notes: what both are told after it. empty: in place of a table without rows.
         healthy: what was looked at is as it should be. failed: what of it was not done.
+        done: all was done, or found; where not, rows or `empty` say what. lines: a list that is JSON lines, unless YAML or
+            CSV is asked for.
     """
 
     value: T | None = None
@@ -67,6 +73,8 @@ class Report(msgspec.Struct, Generic[T], frozen=True):
     empty: str = ""
     healthy: bool = True
     failed: str = ""
+    done: bool = True
+    lines: bool = False
 
 
 class Plan(NamedTuple, Generic[T]):
@@ -74,13 +82,13 @@ class Plan(NamedTuple, Generic[T]):
 
     Attributes:
         shows: rows, which are seen before the question, too; or the operation that finds what a dry run tells; None: nothing.
-        asks: the question; "": none is asked. does: the change itself.
+        asks: the question; "": none is asked. does: the change itself, an operation or what is awaited with a client.
         notes: what is said before.
     """
 
     shows: Rows | Operation[Any] | None
     asks: str
-    does: Operation[Any]
+    does: Operation[Any] | Callable[["Client"], Awaitable[Any]]
     notes: Sequence[str] = ()
 
 

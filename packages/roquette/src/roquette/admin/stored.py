@@ -1,17 +1,21 @@
 """Stored messages: found by key, id or place, and sent again; a group's dead letters.
 
-Plain coroutines over a client, which reads and sends; the others of this room are operations.
+Plain coroutines over a client, which reads and sends; most others of this room are operations.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from datetime import datetime
-from typing import ClassVar, Final
+import base64
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from roquette.admin.cluster import masters_of
-from roquette.admin.command import Plan, Report, command
+from roquette.admin.command import Flag, Plan, Report, command
+from roquette.admin.explain.collect import MOST, full_words
+from roquette.admin.places import parse_place
 from roquette.admin.topics import delete_topic, describe_topic
+from roquette.base.clock import Clock
 from roquette.base.javatypes import whole_number
 from roquette.base.quantities import counted
 from roquette.client import calls
@@ -65,6 +69,99 @@ def row_of(message: ReceivedMessage) -> MessageRow:
         len(message.body),
         message.reconsume_times,
     )
+
+
+def fields_of(message: ReceivedMessage) -> dict[str, Any]:
+    """Everything known of a message; a body that is not UTF-8 is `body_base64` instead of `body`."""
+    try:
+        body = {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(message.body).decode()}
+    return {
+        "topic": message.topic,
+        "broker": message.queue.broker_name,
+        "queue": message.queue.queue_id,
+        "offset": message.queue_offset,
+        "id": message.message_id,
+        "tag": message.tag,
+        "keys": list(message.keys),
+        **body,
+        "properties": message.properties,
+        "born_ms": message.born_timestamp_ms,
+        "stored_ms": message.store_timestamp_ms,
+        "reconsume_times": message.reconsume_times,
+    }
+
+
+Which = Annotated[
+    str,
+    Flag(
+        "MESSAGE",
+        "A message id, the id of a place in a log (32 or 56 hex digits), or BROKER:QUEUE:OFFSET.",
+    ),
+]
+OfTopic = Annotated[
+    str | None, Flag("--topic -t TOPIC", "Needed for an id its sender made, and for a place.")
+]
+Since = Annotated[
+    str | None, Flag("--since TIME", "Only what died since then: @-1h or @2026-09-01T10:00.")
+]
+ManyAtMost = Annotated[int, Flag("--most", "Stop after so many.", 1)]
+
+
+@command()
+async def get_message(
+    mq: Client, message: Which, *, topic: OfTopic = None
+) -> Report[list[dict[str, Any]]]:
+    """Print one message with everything known of it, as JSON."""
+    return Report([fields_of(await get(mq, message, topic))], lines=True)
+
+
+@command()
+async def find_messages(
+    mq: Client,
+    key: Annotated[str, Flag("KEY", "A key, or a message id.")],
+    *,
+    topic: Annotated[str, Flag("--topic -t TOPIC")],
+    most: Annotated[int, Flag("--most", "Of each broker.", 1)] = MOST,
+    bodies: bool = False,
+) -> Report[list[Any]]:
+    """List the messages of a topic that have a key. Exit code 1 when there is none.
+
+    Args:
+        bodies: One JSON object a line, with bodies.
+    """
+    found = await mq.find(topic, key, most=most)
+    return Report(
+        [fields_of(message) if bodies else row_of(message) for message in found],
+        lines=bodies,
+        notes=full_words(found, most),
+        empty=f"no message of {topic} has the key {key}",
+        done=bool(found),
+    )
+
+
+@command(confirmed=True)
+async def resend_message(
+    mq: Client,
+    message: Which,
+    *,
+    topic: OfTopic = None,
+    to: Annotated[str | None, Flag("--to TOPIC")] = None,
+) -> Plan[list[ResentRow]]:
+    """Send a message's body, tag, keys and properties again, as a new message: every group gets it.
+
+    Args:
+        to: Where to; default is where it was sent first.
+    """
+    found = await get(mq, message, topic)
+    target = to or found.origin_topic
+
+    async def does(mq: Client) -> Report[list[ResentRow]]:
+        row = await resend(mq, found, target)
+        return Report([row], done=not row.error)
+
+    return Plan(None, f"send message {found.message_id} again to topic {target}", does)
 
 
 async def get(client: Client, where: str, topic: str | None) -> ReceivedMessage:
@@ -154,6 +251,62 @@ def purge(name_servers: Sequence[str], group: str) -> Operation[Plan[None]]:
         return Report(notes=[f"{letters} of {group} deleted"])
 
     return Plan(None, f"delete {letters} of {group}", does())
+
+
+def moment_of(since: str | None, clock: Clock) -> datetime | None:
+    """The time that --since says; raises ConfigError for another place."""
+    if since is None:
+        return None
+    place = parse_place(since, clock.now_ms())
+    if place.kind != "time":
+        raise ConfigError(f"--since {since} is no time: say @-1h or @2026-09-01T10:00")
+    return datetime.fromtimestamp(place.number / 1000, UTC)
+
+
+@command(confirmed=True)
+async def resend_letters(
+    mq: Client,
+    clock: Clock,
+    tell: Callable[[str], None],
+    group: str,
+    *,
+    since: Since = None,
+    most: ManyAtMost = 1_000,
+    to: Annotated[str | None, Flag("--to TOPIC")] = None,
+) -> Plan[list[ResentRow]] | Report[list[ResentRow]]:
+    """Send dead letters again as new messages, which every group of the topic gets. They stay among the dead letters.
+
+    Running it twice sends them twice: --since says which. Exit code 1 when one could not be sent; none after it was tried.
+
+    Args:
+        to: Where to; default is where each was sent first.
+    """
+    found: list[ReceivedMessage] = []
+    async for message in dead_letters(mq, group, moment_of(since, clock)):
+        found.append(message)
+        if len(found) >= most:
+            tell(f"stopped after {most}; say --most for more")
+            break
+    if not found:
+        when = " since then" if since else ""
+        return Report([], empty=f"group {group} has no dead letters{when}")
+    topics = sorted({to or message.origin_topic for message in found})
+
+    async def does(mq: Client) -> Report[list[ResentRow]]:
+        rows: list[ResentRow] = []
+        for message in found:
+            rows.append(await resend(mq, message, to or message.origin_topic))
+            if rows[-1].error:
+                break
+        sent = [row_of(m) for m, row in zip(found, rows, strict=False) if not row.error]
+        try:
+            await mq.session.run(note_seen(sent))
+        except ClientError as error:  # they are sent all the same
+            tell(f"the doctor is not told that they were seen: {error}")
+        return Report(rows, done=not any(row.error for row in rows))
+
+    letters = counted(len(found), "dead letter")
+    return Plan(None, f"send {letters} of {group} again to {', '.join(topics)}", does)
 
 
 def note_seen(letters: Iterable[MessageRow]) -> Operation[None]:

@@ -24,11 +24,11 @@ from roquette.cli.connect import (
     cluster_of,
     confirm,
 )
-from roquette.cli.exits import UNHEALTHY
-from roquette.cli.output import Output, say
+from roquette.cli.exits import FAILED, UNHEALTHY
+from roquette.cli.output import Output, say, show_value
 from roquette.errors import ClientError
 
-GIVEN: Final = ("name_servers", "clock", "run", "tell")
+GIVEN: Final = ("name_servers", "clock", "mq", "run", "tell")
 """Parameters that are no flags: `_result` makes them."""
 
 _END: Final = re.compile(r"\n+(?=(?:Args|Raises|Returns|Attributes):\n)")  # of what --help shows
@@ -147,11 +147,12 @@ def _carry_out(
             return
         if result.asks:
             confirm(result.asks, yes)
-        result = cluster.run(result.does)
+        result = _run(cluster, result.does)
     show_report(cluster, says.shows(result, **values) if says.shows else result, says.empty)
 
 
 def _result(cluster: Cluster, function: Callable[..., Any], values: dict[str, Any]) -> Any:
+    """What a function finds with these flags and what is given to it."""
     from roquette.base import clock
 
     wants = inspect.signature(function).parameters
@@ -159,27 +160,39 @@ def _result(cluster: Cluster, function: Callable[..., Any], values: dict[str, An
     if "name_servers" in wants:
         given["name_servers"] = cluster.addresses()
 
-    async def work() -> Any:
-        async with cluster.client("TOOLS_PRODUCER") as client:
-            rest = given | {"run": client.session.run}
-            return await function(**values, **{name: rest[name] for name in wants if name in rest})
+    async def work(client: Any) -> Any:
+        found = given | {"mq": client, "run": client.session.run}
+        return await function(**values, **{name: found[name] for name in wants if name in found})
 
     if inspect.iscoroutinefunction(function):
-        return asyncio.run(work())
-    chosen = {name: given[name] for name in wants if name in given}
-    result = function(**values, **chosen)
-    return cluster.run(result) if isinstance(result, Generator) else result
+        return _run(cluster, work)
+    result = function(**values, **{name: given[name] for name in wants if name in given})
+    return _run(cluster, result) if isinstance(result, Generator) else result
+
+
+def _run(cluster: Cluster, work: Any) -> Any:
+    """What an operation finds, or what is awaited with a client."""
+    if isinstance(work, Generator):
+        return cluster.run(work)
+
+    async def run() -> Any:
+        async with cluster.client("TOOLS_PRODUCER") as client:
+            return await work(client)
+
+    return asyncio.run(run())
 
 
 def show_report(cluster: Cluster, result: Any, empty: str = "nothing found") -> None:
     """Show rows, or a Report; its end is the exit code.
 
     Raises:
-        ClientError: something was not done. typer.Exit: with 10, for what is not as it should be.
+        ClientError, typer.Exit: something was not done, was not found, or is not as it should be.
     """
     report = result if isinstance(result, Report) else Report(result)
     empty = report.empty or empty
-    if report.shown is not None and not cluster.for_programs:
+    if report.lines and cluster.output not in (Output.YAML, Output.CSV):
+        show_value(report.value, Output.JSONL)
+    elif report.shown is not None and not cluster.for_programs:
         for part in report.shown:
             if isinstance(part, Printed):
                 print(part)
@@ -195,5 +208,7 @@ def show_report(cluster: Cluster, result: Any, empty: str = "nothing found") -> 
         say(note)
     if report.failed:
         raise ClientError(report.failed)
+    if not report.done:
+        raise typer.Exit(FAILED)
     if not report.healthy:
         raise typer.Exit(UNHEALTHY)

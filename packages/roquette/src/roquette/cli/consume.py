@@ -1,12 +1,11 @@
 """`roquette consume`: a group's messages, or a look at a topic without any group."""
 
 import asyncio
-import base64
 import contextlib
 import json
 import signal
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from roquette.admin.command import Flag
 from roquette.base.quantities import counted
@@ -148,27 +147,7 @@ def _place(offset: str) -> "Place":
 
 
 def as_json_line(message: "ReceivedMessage") -> str:
-    """`fields_of` a message as JSON."""
+    """Everything known of a message, as JSON."""
+    from roquette.admin.stored import fields_of
+
     return json.dumps(fields_of(message), ensure_ascii=False)
-
-
-def fields_of(message: "ReceivedMessage") -> dict[str, Any]:
-    """Everything known of a message; a body that is not UTF-8 is `body_base64` instead of `body`."""
-    try:
-        body = {"body": message.body.decode()}
-    except UnicodeDecodeError:
-        body = {"body_base64": base64.b64encode(message.body).decode()}
-    return {
-        "topic": message.topic,
-        "broker": message.queue.broker_name,
-        "queue": message.queue.queue_id,
-        "offset": message.queue_offset,
-        "id": message.message_id,
-        "tag": message.tag,
-        "keys": list(message.keys),
-        **body,
-        "properties": message.properties,
-        "born_ms": message.born_timestamp_ms,
-        "stored_ms": message.store_timestamp_ms,
-        "reconsume_times": message.reconsume_times,
-    }

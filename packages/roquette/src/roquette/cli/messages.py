@@ -1,103 +1,20 @@
-"""`roquette msg ...`: one message, those with a key, those that come; and sending one again."""
+"""`roquette msg tail` and `roquette dlq ls`: messages that are printed as they come."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import msgspec
 
 from roquette.admin.command import Flag
-from roquette.cli.connect import Cluster, ContextName, LoginFile, NameServers, Yes, confirm
-from roquette.cli.consume import Contains, as_json_line, consume, fields_of
-from roquette.cli.output import Output, say, show_value
+from roquette.admin.stored import ManyAtMost, Since, moment_of
+from roquette.cli.connect import Cluster, ContextName, LoginFile, NameServers
+from roquette.cli.consume import Contains, as_json_line, consume
+from roquette.cli.output import say
+from roquette.errors import ConfigError
+from roquette.message.names import DLQ_PREFIX
 
 if TYPE_CHECKING:
-    from roquette.message.message import ReceivedMessage
-
-Which = Annotated[
-    str,
-    Flag(
-        "MESSAGE",
-        "A message id, the id of a place in a log (32 or 56 hex digits), or BROKER:QUEUE:OFFSET.",
-    ),
-]
-Target = Annotated[str | None, Flag("--to TOPIC", "Where to; default is where it was sent first.")]
-MOST = 64  # what a broker gives at most, unless it is set otherwise
-OfTopic = Annotated[
-    str | None, Flag("--topic -t TOPIC", "Needed for an id its sender made, and for a place.")
-]
-
-
-def get(cluster: Cluster, message: Which, *, topic: OfTopic = None) -> None:
-    """Print one message with everything known of it, as JSON."""
-    _show_whole(cluster, [asyncio.run(_get(cluster, message, topic))])
-
-
-def _show_whole(cluster: Cluster, messages: "list[ReceivedMessage]") -> None:
-    """With bodies: a JSON object a line, or YAML or CSV if that is asked for."""
-    if cluster.output in (Output.YAML, Output.CSV):
-        show_value([fields_of(message) for message in messages], cluster.output)
-    else:
-        for message in messages:
-            print(as_json_line(message))
-
-
-async def _get(cluster: Cluster, which: str, topic: str | None) -> "ReceivedMessage":
-    from roquette.admin.stored import get
-
-    async with cluster.client() as client:
-        return await get(client, which, topic)
-
-
-def find(
-    cluster: Cluster,
-    key: Annotated[str, Flag("KEY", "A key, or a message id.")],
-    *,
-    topic: Annotated[str, Flag("--topic -t TOPIC")],
-    most: Annotated[int, Flag("--most", "Of each broker.", 1)] = MOST,
-    bodies: bool = False,
-) -> None:
-    """List the messages of a topic that have a key. Exit code 1 when there is none.
-
-    Args:
-        bodies: One JSON object a line, with bodies.
-    """
-    from roquette.admin.explain.collect import full_words
-    from roquette.admin.stored import row_of
-
-    async def run() -> "list[ReceivedMessage]":
-        async with cluster.client() as client:
-            return await client.find(topic, key, most=most)
-
-    found = asyncio.run(run())
-    for words in full_words(found, most):
-        say(words)
-    if bodies:
-        _show_whole(cluster, found)
-    else:
-        cluster.show(
-            [row_of(message) for message in found], empty=f"no message of {topic} has the key {key}"
-        )
-    if not found:
-        raise typer.Exit(1)
-
-
-def resend_one(
-    cluster: Cluster, message: Which, *, topic: OfTopic = None, to: Target = None, yes: Yes = False
-) -> None:
-    """Send a message's body, tag, keys and properties again, as a new message: every group gets it."""
-    from roquette.admin.stored import get, resend
-
-    async def run() -> None:
-        async with cluster.client("TOOLS_PRODUCER") as client:
-            found = await get(client, message, topic)
-            target = to or found.origin_topic
-            confirm(f"send message {found.message_id} again to topic {target}", yes)
-            row = await resend(client, found, target)
-        cluster.show([row])
-        if row.error:
-            raise typer.Exit(1)
-
-    asyncio.run(run())
+    from datetime import datetime
 
 
 def tail(
@@ -120,3 +37,74 @@ def tail(
     words = {"offset": offset, "tag": tags, "contains": contains, "count": count}
     consume(topic, follow=True, as_json=True, **words, **place)  # type: ignore[arg-type]
     say("")
+
+
+class DeadRow(msgspec.Struct, frozen=True):
+    """A group that has dead letters. `error`: which brokers do not tell."""
+
+    group: str
+    messages: int
+    last_ms: int
+    error: str = ""
+
+
+def list_letters(
+    cluster: Cluster,
+    group: Annotated[str | None, Flag("GROUP", "Without it, all groups that have some.")] = None,
+    *,
+    since: Since = None,
+    most: ManyAtMost = 1_000,
+    bodies: bool = False,
+    seen: bool = False,
+) -> None:
+    """List a group's dead letters, with the topic each was sent to; or the groups that have some.
+
+    Args:
+        bodies: One JSON object a line, with bodies.
+        seen: Note that you have looked: the doctor tells later ones.
+    """
+    from roquette.admin.stored import dead_letters, note_seen, row_of
+    from roquette.base.clock import SystemClock
+
+    moment = moment_of(since, SystemClock())
+    if group is None:
+        if bodies or seen:
+            raise ConfigError(
+                "--bodies and --seen are about the dead letters of one group: say which"
+            )
+        _show_groups(cluster, moment, most)
+        return
+
+    async def run() -> None:
+        rows = []
+        async with cluster.client() as client:
+            async for message in dead_letters(client, group, moment):
+                if bodies:
+                    print(as_json_line(message))
+                rows.append(row_of(message))
+                if len(rows) >= most:
+                    say(f"stopped after {most}; say --most for more")
+                    break
+            if seen:
+                await client.session.run(note_seen(rows))
+        if not bodies:
+            cluster.show(
+                rows, empty=f"group {group} has no dead letters" + (" since then" if since else "")
+            )
+
+    asyncio.run(run())
+
+
+def _show_groups(cluster: Cluster, since: "datetime | None", most: int) -> None:
+    from roquette.admin.catalogue import DEAD, topic_rows, topics
+
+    names, more = cluster.run(topics()).page(limit=most, kind=DEAD)
+    since_ms = 0.0 if since is None else since.timestamp() * 1000
+    rows = [
+        DeadRow(row.topic.removeprefix(DLQ_PREFIX), row.messages, row.last_ms, row.error)
+        for row in cluster.run(topic_rows(names))
+        if row.error or (row.messages > 0 and row.last_ms >= since_ms)
+    ]
+    cluster.show(rows, empty="no group has dead letters")
+    if more:
+        say(f"{more} more topics of dead letters: say --most for more")
