@@ -90,7 +90,7 @@ READERS: dict[str, tuple[str, str]] = {
     "apps/secure.py": ("certificates say from when to when they hold", "secured"),
     "cli/backup.py": ("a backup says when it was made", "backup"),
     "cli/bench.py": ("places that are times", "sub"),
-    "cli/bench_run.py": ("how old a message is when it arrives", "receive received"),
+    "admin/bench.py": ("how old a message is when it arrives", "receive received"),
     "cli/consume.py": ("places that are times", "_place"),
     "cli/dlq.py": ("places that are times", "_moment"),
     "cli/tls.py": ("certificates say from when to when they hold", "make_files"),

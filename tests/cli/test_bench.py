@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.cli.conftest import Roquette
 
-from roquette.cli.bench_meter import BenchRow, Latencies, Meter, figures
+from roquette.admin.bench import BenchRow, Latencies, Meter, figures
 from roquette.errors import RouteNotFound
 
 

@@ -16,7 +16,7 @@ from roquette.cli.output import say
 from roquette.errors import ConfigError
 
 if TYPE_CHECKING:
-    from roquette.cli.bench_meter import Meter
+    from roquette.admin.bench import Meter
     from roquette.client.client import Client
 
 Count = Annotated[int, Flag("--count -c N", "End after so many.", 0)]
@@ -44,8 +44,8 @@ def pub(
 
     Latency: from handing a message over (with --batch: a batch) to its answer. Ends at the first send that fails: exit code 1.
     """
+    from roquette.admin.bench import publish
     from roquette.base.entropy import Entropy
-    from roquette.cli.bench_run import publish
 
     _require(cluster, topic, create)
     body = Entropy().bytes(size // 2 + 1).hex()[:size].encode()  # not compressible by much
@@ -78,9 +78,9 @@ def sub(
         group: As members of this group, acknowledging.
         offset: Where to begin: first, last, -10, @-1h.
     """
+    from roquette.admin.bench import Reading, receive
     from roquette.admin.places import parse_place
     from roquette.base.clock import SystemClock
-    from roquette.cli.bench_run import Reading, receive
 
     if (group or follow) and not (count or duration):
         raise ConfigError("with --group and --follow there is no end: say --count or --duration")
@@ -125,8 +125,7 @@ def _measure(
     """Run a load by so many clients until its limits (messages, seconds, messages a second) or Ctrl-C; show what was found."""
     import time
 
-    from roquette.cli.bench_meter import BenchRow, Meter, figures
-    from roquette.cli.bench_run import with_progress
+    from roquette.admin.bench import BenchRow, Meter, figures, with_progress
 
     async def run() -> BenchRow:
         loop = asyncio.get_running_loop()

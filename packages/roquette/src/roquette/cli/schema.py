@@ -17,8 +17,8 @@ _BY_HAND: Final = {
     "topic list": "admin.catalogue:TopicRow",
     "cluster": "admin.top:BrokerState",
     "doctor": "cli.doctor:FindingRow",
-    "bench pub": "cli.bench_meter:BenchRow",
-    "bench sub": "cli.bench_meter:BenchRow",
+    "bench pub": "admin.bench:BenchRow",
+    "bench sub": "admin.bench:BenchRow",
     "context ls": "cli.context:ContextRow",
 }
 """The rows of commands whose functions do not return them."""
