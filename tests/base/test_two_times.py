@@ -92,7 +92,7 @@ READERS: dict[str, tuple[str, str]] = {
     "cli/bench.py": ("places that are times", "sub"),
     "admin/bench.py": ("how old a message is when it arrives", "receive received"),
     "cli/consume.py": ("places that are times", "_place"),
-    "cli/dlq.py": ("places that are times", "_moment"),
+    "admin/stored.py": ("places that are times", "moment_of"),
     "cli/tls.py": ("certificates say from when to when they hold", "make_files"),
     "remoting/certificates.py": ("certificates say from when to when they hold", "own_pair"),
     "roquette_spark/workers/sender.py": (STORED, "_header"),

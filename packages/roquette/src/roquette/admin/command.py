@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, Ty
 
 import msgspec
 
-from roquette.client.operations import Operation
 from roquette.errors import ConfigError
 
 if TYPE_CHECKING:
     from roquette.client.client import Client
+    from roquette.client.operations import Operation
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -86,9 +86,9 @@ class Plan(NamedTuple, Generic[T]):
         notes: what is said before.
     """
 
-    shows: Rows | Operation[Any] | None
+    shows: "Rows | Operation[Any] | None"
     asks: str
-    does: Operation[Any] | Callable[["Client"], Awaitable[Any]]
+    does: "Operation[Any] | Callable[[Client], Awaitable[Any]]"
     notes: Sequence[str] = ()
 
 
