@@ -336,7 +336,7 @@ def test_a_drain_holds_for_the_next_master_and_a_setting_is_that_members_alone()
         assert first is not None
         others = [ip for ip in MEMBERS if ip != first]
 
-        named = await run(change_brokers(f"{others[0]}:10911", {"fileReservedTime": "7"}))
+        named = await run(change_brokers({"fileReservedTime": "7"}, broker=f"{others[0]}:10911"))
         kept = {
             ip: cluster.hosts[ip].service.broker.live.store.file_reserved_hours for ip in MEMBERS
         }

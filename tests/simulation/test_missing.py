@@ -288,7 +288,7 @@ def test_a_group_that_lacks_one_and_then_two(total: int) -> None:
             f"minInSyncReplicas=1 inSyncReplicas=1 --broker {first}:10911" in found["RQ-D032"].fix
         )
         changes = {"minInSyncReplicas": "1", "inSyncReplicas": "1"}
-        assert await ward.run(change_brokers("orders", changes)) == {"orders": ""}
+        assert await ward.run(change_brokers(changes, broker="orders")) == {"orders": ""}
         await asyncio.sleep(3)
         assert (await one(ward, "RQ-D041"), await ready(first))[1] == ""
         for ip in others:

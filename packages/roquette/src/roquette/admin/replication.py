@@ -324,7 +324,6 @@ def _forgotten(words: list[str], name: str, **_: object) -> Report[None]:
 def forget(
     name_servers: Sequence[str],
     name: Annotated[str, Flag("BROKER")],
-    *,
     member: Annotated[int | None, Flag("--id ID", least=1)] = None,
 ) -> Operation[list[str]]:
     """Expect a broker that has left no more: `cluster` and `doctor` miss it no longer. One that is there stays.
