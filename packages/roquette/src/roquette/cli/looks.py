@@ -12,7 +12,7 @@ from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import Output, local_time, prints_lines, say, show_value
 
 if TYPE_CHECKING:
-    from roquette.admin.doctor.facts import Facts
+    from roquette.admin.facts import Facts
 
 Count = Annotated[int, Flag("--count -c", "End after so many; 0: never.", 0)]
 
