@@ -1,4 +1,4 @@
-"""How a client proves who it is, and how its connections are encrypted: from arguments, files and the environment.
+"""Credentials and TLS of a client, as its arguments, files and the environment state them.
 
 Secrets are in files and in the environment, never on command lines, which all users of a machine see.
 """
@@ -56,7 +56,7 @@ class AccessWords(TypedDict, total=False):
 
 
 def access_of(words: AccessWords) -> tuple[TlsOptions | None, Credentials | None]:
-    """What the arguments say. Raises ConfigError: they contradict each other, or one is missing."""
+    """Read TLS options and credentials from the arguments. Raises ConfigError: they contradict each other, or one is missing."""
     for unknown in set(words) - set(AccessWords.__annotations__):
         raise TypeError(f"a client has no argument {unknown!r}")
     tls = words.get("tls", False)

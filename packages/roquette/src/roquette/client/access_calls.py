@@ -68,7 +68,7 @@ def delete_acl(subject: str, resource: str = "", policy_type: str = "") -> Call[
 
 
 def get_acl(subject: str) -> Call[AclInfo | None]:
-    """What a subject may do, None when nothing is said of it."""
+    """Ask what a subject may do; None when nothing is said of it."""
 
     def read(answer: Command) -> AclInfo | None:
         return body_of(AclInfo)(answer) if answer.body else None

@@ -1,4 +1,4 @@
-"""What functions of an application may be, and what they may answer: one judge of handlers, checks, servers, stores and encoders."""
+"""Functions that an application gives, and their answers: one judge of handlers, checks, servers, stores and encoders."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -70,7 +70,7 @@ def not_understood(answer: object, wanted: str) -> TypeError:
 
 
 async def outcome(answer: object) -> object:
-    """What a call has come to, awaited if it must be; raises TypeError: it made something that has not run."""
+    """Return the result of a call, awaited if it must be; raises TypeError: it made something that has not run."""
     found = await answer if isinstance(answer, Awaitable) else answer
     if inspect.isgenerator(found) or inspect.isasyncgen(found) or inspect.isawaitable(found):
         raise not_understood(found, "None nor a value")
@@ -78,7 +78,7 @@ async def outcome(answer: object) -> object:
 
 
 def plain(call: Callable[..., Any], *words: object) -> Any:
-    """What a function of a program without an event loop returns; raises TypeError for what has not run."""
+    """Call a function of a program without an event loop and return its result; raises TypeError for what has not run."""
     found = call(*words)
     if inspect.isgenerator(found) or inspect.isasyncgen(found) or inspect.isawaitable(found):
         raise not_understood(found, "None nor a value: the blocking client calls plain functions")

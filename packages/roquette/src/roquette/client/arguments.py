@@ -1,4 +1,4 @@
-"""What applications give to the client's calls: checked, in words that say what is wrong, before anything happens."""
+"""Check of the arguments of the client's calls, in words that say what is wrong, before anything happens."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -108,7 +108,7 @@ def _check_properties(properties: Mapping[str, str]) -> None:
 
 
 def deliver_time(when: datetime | timedelta, clock: Clock) -> datetime:
-    """When to deliver.
+    """Return the time of delivery.
 
     Raises:
         TypeError: it is neither a time nor a span. ConfigError: a time has no zone, or is before 1970.

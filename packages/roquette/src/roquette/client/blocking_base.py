@@ -1,4 +1,4 @@
-"""What the generated blocking client stands on: an event loop in a thread, and a pool of threads for handlers."""
+"""Base of the generated blocking client: an event loop in a thread, and a pool of threads for handlers."""
 
 import asyncio
 import concurrent.futures
@@ -163,7 +163,7 @@ class BlockingBase(Generic[V]):
 
     @property
     def is_connected(self) -> bool:
-        """Whether a connection to a name server or a broker is open; False before the first call needs one."""
+        """True if a connection to a name server or a broker is open; False before the first call needs one."""
         return self._started and self._run(lambda: self._client.is_connected)
 
     # for the generated calls
@@ -294,7 +294,7 @@ async def _next(messages: AsyncIterator[ReceivedMessage]) -> ReceivedMessage:
 
 
 class _DeliveryBeside:
-    """What a thread says of a message goes to the loop; it returns when that is done."""
+    """Delivery of a message whose handler is in a thread: carries each call to the loop, and returns when that is done."""
 
     def __init__(self, client: BlockingBase, delivery: Delivery) -> None:
         self._client = client

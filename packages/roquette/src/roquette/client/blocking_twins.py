@@ -17,7 +17,7 @@ from roquette.message.message import MessageQueue, ReceivedMessage
 
 
 class Consumer(Twin[consumer.Consumer]):
-    """What `Client.subscribe` and `Client.serve` give: `with mq.subscribe(...)`, or `mq.subscribe(...)`."""
+    """Member of a group, of `Client.subscribe` and `Client.serve`: `with mq.subscribe(...)`, or `mq.subscribe(...)`."""
 
     def close(self, *, timeout: Timeout = None) -> None:
         """Stop pulling, let handlers at work finish, save offsets, leave the group; may be called twice."""
@@ -104,7 +104,7 @@ class Reader(Twin[reader.Reader]):
         return self._call(lambda: self._twin.offset_for_time(queue, when))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group goes on; None when it has committed nothing there."""
+        """Return the offset the group goes on from; None when it has committed nothing there."""
         return self._call(lambda: self._twin.committed(queue))
 
     def pause(self, *queues: MessageQueue) -> None:

@@ -40,7 +40,7 @@ class OperationRun:
         self._silent: dict[str, ClientError] = {}
 
     async def result(self, operation: Operation[T]) -> T:
-        """What the operation returns, or raises."""
+        """Run the operation and return its result, or raise what it raises."""
         try:
             asks = next(operation)
             while True:

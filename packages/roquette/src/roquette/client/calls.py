@@ -90,7 +90,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, gc=False):
         return b"" if self.header is None else encode_ext(self.header)
 
     def result(self, answer: Command, address: str) -> T:
-        """What the answer of the server at `address` says.
+        """Read the result from the answer of the server at `address`.
 
         Raises:
             BrokerError: a refusal, with its code. RouteNotFound: of a topic's route.
@@ -122,7 +122,7 @@ def offset_in(header: type[Any]) -> Callable[[Command], int]:
 
 
 def route(topic: str) -> Call[TopicRouteData]:
-    """Where a topic's queues are. Raises RouteNotFound when the name server does not know the topic."""
+    """Ask for the route of a topic. Raises RouteNotFound when the name server does not know the topic."""
 
     def read(answer: Command) -> TopicRouteData:
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -177,7 +177,7 @@ def put_config(namespace: str, key: str, value: str) -> Call[None]:
 
 
 def heartbeat(data: HeartbeatData) -> Call[None]:
-    """Who we are and what we want."""
+    """Tell a broker which client this is, with its groups and subscriptions."""
     return Call(RequestCode.HEART_BEAT, nothing, body=encode_body(data))
 
 
@@ -251,7 +251,7 @@ def offset_by_time(queue: MessageQueue, timestamp_ms: int) -> Call[int]:
 def committed_offset(
     group: str, queue: MessageQueue, *, zero_if_new: bool = True
 ) -> Call[int | None]:
-    """Where a group goes on in a queue, or None when it has committed nothing there.
+    """Ask for the offset a group goes on from in a queue, or None when it has committed nothing there.
 
     Args:
         zero_if_new: the broker may answer 0 for a group without an offset while the queue's first
@@ -291,14 +291,14 @@ def commit(group: str, queue: MessageQueue, offset: int) -> Call[None]:
 
 
 class PullFilter(NamedTuple):
-    """What the broker leaves out: `kind` is "TAG" or "SQL92"."""
+    """Filter of a pull: its broker leaves out what does not match. `kind` is "TAG" or "SQL92"."""
 
     expression: str = "*"
     kind: str = "TAG"
 
     @property
     def takes_all(self) -> bool:
-        """Whether every message passes."""
+        """True if every message passes."""
         return self.kind == "TAG" and self.expression in {"", "*"}
 
 
@@ -408,7 +408,7 @@ def send_back(header: ConsumerSendMsgBackRequestHeader) -> Call[None]:
 
 
 def runtime_info() -> Call[dict[str, str]]:
-    """What a broker says of itself: version, rates, disk."""
+    """Ask a broker for its own state: version, rates, disk."""
     return Call(
         RequestCode.GET_BROKER_RUNTIME_INFO, lambda answer: decode_body(KVTable, answer.body).table
     )

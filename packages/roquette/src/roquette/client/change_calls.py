@@ -108,7 +108,7 @@ def put_topic(config: TopicConfig, *, attributes: Mapping[str, str] | None = Non
 
 
 def delay_progress() -> Call[DelayOffsetSerializeWrapper]:
-    """How far a broker has delivered the queue of each delay level; queue number is the level less one."""
+    """Ask how far a broker has delivered the queue of each delay level; queue number is the level less one."""
     return Call(RequestCode.GET_ALL_DELAY_OFFSET, body_of(DelayOffsetSerializeWrapper))
 
 

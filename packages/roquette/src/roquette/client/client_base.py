@@ -55,7 +55,7 @@ FORKED: Final = (
 
 
 class Outside(NamedTuple):
-    """What a client takes from outside."""
+    """Clock, entropy and files that a client gets from outside."""
 
     clock: Clock = SystemClock()
     entropy: Entropy = Entropy()
@@ -63,7 +63,7 @@ class Outside(NamedTuple):
 
 
 class ClosesFirst(Protocol):
-    """What a client ends before its consumers leave their groups."""
+    """Part of a client that ends before the client's consumers leave their groups."""
 
     async def close(self) -> None:
         """End it; may be called twice."""
@@ -71,7 +71,7 @@ class ClosesFirst(Protocol):
 
 
 class ClientBase(Generic[V]):
-    """What all calls of a client share; `Client` is what applications use.
+    """State and life cycle that all calls of a client share; `Client` is what applications use.
 
     Attributes:
         unsaid: of how many messages the end was not known when the client was closed.
@@ -242,14 +242,14 @@ class ClientBase(Generic[V]):
 
     @property
     def is_connected(self) -> bool:
-        """Whether a connection to a name server or a broker is open; False before the first call needs one."""
+        """True if a connection to a name server or a broker is open; False before the first call needs one."""
         if self._session is None:
             return False
         remoting = self._session.remoting
         return any(remoting.peer(address) is not None for address in remoting.addresses())
 
     def _is_open(self) -> bool:
-        """Whether the caller may call it: while it closes, its handlers alone."""
+        """Return True when the caller may use the client: while it closes, its handlers alone may."""
         return self._session is not None and (self._closing is None or inside_handler())
 
     @property

@@ -63,7 +63,7 @@ class ConcurrentQueues:
             self._work.put_nowait(state)
 
     def _next(self, state: ProcessQueue) -> Messages:
-        """What a worker handles now: messages of several pulls go together; none: others have taken them."""
+        """Take the messages that a worker handles now: those of several pulls go together; none: others have taken them."""
         if state.dropped:
             self._waiting.pop(state, None)
         waiting = self._waiting.get(state)

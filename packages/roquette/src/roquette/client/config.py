@@ -15,7 +15,7 @@ from roquette.wire.signature import Credentials
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How a client behaves, checked; `client.settings` says what each means, and is what applications write.
+    """Configuration of a client, checked; `client.settings` says what each means, and is what applications write.
 
     Attributes:
         name_servers: "host:port;host:port", or where such a list is found: "http://host:port/path" (asked again each two

@@ -1,4 +1,4 @@
-"""How an application gets messages by its client: handlers, streams, readers."""
+"""Calls by which an application gets messages from its client: handlers, streams, readers."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Unpack, cast, overload

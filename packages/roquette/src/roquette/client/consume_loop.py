@@ -30,7 +30,7 @@ _NO_LIMIT: Final = 1 << 62
 
 
 class Receiver(Protocol):
-    """Where pulled messages go."""
+    """Receiver of pulled messages."""
 
     def submit(self, state: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Handle these messages."""
@@ -145,7 +145,7 @@ class PullLoop:
         return False
 
     def _must_pause(self, state: ProcessQueue) -> bool:
-        """Whether enough is waiting for the handlers (DefaultMQPushConsumerImpl.pullMessage's flow control)."""
+        """Return True when enough is waiting for the handlers (DefaultMQPushConsumerImpl.pullMessage's flow control)."""
         config = self._config
         count, size = self._limits.get(state.queue.topic, (_NO_LIMIT, _NO_LIMIT))
         return (

@@ -11,7 +11,7 @@ from roquette.message.message import MessageQueue
 
 
 class Consumer(Opened):
-    """What `Client.subscribe` and `Client.serve` give: `async with mq.subscribe(...)`, or `await mq.subscribe(...)`.
+    """Member of a group, of `Client.subscribe` and `Client.serve`: `async with mq.subscribe(...)`, or `await mq.subscribe(...)`.
 
     Attributes:
         group: the group it is a member of.

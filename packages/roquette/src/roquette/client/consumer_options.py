@@ -1,4 +1,4 @@
-"""What applications can say about consuming: each option stated once, and the value that a member is made of."""
+"""Options of consuming: each option stated once, and the value that a member is made of."""
 
 import enum
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,14 +12,14 @@ from roquette.message.message import MessageQueue
 
 
 class Model(enum.Enum):
-    """How a group shares messages."""
+    """Way in which a group shares messages."""
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
 
 
 class StartFrom(enum.StrEnum):
-    """Where a group that has no offset yet begins in a queue; the values are Apache's ConsumeFromWhere.
+    """Start of a group that has no offset yet in a queue; the values are Apache's ConsumeFromWhere.
 
     Attributes:
         LAST: after the newest message; but in a queue whose first message ever is still in memory brokers begin there,
@@ -46,7 +46,7 @@ class OffsetStore(Protocol):
     """
 
     def load(self, group: str, queue: MessageQueue) -> "Awaitable[int | None] | int | None":
-        """Where the group goes on in a queue that is taken up; None: nothing is known, `start_from` says it."""
+        """Return the offset the group goes on from in a queue that is taken up; None: nothing is known, `start_from` says it."""
         ...
 
     def save(self, group: str, offsets: Mapping[MessageQueue, int]) -> "Awaitable[object] | object":
@@ -64,7 +64,7 @@ StrategyName = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"] | Strategy
 
 
 class TopicOptions(TypedDict, total=False):
-    """Which messages of its topics a consumer gets, and where it begins.
+    """Options of a consumer's topics: the messages it gets, and the place it begins at.
 
     Attributes:
         tag: "a || b" delivers messages with one of these tags only; "*", the default, delivers all.
@@ -81,7 +81,7 @@ class TopicOptions(TypedDict, total=False):
 
 
 class GroupOptions(TopicOptions, total=False):
-    """What all members of a group have.
+    """Options that all members of a group have.
 
     Attributes:
         max_reconsume_times: after how many failures a message goes to the dead-letter topic `%DLQ%<group>`. -1, the
@@ -92,7 +92,7 @@ class GroupOptions(TopicOptions, total=False):
 
 
 class LoopOptions(GroupOptions, total=False):
-    """What loops over messages have.
+    """Options of loops over messages.
 
     Attributes:
         timeout: the loop ends when no message came for so long, in seconds or as a timedelta; None, the default: it waits.
@@ -102,7 +102,7 @@ class LoopOptions(GroupOptions, total=False):
 
 
 class QueueOptions(GroupOptions, total=False):
-    """What members have that own queues.
+    """Options of members that own queues.
 
     Attributes:
         model: "clustering" gives each message to one member, keeps offsets at the brokers and retries what failed;
@@ -126,11 +126,11 @@ class QueueOptions(GroupOptions, total=False):
 
 
 class StreamOptions(QueueOptions, LoopOptions, total=False):
-    """What an iterator over a group's messages has: `Client.consume`."""
+    """Options of an iterator over a group's messages: `Client.consume`."""
 
 
 class ServeOptions(TopicOptions, total=False):
-    """What servers of requests have: `Client.serve`.
+    """Options of servers of requests: `Client.serve`.
 
     Attributes:
         concurrency: how many messages are handled at the same time, of all queues together (20). 1 handles them one
@@ -141,7 +141,7 @@ class ServeOptions(TopicOptions, total=False):
 
 
 class ConsumerOptions(ServeOptions, QueueOptions, total=False):
-    """What handlers of a group have: `Client.subscribe`, `App.consumer`.
+    """Options of a group's handlers: `Client.subscribe`, `App.consumer`.
 
     Attributes:
         orderly: handle each queue's messages one at a time, in order, under the broker's lock of the queue. A
@@ -152,7 +152,7 @@ class ConsumerOptions(ServeOptions, QueueOptions, total=False):
 
 
 class PopOptions(LoopOptions, total=False):
-    """How messages are popped: `Client.pop`. `start_from` is StartFrom.FIRST or StartFrom.LAST.
+    """Options of popping messages: `Client.pop`. `start_from` is StartFrom.FIRST or StartFrom.LAST.
 
     Attributes:
         invisible: how long, in seconds or as a timedelta, nobody else gets a message that was handed to us (60 s);
@@ -170,7 +170,7 @@ class PopOptions(LoopOptions, total=False):
 
 
 class ReaderOptions(TopicOptions, total=False):
-    """How a reader reads: `Client.reader`.
+    """Options of a reader: `Client.reader`.
 
     Attributes:
         batch: the most messages one request asks for (32); a broker may give fewer (Apache's: 32).
@@ -188,7 +188,7 @@ class ReaderOptions(TopicOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
-    """How one member consumes.
+    """Options of one member, checked.
 
     Attributes:
         subscriptions: topics, each with what is wanted of it.

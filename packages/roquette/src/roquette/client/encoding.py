@@ -15,7 +15,7 @@ def to_json(value: object) -> bytes:
 
 
 def _foreign(value: Any) -> object:
-    """What msgspec does not know, as something that it does."""
+    """Return a value that msgspec does not know as one that it does."""
     if hasattr(type(value), "model_dump"):  # pydantic's, which nothing here imports
         return value.model_dump(mode="json")
     raise TypeError(f"{type(value).__name__} cannot be made into JSON: {value!r:.80}")

@@ -1,4 +1,4 @@
-"""What befalls a client, told to its application as it happens: connections, routes, shares of queues, full windows."""
+"""Events of a client, told to its application as they happen: connections, routes, shares of queues, full windows."""
 
 import enum
 import logging
@@ -11,7 +11,7 @@ log = logging.getLogger("roquette.client")
 
 
 class EventKind(enum.StrEnum):
-    """What happened."""
+    """Kind of an event."""
 
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"

@@ -30,12 +30,12 @@ _RUNNING: Final["ContextVar[HandlerRunner | None]"] = ContextVar("handler", defa
 
 
 def accepted(message: ReceivedMessage, answered: bool) -> bool:
-    """Whether a message is done: as was said of it, or else as the handler answered."""
+    """Return True when a message is done: as was said of it, or else as the handler answered."""
     return answered if message.decision is None else message.decision.accepted
 
 
 class Decides:
-    """Who hands out messages of queues: what is said of one is kept with it."""
+    """Delivery of messages of queues: keeps what is said of a message with it."""
 
     def ack(self, message: ReceivedMessage) -> Done:
         """It is done."""
@@ -64,7 +64,7 @@ class Decides:
 
 
 def inside_handler() -> bool:
-    """Whether a handler, of whatever consumer, is what runs us: it must not wait for its own end."""
+    """Return True when a handler, of whatever consumer, is what runs us: it must not wait for its own end."""
     return _RUNNING.get() is not None
 
 
@@ -114,7 +114,7 @@ class HandlerRunner(Decides):
         return "\n".join(lines)
 
     def inside(self) -> bool:
-        """Whether this handler is what runs us, in its own task or in one that it started."""
+        """Return True when this handler is what runs us, in its own task or in one that it started."""
         return _RUNNING.get() is self
 
     def began(self, message: ReceivedMessage) -> Handled | None:
@@ -132,7 +132,7 @@ class HandlerRunner(Decides):
             tell(accepted, None)
 
     async def run(self, messages: Messages) -> tuple[int, Exception | None]:
-        """How many of the first messages the handler accepted, and what it raised."""
+        """Run the handler; return how many of the first messages it accepted, and what it raised."""
         self.busy += 1
         context = self._context.copy()
         raised: Exception | None = None
@@ -237,7 +237,7 @@ async def _steps(awaited: Awaitable[object]) -> object:
 
 
 def _accepted(result: object, most: int) -> int:
-    """How many of the first messages an answer of a batch handler accepts."""
+    """Return how many of the first messages an answer of a batch handler accepts."""
     if result is None or result is True:
         return most
     if isinstance(result, int):  # False is 0

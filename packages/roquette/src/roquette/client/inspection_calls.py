@@ -78,7 +78,7 @@ def time_spans(group: str, topic: str) -> Call[list[QueueTimeSpan]]:
 
 
 def running_info(group: str, client_id: str, *, stacks: bool = False) -> Call[ConsumerRunningInfo]:
-    """What a member of a group is doing, asked through a broker it is connected to."""
+    """Ask what a member of a group is doing, through a broker it is connected to."""
     header = GetConsumerRunningInfoRequestHeader(
         consumer_group=group, client_id=client_id, jstack_enable=stacks
     )

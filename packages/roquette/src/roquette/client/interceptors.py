@@ -1,4 +1,4 @@
-"""What an application, or a feature such as message trace, does around each send and each handled message.
+"""Interceptors of an application, or of a feature such as message trace, around each send and each handled message.
 
 Apache: SendMessageHook, ConsumeMessageHook. Interceptors run on the client's loop and must not wait.
 """

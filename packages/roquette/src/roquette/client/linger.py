@@ -22,7 +22,7 @@ SendAll = Callable[[Message, SendRequest], Awaitable[list[SendReceipt]]]
 
 @dataclass(slots=True)
 class _Batch:
-    """What waits for one topic; `timer` sends it."""
+    """Messages to one topic that wait; `timer` sends them."""
 
     timer: asyncio.TimerHandle
     size: int = 0

@@ -1,4 +1,4 @@
-"""What an application can ask of queues and stored messages."""
+"""Calls by which an application looks at queues and stored messages."""
 
 from collections.abc import Callable
 from datetime import datetime

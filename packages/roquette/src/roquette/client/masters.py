@@ -19,7 +19,7 @@ SEARCH_S: Final = 15.0  # then the route is left to the next failure, and to the
 
 
 class Routes(Protocol):
-    """What the search needs of the session."""
+    """Part of the session that the search for a master needs."""
 
     tasks: Tasks
     api: BrokerApi

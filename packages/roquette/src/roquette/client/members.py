@@ -1,4 +1,4 @@
-"""Who belongs to a group, as its brokers say."""
+"""Members of a group, as its brokers say."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Which name servers a client asks: a list it is given, or one that it looks up, over HTTP or DNS, again and again.
+"""Name servers that a client asks: a list it is given, or one that it looks up, over HTTP or DNS, again and again.
 
 Apache: TopAddressing, MQClientAPIImpl.fetchNameServerAddr.
 """
@@ -71,7 +71,7 @@ class NameServers:
 
     @property
     def changes(self) -> bool:
-        """Whether the list is looked up."""
+        """True if the list is looked up."""
         return self._look_up is not None
 
     def current(self) -> str | None:
@@ -121,14 +121,14 @@ class NameServers:
         return True
 
     def unreachable(self, last: BaseException | None) -> ConnectError:
-        """What to raise when none answers."""
+        """Return the error to raise when none answers."""
         if not self.addresses:
             return ConnectError(self.failed or f"{self.source} was not asked for name servers yet")
         return ConnectError(f"no name server of {';'.join(self.addresses)} can be reached: {last}")
 
 
 def _look_up_of(text: str) -> LookUp | None:
-    """How a text is looked up; None: it is a list. Raises ConfigError."""
+    """Return the look-up that a text asks for; None: it is a list. Raises ConfigError."""
     scheme, mark, _ = text.partition("://")
     if not mark or scheme not in ("http", "https", "dns"):
         return None
@@ -152,7 +152,7 @@ def _look_up_of(text: str) -> LookUp | None:
 
 
 async def _from_http(host: str, port: int, path: str) -> list[str]:
-    """What an address server answers: one line, "host:port;host:port"."""
+    """Ask an address server for its list: one line, "host:port;host:port"."""
     connection = await connect_http(host, port, None)
     try:
         answer = await connection.get(path)

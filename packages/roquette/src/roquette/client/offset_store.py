@@ -1,4 +1,4 @@
-"""Where a push consumer's group goes on in each queue: kept by brokers, broadcasting in a local file, or by the application.
+"""Offsets of a push consumer's group: kept by brokers, broadcasting in a local file, or by the application.
 
 Apache: RemoteBrokerOffsetStore, LocalFileOffsetStore, RebalancePushImpl.computePullFromWhere.
 """
@@ -149,7 +149,7 @@ class _Own:
         self._group = namespace.shown(group)
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """Where the group goes on. Raises ClientError: the store failed, or gave what is no offset."""
+        """Load the offset the group goes on from. Raises ClientError: the store failed, or gave what is no offset."""
         try:
             stored = await outcome(self._store.load(self._group, self._queue(queue)))
         except Exception as error:

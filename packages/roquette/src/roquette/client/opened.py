@@ -1,4 +1,4 @@
-"""What a client gives that begins and ends: consumers, streams, popped messages, readers."""
+"""Objects of a client that begin and end: consumers, streams, popped messages, readers."""
 
 from collections.abc import Generator
 from types import TracebackType

@@ -1,4 +1,4 @@
-"""What asks several servers, step by step: pure generators of calls, which either runner drives.
+"""Operations that ask several servers, step by step: pure generators of calls, which either runner drives.
 
 An operation yields the requests of one step and gets an answer for each: a value, or why there is none. So one
 broker that is frozen or dead costs its part of a result, not the result:
@@ -42,7 +42,7 @@ class Ask(NamedTuple):
     call: Call[Any]
 
     def is_silence(self, error: ClientError | None) -> bool:
-        """Whether the server itself did not answer, not a client that it handed the request on to."""
+        """Return True when the server itself did not answer, not a client that it handed the request on to."""
         if isinstance(error, RequestTimeout):
             return self.call.code not in HANDED_ON
         return isinstance(error, ConnectError)
@@ -50,7 +50,7 @@ class Ask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What one server says; `error` is why it says nothing."""
+    """Answer of one server; `error` is why there is none."""
 
     address: str
     value: T | None = None

@@ -1,4 +1,4 @@
-"""What brokers ask a client: running info (307), its offsets (221), to continue elsewhere (220), one message (309).
+"""Requests of brokers to a client: running info (307), its offsets (221), to continue elsewhere (220), one message (309).
 
 Apache: ClientRemotingProcessor, MQClientInstance; refusals carry their texts.
 """
@@ -36,14 +36,14 @@ log = logging.getLogger("roquette.client")
 
 
 class InspectableConsumer(Protocol):
-    """What a consumer answers operators with."""
+    """Consumer as operators ask it."""
 
     def running_info(self, jstack: bool) -> Outcome:
         """Answer to GET_CONSUMER_RUNNING_INFO."""
         ...
 
     def offsets_of(self, topic: str) -> dict[MessageQueue, int]:
-        """Where it is in its queues of a topic."""
+        """Return the offsets it has reached in its queues of a topic."""
         ...
 
     def continue_from(self, offsets: dict[MessageQueue, int]) -> None:
@@ -149,7 +149,7 @@ def running_info(
     queues: Mapping[MessageQueue, ProcessQueue],
     rates: ConsumeRates | None = None,
 ) -> ConsumerRunningInfo:
-    """What a consumer is doing, in Apache's form (its ConsumerRunningInfo); a reader has no rates."""
+    """Describe what a consumer is doing, in Apache's form (its ConsumerRunningInfo); a reader has no rates."""
     return ConsumerRunningInfo(
         properties=properties,
         subscription_set=list(subscriptions.values()),

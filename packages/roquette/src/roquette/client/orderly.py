@@ -158,7 +158,7 @@ class OrderlyQueues:
                 await asyncio.sleep(pause_s)
 
     def _ends(self, state: ProcessQueue, current: list[ReceivedMessage], answered: int) -> int:
-        """How many of the first messages have come to their ends: done, or dead as the application says."""
+        """Count the first messages that have come to their ends: done, or dead as the application says."""
         for place, message in enumerate(current):
             if accepted(message, place < answered):
                 self._member.finish(state, message)

@@ -76,7 +76,7 @@ class Places:
 
     @property
     def waits(self) -> bool:
-        """Whether somebody waits for room."""
+        """True if somebody waits for room."""
         return bool(self._waiting)
 
     def _fits(self, size: int) -> bool:
@@ -315,7 +315,7 @@ class Pipeline:
             self._end(sending, task.exception() or task.result())
 
     def _end(self, sending: _Sending, outcome: SendReceipt | BaseException) -> None:
-        """What the sender gets, unless it gave up."""
+        """Give the sender its outcome, unless it gave up."""
         self._release(sending)
         result = sending.result
         if result.done():

@@ -309,7 +309,7 @@ class PoppedMessages(Opened):
         return None
 
     def _take(self, popped: Popped, name: str) -> None:
-        """What a broker gave: to be handed out, or acknowledged, given back or dead."""
+        """Take in what a broker gave: to be handed out, or acknowledged, given back or dead."""
         plan = self._plan
         over_s = asyncio.get_running_loop().time() + popped.invisible_ms / 1000
         aside: list[Work] = []

@@ -23,7 +23,7 @@ HOLD_EXTRA_MS: Final = 5_000  # an answer to a pop may come so long after the br
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopPlan:
-    """How to pop; `PopOptions` explains each.
+    """Plan of popping; `PopOptions` explains each.
 
     Attributes:
         timeout_s: after so long without a message there are no more.
@@ -42,12 +42,12 @@ class PopPlan:
 
     @property
     def pool(self) -> tuple[object, ...]:
-        """Who asks for the same may take each other's answers."""
+        """Key of those that ask for the same, and may take each other's answers."""
         return self.topic, self.group, self.wanted, self.orderly
 
 
 class Taker(Protocol):
-    """Who gets the answers."""
+    """Receiver of the answers."""
 
     _plan: PopPlan
     _wanted: SubscriptionData

@@ -35,7 +35,7 @@ _NOTHING: Final = frozenset(
 
 
 class Receipt(NamedTuple):
-    """What a broker needs to know a popped message again."""
+    """Data by which a broker knows a popped message again."""
 
     start: int
     pop_time: int
@@ -53,11 +53,11 @@ class Receipt(NamedTuple):
 
     @property
     def batched(self) -> bool:
-        """Whether its ack may go with others of its pop."""
+        """True if its ack may go with others of its pop."""
         return self.revive_queue != _ORDERLY and 0 <= self.offset - self.start < FARTHEST
 
     def topic(self, topic: str, group: str) -> str:
-        """Where the message lies that was popped of `topic`."""
+        """Return the topic in which the message lies that was popped of `topic`."""
         return topic if self.kind == "0" else pop_retry_topic(topic, group, v2=self.kind == "2")
 
 
@@ -75,7 +75,7 @@ def read_receipt(text: str) -> Receipt:
 
 
 def kind_of(topic: str) -> str:
-    """Which of the three kinds a topic is."""
+    """Return which of the three kinds a topic is."""
     if not topic.startswith(RETRY_PREFIX):
         return "0"
     return "2" if "+" in topic else "1"

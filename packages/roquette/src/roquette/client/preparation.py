@@ -28,7 +28,7 @@ Entry = tuple[int, bytes, bytes]
 
 
 def weight(entry: Entry) -> int:
-    """How many bytes a message has in a batch, about."""
+    """Return about how many bytes a message has in a batch."""
     return len(entry[1]) + len(entry[2]) + 32
 
 
@@ -134,7 +134,7 @@ class Preparation:
         return found, ids
 
     def fits(self, message: Message) -> bool:
-        """Whether it may go in a batch with any others of its topic, and gains by it."""
+        """Return True when it may go in a batch with any others of its topic, and gains by it."""
         return (
             not message.shard_key
             and not message.delay_level

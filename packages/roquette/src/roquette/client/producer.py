@@ -279,7 +279,7 @@ class Producer:
         return outcomes
 
     async def _queues_now(self, topic: str, timeout_ms: int | None) -> Sequence[MessageQueue]:
-        """Where a topic's messages go; none: that is not known, and the attempts will say why."""
+        """Return the queues that a topic's messages go to; none: they are not known, and the attempts will say why."""
         budget = timeout_ms or self._config.send_timeout_ms
         try:
             return (
@@ -422,7 +422,7 @@ class Producer:
             raise before or RequestTimeout(f"no route of {topic} within {budget} ms") from None
 
     def _wants_better(self, request: SendRequest, other: MessageQueue, avoid: str) -> bool:
-        """Whether another broker is tried, since one stored the message less safely than it should. Not with half messages:
+        """Return True when another broker is tried, since one stored the message less safely than it should. Not with half messages:
         the first one's check could commit it, too."""
         return (
             self._config.retry_another_broker_when_not_store_ok

@@ -29,7 +29,7 @@ Changed = Callable[[list[MessageQueue], list[MessageQueue]], None]
 
 
 class Reader(Protocol):
-    """What a membership does with its reader."""
+    """Reader as its membership of a group uses it."""
 
     def assigned(self) -> list[MessageQueue]:
         """The queues it reads."""
@@ -44,7 +44,7 @@ class Reader(Protocol):
         ...
 
     def offsets(self) -> dict[MessageQueue, int]:
-        """What would be committed now."""
+        """Return what would be committed now."""
         ...
 
 
@@ -176,7 +176,7 @@ class PullGroup:
         self.rebalance_soon()
 
     def running_info(self, jstack: bool) -> Outcome:
-        """What this reader is doing, for operators."""
+        """Describe what this reader is doing, for operators."""
         properties = {
             "PROP_NAMESERVER_ADDR": ";".join(self._session.name_servers),
             "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
@@ -185,7 +185,7 @@ class PullGroup:
         return Reply(b"", encode_body(running_info(properties, self._subscriptions, {})))
 
     def offsets_of(self, topic: str) -> dict[MessageQueue, int]:
-        """Where it is in its queues of a topic."""
+        """Return the offsets it has reached in its queues of a topic."""
         known = self._session.namespace.wrap_queue
         offsets = {known(q): offset for q, offset in self._reader.offsets().items()}
         return {q: offset for q, offset in offsets.items() if q.topic == topic}

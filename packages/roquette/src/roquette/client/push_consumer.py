@@ -278,7 +278,7 @@ class PushConsumer:
             self.session.tasks.start(f"locks-{self.group}", self._renew_locks())
 
     def running_info(self, jstack: bool) -> Outcome:
-        """What this consumer is doing, for operators."""
+        """Describe what this consumer is doing, for operators."""
         properties = {
             "PROP_NAMESERVER_ADDR": ";".join(self.session.name_servers),
             "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
@@ -294,7 +294,7 @@ class PushConsumer:
         return Reply(b"", encode_body(info))
 
     def offsets_of(self, topic: str) -> dict[MessageQueue, int]:
-        """Where this consumer is in its queues of a topic, for operators."""
+        """Return the offsets this consumer has reached in its queues of a topic, for operators."""
         return {q: state.committable() for q, state in self.queues.items() if q.topic == topic}
 
     def continue_from(self, offsets: dict[MessageQueue, int]) -> None:

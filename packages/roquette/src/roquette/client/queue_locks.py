@@ -35,7 +35,7 @@ _PAUSES_S: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """What those that work on queues need of the member they work for.
+    """Member of a group, as those that work on its queues use it.
 
     Attributes:
         max_reconsume_times: see MemberOptions.
@@ -65,7 +65,7 @@ class Membership:
     idle: asyncio.Event
 
     def returns(self) -> Returns:
-        """What takes this member's failed messages back to their broker."""
+        """Make what takes this member's failed messages back to their broker."""
         return Returns(
             self.session, self.producer, self.group, self.max_reconsume_times, self.finish
         ).with_levels(self.retry_levels)
@@ -113,7 +113,7 @@ class QueueLocks:
         return waited_ms >= PATIENCE_MS and not self._orderly and not self._closed
 
     def pause_s(self) -> float:
-        """How long to wait before the next try for what others hold."""
+        """Return how long to wait before the next try for what others hold, s."""
         now_ms, (least, most) = self._session.clock.steady_ms(), _PAUSES_S
         longest_ms = max((now_ms - since for since in self._waiting.values()), default=0)
         pause_s = min(max(least, longest_ms / 2_000), most)

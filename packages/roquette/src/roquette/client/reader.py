@@ -41,7 +41,7 @@ _Fetched = tuple[MessageQueue, int, list[ReceivedMessage], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """How a reader reads; `ReaderOptions` explains each."""
+    """Plan of a reader; `ReaderOptions` explains each."""
 
     wanted: Selection = "*"
     batch: int = 32
@@ -232,7 +232,7 @@ class Reader(Opened):
         return await self._ask(queue, lambda known: calls.offset_by_time(known, at_ms))
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group goes on; None when it has committed nothing there."""
+        """Return the offset the group goes on from; None when it has committed nothing there."""
         committed = partial(calls.committed_offset, self.group, zero_if_new=False)
         return await self._ask(queue, committed)
 
@@ -311,7 +311,7 @@ class Reader(Opened):
         return []
 
     def _count(self, fetched: _Fetched, sign: int) -> None:
-        """What is fetched ahead and not paused: there is more of it, or less."""
+        """Count what is fetched ahead and not paused: there is more of it (`sign` 1), or less (-1)."""
         self._ahead += sign * len(fetched[2])
         self._ahead_bytes += sign * sum(len(message.body) for message in fetched[2])
         self._room.set()

@@ -14,14 +14,14 @@ from roquette.wire.headers import (
 
 
 class Register(NamedTuple):
-    """What stands under a key; revision 0: nothing does."""
+    """Value and revision that stand under a key; revision 0: nothing does."""
 
     revision: int
     value: bytes
 
 
 def register(key: str) -> Call[Register]:
-    """What stands under a key; a name server that is no controller refuses."""
+    """Ask for what stands under a key; a name server that is no controller refuses."""
 
     def read(answer: Command) -> Register:
         return Register(_revision(answer), bytes(answer.body or b""))

@@ -70,7 +70,7 @@ async def hand_back(
 
 
 def next_step(options: MemberOptions, pause_ms: int, message: ReceivedMessage) -> str:
-    """What becomes of a message that the handler failed at, for the log."""
+    """Say what becomes of a message that the handler failed at, for the log."""
     failures, most = message.reconsume_times, options.max_reconsume_times
     if options.model is Model.BROADCASTING:
         return "it is dropped, broadcasting has no retries"
@@ -118,7 +118,7 @@ class Returns:
         return self
 
     def going(self, state: ProcessQueue) -> bool:
-        """Whether some of a queue are on their way."""
+        """Return True when some messages of a queue are on their way."""
         return state in self._going
 
     def begin(self, state: ProcessQueue, message: ReceivedMessage, delay_level: int = 0) -> None:

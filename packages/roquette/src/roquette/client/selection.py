@@ -1,4 +1,4 @@
-"""Which messages of a topic a consumer wants: tags, or an SQL92 expression over properties.
+"""Selection of the messages of a topic that a consumer wants: tags, or an SQL92 expression over properties.
 
 Brokers leave out what is not wanted, by hashes of tags and as far as they can; here the text decides again.
 Apache: FilterAPI, MessageSelector.
@@ -101,7 +101,7 @@ Matcher = Callable[[StoredRecord, ReceivedMessage], bool]
 
 
 def matcher(wanted: SubscriptionData) -> Matcher | None:
-    """Whether a message that a broker gave is wanted; None: every one is."""
+    """Return the test of a message that a broker gave: True when it is wanted; None: every one is."""
     if wanted.expression_type == "SQL92":
         chosen = _compiled(wanted.sub_string)
         return lambda record, message: chosen.matches(record.properties.encode())
@@ -112,7 +112,7 @@ def matcher(wanted: SubscriptionData) -> Matcher | None:
 
 
 def wants(wanted: SubscriptionData, message: ReceivedMessage) -> bool | None:
-    """Whether a subscription lets a stored message through; None: its expression cannot be read."""
+    """Return True when a subscription lets a stored message through; None: its expression cannot be read."""
     if wanted.expression_type == "SQL92":
         try:
             return _compiled(wanted.sub_string).matches(

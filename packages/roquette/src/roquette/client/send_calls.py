@@ -1,4 +1,4 @@
-"""What an application sends by its client."""
+"""Calls by which an application sends."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What applications can say of a message they send: each option stated once."""
+"""Options of a message that an application sends: each option stated once."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from roquette.message.message import MessageQueue
 
 
 class MessageOptions(TypedDict, total=False):
-    """What any message may have: `Client.send_oneway` has these and `queue`.
+    """Options of any message: `Client.send_oneway` has these and `queue`.
 
     Attributes:
         key: one key or several, to find the message by.

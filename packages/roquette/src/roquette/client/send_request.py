@@ -32,7 +32,7 @@ _STATUS: Final[dict[int, str]] = {
 
 
 class SendReceipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the broker said of a message it stored.
+    """Answer of the broker to a message it stored.
 
     Attributes:
         status: SEND_OK, or which durability was not reached in time (the message is stored all the same).
@@ -104,7 +104,7 @@ class SendRequest:
         return RequestCode.SEND_BATCH_MESSAGE if self.batch else RequestCode.SEND_MESSAGE_V2
 
     def receipts(self, reply: Command, target: MessageQueue, address: str) -> list[SendReceipt]:
-        """What the broker says of each message. Raises BrokerError when it stored none."""
+        """Read what the broker says of each message. Raises BrokerError when it stored none."""
         status = _STATUS.get(reply.code)
         if status is None:
             raise broker_error(reply.code, reply.remark, address)

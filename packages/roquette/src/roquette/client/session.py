@@ -54,7 +54,7 @@ log = logging.getLogger("roquette.client")
 
 
 class Consumer(InspectableConsumer, Protocol):
-    """What the session needs of a consumer that is part of a group."""
+    """Consumer that is part of a group, as the session uses it."""
 
     group: str
 
@@ -195,7 +195,7 @@ class Session:
         raise self._servers.unreachable(last) from last
 
     async def run(self, operation: Operation[T]) -> T:
-        """What an operation, such as those of the admin room, finds or raises."""
+        """Run an operation, such as those of the admin room: return its result, or raise what it raises."""
         return await OperationRun(self.api, self.ask_name_servers).result(operation)
 
     def known_route(self, topic: str) -> TopicRoute | None:
@@ -357,7 +357,7 @@ class Session:
                 )
 
     def master_of(self, queue: MessageQueue) -> str:
-        """Where a queue is written and its group's offsets live; raises ConnectError when unknown."""
+        """Return the address at which a queue is written and its group's offsets live; raises ConnectError when unknown."""
         route = self._routes.get(self.namespace.wrap(queue.topic))
         address = route.master_of(queue.broker_name) if route is not None else None
         if address is None:

@@ -1,4 +1,4 @@
-"""What applications can say about a client: each setting stated once, with its meaning; `ClientConfig` has the defaults.
+"""Settings of a client: each stated once, with its meaning; `ClientConfig` has the defaults.
 
 A span of time is a number of seconds or a timedelta; `ClientConfig` has it in milliseconds, under the same name and `_ms`.
 """
@@ -28,7 +28,7 @@ Said = TypeVar("Said", bound=TopicOptions)
 
 
 class ConnectionSettings(TypedDict, total=False):
-    """How a client reaches its cluster.
+    """Settings of a client's connections to its cluster.
 
     Attributes:
         namespace: topics and groups stand as `namespace%name` at the brokers; the application sees its own names.
@@ -52,7 +52,7 @@ class ConnectionSettings(TypedDict, total=False):
 
 
 class SendingSettings(TypedDict, total=False):
-    """How a client sends.
+    """Settings of sending.
 
     Attributes:
         send_timeout: for all tries of a send together (3 s).
@@ -94,7 +94,7 @@ class SendingSettings(TypedDict, total=False):
 
 
 class ConsumingSettings(TypedDict, total=False):
-    """How a client consumes.
+    """Settings of consuming.
 
     Attributes:
         consume_timeout: how long a handler may take before its message goes back to the broker (15 min; not orderly).
@@ -134,7 +134,7 @@ class ConsumingSettings(TypedDict, total=False):
 
 
 class TracingSettings(TypedDict, total=False):
-    """What a client tells of its messages.
+    """Settings of message trace.
 
     Attributes:
         trace: tell what is sent and handled to a topic that Apache's tools read (mqadmin queryMsgTraceById).

@@ -49,7 +49,7 @@ _STATES: Final = {True: "COMMIT_MESSAGE", False: "ROLLBACK_MESSAGE", None: "UNKN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndOfTransaction:
-    """What a producer says of one of its half messages; `commit` is None when it does not know yet."""
+    """End of a half message, as its producer states it; `commit` is None when it does not know yet."""
 
     group: str
     topic: str

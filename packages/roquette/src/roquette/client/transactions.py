@@ -52,7 +52,7 @@ _AGAIN_S: Final = 1.0
 
 
 class TransactionState(enum.Enum):
-    """Where a transaction is.
+    """State of a transaction.
 
     Attributes:
         OPEN: its half message is stored and nothing was said of it.
@@ -206,7 +206,7 @@ class Transaction:
 
 
 def _ended_before(error: BrokerError) -> TransactionState | None:
-    """How the half message had ended, if that is why a broker refuses to end it; Apache's says so once the log forgets it."""
+    """Return how the half message had ended, if that is why a broker refuses to end it; Apache's says so once the log forgets it."""
     if error.code != ResponseCode.SYSTEM_ERROR:
         return None
     if "has been committed already" in error.remark:

@@ -1,4 +1,4 @@
-"""What is under way: sends that have begun and not ended, so that a flush, or the client's end, can wait for them."""
+"""Sends that have begun and not ended, so that a flush, or the client's end, can wait for them."""
 
 import asyncio
 import logging
@@ -73,7 +73,7 @@ class OneWays:
         self._sent[address] = self._sent.get(address, 0) + 1
 
     def count(self, address: str) -> int:
-        """How many have gone there: what is asked now is answered after them."""
+        """Return how many have gone there: what is asked now is answered after them."""
         return self._sent.get(address, 0)
 
     def arrived(self, address: str, count: int) -> None:

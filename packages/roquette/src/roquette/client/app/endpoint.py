@@ -24,7 +24,7 @@ Errors = tuple[type[Exception], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What becomes of messages that are not handled, and of answers; `Router.consumer` explains each.
+    """Policy for messages that are not handled, and for answers; `Router.consumer` explains each.
 
     Attributes:
         publish: the topic that answers are sent to; None: an answer is a verdict.
@@ -73,7 +73,7 @@ class Function:
         self._kept: dict[str, object] = {}
 
     def bind(self, client: Client, things: Things) -> None:
-        """What each call gets from now on. Raises ConfigError: the lifespan does not give something."""
+        """Set what each call gets from now on. Raises ConfigError: the lifespan does not give something."""
         self._kept = self.parameters.things(things) | self.parameters.clients(client)
 
     async def call(self, message: object, value: object) -> object:

@@ -1,4 +1,4 @@
-"""What a handler's parameters ask for: the message, the client, a typed value of the body, things of the lifespan.
+"""Values of a handler's parameters: the message, the client, a typed value of the body, things of the lifespan.
 
 JSON is decoded by msgspec (dict, list, dataclass, TypedDict, Struct, numbers, unions of them); pydantic's models by
 pydantic, which is installed where there is one: nothing here imports it before.
@@ -39,7 +39,7 @@ class _Place(NamedTuple):
 
 
 class Parameters:
-    """How one function is called.
+    """Parameters of one function, and the value that each of them gets.
 
     Args:
         decode: makes the value of a body; None: by the annotation.
@@ -106,7 +106,7 @@ class Parameters:
         return "value"
 
     def things(self, given: Things) -> dict[str, object]:
-        """What the lifespan has for it: by name of a mapping, else what it gave if that is of the wanted type.
+        """Return what the lifespan has for the function: by name of a mapping, else what it gave if that is of the wanted type.
 
         Raises:
             ConfigError: something is not there.
@@ -162,7 +162,7 @@ class Parameters:
         return positional, named
 
     def value(self, body: bytes) -> Any:
-        """What a body is to it; None if it does not ask. Raises CannotDecode."""
+        """Decode a body for the parameter that asks for its value; None if none does. Raises CannotDecode."""
         if self._decode is None:
             return None
         try:
@@ -184,7 +184,7 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def decoder_of(hint: Any, where: str) -> Decode:
-    """What makes a value of the annotated type of a body; raises ConfigError: nothing here does."""
+    """Return the decoder that makes a value of the annotated type from a body; raises ConfigError: nothing here does."""
     if hint is None or hint is Any:
         raise ConfigError(f"{where} has no type: say bytes, str, dict or a class of yours")
     if hint is bytes:
@@ -221,7 +221,7 @@ def _is_model(kind: Any) -> bool:
 
 
 def _asks_pydantic(hint: Any) -> bool:
-    """Whether an annotation says something that pydantic alone understands, or is of one of its models."""
+    """Return True when an annotation says something that pydantic alone understands, or is of one of its models."""
     if typing.get_origin(hint) is not typing.Annotated:
         return False
     kind, *said = typing.get_args(hint)

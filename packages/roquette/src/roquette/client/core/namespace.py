@@ -23,7 +23,7 @@ _MARK: Final = "%"
 
 
 def namespace_error(name: str) -> str | None:
-    """What is wrong with a namespace's name; None when it is good."""
+    """Return what is wrong with a namespace's name; None when it is good."""
     if topic_error(name) is not None or _MARK in name:
         return (
             f"namespace {name!r:.140} is not 1 to 127 of the characters a-z, A-Z, 0-9, _, - and |"
@@ -69,7 +69,7 @@ class Namespace:
         return prefix + rest[len(self._start) :] if rest.startswith(self._start) else name
 
     def wrap_keys(self, by_topic: Mapping[str, T]) -> Mapping[str, T]:
-        """What belongs to topics."""
+        """Return values by topic under the topics' names at the brokers."""
         if not self.name:
             return by_topic
         return {self.wrap(topic): value for topic, value in by_topic.items()}

@@ -18,7 +18,7 @@ class LocalOffsetFile:
         self._path = f"{self._directory}/offsets.json"
 
     def load(self) -> dict[MessageQueue, int]:
-        """What was saved; the backup when the file is torn; nothing when there is neither."""
+        """Read the offsets that were saved; the backup when the file is torn; nothing when there is neither."""
         for path in (self._path, self._path + ".bak"):
             if self._files.exists(path):
                 try:

@@ -1,4 +1,4 @@
-"""What a consumer holds of one queue: messages in work, and the offset that may be committed. Pure."""
+"""Messages of one queue that a consumer holds and works on, and the offset that may be committed. Pure."""
 
 import heapq
 from collections.abc import Iterable
@@ -83,7 +83,7 @@ class ProcessQueue:
             self._prefetch.used -= self.size
 
     def must_wait(self) -> bool:
-        """Whether the client has pulled enough: a queue with nothing in work may pull all the same."""
+        """Return True when the client has pulled enough: a queue with nothing in work may pull all the same."""
         return self.size > 0 and self._prefetch.used > self._prefetch.limit
 
     def committable(self) -> int:
@@ -93,7 +93,7 @@ class ProcessQueue:
         return self._heap[0] if self._heap else self.next_offset
 
     def moved(self) -> bool:
-        """Whether there is more to commit than where we began."""
+        """Return True when there is more to commit than where we began."""
         return self.committable() != self._first
 
     def span(self) -> int:

@@ -1,4 +1,4 @@
-"""Which queue the next message goes to. Pure."""
+"""Choice of the queue that the next message goes to. Pure."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""How fast a consumer pulls and handles each topic, for operators. Pure.
+"""Rates at which a consumer pulls and handles each topic, for operators. Pure.
 
 Apache: ConsumerStatsManager, StatsItem: a sample every ten seconds and one every ten minutes, seven of each.
 """

@@ -1,4 +1,4 @@
-"""Who gets which queue. Pure: every member computes the same table from the same lists.
+"""Division of queues among the members of a group. Pure: every member computes the same table from the same lists.
 
 Results equal those of Apache's AllocateMessageQueueStrategy classes (golden: tests/golden/allocation).
 """

@@ -1,4 +1,4 @@
-"""What a failed send deserves: another broker, a fresh route, or an end. Pure."""
+"""Policy after a failed send: another broker, a fresh route, or an end. Pure."""
 
 from typing import Final
 
@@ -59,7 +59,7 @@ def _says_no_master(code: int, remark: str | None) -> bool:
 
 
 def was_not_taken(error: ClientError) -> bool:
-    """Whether the broker was not there, or is no master: nothing was stored, and it is no attempt."""
+    """Return True when the broker was not there, or is no master: nothing was stored, and it is no attempt."""
     return isinstance(error, Unreachable) or (
         isinstance(error, BrokerError) and _says_no_master(error.code, str(error))
     )
@@ -76,7 +76,7 @@ def pause_ms(failures: int, left_ms: int, jitter: float) -> int:
 
 
 def may_retry(error: ClientError, attempt: int, attempts: int, left_ms: int) -> bool:
-    """Whether attempt number `attempt` (1 is the first) of `attempts` may be followed by another."""
+    """Return True when attempt number `attempt` (1 is the first) of `attempts` may be followed by another."""
     return (
         error.retriable
         and not isinstance(error, ClientClosed)

@@ -69,7 +69,7 @@ class TopicRoute:
         return members.get(broker_id) or members[min(members)]
 
     def has_replicas(self, broker_name: str) -> bool:
-        """Whether another member of a broker name may become, or becomes now, its master."""
+        """Return True when another member of a broker name may become, or becomes now, its master."""
         members = self.addresses.get(broker_name, {})
         return len(members) > 1 or (bool(members) and MASTER_ID not in members)
 
@@ -78,7 +78,7 @@ class TopicRoute:
         return min((i for i in self.addresses.get(broker_name, {}) if i), default=MASTER_ID)
 
     def names_other_master(self, known: "TopicRoute | None") -> bool:
-        """Whether it names a master that `known` does not."""
+        """Return True when the route names a master that `known` does not."""
         return known is None or any(
             master is not None and master != known.master_of(name)
             for name, master in ((name, self.master_of(name)) for name in self.addresses)

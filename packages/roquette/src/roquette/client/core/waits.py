@@ -1,4 +1,4 @@
-"""How long messages have waited at their brokers, whatever the clocks of this machine and of the brokers show. Pure."""
+"""Time that messages have waited at their brokers, whatever the clocks of this machine and of the brokers show. Pure."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ class Waits:
         self._least: dict[str, tuple[int, int, int]] = {}
 
     def waited_ms(self, broker_name: str, stored_ms: int, steady_ms: int) -> int:
-        """How long a message that comes now has waited; 0 for the first one of a broker."""
+        """Return how long a message that comes now has waited, ms; 0 for the first one of a broker."""
         age = steady_ms - stored_ms
         began, least, before = self._least.get(broker_name, (steady_ms, age, age))
         if steady_ms - began >= WINDOW_MS:
