@@ -1,4 +1,4 @@
-"""Who calls over gRPC, and may they: the signature of v5 clients, and the rights of each rpc.
+"""Access control of gRPC calls: the signature of v5 clients, and the rights of each rpc.
 
 What an rpc asks of a broker passes that broker's guard as well, as the same account. Here it is judged before anything is
 looked up or made for it, and judged are the rpcs that ask nothing of a broker. The rights are Apache's 5.5.0
@@ -26,7 +26,7 @@ MOST_AUTHORIZATION: Final = 4_096  # bytes
 
 
 class Rule(NamedTuple):
-    """What an rpc needs.
+    """Rights that an rpc needs.
 
     Attributes:
         code: the request it stands for in white lists and in the audit. needed: reads what it needs from its message.
@@ -115,7 +115,7 @@ _BY_PATH: Final = {f"{SERVICE}{name}".encode(): rule for name, rule in RULES.ite
 
 
 class Signature(NamedTuple):
-    """What a call says of who makes it: an access key, the signature, and what was signed."""
+    """Signature of a call: an access key, the signature, and what was signed."""
 
     access_key: str
     given: str
@@ -164,7 +164,7 @@ class CallGuard:
         self.clients.may_publish = self.publishes
 
     def publishes(self, caller: Caller, topic: str) -> bool:
-        """Whether a caller may publish to a topic now."""
+        """Return True when a caller may publish to a topic now."""
         try:
             needed: list[Needed] = [(topic_resource(topic), PUB)]
             self._guard.judge(caller.account, caller.peer, R.SEND_MESSAGE_V2, needed)

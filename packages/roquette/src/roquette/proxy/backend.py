@@ -1,4 +1,4 @@
-"""What stands behind the proxy: brokers, as requests and answers of the remoting protocol."""
+"""Backend of the proxy: brokers, as requests and answers of the remoting protocol."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -23,7 +23,7 @@ class Ask(Protocol):
 
 
 class Topic(NamedTuple):
-    """What the proxy knows of a topic.
+    """Facts of a topic that the proxy needs.
 
     Attributes:
         kind: NORMAL, FIFO, DELAY, TRANSACTION, MIXED, PRIORITY, LITE, or UNSPECIFIED.
@@ -66,7 +66,7 @@ class Backend(Protocol):
     def endpoints(
         self, caller: Caller, broker: BrokerData, number: int, used: Endpoints
     ) -> Endpoints:
-        """Where the caller reaches the member of a route's broker with this id; `used`: the endpoints it used to get here."""
+        """Return where the caller reaches the member of a route's broker with this id; `used`: the endpoints it used to get here."""
 
     def group(
         self, caller: Caller, name: str, then: Callable[[SubscriptionGroupConfig | None], None]
@@ -81,4 +81,4 @@ class Backend(Protocol):
 
     @property
     def own(self) -> Caller:
-        """Who asks where no client does: renewals after its connection is gone."""
+        """Caller of requests that no client makes: renewals after its connection is gone."""

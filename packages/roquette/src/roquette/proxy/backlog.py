@@ -1,4 +1,4 @@
-"""What a gRPC connection keeps of its server's memory, and whether its peer goes on taking its answers. HOT."""
+"""Memory of its server that a gRPC connection keeps, and whether its peer goes on taking its answers. HOT."""
 
 from typing import Final
 
@@ -39,7 +39,7 @@ class Backlog:
         self._answers += 1
 
     def measure(self, calls: int, held: int, queued: int) -> bool:
-        """What is kept at the end of a turn; whether the peer leaves so much unread that it is cut.
+        """Measure what is kept at the end of a turn; True when the peer leaves so much unread that it is cut.
 
         Args:
             calls: open ones; `held`: bytes of their messages. queued: bytes of answers that wait for its windows.
@@ -72,7 +72,7 @@ class Backlog:
             self._dispatcher.resume(self._peer)
 
     def is_late(self, queued: int, now_s: float) -> bool:
-        """Whether a stalled peer has taken too little for too long, whatever else it sends, or keeps more than its share
+        """Return True when a stalled peer has taken too little for too long, whatever else it sends, or keeps more than its share
         where all together keep too much."""
         if not self.stalled:
             return False

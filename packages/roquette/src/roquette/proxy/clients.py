@@ -32,7 +32,7 @@ MOST_NAMES: Final = 1_000  # topics of a client
 
 
 class Wanted(NamedTuple):
-    """What a client negotiated.
+    """Settings that a client negotiated.
 
     Attributes:
         topics: of a producer. group, subscriptions, config: of a consumer; the config as its group had it then.
@@ -83,7 +83,7 @@ Place = tuple[int, bool, str]
 
 
 class _Share:
-    """What one account or connection has here. closed_ms: steady; it gets no more before."""
+    """Clients and bytes of one account or connection. closed_ms: steady; it gets no more before."""
 
     def __init__(self) -> None:
         self.clients: dict[str, Client] = {}
@@ -250,7 +250,7 @@ class Clients(Part):
                     self._backend.register(other.caller, data)
 
     def _make_room(self, owner: int | str, more: int) -> None:
-        """Where all is taken who has most gives; raise RpcError when that is who wants more."""
+        """Drop clients of whoever has most, where all is taken; raise RpcError when that is who wants more."""
         now = self._clock.steady_ms()
         own = self._shares.get(owner)
         has = more if own is None else own.size + more
@@ -301,7 +301,7 @@ class Clients(Part):
 
 
 def consume_type(kind: int) -> str:
-    """How remoting says what kind of consumer it is (Apache: ClientActivity.buildConsumeType)."""
+    """Return the kind of a consumer as remoting names it (Apache: ClientActivity.buildConsumeType)."""
     return "CONSUME_ACTIVELY" if kind == ClientType.SIMPLE_CONSUMER else "CONSUME_PASSIVELY"
 
 

@@ -88,7 +88,7 @@ class ClusterSession(Session):
             self.note_master(name, route.master_of(name))
 
     def note_master(self, name: str, address: str | None) -> None:
-        """Where a broker name's master is."""
+        """Note the address of a broker name's master."""
         if address is None:
             self.master_addresses.pop(name, None)
         else:
@@ -192,7 +192,7 @@ class ClusterBackend:
 
     @property
     def own(self) -> Caller:
-        """Who asks where no client does."""
+        """Caller of requests that no client makes."""
         return self._own
 
     async def start(self) -> None:
@@ -343,7 +343,7 @@ class ClusterBackend:
     def endpoints(
         self, caller: Caller, broker: BrokerData, number: int, used: Endpoints
     ) -> Endpoints:
-        """What the client used to get here."""
+        """Return what the client used to get here."""
         return used
 
     async def _find_topic(self, name: str) -> Topic | None:

@@ -1,4 +1,4 @@
-"""What brokers ask of clients, as commands on their Telemetry streams, and what clients say to them.
+"""Commands of brokers to clients, on their Telemetry streams, and the clients' answers.
 
 Apache: GrpcClientChannel, ProxyChannel, ClientActivity.reportThreadStackTrace, .reportVerifyMessageResult. Notices that a remoting
 client would act on (NOTIFY_CONSUMER_IDS_CHANGED and the like) end here: v5 clients ask for their assignments.
@@ -74,7 +74,7 @@ class Commands(Part):
         return len(self._waiting)
 
     def beats(self) -> Iterable[Beat]:
-        """Who does not answer."""
+        """Return the beat that ends commands whose client does not answer."""
         return (Beat("v5-commands", LOOK_S, self.expire),)
 
     def asked(
@@ -164,7 +164,7 @@ class Commands(Part):
         client.call.send(command)
 
     def report(self, caller: Caller, command: TelemetryCommand) -> None:
-        """What a client says; what nobody has asked, or another client was asked, is dropped."""
+        """Take a client's answer; one that nobody has asked for, or that another client was asked for, is dropped."""
         code = command.status.code
         if command.HasField("thread_stack_trace"):
             waiting = self._take(command.thread_stack_trace.nonce, caller)

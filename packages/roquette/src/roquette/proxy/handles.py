@@ -48,7 +48,7 @@ class Handle(NamedTuple):
 
     @property
     def visible_ms(self) -> int:
-        """When the message comes again, wall time."""
+        """Time at which the message comes again, ms, wall time."""
         return self.pop_time + self.invisible_time
 
     def topic(self, topic: str, group: str) -> str:
@@ -57,7 +57,7 @@ class Handle(NamedTuple):
 
 
 def kind_of(topic: str) -> str:
-    """Which of the three kinds a topic is (ExtraInfoUtil.getRetry)."""
+    """Return which of the three kinds a topic is (ExtraInfoUtil.getRetry)."""
     if not topic.startswith(RETRY_PREFIX):
         return "0"
     return "2" if "+" in topic else "1"

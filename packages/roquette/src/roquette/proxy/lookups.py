@@ -1,4 +1,4 @@
-"""What a proxy of its own process knows of topics and groups: asked once for all who wait, kept, and asked again in the background."""
+"""Topics and groups as a proxy of its own process knows them: asked once for all who wait, kept, and asked again in the background."""
 
 import asyncio
 import logging
@@ -52,7 +52,7 @@ class Lookup(Generic[T]):
         self._waiting = 0
 
     def known(self, name: str) -> T | None:
-        """What is known now."""
+        """Return what is known now."""
         found = self._known.get(name)
         return None if found is None else found[0]
 

@@ -54,7 +54,7 @@ class Converter:
         self._levels = settings.use_delay_level
 
     def convert(self, message: Message, topic: str, remote: str, now_ms: int) -> Outgoing:
-        """What a broker gets.
+        """Convert a message to what a broker gets.
 
         The order of properties is ours: that of Java's hash table has no meaning.
 

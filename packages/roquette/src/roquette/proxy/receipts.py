@@ -1,4 +1,4 @@
-"""What consumers say of messages they have: AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue."""
+"""Receipts of messages that consumers have: AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue."""
 
 from collections.abc import Iterable
 from typing import Any, Final

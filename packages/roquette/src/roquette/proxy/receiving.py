@@ -174,7 +174,7 @@ class Receiving(Part):
         self._backend.topic(poll.call.caller, poll.topic, lambda topic: self._found(poll, topic))
 
     def _polling_ms(self, call: Call, request: ReceiveMessageRequest) -> int:
-        """How long the broker may hold the pop. Raises RpcError."""
+        """Return how long the broker may hold the pop, ms. Raises RpcError."""
         settings = self._settings
         least = settings.grpc_client_consumer_min_long_polling_timeout_millis
         most = settings.grpc_client_consumer_max_long_polling_timeout_millis
@@ -219,7 +219,7 @@ class Receiving(Part):
         self._parked.setdefault(poll.call.caller.client_id, {})[poll] = None
 
     def _unpark(self, poll: _Poll) -> bool:
-        """Whether it waited for a place; now it does not."""
+        """Let a poll wait for a place no longer; True when it did."""
         client = poll.call.caller.client_id
         parked = self._parked.get(client, {})
         if poll not in parked:

@@ -87,7 +87,7 @@ class Renewals(Part):
         return len(self._entries)
 
     def has_room(self, client_id: str) -> bool:
-        """Whether what a client receives now is renewed."""
+        """Return True when what a client receives now is renewed."""
         count = self._clients.get(client_id, (None, 0))[1]
         return len(self._entries) < MOST or (count < LITTLE and len(self._entries) < 2 * MOST)
 
@@ -250,7 +250,7 @@ class Renewals(Part):
 
 
 def next_wait(policy: GroupRetryPolicy, times: int) -> int:
-    """How long a message waits after a failure, ms (Apache: RetryPolicy.nextDelayDuration)."""
+    """Return how long a message waits after a failure, ms (Apache: RetryPolicy.nextDelayDuration)."""
     times = min(max(0, times), 32)
     if policy.type == "EXPONENTIAL":
         grows = policy.exponential_retry_policy or ExponentialRetryPolicy()

@@ -1,4 +1,4 @@
-"""Where queues are, as clients of the v5 protocol ask: QueryRoute, QueryAssignment (Apache: RouteActivity)."""
+"""Routes, as clients of the v5 protocol ask for them: QueryRoute, QueryAssignment (Apache: RouteActivity)."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -53,7 +53,7 @@ _PERMISSIONS: Final = {
 
 
 def permission_of(perm: int) -> Permission:
-    """What may be done with queues of a permission of the remoting protocol."""
+    """Return what may be done with queues of a permission of the remoting protocol."""
     return _PERMISSIONS[perm & (PERM_READ | PERM_WRITE)]
 
 

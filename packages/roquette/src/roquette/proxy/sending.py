@@ -286,7 +286,7 @@ def _answer_one(call: Call, bundle: _Bundle, answer: Answer) -> None:
 
 
 def _refusal(answer: Answer) -> Status | None:
-    """Why nothing was stored, or is not safe; None: it is stored."""
+    """Return why nothing was stored, or is not safe; None: it is stored."""
     if answer.code == ResponseCode.SUCCESS:
         return None
     known = _NOT_SAFE.get(answer.code)

@@ -1,4 +1,4 @@
-"""What brokers answer to sends and recalls, as far as the proxy reads it. Interpreted: msgspec builds it from the JSON."""
+"""Answers of brokers to sends and recalls, as far as the proxy reads them. Interpreted: msgspec builds them from the JSON."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Sent(msgspec.Struct, rename="camel", gc=False):
-    """What an answer to a send says; numbers are words."""
+    """Answer to a send; numbers are words."""
 
     msg_id: str = ""
     queue_offset: str = "0"
@@ -15,7 +15,7 @@ class Sent(msgspec.Struct, rename="camel", gc=False):
 
 
 class Recalled(msgspec.Struct, rename="camel", gc=False):
-    """What an answer to a recall says."""
+    """Answer to a recall."""
 
     msg_id: str = ""
 

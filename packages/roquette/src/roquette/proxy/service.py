@@ -39,7 +39,7 @@ class Part:
         return ()
 
     def beats(self) -> Iterable[Beat]:
-        """What it does again and again."""
+        """Return the work that is done again and again."""
         return ()
 
     def asked(

@@ -1,4 +1,4 @@
-"""What all gRPC connections of one server share, and who calls on one of them."""
+"""State that all gRPC connections of one server share, and the callers on one of them."""
 
 import logging
 from collections.abc import Callable
@@ -30,7 +30,7 @@ Who = Callable[[Caller, Metadata], None]
 
 
 def has_http2(refusal: str) -> bool:
-    """Whether there is HTTP/2 here. Raises ConfigError, which begins with `refusal`: there is none; with "" that is logged."""
+    """Return True when there is HTTP/2 here. Raises ConfigError, which begins with `refusal`: there is none; with "" that is logged."""
     try:
         import roquette.wire.http2_ngh2  # noqa: F401
     except ImportError as error:
@@ -73,7 +73,7 @@ class Session(Protocol):
 
 
 class Serving:
-    """What connections need of their server; `proxy/sessions.py` has all of it.
+    """Server of gRPC, as its connections need it; `proxy/sessions.py` has all of it.
 
     Args:
         who: proves who calls; None: nobody asks.
@@ -148,7 +148,7 @@ class Callers:
         self.size = 0
 
     def of(self, fields: Metadata) -> Caller:
-        """Who makes a call with these metadata."""
+        """Return the caller that makes a call with these metadata."""
         get = fields.get
         key = (
             get(b"x-mq-client-id", b""),

@@ -217,7 +217,7 @@ class GrpcSession(asyncio.Protocol):
             self._on_lost(peer, error)
 
     def _drain(self) -> list[bytes]:
-        """What may be written: called at the end of the dispatcher's turn."""
+        """Return the bytes that may be written: called at the end of the dispatcher's turn."""
         if self._ended:
             return []
         http = self._http

@@ -40,7 +40,7 @@ class Sessions(Serving):
 
     @property
     def beat_row(self) -> Beat:
-        """What runs again and again."""
+        """Beat that looks after the connections."""
         return Beat("grpc-sessions", 1.0, self.beat)
 
     def beat(self) -> None:

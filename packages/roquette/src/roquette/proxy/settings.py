@@ -9,7 +9,7 @@ PORT = Kind(wanted="a port, 0 for none", least=0, most=65_535)
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ProxySettings:
-    """What the v5 protocol allows."""
+    """Limits of the v5 protocol."""
 
     grpc_server_port: int = option(
         0,

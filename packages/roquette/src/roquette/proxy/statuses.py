@@ -1,4 +1,4 @@
-"""How an rpc ends: status codes of the v5 protocol, and what answers of brokers become.
+"""Status of an rpc's end: codes of the v5 protocol, and what answers of brokers become.
 
 Application errors travel in `status.code` of the rpc's own reply, under the gRPC status OK.
 """

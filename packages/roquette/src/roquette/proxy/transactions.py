@@ -32,7 +32,7 @@ _KINDS: Final[dict[int, int]] = {
 
 
 class Half(NamedTuple):
-    """Where a half message is.
+    """Place of a half message.
 
     Attributes:
         log_offset: physical. queue_offset: in the queue of half messages.
@@ -49,7 +49,7 @@ class Half(NamedTuple):
 
 
 def half_of(transaction_id: str) -> Half | None:
-    """Where the half message of a transaction is; None: not an id of ours."""
+    """Return the place of a transaction's half message; None: not an id of ours."""
     words = transaction_id.split("-", 3)
     if len(words) != 4 or words[0] != _VERSION or not words[3]:
         return None

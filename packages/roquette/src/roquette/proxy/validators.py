@@ -1,4 +1,4 @@
-"""What a message must be, with Apache's codes and texts (SendMessageActivity, GrpcValidator, DefaultTopicMessageTypeValidator)."""
+"""Rules of a message, with Apache's codes and texts (SendMessageActivity, GrpcValidator, DefaultTopicMessageTypeValidator)."""
 
 import re
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")  # Java's ISO controls
 
 
 def has_control(text: str) -> bool:
-    """Whether there is a control character in it; `isprintable` is many times faster, and nearly always enough."""
+    """Return True when there is a control character in it; `isprintable` is many times faster, and nearly always enough."""
     return not text.isprintable() and _CONTROL.search(text) is not None
 
 
@@ -111,7 +111,7 @@ class Validators:
             raise RpcError(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
 
     def recovery(self, seconds: int) -> None:
-        """How long a half message is left alone before its producer is asked."""
+        """Check how long a half message is left alone before its producer is asked."""
         if 0 < self._max_recovery_s < seconds:
             text = (
                 "the max transaction recovery time of message is too large, "
@@ -120,7 +120,7 @@ class Validators:
             raise RpcError(Code.BAD_REQUEST, text)
 
     def delivery(self, at_ms: int, now_ms: int) -> None:
-        """How far ahead a delivery time is."""
+        """Check how far ahead a delivery time is."""
         if 0 < self._max_delay_ms < at_ms - now_ms:
             text = f"the max delay time of message is too large, max is {self._max_delay_ms}"
             raise RpcError(Code.ILLEGAL_DELIVERY_TIME, text)
