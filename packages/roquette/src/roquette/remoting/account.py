@@ -1,4 +1,4 @@
-"""How many bytes a server keeps for its peers: of each, and in all. HOT.
+"""Account of the bytes that a server keeps for its peers: of each, and in all. HOT.
 
 Whatever outlives the turn that brought it draws from here: unfinished frames, answers that are not taken, requests that
 wait, calls of gRPC that are open. Who keeps too much is not read until half of it is gone: the peer's own network tells it
@@ -22,7 +22,7 @@ _NOTHING: Final = msgspec.Raw(b"{}")
 
 
 class Account:
-    """What one server keeps.
+    """Account of the bytes that one server keeps.
 
     Args:
         most: bytes in all. A peer may keep a quarter; where all together keep more than that, an equal share.

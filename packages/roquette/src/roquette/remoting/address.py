@@ -1,4 +1,4 @@
-"""Which address of this machine others see. Nothing is sent to find out."""
+"""Address of this machine that others see. Nothing is sent to find it out."""
 
 import asyncio
 import socket

@@ -16,7 +16,7 @@ from roquette.wire.header_codec import decode_ext, encode_ext
 
 
 async def open_agreement(where: str, client: RemotingClient, files: Files) -> Agreement:
-    """What the setting controllerAddr names: `etcd://...`, or name servers, `host:port;host:port`.
+    """Open the agreement that the setting controllerAddr names: `etcd://...`, or name servers, `host:port;host:port`.
 
     Raises:
         ConfigError: it is neither, or names a file that cannot be used.

@@ -114,14 +114,14 @@ class TlsSettings:
 
     @property
     def calls(self) -> bool:
-        """Whether connections to other servers use TLS (NettyClientConfig.useTLS)."""
+        """True if connections to other servers use TLS (NettyClientConfig.useTLS)."""
         return self.mode == "enforcing" if self.enable is None else self.enable
 
 
 def server_tls(
     settings: TlsSettings, directory: str, hosts: Sequence[str], clock: Clock
 ) -> ServerTls | None:
-    """What a listening port does with TLS; None: nothing.
+    """Return how a listening port takes TLS; None: not at all.
 
     A pair that is given is read now, one of our own is made when somebody asks for TLS first (at once if all must).
 
@@ -181,7 +181,7 @@ def certificate_ends(settings: TlsSettings, directory: str) -> CertificateEnds:
 
 
 def _client_demand(settings: TlsSettings) -> ssl.VerifyMode:
-    """Whether clients show a certificate. OpenSSL checks each that is shown, so that there is no way between."""
+    """Return the demand for clients' certificates. OpenSSL checks each that is shown, so that there is no way between."""
     check, demand = settings.verify_clients, settings.client_certificates
     if check and demand == "none":
         raise ConfigError(
@@ -236,7 +236,7 @@ def own_pair(directory: str, hosts: Sequence[str], clock: Clock, trusted: str = 
 
 
 def client_tls(settings: TlsSettings, clock: Clock) -> ClientTls | None:
-    """How a server calls others; None: plainly. Raises ConfigError."""
+    """Return how a server calls others by TLS; None: plainly. Raises ConfigError."""
     if not settings.calls:
         return None
     files = PemFiles(

@@ -165,7 +165,7 @@ class RemotingClient:
             self._connecting.pop(address, None)
 
     def _signer(self, address: str) -> Signer | None:
-        """What signs the requests to an address."""
+        """Return the signer of requests to an address."""
         said = self._security
         if said.credentials is None and not said.namespace:
             return None
@@ -218,7 +218,7 @@ class RemotingClient:
         cut_stalled(self._dispatcher.limits, self._loop.time(), self._noise)
 
     def addresses(self) -> list[str]:
-        """Where connections are open, in the order they were made."""
+        """Return the addresses with an open connection, in the order they were made."""
         return list(self._peers)
 
     def drop(self, address: str) -> None:

@@ -151,7 +151,7 @@ class Dispatcher:
                 peer.read_on(TURN)
 
     def _enters(self, lane: WaitingRequests, job: RequestContext) -> bool:
-        """Whether a request gets into a lane where many wait already; else it is answered.
+        """Return True when a request gets into a lane where many wait already; else answer it.
 
         There who asks is proven first: who may not ask takes no place.
         """

@@ -36,7 +36,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Kind(enum.Enum):
-    """What a connection may speak."""
+    """Protocol that a connection may begin with."""
 
     REMOTING = "remoting"
     TLS = "TLS"
@@ -58,7 +58,7 @@ _BEGINNINGS: Final = (
 
 
 def kind_of(first: bytes) -> Kind | None:
-    """What begins with these bytes, of which there is one at least; None: more of them must tell."""
+    """Return the kind that begins with these bytes, of which there is one at least; None: more of them must tell."""
     if first[0] <= 1:  # the high byte of a frame's length, at most 16 MiB
         return Kind.REMOTING
     if first[0] == HELLO:
@@ -166,7 +166,7 @@ async def stop_listening(listeners: Iterable[asyncio.AbstractServer]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaks:
-    """What a port speaks beside the remoting protocol.
+    """Protocols that a port speaks beside remoting.
 
     Attributes:
         http2: makes the protocol of an HTTP/2 connection; takes what `PeerProtocol` takes, a number, and what to call
@@ -202,7 +202,7 @@ class _Named(asyncio.Transport):
             setattr(self, name, getattr(raw, name))
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What the connection says, but for who is there."""
+        """Return what the connection says, but for who is there."""
         return self._peername if name == "peername" else self._raw.get_extra_info(name, default)
 
 
@@ -429,7 +429,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def is_local(host: str) -> bool:
-    """Whether `host` is an address of the loopback."""
+    """Return True when `host` is an address of the loopback."""
     try:
         return _address(host).is_loopback
     except ValueError:

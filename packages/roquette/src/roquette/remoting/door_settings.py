@@ -22,7 +22,7 @@ NETWORKS = Kind(wanted="addresses or networks as 10.0.0.0/8, separated by commas
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class DoorSettings:
-    """What listening ports take beside RocketMQ's protocols. No request changes one."""
+    """Settings of what listening ports take beside RocketMQ's protocols. No request changes one."""
 
     http_access: str = option(
         "loopback",
@@ -36,7 +36,7 @@ class DoorSettings:
     )
 
     def speaks(self, about: str, guarded: bool) -> Speaks:
-        """What a port speaks beside the remoting protocol.
+        """Return the protocols that a port speaks beside remoting.
 
         Args:
             about: what it is, and how clients are pointed at it.

@@ -30,7 +30,7 @@ _TOKEN_WORDS: Final = ("invalid auth token", "revision of auth store is old")
 
 @dataclass(frozen=True, kw_only=True)
 class EtcdAddress:
-    """What an `etcd://` text says. Secrets are in files, so the text may be logged and seen among processes.
+    """Contents of an `etcd://` text. Secrets are in files, so the text may be logged and seen among processes.
 
     Attributes:
         members: host and port of each member.
@@ -272,7 +272,7 @@ class _NoAnswer(Exception):
 
 
 def _words(answer: HttpAnswer) -> str:
-    """What etcd says about a refusal; at most 200 characters."""
+    """Return etcd's words about a refusal; at most 200 characters."""
     try:
         found = json.loads(answer.body)
         words = str(found.get("message") or found.get("error"))
@@ -282,7 +282,7 @@ def _words(answer: HttpAnswer) -> str:
 
 
 def tls_context(address: EtcdAddress) -> ssl.SSLContext:
-    """What its members are asked for, and shown. Raises OSError: a file cannot be read, ssl.SSLError: or used."""
+    """Make the context of TLS with the members. Raises OSError: a file cannot be read, ssl.SSLError: or used."""
     context = ssl.create_default_context(cafile=address.ca_file or None)
     if address.cert_file:
         context.load_cert_chain(address.cert_file, address.key_file)

@@ -28,7 +28,7 @@ LEAVE_S: Final = 1.0
 
 
 class Silence:
-    """What silence on a connection means, s: after `sign_s` of our own we say something, after `longest_s` of theirs it ends."""
+    """Limits of silence on a connection, s: after `sign_s` of our own we say something, after `longest_s` of theirs it ends."""
 
     def __init__(self, heartbeat_ms: int, longest_ms: int) -> None:
         self.sign_s = heartbeat_ms * 0.8 / 1000  # Apache's end looks after 5 s of its own
@@ -37,13 +37,13 @@ class Silence:
 
 
 class HaSide(Protocol):
-    """What a broker does with one replication connection."""
+    """Broker's end of one replication connection."""
 
     def received(self, data: bytes) -> None:
         """Bytes have arrived. Raises RemoteProtocolError: they are wrong, the connection is closed with these words."""
 
     def room(self) -> None:
-        """What waited has been taken: more may be sent."""
+        """Hear that what waited has been taken: more may be sent."""
 
     def sign(self) -> None:
         """We have been silent for long: say something."""
@@ -123,17 +123,17 @@ class HaConnection(asyncio.Protocol):
 
     @property
     def silent_ms(self) -> int:
-        """How long nothing was heard."""
+        """Milliseconds since anything was heard."""
         return int((self._loop.time() - self._heard_s) * 1000)
 
     @property
     def mute_ms(self) -> int:
-        """How long nothing was said."""
+        """Milliseconds since anything was said."""
         return int((self._loop.time() - self._wrote_s) * 1000)
 
     @property
     def closing(self) -> bool:
-        """Whether it has ended, or is about to."""
+        """True if it has ended, or is about to."""
         return self._transport.is_closing()
 
     def close(self, why: str) -> None:
@@ -163,7 +163,7 @@ class HaConnection(asyncio.Protocol):
 
 
 class HaDoor:
-    """Where slaves come in.
+    """Door by which slaves come in.
 
     Args:
         side: what is done with a connection; called when it is made.

@@ -1,4 +1,4 @@
-"""What a server adds to its dispatcher. HOT: asked with every request."""
+"""Functions that a server adds to its dispatcher. HOT: asked with every request."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ def _nothing() -> None:
 
 
 class Hooks:
-    """What a server does around its requests.
+    """Functions that a server runs around its requests.
 
     Args:
         end_turn: runs after the requests of a turn and before anything is written.

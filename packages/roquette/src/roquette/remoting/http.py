@@ -11,7 +11,7 @@ MOST_BODY: Final = 1 << 20  # bytes of an answer
 
 
 class HttpAnswer(NamedTuple):
-    """What a server has answered."""
+    """Answer of a server."""
 
     status: int
     body: bytes
@@ -34,7 +34,7 @@ class HttpConnection:
 
     @property
     def usable(self) -> bool:
-        """Whether the server, as far as we know, still listens to it."""
+        """True if the server, as far as we know, still listens to it."""
         return self._kept and not self._reader.at_eof() and not self._writer.is_closing()
 
     async def post(self, path: str, body: bytes, headers: bytes = b"") -> HttpAnswer:
@@ -96,7 +96,7 @@ class HttpConnection:
         raise ValueError("trailers without an end")
 
     async def _rest(self) -> bytes:
-        """What comes until the server closes the connection."""
+        """Read what comes until the server closes the connection."""
         found = b""
         while more := await self._reader.read(MOST_HEAD):
             _bounded(len(more), len(found))

@@ -42,7 +42,7 @@ class HttpRequest(NamedTuple):
 
 
 class HttpRefused(Exception):
-    """What came is no request that is understood."""
+    """Refusal of bytes that are no request that is understood."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -102,7 +102,7 @@ class HttpSession(asyncio.Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether it is the other end's turn to ask."""
+        """True if it is the other end's turn to ask."""
         return self._stream is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

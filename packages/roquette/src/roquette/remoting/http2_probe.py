@@ -1,4 +1,4 @@
-"""Whether the port of another server speaks HTTP/2: ours do, the brokers' of Apache close such a connection without a word."""
+"""Probe of another server's port for HTTP/2: ours speak it, the brokers' of Apache close such a connection without a word."""
 
 import asyncio
 from typing import Final, cast

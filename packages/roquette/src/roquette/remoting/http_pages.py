@@ -1,4 +1,4 @@
-"""What a port answers over HTTP, by whichever version of it: its pages, and for whom they are."""
+"""Pages that a port answers over HTTP, by whichever version of it, and those they are for."""
 
 import ipaddress
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ class HttpReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpPages:
-    """What is answered over HTTP.
+    """Pages that are answered over HTTP.
 
     Attributes:
         about: what the port is, and how a client is pointed at it: one line.
@@ -56,11 +56,11 @@ class HttpPages:
         )
 
     def why_not_ready(self) -> str:
-        """Why the server should get no requests; "": it should."""
+        """Return why the server should get no requests; "": it should."""
         return self.well() or self.ready()
 
     def paths(self) -> str:
-        """Where something is."""
+        """Return the paths where something is, separated by blanks."""
         return " ".join(["/", "/healthz", "/readyz", *self.more, *self.streams])
 
     def reply(self, method: str, path: str, host: str, local: bool) -> HttpReply:
@@ -103,7 +103,7 @@ def host_said(authority: str) -> str:
 
 
 def names_this_machine(host: str) -> bool:
-    """Whether a request from this machine means this machine: a browser's page that had its own name lead here says that name."""
+    """Return True when a request from this machine means this machine: a browser's page that had its own name lead here says that name."""
     if host in ("", "localhost", host_name().lower()):
         return True
     try:

@@ -39,5 +39,5 @@ class InnerWire(Wire):
         self._answered(opaque, code, remark, ext, body)
 
     def data_to_send(self) -> list[bytes]:
-        """What the protocol has to write."""
+        """Return what the protocol has to write."""
         return self._drain()

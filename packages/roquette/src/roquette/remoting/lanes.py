@@ -1,4 +1,4 @@
-"""How much of each class of work may wait, of whom, and who is next. HOT."""
+"""Limits of each class of work that waits, of each peer's share, and the order of service. HOT."""
 
 from typing import Final
 
@@ -37,7 +37,7 @@ class WaitingRequests:
         self.of_peer: dict[int, int] | None = None  # counted when somebody wants to know
 
     def has_room(self, peer: Peer) -> bool:
-        """Whether a peer may have one more request here, where more wait already than a turn serves.
+        """Return True when a peer may have one more request here, where more wait already than a turn serves.
 
         Nobody takes what is everybody's: each has a share, and room is kept for who has little.
         """

@@ -11,7 +11,7 @@ PROM: Final = ("PROM", "2")  # MetricsExporterType, by name and by number
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetricsSettings:
-    """Where /metrics is, and how much of it there is at most."""
+    """Settings of /metrics: its address, and how much of it there is at most."""
 
     metrics_listen: str = option(
         "",

@@ -1,4 +1,4 @@
-"""What a processor may return: five outcomes, encoded in one place (the dispatcher).
+"""Outcomes that a processor may return: five, encoded in one place (the dispatcher).
 
 `Refused` (an exception, in roquette.errors) is the sixth: an error response.
 HOT: built once per request.

@@ -46,7 +46,7 @@ _BINARY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PemFiles:
-    """What one end of a connection presents, and whom it trusts; an empty path is none.
+    """Certificates that one end of a connection presents, and those it trusts; an empty path is none.
 
     Attributes:
         owner: whose they are, for errors.
@@ -123,7 +123,7 @@ class PemFiles:
 
 
 def what_it_is(data: bytes) -> str:
-    """What a file that is not the PEM file it should be seems to be."""
+    """Say what a file that is not the PEM file it should be seems to be."""
     if not data.strip():
         return "it is empty"
     for mark, words in _BINARY:
@@ -201,7 +201,7 @@ class FollowedContext:
 
 
 class CertificateEnds:
-    """When the certificates in some files end.
+    """Ends of the certificates in some files.
 
     Args:
         files: by the setting that names each; "": none.

@@ -8,7 +8,7 @@ from roquette.wire.command import Command
 
 
 class Waiter(Protocol):
-    """Who waits for an answer: a future, or something lighter whose methods raise nothing."""
+    """Waiter for an answer: a future, or something lighter whose methods raise nothing."""
 
     def done(self) -> bool:
         """It waits no longer."""
@@ -19,7 +19,7 @@ class Waiter(Protocol):
         ...
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Why there is none."""
+        """Take the reason why there is none."""
         ...
 
 

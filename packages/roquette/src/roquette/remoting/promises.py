@@ -1,4 +1,4 @@
-"""What an answer promises: where the effect of a request is when SUCCESS leaves. Each row of a table declares it."""
+"""Promise of an answer: where the effect of a request is when SUCCESS leaves. Each row of a table declares it."""
 
 from enum import Enum
 

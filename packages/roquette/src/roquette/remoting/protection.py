@@ -1,4 +1,4 @@
-"""What servers ask of those who call them."""
+"""Protection of servers: what they ask of those who call them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -17,7 +17,7 @@ _SIZES: Final = {0x11: 4, 0x21: 16}  # TCP over IPv4 and IPv6 -> bytes of an add
 
 
 class Header(NamedTuple):
-    """What a header says.
+    """Contents of a header.
 
     Attributes:
         source: the client's address and port; None: the connection speaks for itself.

@@ -144,7 +144,7 @@ class Peer:
             self.unread |= why
 
     def read_on(self, why: int) -> None:
-        """That reason is gone: it is read again if it was the last one."""
+        """Drop a reason not to read: the peer is read again if it was the last one."""
         if self.unread:
             self.unread &= ~why
             if not self.unread and self._stands():

@@ -1,4 +1,4 @@
-"""How many requests are at work in tasks at once, and with them how many jobs wait for the executor."""
+"""Count of requests that are at work in tasks at once, and with them of jobs that wait for the executor."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What callers say of themselves, and ask of those they call."""
+"""Security of callers: what they say of themselves, and ask of those they call."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +10,7 @@ from roquette.wire.signature import Credentials
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """What a caller says of itself, and asks of those it calls.
+    """Security of a caller: what it says of itself, and asks of those it calls.
 
     Attributes:
         credentials: every request is signed with them, or None.

@@ -24,7 +24,7 @@ def _ignore(peer: Peer) -> None:
 
 
 class ConnectionBound:
-    """How many connections the ports of a server may have together.
+    """Bound of the connections that the ports of a server may have together.
 
     Args:
         wanted: what is configured; fewer when the process may not have as many descriptors (`connection_limit`).
@@ -171,7 +171,7 @@ class Server:
                 self._limits.account.look(peer)
 
     def refusals(self) -> dict[str, int]:
-        """What was refused since the start, by why: of this port and, in the last two, of those that share its bounds."""
+        """Return what was refused since the start, by why: of this port and, in the last two, of those that share its bounds."""
         dispatcher = self._dispatcher
         return {
             "busy": dispatcher.refused,

@@ -1,4 +1,4 @@
-"""What TLS is on a connection, of either end. The contexts come from `remoting/certificates.py` and `remoting/tls_options.py`.
+"""TLS on a connection, of either end. The contexts come from `remoting/certificates.py` and `remoting/tls_options.py`.
 
 `TlsStream` is the protocol of a connection and the transport of what is spoken inside: it works on any loop's
 connections, those of the simulation too. Which connections of a port get one is `door.py`'s.
@@ -37,7 +37,7 @@ HANG_UP_S: Final = 3.0  # to take what was written before a connection is closed
 
 
 class TlsMode(enum.Enum):
-    """What a listening port takes (tls.server.mode)."""
+    """Mode of TLS on a listening port (tls.server.mode)."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -96,7 +96,7 @@ _FAULTS: Final = {
 
 
 def words_of(error: Exception) -> str:
-    """What went wrong, in a sentence that begins with the peer."""
+    """Say what went wrong, in a sentence that begins with the peer."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
     reason = getattr(error, "reason", None) or str(error) or type(error).__name__
@@ -242,7 +242,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
             self.close()
 
     def _flush(self) -> int:
-        """What TLS wants to say, to the transport; bytes."""
+        """Hand what TLS wants to say to the transport; return its bytes."""
         data = self._outgoing.read()
         if data:
             self._raw.write(data)
@@ -339,7 +339,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
             self._flush()
 
     def write_eof(self) -> None:
-        """What was written is all; the other end may go on."""
+        """End the writing: what was written is all; the other end may go on."""
         if not (self._closing or self._said_bye):
             self._bye()
             self._raw.write_eof()
@@ -361,7 +361,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._raw.abort()
 
     def is_closing(self) -> bool:
-        """Whether it has ended, or is about to."""
+        """Return True when it has ended, or is about to."""
         return self._closing or self._raw.is_closing()
 
     def pause_reading(self) -> None:
@@ -384,7 +384,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
             self._read(rest)
 
     def is_reading(self) -> bool:
-        """Whether bytes are handed over."""
+        """Return True while bytes are handed over."""
         return not (self._paused or self._closing)
 
     def get_write_buffer_size(self) -> int:
@@ -400,7 +400,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._raw.set_write_buffer_limits(high, low)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What the transport below says; `ssl_object`, `peercert` (of a verified peer), `cipher`."""
+        """Return what the transport below says; `ssl_object`, `peercert` (of a verified peer), `cipher`."""
         if name == "ssl_object":
             return self._tls
         if name == "peercert":
@@ -414,7 +414,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._inner = cast(asyncio.Protocol, protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """What speaks inside."""
+        """Return the protocol that speaks inside."""
         assert self._inner is not None
         return self._inner
 

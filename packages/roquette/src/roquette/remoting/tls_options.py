@@ -27,7 +27,7 @@ def calling(files: PemFiles, verify: bool, verify_host: bool, clock: Clock) -> C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """How a client of ours uses TLS. Files are PEM, and are read again when they change.
+    """Options of TLS of our clients. Files are PEM, and are read again when they change.
 
     Attributes:
         ca: authorities to trust; empty: the system's.

@@ -29,7 +29,7 @@ def host_of(ip: str, port: int) -> bytes:
 
 
 def _lost(peer: Peer, error: Exception | None) -> str:
-    """What those are told who wait for answers, or ask anew."""
+    """Say why the connection was lost, to those who wait for answers, or ask again."""
     why = ""
     if isinstance(error, TlsRefused):
         why = f": {error}"

@@ -18,7 +18,7 @@ JOIN_BELOW: Final = 65_536  # bytes: smaller writes are joined, larger ones hand
 
 
 class UnfinishedTable:
-    """What all peers of one server have not finished, those that began first coming first.
+    """Table of what all peers of one server have not finished, those that began first coming first.
 
     Args:
         timeout_s: how long a peer may move less than `SLOWEST` bytes a second.
@@ -62,7 +62,7 @@ class UnfinishedTable:
             self.resize(entry, 0)
 
     def goal(self) -> int:
-        """How small `total` is made once it was too much."""
+        """Return the bytes that `total` is brought down to once it was too much."""
         return self.limit - self.limit // 8
 
     def entries(self) -> list[Unfinished]:
@@ -70,7 +70,7 @@ class UnfinishedTable:
         return list(self._entries.values())
 
     def is_late(self, entry: Unfinished, now_s: float) -> bool:
-        """Whether a peer has moved too little for too long; begins the next look when one is over."""
+        """Return True when a peer has moved too little for too long; begin the next look when one is over."""
         if now_s - entry.looked_s < self.timeout_s:
             return False
         late = entry.moved - entry.moved_then < SLOWEST * (now_s - entry.looked_s)
