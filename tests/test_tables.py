@@ -158,7 +158,7 @@ BOUNDED: dict[str, str] = {
     "client/trace.py:_waiting": "WAITING",
     "client/consume_loop.py:_matchers": "topics of its subscriptions",
     "client/queue_locks.py:_asked _waiting": "queues of its subscriptions",
-    "client/retries.py:_going": "messages at work",
+    "client/retries.py:_pending": "messages at work",
     "client/retries.py:properties": "one message",
     # proxy
     "proxy/serving.py:rpcs": "the rpcs there are",

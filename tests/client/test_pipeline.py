@@ -25,8 +25,8 @@ def test_places_are_given_in_turn_and_one_whose_taker_was_cancelled_is_not_lost(
             await places.take(1)
             got.append(number)
 
-        assert places.taken(1)
-        assert not places.taken(1)
+        assert places.try_take(1)
+        assert not places.try_take(1)
         first, second, third = (asyncio.create_task(take(n)) for n in range(3))
         await asyncio.sleep(0)
         first.cancel()  # before a place is there
@@ -52,11 +52,11 @@ def test_bytes_are_bounded_too_and_what_is_larger_than_all_goes_alone() -> None:
             await places.take(size)
             got.append(size)
 
-        assert places.taken(60)
-        assert not places.taken(41)
+        assert places.try_take(60)
+        assert not places.try_take(41)
         large, small, cut = (asyncio.create_task(take(size)) for size in (500, 30, 90))
         await asyncio.sleep(0)
-        assert not places.taken(1), "nobody passes those that wait"
+        assert not places.try_take(1), "nobody passes those that wait"
         places.release(60)
         await asyncio.sleep(0)
         assert got == [500], "it is alone"
@@ -82,7 +82,7 @@ def test_a_header_is_the_same_whether_its_common_part_is_known_or_not(reconsume:
     for number in range(2):
         request = SendRequest("orders", b"x", f'a\x01"{number}"\x02%s\x01ü\x02', ["id"])
         request.sys_flag, request.flag, request.reconsume = number, 7 - number, reconsume
-        header = decode_ext(SendMessageRequestHeaderV2, msgspec.Raw(headers.of(request, QUEUE)))
+        header = decode_ext(SendMessageRequestHeaderV2, msgspec.Raw(headers.header_for(request, QUEUE)))
         assert header == SendMessageRequestHeaderV2(
             producer_group="g%d",
             topic="orders",

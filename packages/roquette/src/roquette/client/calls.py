@@ -5,6 +5,7 @@ asks several servers. Here is the only place that knows the header and the body 
 """
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -428,14 +429,12 @@ def topic_stats(topic: str) -> Call[list[tuple[MessageQueue, TopicOffset]]]:
     """The topic's queues on a broker, sorted, with their ends."""
 
     def read(answer: Command) -> list[tuple[MessageQueue, TopicOffset]]:
-        return sorted(decode_body(TopicStatsTable, answer.body).offset_table.items(), key=_queue)
+        return sorted(
+            decode_body(TopicStatsTable, answer.body).offset_table.items(), key=itemgetter(0)
+        )
 
     header = GetTopicStatsInfoRequestHeader(topic=topic)
     return Call(RequestCode.GET_TOPIC_STATS_INFO, read, header)
-
-
-def _queue(entry: tuple[MessageQueue, Any]) -> MessageQueue:
-    return entry[0]
 
 
 def create_topic(topic: str, *, queues: int, perm: int = 6, order: bool = False) -> Call[None]:

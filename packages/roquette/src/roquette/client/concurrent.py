@@ -35,7 +35,7 @@ class ConcurrentQueues:
         self._locks = locks
         self._concurrency = concurrency
         self._batch = batch
-        self._returns = member.returns()
+        self._send_backs = member.send_backs()
         self._work: asyncio.Queue[ProcessQueue] = asyncio.Queue()  # once for each batch at most
         self._waiting: dict[ProcessQueue, deque[ReceivedMessage]] = {}
         self._at_work: dict[int, tuple[ProcessQueue, Messages, int]] = {}  # by worker
@@ -79,7 +79,7 @@ class ConcurrentQueues:
 
     def bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         """Send a message to the dead letters."""
-        self._returns.begin(state, message, DEAD)
+        self._send_backs.begin(state, message, DEAD)
 
     async def rest(self, queue: MessageQueue) -> None:
         """Handlers at work go on, but their results are not counted."""
@@ -141,7 +141,7 @@ class ConcurrentQueues:
         await self._settle(list(self._leaving))
 
     def _busy(self, state: ProcessQueue) -> bool:
-        return self._returns.going(state) or any(
+        return self._send_backs.has_pending(state) or any(
             state is other for other, _, _ in self._at_work.values()
         )
 
@@ -152,8 +152,8 @@ class ConcurrentQueues:
             failed, self._leaving[state] = self._leaving[state], []
             for message in failed:
                 if message.queue_offset < state.finished_to:
-                    self._returns.begin(state, message)
-        while any(self._returns.going(state) for state in states):
+                    self._send_backs.begin(state, message)
+        while any(self._send_backs.has_pending(state) for state in states):
             if asyncio.get_running_loop().time() >= deadline:
                 return
             await asyncio.sleep(0.01)
@@ -188,7 +188,7 @@ class ConcurrentQueues:
             log.warning("message dropped, broadcasting has no retry id=%s", message.message_id)
             state.finish(message)
         elif not state.dropped:
-            self._returns.begin(state, message)
+            self._send_backs.begin(state, message)
         elif state in self._leaving:
             self._leaving[state].append(message)  # else: whoever has the queue now gets it again
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from roquette.client.concurrent import ConcurrentQueues
 from roquette.client.core.process_queue import ProcessQueue
-from roquette.client.handler import Decides, HandlerRunner
+from roquette.client.handler import HandlerRunner, QueueDelivery
 from roquette.client.interceptors import Handled
 from roquette.client.queue_locks import Membership, QueueLocks
 from roquette.message.message import DONE, Decision, Done, ReceivedMessage
@@ -15,7 +15,7 @@ AGAIN: Final = Decision()
 _HERE: Final = 0  # the key of the message at work
 
 
-class HandedQueues(Decides, ConcurrentQueues):
+class HandedQueues(QueueDelivery, ConcurrentQueues):
     """At most one message is at work: `take` gives the next one, `settle` ends it.
 
     Args:

@@ -34,7 +34,7 @@ def accepted(message: ReceivedMessage, answered: bool) -> bool:
     return answered if message.decision is None else message.decision.accepted
 
 
-class Decides:
+class QueueDelivery:
     """Delivery of messages of queues: keeps what is said of a message with it."""
 
     def ack(self, message: ReceivedMessage) -> Done:
@@ -68,7 +68,7 @@ def inside_handler() -> bool:
     return _RUNNING.get() is not None
 
 
-class HandlerRunner(Decides):
+class HandlerRunner(QueueDelivery):
     """The handler of one consumer: what it says of a message counts when it has ended. `busy` counts the calls it is at work on, `cut_off` those it was ended at.
 
     Each call has a copy of the context that the consumer was made in: what one sets, the next does not see.

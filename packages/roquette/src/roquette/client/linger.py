@@ -33,7 +33,7 @@ class Linger:
     """The batches of one producer that fill up. One goes after `seconds`, or before it is too large for one request.
 
     Attributes:
-        takes: whether a message may wait.
+        may_wait: returns True when a message may wait for others.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Linger:
         self._preparation = preparation
         self._tasks = tasks
         self._send = send
-        self.takes = preparation.fits
+        self.may_wait = preparation.fits
         self._filling: dict[str, _Batch] = {}
 
     def add(self, message: Message) -> "asyncio.Future[SendReceipt]":
@@ -53,28 +53,28 @@ class Linger:
         result: asyncio.Future[SendReceipt] = loop.create_future()
         batch = self._filling.get(topic)
         if batch is not None and batch.size + weight(entry) > self._preparation.batch_bytes:
-            self._go(topic)
+            self._flush_topic(topic)
             batch = None
         if batch is None:
-            batch = _Batch(loop.call_later(self._seconds, self._go, topic))
+            batch = _Batch(loop.call_later(self._seconds, self._flush_topic, topic))
             self._filling[topic] = batch
         batch.size += weight(entry)
         batch.waiting.append((message, entry, message_id, result))
         return result
 
-    def go(self) -> None:
+    def flush(self) -> None:
         """Send all that wait, now."""
         for topic in list(self._filling):
-            self._go(topic)
+            self._flush_topic(topic)
 
-    def _go(self, topic: str) -> None:
+    def _flush_topic(self, topic: str) -> None:
         batch = self._filling.pop(topic)
         batch.timer.cancel()
         if waiting := [each for each in batch.waiting if not each[3].done()]:
-            task = self._tasks.start("send", self._sent(waiting))
+            task = self._tasks.start("send", self._send_batch(waiting))
             task.add_done_callback(partial(self._ended, waiting))
 
-    async def _sent(self, waiting: list[Waiting]) -> list[SendReceipt] | ClientError:
+    async def _send_batch(self, waiting: list[Waiting]) -> list[SendReceipt] | ClientError:
         first = waiting[0][0]
         try:
             if len(waiting) == 1:

@@ -24,10 +24,10 @@ async def members_of(session: Session, group: str, topic: str) -> list[str]:
         if address is None:
             continue
         try:
-            found = await _told(session, group, address) or found
+            found = await _ask_broker(session, group, address) or found
             if session.client_id not in found:
                 await session.beat(address)
-                found = await _told(session, group, address) or found
+                found = await _ask_broker(session, group, address) or found
         except ClientError:
             continue
         if session.client_id in found:
@@ -35,7 +35,7 @@ async def members_of(session: Session, group: str, topic: str) -> list[str]:
     return found
 
 
-async def _told(session: Session, group: str, address: str) -> list[str]:
+async def _ask_broker(session: Session, group: str, address: str) -> list[str]:
     try:
         return await session.api.call(address, calls.members(group))
     except BrokerError:

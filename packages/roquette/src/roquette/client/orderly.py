@@ -29,7 +29,7 @@ class OrderlyQueues:
         self._batch = batch
         self._member = member
         self._locks = locks
-        self._returns = member.returns()
+        self._send_backs = member.send_backs()
         self._waiting: dict[MessageQueue, _Waiting] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
         self._leaving: dict[MessageQueue, None] = {}
@@ -59,7 +59,7 @@ class OrderlyQueues:
 
     def bury(self, state: ProcessQueue, message: ReceivedMessage) -> None:
         """Send a message to the dead letters."""
-        self._returns.begin(state, message, DEAD)
+        self._send_backs.begin(state, message, DEAD)
 
     def drop(self, state: ProcessQueue) -> None:
         """Begin nothing more of a queue that is about to be given up."""

@@ -70,7 +70,7 @@ class Places:
         self.free_bytes = size
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    def taken(self, size: int) -> bool:
+    def try_take(self, size: int) -> bool:
         """Take one, if there is room and nobody waits."""
         return not self._waiting and self._fits(size)
 
@@ -88,7 +88,7 @@ class Places:
 
     async def take(self, size: int) -> None:
         """Take one, as soon as there is room."""
-        if self.taken(size):
+        if self.try_take(size):
             return
         entry = size, asyncio.get_running_loop().create_future()
         self._waiting.append(entry)
@@ -152,7 +152,7 @@ class Pipeline:
 
     def begin(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt] | None":
         """Send it; the future gets the answer, or ClientError after the last attempt. None: there is no room now."""
-        return self._begin(request, choose) if self._places.taken(len(request.body)) else None
+        return self._begin(request, choose) if self._places.try_take(len(request.body)) else None
 
     async def send(self, request: SendRequest, choose: Chooser) -> "asyncio.Future[SendReceipt]":
         """The same, when there is room."""
@@ -162,7 +162,7 @@ class Pipeline:
 
     async def _place(self, topic: str, size: int) -> None:
         """Take one, as soon as there is room."""
-        if not self._places.taken(size):
+        if not self._places.try_take(size):
             if not self._places.waits:
                 self._session.events.tell(EventKind.BLOCKED, topic=topic)
             await self._places.take(size)
@@ -268,7 +268,7 @@ class Pipeline:
         session = self._session
         request = sending.request
         sending.address = address
-        header = self._headers.of(request, target)
+        header = self._headers.header_for(request, target)
         try:
             peer.ask(request.code, header, request.body, session.config.send_timeout_ms, sending)
         except RoquetteError as error:  # LocalProtocolError too: a frame that no broker takes

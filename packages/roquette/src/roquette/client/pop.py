@@ -361,7 +361,7 @@ class PoppedMessages(Opened):
             await self._aside([partial(job.renew, 2 * half_s) for job in due])
             health.worked()
 
-    def _came(self) -> None:
+    def _poll_ended(self) -> None:
         """A broker has answered: who waits may look, or ask again."""
         self._arrived.set()
 

@@ -72,18 +72,18 @@ class PopCalls(ClientBase):
             most_tries=17 if most < 0 else most + 1,
             timeout_s=None if timeout is None else seconds_of(timeout),
         )
-        self._first_closed = [part for part in self._first_closed if not _over(part)]
+        self._first_closed = [part for part in self._first_closed if not _is_drained(part)]
         polls = None
         for part in self._first_closed:
             if isinstance(part, PoppedMessages) and part.closed and part._plan.pool == plan.pool:
                 polls = part._polls
         popped = PoppedMessages(self.session, plan, self._interceptors, polls)
-        self._first_closed = [part for part in self._first_closed if not _over(part)]
+        self._first_closed = [part for part in self._first_closed if not _is_drained(part)]
         self._first_closed.append(popped)
         return popped
 
 
-def _over(part: object) -> bool:
+def _is_drained(part: object) -> bool:
     """It is closed, and no answer can come any more that is its own."""
     from roquette.client.pop import PoppedMessages
 

@@ -56,7 +56,7 @@ class Taker(Protocol):
         """Messages of a broker. Raises CorruptRecord, RemoteProtocolError."""
         ...
 
-    def _came(self) -> None:
+    def _poll_ended(self) -> None:
         """A pop has ended."""
         ...
 
@@ -107,7 +107,7 @@ class Polls:
                 await asyncio.sleep(SOON_S)
         finally:
             del self._tasks[name]
-            self.to._came()
+            self.to._poll_ended()
 
     async def _pop(self, name: str) -> None:
         session, plan, wanted = self._session, self.to._plan, self.to._wanted

@@ -128,7 +128,7 @@ class Producer:
         """
         with self.under_way.lot, self._begin(message) as begun:
             alone = queue or selector or timeout_ms is not None
-            if self._linger is not None and not alone and self._linger.takes(message):
+            if self._linger is not None and not alone and self._linger.may_wait(message):
                 receipt = await self._linger.add(message)
             else:
                 request = self._preparation.request(message)
@@ -162,7 +162,11 @@ class Producer:
         calls. Retries as `send` does; then order between messages is not kept.
         """
         with self._begin(message) as begun:
-            if self._linger is not None and not (queue or selector) and self._linger.takes(message):
+            if (
+                self._linger is not None
+                and not (queue or selector)
+                and self._linger.may_wait(message)
+            ):
                 add = partial(self._linger.add, message)
                 answer = await self._pipeline.hold(message.topic, len(message.body), add)
             else:
@@ -180,7 +184,7 @@ class Producer:
             route = await self._publish_route(request.topic)
             target = self._chooser(message, queue, None)(route.publish, None)
             address = route.master_of(target.broker_name) or self._session.master_of(target)
-            header = self._headers.of(request, target)
+            header = self._headers.header_for(request, target)
             await self._session.remoting.oneway(address, request.code, header, request.body)
             self._session.one_ways.sent(address)
 
@@ -229,7 +233,7 @@ class Producer:
     async def flush(self, limit_s: float | None) -> int:
         """Wait for what has begun so far, `limit_s` seconds at most; of how many messages the end is not known."""
         if self._linger is not None:
-            self._linger.go()
+            self._linger.flush()
         began = asyncio.get_running_loop().time()
         left = await self.under_way.wait(limit_s)
         limit_s = FLUSH_S if limit_s is None else limit_s
@@ -462,7 +466,7 @@ class Producer:
             reply = await session.remoting.invoke(
                 address,
                 request.code,
-                self._headers.of(request, target),
+                self._headers.header_for(request, target),
                 request.body,
                 timeout_ms=left_ms,
             )

@@ -16,7 +16,7 @@ from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.core.rates import ConsumeRates
 from roquette.client.handler import Messages
 from roquette.client.producer import Producer
-from roquette.client.retries import Returns
+from roquette.client.retries import SendBacks
 from roquette.client.session import Session
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
@@ -64,9 +64,9 @@ class Membership:
     changed: Callable[[], None]
     idle: asyncio.Event
 
-    def returns(self) -> Returns:
+    def send_backs(self) -> SendBacks:
         """Make what takes this member's failed messages back to their broker."""
-        return Returns(
+        return SendBacks(
             self.session, self.producer, self.group, self.max_reconsume_times, self.finish
         ).with_levels(self.retry_levels)
 

@@ -90,7 +90,7 @@ def level_after(after_s: float | None) -> int:
     return min(bisect_left(RETRY_WAITS_MS, after_s * 1000) + 1, len(RETRY_WAITS_MS))
 
 
-class Returns:
+class SendBacks:
     """Messages of one member that go back to the broker.
 
     Args:
@@ -110,16 +110,16 @@ class Returns:
         self._tasks = session.tasks
         self._finish = finish
         self._levels: tuple[int, ...] = ()
-        self._going: dict[ProcessQueue, int] = {}
+        self._pending: dict[ProcessQueue, int] = {}
 
     def with_levels(self, levels: tuple[int, ...]) -> Self:
         """Give back with these delay levels, by failures; (): with the broker's."""
         self._levels = levels
         return self
 
-    def going(self, state: ProcessQueue) -> bool:
+    def has_pending(self, state: ProcessQueue) -> bool:
         """Return True when some messages of a queue are on their way."""
-        return state in self._going
+        return state in self._pending
 
     def begin(self, state: ProcessQueue, message: ReceivedMessage, delay_level: int = 0) -> None:
         """Hand a message back, as often as it takes while its queue is ours."""
@@ -128,16 +128,18 @@ class Returns:
             delay_level = DEAD if decision.dead else level_after(decision.after_s)
         if not delay_level and self._levels:
             delay_level = self._levels[min(message.reconsume_times, len(self._levels) - 1)]
-        self._going[state] = self._going.get(state, 0) + 1
-        task = self._tasks.keep("hand-back", partial(self._go, state, message, delay_level))
-        task.add_done_callback(lambda _: self._gone(state))
+        self._pending[state] = self._pending.get(state, 0) + 1
+        task = self._tasks.keep(
+            "hand-back", partial(self._try_until_taken, state, message, delay_level)
+        )
+        task.add_done_callback(lambda _: self._count_down(state))
 
-    def _gone(self, state: ProcessQueue) -> None:
-        self._going[state] -= 1
-        if not self._going[state]:
-            del self._going[state]
+    def _count_down(self, state: ProcessQueue) -> None:
+        self._pending[state] -= 1
+        if not self._pending[state]:
+            del self._pending[state]
 
-    async def _go(
+    async def _try_until_taken(
         self, state: ProcessQueue, message: ReceivedMessage, delay_level: int, health: Health
     ) -> None:
         while not await self._hand_back(message, self._most, delay_level):

@@ -136,7 +136,7 @@ class Headers:
         self._clock = clock
         self._common: dict[MessageQueue, bytes] = {}
 
-    def of(self, request: SendRequest, target: MessageQueue) -> bytes:
+    def header_for(self, request: SendRequest, target: MessageQueue) -> bytes:
         """The header of an attempt, now, at one queue."""
         now_ms = self._clock.now_ms()
         if request.batch or request.reconsume or request.max_reconsume is not None:

@@ -236,26 +236,29 @@ class Checks:
     def row(self) -> Row:
         """Its place in the table of what this client serves."""
         return Row(
-            RequestCode.CHECK_TRANSACTION_STATE, self._asked, CheckTransactionStateRequestHeader, 0
+            RequestCode.CHECK_TRANSACTION_STATE,
+            self._on_check_request,
+            CheckTransactionStateRequestHeader,
+            0,
         )
 
     def add(self, topic: str, check: Check) -> None:
         """Answer for the half messages to a topic from now on."""
         self._checks[topic] = check
         if self._session is not None:
-            self._find(self._session, topic)
+            self._start_announcing(self._session, topic)
 
     def serve(self, session: Session, group: str) -> None:
         """Answer for a producer group."""
         self._session, self._group = session, group
         for topic in self._checks:
-            self._find(session, topic)
+            self._start_announcing(session, topic)
 
-    def _find(self, session: Session, topic: str) -> None:
+    def _start_announcing(self, session: Session, topic: str) -> None:
         """Heartbeats go to the brokers of known routes, and brokers ask whom heartbeats name."""
-        session.tasks.keep(f"check-{topic}", partial(self._found, session, topic))
+        session.tasks.keep(f"check-{topic}", partial(self._announce, session, topic))
 
-    async def _found(self, session: Session, topic: str, health: Health) -> None:
+    async def _announce(self, session: Session, topic: str, health: Health) -> None:
         while True:
             try:
                 await session.route(session.namespace.wrap(topic))
@@ -267,7 +270,7 @@ class Checks:
                 )
             await asyncio.sleep(_AGAIN_S)
 
-    def _asked(
+    def _on_check_request(
         self, ctx: RequestContext, header: CheckTransactionStateRequestHeader, body: bytes
     ) -> Outcome:
         """CHECK_TRANSACTION_STATE: one way; the answer is an END_TRANSACTION."""

@@ -106,7 +106,7 @@ class App(Router):
                 things = await stack.enter_async_context(self._lifespan(client))
             for topic, function in self._checks.items():
                 function.bind(client, things)
-                client.on_check(topic, function.of)
+                client.on_check(topic, function.answer_to)
             try:
                 for member in self._members.values():
                     joined.append(await member.join(client, things))

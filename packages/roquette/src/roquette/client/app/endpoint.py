@@ -81,7 +81,7 @@ class Function:
         positional, named = self.parameters.words(self._kept, message, value)
         return await self._function(*positional, **named)
 
-    async def of(self, message: ReceivedMessage) -> Any:
+    async def answer_to(self, message: ReceivedMessage) -> Any:
         """Its answer to one message. Raises CannotDecode."""
         return await self.call(message, self.parameters.value(message.body))
 
@@ -109,7 +109,7 @@ class Endpoint:
 
     async def answer(self, message: ReceivedMessage) -> bytes | None:
         """Let the function answer a request; the reply's body. Raises CannotDecode, and what the function raises."""
-        answer = await self.function.of(message)
+        answer = await self.function.answer_to(message)
         return None if answer is None else self._body(answer)
 
     async def handle(self, message: ReceivedMessage) -> bool | None:

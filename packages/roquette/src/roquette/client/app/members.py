@@ -57,7 +57,7 @@ class Member:
         said = self._endpoints[0].options.items()
         return cast(ConsumerOptions, {k: v for k, v in said if k not in ("tag", "filter")})
 
-    def with_(self, other: "Member") -> "Member":
+    def merged_with(self, other: "Member") -> "Member":
         """Both as one. Raises ConfigError: they cannot be."""
         if self._batch or other._batch or self._serves or other._serves:
             raise ConfigError(

@@ -46,7 +46,7 @@ async def _serve(body: Body, limit_s: float) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
-    def told(number: int) -> None:
+    def on_signal(number: int) -> None:
         if stop.is_set():
             _end(128 + number, "told twice to end")
         stop.set()
@@ -54,7 +54,7 @@ async def _serve(body: Body, limit_s: float) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         try:
-            loop.add_signal_handler(number, told, number)
+            loop.add_signal_handler(number, on_signal, number)
         except NotImplementedError:  # Windows
-            signal.signal(number, lambda n, _: loop.call_soon_threadsafe(told, n))
+            signal.signal(number, lambda n, _: loop.call_soon_threadsafe(on_signal, n))
     return await body(stop)

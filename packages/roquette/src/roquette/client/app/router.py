@@ -154,7 +154,7 @@ class Router:
 
     def _add(self, member: Member) -> None:
         before = self._members.get(member.group)
-        self._members[member.group] = member if before is None else before.with_(member)
+        self._members[member.group] = member if before is None else before.merged_with(member)
 
     def _add_check(self, topic: str, function: Function) -> None:
         if topic in self._checks:
