@@ -108,7 +108,7 @@ class Door:
         self.calls = CallGuard(self.guard)
         self.part = Served()
         self.proxy = Proxy([self.part], SystemClock())
-        self.proxy.gate = self.calls.may
+        self.proxy.gate = self.calls.judge
         self.asks = Asks()
         wire = InnerWire(self.asks.answered, lambda *asked: None, list)
         self.peer = Peer(None, asyncio.Transport(), 1, bytes(8), f"{IP}:4711", wire)  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ class Door:
         self.part.served.clear()
         rpc = self.proxy.rpcs[SERVICE + name]
         try:
-            self.calls.who(self.caller, {b":path": (SERVICE + name).encode(), **fields})
+            self.calls.prove(self.caller, {b":path": (SERVICE + name).encode(), **fields})
         except RpcError as error:
             self.said.append(error.text)
             return int(error.code)

@@ -56,8 +56,8 @@ async def begin(cluster: SimCluster, **broker: Any) -> ClusterBackend:
 
 async def backend(cluster: SimCluster) -> ClusterBackend:
     config = ClusterConfig(name_servers=cluster.name_servers, local_host=PROXY)
-    world = cluster.host(PROXY).clock, Entropy(7, process_id=1)
-    made = ClusterBackend(config, world, PROXY, "DefaultCluster")
+    clock, entropy = cluster.host(PROXY).clock, Entropy(7, process_id=1)
+    made = ClusterBackend(config, clock, entropy, PROXY, "DefaultCluster")
     await made.start()
     return made
 

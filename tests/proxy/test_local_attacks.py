@@ -58,9 +58,9 @@ class Client:
         self.got.clear()
         path, rpc = f"{SERVICE}{name}", self.sessions.proxy.rpcs[f"{SERVICE}{name}"]
         fields = {} if self.who is None else signed(self.who.access_key, self.who.secret_key)
-        assert self.sessions.who is not None
+        assert self.sessions.prove is not None
         try:
-            self.sessions.who(self.caller, {b":path": path.encode(), **fields})
+            self.sessions.prove(self.caller, {b":path": path.encode(), **fields})
         except RpcError as error:
             return error.code
         call = Call(self.caller, rpc, self, 1)

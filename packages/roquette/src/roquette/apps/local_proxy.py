@@ -410,7 +410,7 @@ class LocalProxy(Feature):
         )
         if core.access.guard is not None:
             guard = CallGuard(core.access.guard)
-            sessions.who = guard.who
+            sessions.prove = guard.prove
             guard.watch(proxy)
         numbers = itertools.count(FIRST_NUMBER)  # unique among the connections of both ports
         return Speaks(

@@ -161,7 +161,8 @@ class ProxyServer:
         self.port = 0
         self.backend = ClusterBackend(
             client,
-            (self._clock, entropy),
+            self._clock,
+            entropy,
             host or local_address(),
             cluster,
             guard=self._protection.guard,
@@ -187,9 +188,9 @@ class ProxyServer:
         rows = [Row(code, self._elsewhere, None, 0) for code in RequestCode]
         loop = asyncio.get_running_loop()
         dispatcher = Dispatcher(rows, lanes, clock, loop, self._requests)
-        who = None if self._calls is None else self._calls.who
+        prove = None if self._calls is None else self._calls.prove
         self.sessions = Sessions(
-            dispatcher, self.proxy, settings, clock, who, max_body=config.max_message_size
+            dispatcher, self.proxy, settings, clock, prove, max_body=config.max_message_size
         )
         bound = ConnectionBound(config.max_connections)
         await self.backend.start()

@@ -159,7 +159,7 @@ class CallGuard:
 
     def watch(self, proxy: Proxy) -> None:
         """Judge the calls of a proxy, and what its clients say."""
-        proxy.gate = self.may
+        proxy.gate = self.judge
         self.clients = next(part for part in proxy.parts if isinstance(part, Clients))
         self.clients.may_publish = self.publishes
 
@@ -172,7 +172,7 @@ class CallGuard:
             return False
         return True
 
-    def who(self, caller: Caller, fields: Metadata) -> None:
+    def prove(self, caller: Caller, fields: Metadata) -> None:
         """Prove who makes a call (`Sessions`); raises RpcError UNAUTHORIZED."""
         rule = _BY_PATH.get(fields.get(b":path", b""))
         code = int(R.HEART_BEAT) if rule is None else rule.code
@@ -188,7 +188,7 @@ class CallGuard:
             raise RpcError(Code.UNAUTHORIZED, "authentication header is incorrect.")
         caller.account = account
 
-    def may(self, call: Call, request: Any) -> None:
+    def judge(self, call: Call, request: Any) -> None:
         """Judge a message of a call before it is served (`Proxy.gate`); raises RpcError FORBIDDEN."""
         rule = RULES.get(call.rpc.name)
         caller = call.caller

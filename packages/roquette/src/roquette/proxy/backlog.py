@@ -33,7 +33,7 @@ class Backlog:
         self._answers: int = 0  # that may wait
         self.stalled: bool = False
 
-    def says(self, size: int) -> None:
+    def add_answer(self, size: int) -> None:
         """An answer, or a part of one, is on its way."""
         self._said += size
         self._answers += 1

@@ -154,18 +154,18 @@ class Clients(Part):
         else:
             stay = set(_groups(wanted))
             self._leave(client, [one for one in _groups(client.wanted) if one not in stay])
-            self._out(client)
+            self._unindex(client)
             client.caller, client.wanted, client.known = caller, wanted, known
-        self._in(client)
+        self._index(client)
         self._register(client)
         return client
 
     def heard(self, client: Client, caller: Caller) -> None:
         """A client lives, on this connection: its registration goes on."""
         if caller.peer is not client.caller.peer:
-            self._out(client)
+            self._unindex(client)
             client.caller = caller
-            self._in(client)
+            self._index(client)
         else:
             client.caller = caller
         self._register(client)
@@ -175,7 +175,7 @@ class Clients(Part):
         client = self._clients.pop(client_id, None)
         if client is not None:
             self._leave(client, _groups(client.wanted))
-            self._out(client)
+            self._unindex(client)
             self.gone(client_id)
         return client
 
@@ -280,7 +280,7 @@ class Clients(Part):
         if not share.clients:
             del self._shares[client.owner]
 
-    def _in(self, client: Client) -> None:
+    def _index(self, client: Client) -> None:
         self._count(client, _owner(client.caller))
         self._of_peer.setdefault(client.caller.peer.id, {})[client.id] = client
         for place in _places(client):
@@ -288,16 +288,16 @@ class Clients(Part):
             if place[1]:
                 self._producers.setdefault(place[2], {})[client.id] = client
 
-    def _out(self, client: Client) -> None:
+    def _unindex(self, client: Client) -> None:
         self._uncount(client)
-        _without(self._of_peer, client.caller.peer.id, client.id)
+        _discard(self._of_peer, client.caller.peer.id, client.id)
         for place in _places(client):
             self._unplace(place, client)
 
     def _unplace(self, place: Place, client: Client) -> None:
-        _without(self._places, place, client.id)
+        _discard(self._places, place, client.id)
         if place[1]:
-            _without(self._producers, place[2], client.id)
+            _discard(self._producers, place[2], client.id)
 
 
 def consume_type(kind: int) -> str:
@@ -319,7 +319,7 @@ def _places(client: Client) -> list[Place]:
     return [(peer, not wanted.group, group) for group in _groups(wanted)]
 
 
-def _without(table: dict[K, dict[str, Client]], key: K, client_id: str) -> None:
+def _discard(table: dict[K, dict[str, Client]], key: K, client_id: str) -> None:
     found = table.get(key)
     if found is not None:
         found.pop(client_id, None)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
@@ -95,6 +95,22 @@ class ClusterSession(Session):
             keep(self.master_addresses, name, address, BROKERS)
 
 
+class _Request(NamedTuple):
+    """Request that waits for a connection.
+
+    Attributes:
+        ext: `header` as it is sent.
+        may_touch: judges the topic of the message that `header` names by its place in the log; None: it names none.
+    """
+
+    code: int
+    ext: bytes
+    body: bytes
+    timeout_ms: int
+    header: Any
+    may_touch: Callable[[str], None] | None
+
+
 class ClusterAsk:
     """A request under way to a broker."""
 
@@ -156,12 +172,12 @@ class ClusterBackend:
     def __init__(
         self,
         config: ClusterConfig,
-        world: tuple[Clock, Entropy],
+        clock: Clock,
+        entropy: Entropy,
         local_host: str,
         cluster: str,
         guard: Callable[[RequestContext, Any], None] | None = None,
     ) -> None:
-        clock, entropy = world
         self._clock = clock
         self._guard = guard
         self.proxy: Proxy | None = None
@@ -237,8 +253,8 @@ class ClusterBackend:
             ask.end(Answer(ResponseCode.SYSTEM_BUSY, f"broker {broker} is sought", b"", b""))
         else:
             self._connecting += 1
-            prove = None if may_touch is None else (header, may_touch)
-            work = self._connect(broker, topic, ask, (code, ext, body, timeout_ms), prove)
+            request = _Request(code, ext, body, timeout_ms, header, may_touch)
+            work = self._connect(broker, topic, ask, request)
             self.session.tasks.start(f"ask-{broker}", work)
         return ask
 
@@ -262,16 +278,8 @@ class ClusterBackend:
             return
         future.add_done_callback(ask.answered)
 
-    async def _connect(
-        self,
-        broker: str,
-        topic: str,
-        ask: ClusterAsk,
-        request: tuple[int, bytes, bytes, int],
-        prove: tuple[Any, Callable[[str], None]] | None = None,
-    ) -> None:
-        """Send a request when there is a connection. `prove`: its header, that names a place of the log, and who judges its topic."""
-        code, ext, body, timeout_ms = request
+    async def _connect(self, broker: str, topic: str, ask: ClusterAsk, request: _Request) -> None:
+        """Send a request when there is a connection."""
         try:
             address = self.session.master_addresses.get(broker)
             if address is None:
@@ -281,9 +289,11 @@ class ClusterBackend:
                 ask.end(Answer(ResponseCode.SYSTEM_ERROR, text, b"", b""))
                 return
             peer = await self.session.remoting.connect(address)
-            if prove is not None:
-                await prove_place(self.session.remoting, address, code, *prove)
-            self._send(peer, ask, code, ext, body, timeout_ms)
+            if request.may_touch is not None:
+                await prove_place(
+                    self.session.remoting, address, request.code, request.header, request.may_touch
+                )
+            self._send(peer, ask, request.code, request.ext, request.body, request.timeout_ms)
         except ClientError as error:
             ask.failed(error)
         except Refused as refusal:

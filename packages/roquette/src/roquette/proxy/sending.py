@@ -29,6 +29,7 @@ from roquette.proxy.settings import ProxySettings
 from roquette.proxy.statuses import RpcError, code_of, no_topic, status
 from roquette.proxy.transactions import Half
 from roquette.proxy.validators import Validators
+from roquette.wire.bodies.route import TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import RecallMessageRequestHeader, SendMessageRequestHeaderV2
 from roquette.wire.proto.definition_pb2 import Code, Status
@@ -62,10 +63,11 @@ _READY_REPLY: Final = SendMessageResponse.FromString
 class _Bundle:
     """Messages that go to a queue in one request."""
 
-    __slots__ = ("messages", "place")
+    __slots__ = ("broker", "messages", "queue_id")
 
-    def __init__(self, place: tuple[str, int], first: Outgoing) -> None:
-        self.place = place
+    def __init__(self, broker: str, queue_id: int, first: Outgoing) -> None:
+        self.broker = broker
+        self.queue_id = queue_id
         self.messages = [first]
 
 
@@ -128,10 +130,11 @@ class Sending(Part):
     def _bundles(self, name: str, out: list[Outgoing], topic: Topic | None) -> list[_Bundle]:
         """The requests to make, in order."""
         route = _known(topic, name).route
-        check, choose = self._check, self._choice.choose
+        check = self._check
         if len(out) == 1:
             check.kind(name, _kind_of(topic), out[0].kind)
-            return [_Bundle(_writable(choose(name, route, out[0].group)), out[0])]
+            broker, queue_id = self._choose(name, route, out[0].group)
+            return [_Bundle(broker, queue_id, out[0])]
         found: list[_Bundle] = []
         shared: tuple[str, int] | None = None  # the queue of those without a message group
         size = 0
@@ -139,32 +142,38 @@ class Sending(Part):
             check.kind(name, _kind_of(topic), message.kind)
             place = shared
             if message.group or place is None:
-                place = _writable(choose(name, route, message.group))
+                place = self._choose(name, route, message.group)
                 shared = shared if message.group else place
             last = found[-1] if found else None
             size += len(message.body) + len(message.properties) * 3 + 64
             if (
                 last is not None
-                and last.place == place
+                and (last.broker, last.queue_id) == place
                 and message.joins
                 and last.messages[0].joins
                 and size <= self._max_body()
             ):
                 last.messages.append(message)
             else:
-                found.append(_Bundle(place, message))
+                found.append(_Bundle(place[0], place[1], message))
                 size = len(message.body) + len(message.properties) * 3 + 64
         return found
 
+    def _choose(self, name: str, route: TopicRouteData, group: str) -> tuple[str, int]:
+        """Return the broker name and the number of a writable queue."""
+        queue = self._choice.choose(name, route, group)
+        if queue is None:
+            raise RpcError(Code.FORBIDDEN, "no writable queue")
+        return queue
+
     def _ask(self, call: Call, name: str, bundle: _Bundle, then: Callable[[Answer], None]) -> None:
-        broker, queue_id = bundle.place
         first = bundle.messages[0]
         several = len(bundle.messages) > 1
         header = SendMessageRequestHeaderV2(
             producer_group=name,
             topic=name,
             default_topic=TBW102,
-            queue_id=queue_id,
+            queue_id=bundle.queue_id,
             sys_flag=first.sys_flag,
             born_timestamp=first.born_ms,
             flag=0,
@@ -177,7 +186,7 @@ class Sending(Part):
         if several:
             code = RequestCode.SEND_BATCH_MESSAGE
             body = encode_batch([(0, m.body, m.properties.encode()) for m in bundle.messages])
-        self._backend.ask(call.caller, broker, code, header, body, then, _TIMEOUT_MS)
+        self._backend.ask(call.caller, bundle.broker, code, header, body, then, _TIMEOUT_MS)
 
     # RecallMessage.
 
@@ -222,12 +231,6 @@ def _known(topic: Topic | None, name: str) -> Topic:
     if topic is None:
         raise no_topic(name)
     return topic
-
-
-def _writable(place: tuple[str, int] | None) -> tuple[str, int]:
-    if place is None:
-        raise RpcError(Code.FORBIDDEN, "no writable queue")
-    return place
 
 
 def _kind_of(topic: Topic | None) -> str:
@@ -310,7 +313,7 @@ def _fill(entries: Sequence[SendResultEntry], bundle: _Bundle, answer: Answer) -
     entry.message_id = first.message_id
     entry.offset = offset
     if first.kind == "TRANSACTION":
-        entry.transaction_id = _transaction_id(bundle.place[0], sent.msg_id, offset)
+        entry.transaction_id = _transaction_id(bundle.broker, sent.msg_id, offset)
     else:
         entry.transaction_id = sent.transaction_id or ""
     if sent.recall_handle:

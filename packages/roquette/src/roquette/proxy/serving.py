@@ -25,7 +25,7 @@ MOST_CALLERS: Final = 64  # of one connection that are remembered
 LONGEST: Final = 1_024  # bytes of a name that a caller says of itself,
 SHORT: Final = 64  # and of its language and versions: the rest is cut off
 
-Who = Callable[[Caller, Metadata], None]
+ProveCaller = Callable[[Caller, Metadata], None]
 """Sets `Caller.account` from what a call says of itself, or raises Refused or RpcError."""
 
 
@@ -76,7 +76,7 @@ class Serving:
     """Server of gRPC, as its connections need it; `proxy/sessions.py` has all of it.
 
     Args:
-        who: proves who calls; None: nobody asks.
+        prove: proves who calls; None: nobody asks.
         max_body: bytes of a message's body; a request may be 1 MiB larger.
     """
 
@@ -86,7 +86,7 @@ class Serving:
         proxy: Proxy,
         settings: ProxySettings,
         clock: Clock,
-        who: Who | None = None,
+        prove: ProveCaller | None = None,
         *,
         max_body: int = 4 << 20,
     ) -> None:
@@ -94,7 +94,7 @@ class Serving:
         self.proxy = proxy
         self.settings = settings
         self.clock = clock
-        self.who = who
+        self.prove = prove
         self.max_message = max_body + BEYOND
         self.limits = Http2Limits(streams=settings.grpc_max_streams)
         self.connect: Callable[[Http2Limits], Http2] = make_connection
@@ -147,7 +147,7 @@ class Callers:
         self._known: dict[tuple[bytes, bytes, bytes], Caller] = {}
         self.size = 0
 
-    def of(self, fields: Metadata) -> Caller:
+    def caller(self, fields: Metadata) -> Caller:
         """Return the caller that makes a call with these metadata."""
         get = fields.get
         key = (

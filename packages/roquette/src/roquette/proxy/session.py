@@ -114,7 +114,7 @@ class GrpcSession(asyncio.Protocol):
             self._dispatcher, stream, self._number, host_of(there[0], there[1]),
             f"{there[0]}:{there[1]}", InnerWire(self._asks.answered, self._asked, self._drain),
         )  # fmt: skip
-        self._pages = Http2Pages(self._shown, self._http, is_local(peer.ip), self._said)
+        self._pages = Http2Pages(self._shown, self._http, is_local(peer.ip), self._page_written)
         self._callers = Callers(peer, self._asks)
         self._backlog = Backlog(self._dispatcher, peer, self._sessions.limits)
         peer.local = f"{here[0]}:{here[1]}"
@@ -148,7 +148,7 @@ class GrpcSession(asyncio.Protocol):
             elif kind == DATA:
                 self._data(stream, what, ended)
             elif kind == GONE:
-                self._gone(stream)
+                self._drop_stream(stream)
             elif kind == CHANGED:
                 self._floods.changes += 1
             elif kind == PONG and self._left_s is not None:
@@ -238,7 +238,7 @@ class GrpcSession(asyncio.Protocol):
         if rpc is None or not fields.get(b"content-type", b"").startswith(GRPC):
             self._turn_away(stream, fields)
             return
-        call = Call(self._callers.of(fields), rpc, self, stream)
+        call = Call(self._callers.caller(fields), rpc, self, stream)
         call.arrived_ms = steady_ms
         call.now_ms = sessions.clock.now_ms()
         call.size = self._callers.size
@@ -254,9 +254,9 @@ class GrpcSession(asyncio.Protocol):
                 self._reading[stream] = Messages(sessions.max_message, encoding, self._unpacked)
         except RemoteProtocolError as error:
             call.finish(GRPC_INTERNAL, str(error))
-        who = sessions.who
-        if who is not None and not call.over:
-            sessions.proxy.guarded(call, lambda: who(call.caller, fields))
+        prove = sessions.prove
+        if prove is not None and not call.over:
+            sessions.proxy.guarded(call, lambda: prove(call.caller, fields))
         if ended:
             call.finish(GRPC_INTERNAL, "the request has no message")
 
@@ -268,8 +268,8 @@ class GrpcSession(asyncio.Protocol):
         else:
             self._pages.answer(stream, fields)
 
-    def _said(self, stream: int, size: int, whole: bool) -> None:
-        self._backlog.says(size)
+    def _page_written(self, stream: int, size: int, whole: bool) -> None:
+        self._backlog.add_answer(size)
         self._close(stream) if whole else self._dispatcher.mark(self._peer)
 
     def _data(self, stream: int, data: bytes, ended: bool) -> None:
@@ -335,16 +335,16 @@ class GrpcSession(asyncio.Protocol):
             elif not call.begun:
                 raise RemoteProtocolError("the request has no message")
 
-    def _gone(self, stream: int) -> None:
+    def _drop_stream(self, stream: int) -> None:
         """The peer has reset a stream, or broke it."""
-        self._hear_no_more(stream)
+        self._drop_request(stream)
         self._pages.gone(stream)
         self._speaking.discard(stream)
-        call = self._leaves(stream)
+        call = self._remove_call(stream)
         if call is not None:
             self._sessions.proxy.guarded(call, call.cancelled)
 
-    def _leaves(self, stream: int) -> Call | None:
+    def _remove_call(self, stream: int) -> Call | None:
         """A call is over."""
         call = self.calls.pop(stream, None)
         if call is not None:
@@ -357,7 +357,7 @@ class GrpcSession(asyncio.Protocol):
         self._held += len(message)
         self._sessions.proxy.begin(call, message)
 
-    def _hear_no_more(self, stream: int) -> bool:
+    def _drop_request(self, stream: int) -> bool:
         """Drop what has come of a request; whether it has not ended yet."""
         if stream not in self._reading:
             return False
@@ -369,13 +369,13 @@ class GrpcSession(asyncio.Protocol):
     def _close(self, stream: int) -> None:
         """The reply is said: the stream is over when it is written."""
         if stream in self._reading:
-            self._hear_no_more(stream)
+            self._drop_request(stream)
             self._http.hush(stream)
         self._dispatcher.mark(self._peer)
 
     def respond(self, stream_id: int, message: bytes) -> None:
-        if self._leaves(stream_id) is not None:
-            self._backlog.says(len(message) + 5)
+        if self._remove_call(stream_id) is not None:
+            self._backlog.add_answer(len(message) + 5)
             self._http.respond(stream_id, RESPONSE, prefixed(message), TRAILERS)
             self._close(stream_id)
 
@@ -386,12 +386,12 @@ class GrpcSession(asyncio.Protocol):
             self._speaking.add(stream_id)
             self._http.send_headers(stream_id, RESPONSE)
         data = b"".join([prefixed(message) for message in messages])
-        self._backlog.says(len(data))
+        self._backlog.add_answer(len(data))
         self._http.send_data(stream_id, data)
         self._dispatcher.mark(self._peer)
 
     def finish(self, stream_id: int, status: int, text: str) -> None:
-        if self._leaves(stream_id) is not None:
+        if self._remove_call(stream_id) is not None:
             self._end(stream_id, status, text)
 
     def _end(self, stream: int, status: int, text: str) -> None:
@@ -453,7 +453,7 @@ class GrpcSession(asyncio.Protocol):
             if deadline is None:
                 continue
             if deadline <= steady_ms:
-                self._gone(stream)
+                self._drop_stream(stream)
                 self._http.reset(stream, CANCEL)
             elif deadline < soonest:
                 soonest = deadline
@@ -475,7 +475,7 @@ class GrpcSession(asyncio.Protocol):
         self.gone_away = True
         self._http.go_away(self._http.last_stream)
         for call in [call for call in self.calls.values() if call.rpc.listens]:
-            self._leaves(call.stream_id)
+            self._remove_call(call.stream_id)
             self._sessions.proxy.guarded(call, call.cancelled)
             self._end(call.stream_id, GRPC_UNAVAILABLE, GOING)
         self._dispatcher.mark(self._peer)
