@@ -224,7 +224,7 @@ def test_answers_for_a_peer_that_does_not_read_stay_bounded() -> None:
         inside = Inside(reads=False)
         noise = RateLimited(log, case.clock)
         tls = calling(CLIENT) if secure else None
-        await connect(lambda: inside, (HOST, PORT), tls, noise)
+        await connect(lambda: inside, HOST, PORT, tls, noise)
         await asyncio.sleep(1)
         wire = Connection()
         for _ in range(20):

@@ -20,7 +20,7 @@ from roquette.errors import ConfigError
 from roquette.remoting.authority import Authority
 from roquette.remoting.pem import CertificateEnds, FollowedContext, PemFiles, server_context
 from roquette.remoting.tls import ClientTls, ServerTls, TlsMode
-from roquette.remoting.tls_options import calling
+from roquette.remoting.tls_options import make_client_tls
 
 log = getLogger("roquette.remoting")
 
@@ -246,4 +246,4 @@ def client_tls(settings: TlsSettings, clock: Clock) -> ClientTls | None:
         key_password=settings.client_key_password,
         trusted=settings.client_trusted,
     )
-    return calling(files, settings.verify_servers, settings.verify_hosts, clock)
+    return make_client_tls(files, settings.verify_servers, settings.verify_hosts, clock)

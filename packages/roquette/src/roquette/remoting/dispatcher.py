@@ -347,7 +347,7 @@ class Dispatcher:
             job.hold = outcome.hold
             self.limits.account.hold(job)
         elif isinstance(outcome, Task):
-            self.running.began(job.peer)
+            self.running.begin(job.peer)
             self.limits.account.work(job)
             self._tasks.start(f"request-{command.code}", self._finish(job, outcome))
         else:
@@ -363,7 +363,7 @@ class Dispatcher:
             reply = self._failed(job, error)
         finally:
             self.limits.account.release(job)
-            if self.running.ended(job.peer) and not job.peer.paused:
+            if self.running.end(job.peer) and not job.peer.paused:
                 self._unpark(job.peer)
         if reply is not None:
             self.answer(job, reply)

@@ -194,10 +194,10 @@ class Speaks:
 class _Named(asyncio.Transport):
     """A connection whose peer is another one than the machine at its end."""
 
-    def __init__(self, raw: asyncio.Transport, peername: tuple[str, int]) -> None:
+    def __init__(self, raw: asyncio.Transport, host: str, port: int) -> None:
         super().__init__()
         self._raw = raw
-        self._peername = peername
+        self._peername = host, port
         for name in _METHODS_OF_TRANSPORTS:  # so that it costs nothing afterwards
             setattr(self, name, getattr(raw, name))
 
@@ -248,13 +248,13 @@ class Door(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast(asyncio.Transport, transport)
-        self._meet()
+        self._read_peer()
         if not self._lobby.closed and self._lobby.admit(self.remote):
             self._lobby.enter(self)
         else:
             self._raw.abort()
 
-    def _meet(self) -> None:
+    def _read_peer(self) -> None:
         there = self._raw.get_extra_info("peername") or ("", 0)
         self._host, self.remote = there[0], f"{there[0]}:{there[1]}"
 
@@ -347,8 +347,8 @@ class Door(asyncio.Protocol):
         self._settled = True
         self._first = self._first[header.size :]
         if header.source is not None:
-            self._raw = _Named(self._raw, header.source)
-            self._meet()
+            self._raw = _Named(self._raw, *header.source)
+            self._read_peer()
         return True
 
     def _refuse(self, what: str) -> None:

@@ -256,7 +256,7 @@ async def call_master(
     made = HaConnection(number, side, noise)
     try:
         async with asyncio.timeout(CONNECT_S):
-            await connect(lambda: made, split_address(address), tls, noise)
+            await connect(lambda: made, *split_address(address), tls, noise)
     except (OSError, TimeoutError) as error:
         raise ConnectError(f"connect to {address} failed: {error or 'no answer'}") from None
     return made

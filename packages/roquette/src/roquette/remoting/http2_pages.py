@@ -15,7 +15,7 @@ class Http2Pages:
     Args:
         pages: None: whoever asks for one is told what is spoken here.
         local: whether the peer is on this machine.
-        said: something is to be written on a stream: so many bytes, and whether that is all of it.
+        on_piece: something is to be written on a stream: so many bytes, and whether that is all of it.
     """
 
     def __init__(
@@ -23,12 +23,12 @@ class Http2Pages:
         pages: HttpPages | None,
         http: Http2,
         local: bool,
-        said: Callable[[int, int, bool], None],
+        on_piece: Callable[[int, int, bool], None],
     ) -> None:
         self._pages = pages
         self._http = http
         self._local = local
-        self._said = said
+        self._on_piece = on_piece
         self._streams: dict[int, PageStream] = {}
 
     def answer(self, stream: int, fields: Metadata) -> None:
@@ -55,7 +55,7 @@ class Http2Pages:
             self._http.send_headers(stream, head, end=True)
         else:
             self._http.respond(stream, head, reply.body, ())
-        self._said(stream, len(reply.body), True)
+        self._on_piece(stream, len(reply.body), True)
 
     def _reply(self, pages: HttpPages, method: bytes, fields: Metadata) -> HttpReply:
         path = fields.get(b":path", b"").decode("latin-1").partition("?")[0]
@@ -68,18 +68,18 @@ class Http2Pages:
 
     def _write(self, stream: int, piece: bytes) -> None:
         self._http.send_data(stream, piece)
-        self._said(stream, len(piece), False)
+        self._on_piece(stream, len(piece), False)
 
     def _whole(self, stream: int) -> None:
         del self._streams[stream]
         self._http.send_trailers(stream, ())
-        self._said(stream, 0, True)
+        self._on_piece(stream, 0, True)
 
     def _abort(self, stream: int) -> None:
         """It takes too long, or cannot be made: the peer must not take a part for all."""
         self.gone(stream)
         self._http.reset(stream, CANCEL)
-        self._said(stream, 0, True)
+        self._on_piece(stream, 0, True)
 
     def gone(self, stream: int) -> None:
         """Nobody wants the answer on a stream any more."""

@@ -40,7 +40,7 @@ async def speaks_http2(security: Security, noise: RateLimited, address: str) -> 
     probe = _Probe(asyncio.get_running_loop().create_future())
     try:
         async with asyncio.timeout(PROBE_S):
-            await connect(lambda: probe, split_address(address), security.tls, noise)
+            await connect(lambda: probe, *split_address(address), security.tls, noise)
             return await probe.said
     except (OSError, TimeoutError) as error:
         raise Unreachable(f"{address} is not asked for its protocols: {error}") from None

@@ -77,7 +77,9 @@ class PemFiles:
             try:
                 context.load_verify_locations(self.trusted)
             except (ssl.SSLError, OSError) as error:
-                raise self._wrong("the file of trusted certificates", self.trusted, error) from None
+                raise self._unusable(
+                    "the file of trusted certificates", self.trusted, error
+                ) from None
 
     def _fill_pair(self, context: ssl.SSLContext) -> None:
         self._read(self.certificate, "the certificate", _CERTIFICATE)
@@ -99,11 +101,11 @@ class PemFiles:
                 raise ConfigError(
                     f"{self.owner}: the password does not open the key {key}"
                 ) from None
-            raise self._wrong(
+            raise self._unusable(
                 "the certificate or its key", f"{self.certificate}, {key}", error
             ) from None
 
-    def _wrong(self, what: str, path: str, error: Exception) -> ConfigError:
+    def _unusable(self, what: str, path: str, error: Exception) -> ConfigError:
         reason = getattr(error, "reason", None)
         words = reason.lower().replace("_", " ") if reason else str(error)
         return ConfigError(f"{self.owner}: {what} cannot be used: {path}: {words}")

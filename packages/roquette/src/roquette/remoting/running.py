@@ -24,7 +24,7 @@ class Running:
         self.most = RUNNING
         self.full = False
 
-    def began(self, peer: Peer) -> None:
+    def begin(self, peer: Peer) -> None:
         """A request of a connection has started a task."""
         self.count += 1
         peer.running += 1
@@ -33,7 +33,7 @@ class Running:
             peer.crowded = True
             peer.stop_reading(TASKS)
 
-    def ended(self, peer: Peer) -> bool:
+    def end(self, peer: Peer) -> bool:
         """The task has ended; True when the connection's parked requests may run."""
         self.count -= 1
         peer.running -= 1

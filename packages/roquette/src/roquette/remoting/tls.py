@@ -154,7 +154,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._rest = b""  # arrived while reading was paused
         self._closing = False
         self._paused = False
-        self._said_bye = self._heard_bye = False
+        self._close_notify_sent = self._close_notify_received = False
 
     # The protocol of the connection.
 
@@ -216,7 +216,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
                 while incoming.pending:
                     part = read(RECORD)
                     if not part:
-                        self._heard_bye = True
+                        self._close_notify_received = True
                         break
                     parts.append(part)
             except ssl.SSLWantReadError:
@@ -232,13 +232,13 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
                 self._forced += self._flush()
             if self._excess > MOST_EXCESS or self._forced > MOST_FORCED:
                 failure = failure or ssl.SSLError(1, "it sends records without data")
-            if failure is not None or self._heard_bye:
+            if failure is not None or self._close_notify_received:
                 break
         if parts:
             inner.data_received(parts[0] if len(parts) == 1 else b"".join(parts))
         if failure is not None:
             self._break(TlsRefused(words_of(failure)))
-        elif self._heard_bye and not self._closing and not inner.eof_received():
+        elif self._close_notify_received and not self._closing and not inner.eof_received():
             self.close()
 
     def _flush(self) -> int:
@@ -266,7 +266,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._settle(error)
 
     def eof_received(self) -> bool:
-        if not (self._closing or self._heard_bye or self._said_bye):
+        if not (self._closing or self._close_notify_received or self._close_notify_sent):
             if self._inner is None:
                 self._break(TlsRefused("it closed the connection in the handshake"))
             else:  # whoever asks for the end of the bytes learns that it is none
@@ -297,7 +297,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
 
     def write(self, data: Any) -> None:
         """Encrypt and send."""
-        if self._closing or self._said_bye or not data:
+        if self._closing or self._close_notify_sent or not data:
             return
         try:
             if len(data) <= WRITE:
@@ -330,18 +330,18 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         if small:
             self.write(small[0] if len(small) == 1 else b"".join(small))
 
-    def _bye(self) -> None:
+    def _send_close_notify(self) -> None:
         """Say that nothing more comes (close_notify)."""
-        if not self._said_bye and self._inner is not None:
-            self._said_bye = True
+        if not self._close_notify_sent and self._inner is not None:
+            self._close_notify_sent = True
             with contextlib.suppress(ssl.SSLError):  # it asks for the other end's, too
                 self._tls.unwrap()
             self._flush()
 
     def write_eof(self) -> None:
         """End the writing: what was written is all; the other end may go on."""
-        if not (self._closing or self._said_bye):
-            self._bye()
+        if not (self._closing or self._close_notify_sent):
+            self._send_close_notify()
             self._raw.write_eof()
 
     def can_write_eof(self) -> bool:
@@ -351,7 +351,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
     def close(self) -> None:
         """Send what was written and the end of TLS; read no more."""
         if not self._closing:
-            self._bye()
+            self._send_close_notify()
             self._closing = True
             self._raw.close()
 
@@ -421,7 +421,8 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
 
 async def connect(
     inner: Callable[[], asyncio.Protocol],
-    address: tuple[str, int],
+    host: str,
+    port: int,
     tls: ClientTls | None,
     noise: RateLimited,
     **options: Any,
@@ -432,7 +433,6 @@ async def connect(
         OSError: nobody answers there; TlsRefused: no TLS with who answers, and why.
     """
     loop = asyncio.get_running_loop()
-    host, port = address
     if tls is None:
         await open_connection(inner, host, port, **options)
         return

@@ -12,7 +12,7 @@ from roquette.remoting.tls import ClientTls
 log = getLogger("roquette.remoting")
 
 
-def calling(files: PemFiles, verify: bool, verify_host: bool, clock: Clock) -> ClientTls:
+def make_client_tls(files: PemFiles, verify: bool, verify_host: bool, clock: Clock) -> ClientTls:
     """The contexts of who connects to others. Raises ConfigError: a file cannot be used."""
     if not verify:
         log.warning(
@@ -58,4 +58,4 @@ def _of_options(options: TlsOptions) -> ClientTls:
         key_password=options.key_password,
         trusted=os.fspath(options.ca),
     )
-    return calling(files, options.verify, options.verify_host, SystemClock())
+    return make_client_tls(files, options.verify, options.verify_host, SystemClock())

@@ -28,7 +28,7 @@ def host_of(ip: str, port: int) -> bytes:
     return socket.inet_pton(family, ip.split("%")[0]) + port.to_bytes(4, "big")
 
 
-def _lost(peer: Peer, error: Exception | None) -> str:
+def _loss_text(peer: Peer, error: Exception | None) -> str:
     """Say why the connection was lost, to those who wait for answers, or ask again."""
     why = ""
     if isinstance(error, TlsRefused):
@@ -206,7 +206,7 @@ class PeerProtocol(asyncio.Protocol):
         if peer is not None:
             peer.closed = True
             self._dispatcher.drop_parked(peer)
-            peer.lost = _lost(peer, error)
+            peer.lost = _loss_text(peer, error)
             if len(peer.pending):
                 peer.pending.fail_all(ConnectError(peer.lost), peer.remote)
             self._dispatcher.limits.frames.end(peer)
