@@ -82,6 +82,7 @@ class OrderlyQueues:
             await self._end(queue)
             await self._member.save([state])
             await self._member.revoked([queue])
+            # Last: whoever gets the lock reads the offset that was saved above.
             await self._locks.unlock([queue])
         finally:
             del self._leaving[queue]
@@ -139,9 +140,11 @@ class OrderlyQueues:
         failures = current[0].reconsume_times
         while current and not state.dropped:
             pause_s = self._member.session.config.orderly_suspend_ms / 1000
+            # Without the broker's lock another member may be at work on this queue.
             if state.locked:
                 answered = await self._member.handle(state, list(current))
                 done = self._ends(state, current, answered)
+                # Apache: ConsumeMessageOrderlyService.checkReconsumeTimes; -1, the default, tries without end.
                 if done == 0 and 0 <= self._member.max_reconsume_times <= failures:
                     done = int(await self._is_buried(current[0], failures))
                     for message in current[:done]:

@@ -329,6 +329,7 @@ class PoppedMessages(Opened):
                 self._session.namespace.show(message)
                 message.properties.pop(POP_CK, None)
                 job = Job(self, message, receipt, over_s)
+                # Popped for us, and nobody reads it: others need not wait until its time is over.
                 if self.closed:
                     aside.append(job.give_back)
                 elif not readable or message.reconsume_times >= plan.most_tries:
@@ -337,7 +338,7 @@ class PoppedMessages(Opened):
                     aside.append(job.set_aside)
                 else:
                     self._ready.append(job)
-        finally:
+        finally:  # a corrupt record raises: what was read before it is settled all the same
             if aside:
                 self._work(self._aside(aside))
 

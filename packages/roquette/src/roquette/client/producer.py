@@ -261,6 +261,7 @@ class Producer:
         while parts and misses < most:
             part = parts.popleft()
             named = {keys[place] for place in part}
+            # A later message of a shard key must not be stored without those before it.
             if not failed.isdisjoint(named):
                 continue
             choose = _sharing(named) if named != {""} else self._chooser(first, queue, None)
@@ -400,6 +401,7 @@ class Producer:
                     avoid = target.broker_name
                     failed.add(avoid)
                 if electing:
+                    # Else a newer route is here already: the next attempt goes by it.
                     if self._session.known_route(request.topic) is route:
                         await self._elected(request.topic, choose(queues, avoid), avoid, left_ms)
                     continue

@@ -147,7 +147,7 @@ class PushConsumer:
         await self.session.add_consumer(self)
         for topic in self.topics():
             await self.session.learn_route(topic, self.group)
-        await self.session.heartbeat()
+        await self.session.heartbeat()  # first: brokers name members, who share queues, by it
         await self._rebalance()
         if self._closing:
             raise ClientClosed(f"group {self.group} was left while it was joined")
@@ -217,7 +217,7 @@ class PushConsumer:
             await asyncio.sleep(0.1)  # whoever gets the queues next would do that work again
         if self.queues:
             await self._revoked(list(self.queues))
-        await self._locks.close()
+        await self._locks.close()  # offsets are stored: who is next begins behind our work
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
