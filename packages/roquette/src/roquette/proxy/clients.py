@@ -255,6 +255,8 @@ class Clients(Part):
         own = self._shares.get(owner)
         has = more if own is None else own.size + more
         while self._bytes + more > MOST_BYTES:
+            # First those whose connection is lost. Else who has most gives, so that one owner with many
+            # clients pushes out its own and nobody's with few.
             giver = self._shares.get(GONE)
             if giver is None:
                 if own is None or own.closed_ms <= now:

@@ -247,6 +247,7 @@ class ClusterBackend:
         ask = ClusterAsk(then, lambda: self._unreachable(broker, topic), stays=pops)
         address = self.session.master_addresses.get(broker)
         peer = None if address is None else self.session.remoting.peer(address)
+        # The usual case costs no task: there is a connection, and the guard has judged all that it must.
         if peer is not None and may_touch is None:
             self._send(peer, ask, code, ext, body, timeout_ms)
         elif self._connecting >= WAITING:

@@ -283,6 +283,7 @@ class Receiving(Part):
         if config is not None:
             header.order = config.consume_message_orderly
             poll.most_tries = config.retry_max_times + 1
+        # Asked before the pop: messages popped for a peer that does not read are invisible for nothing.
         if poll.call.caller.peer.transport.get_write_buffer_size() > BACKLOG:
             self._end(poll, Code.TOO_MANY_REQUESTS, "the messages sent before are not read yet")
             return
@@ -302,6 +303,7 @@ class Receiving(Part):
                 self._end(poll, Code.INTERNAL_SERVER_ERROR, f"the broker's answer: {error}")
         elif code in _NOTHING:
             self._end(poll, Code.MESSAGE_NOT_FOUND, "no new message")
+        # The broker holds no more: the client, told so, would ask again at once. It waits its time here.
         elif code == ResponseCode.POLLING_FULL and not poll.done:
             self._leave_place(poll)
             self._park(poll)

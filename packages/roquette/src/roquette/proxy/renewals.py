@@ -200,6 +200,7 @@ class Renewals(Part):
                 entry.tries = 0
             else:
                 entry.tries += 1
+            # An ack may have come meanwhile (`take`): it needs the handle that is valid now, so that it waits for this.
             waiting, entry.waiting = entry.waiting, None
             if waiting is not None:
                 waiting(entry.handle.text)

@@ -243,6 +243,7 @@ class GrpcSession(asyncio.Protocol):
         call.now_ms = sessions.clock.now_ms()
         call.size = self._callers.size
         self._held += call.size
+        # Before it is judged: only a call that is known here can be refused.
         self.calls[stream] = call
         try:
             timeout = fields.get(b"grpc-timeout")
