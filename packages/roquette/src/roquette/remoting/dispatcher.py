@@ -241,6 +241,7 @@ class Dispatcher:
                     jobs = lane.take()
                     if lane.jobs:
                         more = True
+                        # They outlive this turn: from here on their bytes count for their peers.
                         for job in lane.jobs:
                             if not job.kept:
                                 account.keep(job)
@@ -251,6 +252,7 @@ class Dispatcher:
                             account.release(job)
                         if job.cancelled:
                             continue
+                        # One peer's answers or tasks are too many: its requests wait, and delay no other's.
                         if peer.paused or peer.crowded or peer.unwritten > BACKLOG:
                             if not peer.closed:
                                 peer.parked.append(job)
@@ -263,7 +265,7 @@ class Dispatcher:
                             job.now_ms = now_ms
                             job.steady_ms = steady_ms
                             self._run(job)
-            self._hooks.end_turn()
+            self._hooks.end_turn()  # before a write: it does what the answers of this turn promise
         finally:
             self._scheduled = False  # only now: answers of this turn need no turn of their own
         if self._pushing:
@@ -468,6 +470,7 @@ class Dispatcher:
             if out:
                 peer.last_active = now
                 self._write(peer, out, now)
+            # The peer broke the protocol (`finish`): it learns the answers to what it asked before.
             if peer.ending and peer.asked <= 0:
                 peer.transport.write_eof()
                 peer.closed = True

@@ -147,6 +147,8 @@ class EtcdAgreement:
             except _NotSent as error:
                 said.append(str(error))
             except _NoAnswer as error:
+                # If it was taken, the key's revision has moved, and the same request would fail elsewhere
+                # by its own success: the caller would hear that somebody else has written.
                 said.append(str(error))
                 break
             except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -229,6 +231,7 @@ class EtcdAgreement:
             raise (_NoAnswer(words) if sent else _NotSent(words)) from None
         finally:
             if connection is not None:
+                # Another call may have left this member meanwhile: `_idle` is of the present one alone.
                 if connection.usable and self._at == at:
                     self._idle.append(connection)
                 else:

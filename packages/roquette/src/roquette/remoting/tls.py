@@ -223,6 +223,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
                 pass
             except ssl.SSLError as error:
                 failure = error
+            # What came beside data (empty records, changes of keys) costs us work: a peer may not send it without end.
             self._excess += min(SLICE, size - at)
             for number in range(count, len(parts)):
                 taken = len(parts[number])
@@ -234,7 +235,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
                 failure = failure or ssl.SSLError(1, "it sends records without data")
             if failure is not None or self._close_notify_received:
                 break
-        if parts:
+        if parts:  # before a failure is told: these records were whole and authentic
             inner.data_received(parts[0] if len(parts) == 1 else b"".join(parts))
         if failure is not None:
             self._break(TlsRefused(words_of(failure)))
