@@ -33,7 +33,7 @@ class Linger:
     """The batches of one producer that fill up. One goes after `seconds`, or before it is too large for one request.
 
     Attributes:
-        may_wait: returns True when a message may wait for others.
+        fits: returns True when a message may wait for others.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Linger:
         self._preparation = preparation
         self._tasks = tasks
         self._send = send
-        self.may_wait = preparation.fits
+        self.fits = preparation.fits
         self._filling: dict[str, _Batch] = {}
 
     def add(self, message: Message) -> "asyncio.Future[SendReceipt]":

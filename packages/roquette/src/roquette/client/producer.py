@@ -128,7 +128,7 @@ class Producer:
         """
         with self.under_way.lot, self._begin(message) as begun:
             alone = queue or selector or timeout_ms is not None
-            if self._linger is not None and not alone and self._linger.may_wait(message):
+            if self._linger is not None and not alone and self._linger.fits(message):
                 receipt = await self._linger.add(message)
             else:
                 request = self._preparation.request(message)
@@ -162,11 +162,7 @@ class Producer:
         calls. Retries as `send` does; then order between messages is not kept.
         """
         with self._begin(message) as begun:
-            if (
-                self._linger is not None
-                and not (queue or selector)
-                and self._linger.may_wait(message)
-            ):
+            if self._linger is not None and not (queue or selector) and self._linger.fits(message):
                 add = partial(self._linger.add, message)
                 answer = await self._pipeline.hold(message.topic, len(message.body), add)
             else:
@@ -401,8 +397,7 @@ class Producer:
                     avoid = target.broker_name
                     failed.add(avoid)
                 if electing:
-                    # Else a newer route is here already: the next attempt goes by it.
-                    if self._session.known_route(request.topic) is route:
+                    if self._session.known_route(request.topic) is route:  # else try by the newer
                         await self._elected(request.topic, choose(queues, avoid), avoid, left_ms)
                     continue
                 if error.stale_route:

@@ -129,9 +129,7 @@ class SendBacks:
         if not delay_level and self._levels:
             delay_level = self._levels[min(message.reconsume_times, len(self._levels) - 1)]
         self._pending[state] = self._pending.get(state, 0) + 1
-        task = self._tasks.keep(
-            "hand-back", partial(self._try_until_taken, state, message, delay_level)
-        )
+        task = self._tasks.keep("hand-back", partial(self._repeat, state, message, delay_level))
         task.add_done_callback(lambda _: self._count_down(state))
 
     def _count_down(self, state: ProcessQueue) -> None:
@@ -139,7 +137,7 @@ class SendBacks:
         if not self._pending[state]:
             del self._pending[state]
 
-    async def _try_until_taken(
+    async def _repeat(
         self, state: ProcessQueue, message: ReceivedMessage, delay_level: int, health: Health
     ) -> None:
         while not await self._hand_back(message, self._most, delay_level):

@@ -237,7 +237,7 @@ class Checks:
         """Its place in the table of what this client serves."""
         return Row(
             RequestCode.CHECK_TRANSACTION_STATE,
-            self._on_check_request,
+            self._begin_check,
             CheckTransactionStateRequestHeader,
             0,
         )
@@ -270,7 +270,7 @@ class Checks:
                 )
             await asyncio.sleep(_AGAIN_S)
 
-    def _on_check_request(
+    def _begin_check(
         self, ctx: RequestContext, header: CheckTransactionStateRequestHeader, body: bytes
     ) -> Outcome:
         """CHECK_TRANSACTION_STATE: one way; the answer is an END_TRANSACTION."""
