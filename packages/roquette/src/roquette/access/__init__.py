@@ -1,1 +1,1 @@
-"""Who may do what: one engine for every server's ports."""
+"""Permission to do what is asked: one engine for every server's ports."""

@@ -25,7 +25,7 @@ _MARK: Final = MARK.encode()
 
 
 class Access:
-    """Who may do what at a server, and what the server says of itself to others.
+    """Access control of one server, and the credentials with which it calls others.
 
     Args:
         directory: of users.json and acls.json.
@@ -81,13 +81,13 @@ class Access:
         return self.proofs.fault(secret, command.code, fields, command.body, now_ms, local)
 
     def account_of(self, job: RequestContext) -> str:
-        """Who has signed a request that was let in; "" where nobody is asked."""
+        """Return who signed a request that was let in; "" where nobody is asked."""
         if self.guard is None:
             return ""
         return job.account or ext_fields(job.command.ext).get(ACCESS_KEY, "")
 
     def permits(self, account: str, peer: Peer, topic: str, *actions: Action) -> bool:
-        """Whether who has signed earlier (`account_of`) may do one of `actions` with a topic now."""
+        """Return True if the account of an earlier request (`account_of`) may do one of `actions` with a topic now."""
         return self.guard is None or self.guard.permits(account, peer, topic, actions)
 
     async def start(self, bind_address: str) -> None:

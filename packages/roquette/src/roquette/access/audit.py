@@ -1,4 +1,4 @@
-"""Who was let do what, and who was not: lines of the logger `roquette.audit`.
+"""Audit of what was permitted and refused to whom: lines of the logger `roquette.audit`.
 
 A refusal is a warning; what changes something and was allowed is an info line; all else that was allowed is a debug
 line. Lines of one user, request and reason are one in 10 s with a count. Values are quoted by `base/logs.py`.
@@ -59,7 +59,7 @@ class Audit:
         )
 
     def shows(self, need: Need) -> bool:
-        """Whether who is let through with such a request is a line."""
+        """Return True if a permitted request of this kind is a line."""
         return need.changes or log.isEnabledFor(logging.DEBUG)
 
     def allowed(

@@ -1,4 +1,4 @@
-"""Who asks, and may they: the one gate before every processor.
+"""Guard of the processors, the one gate before each: proves who asks, and judges whether they may.
 
 `Guard.check` proves who asks (`Accounts`: `access/users.py`), takes what the request needs from `needs.NEEDS`, and lets a
 `Judge` decide (`access/policies.py`). Codes and texts of refusals are those of Apache 5.
@@ -50,7 +50,7 @@ class Account:
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What a judge says, and why.
+    """Judgement of a request, and the reason.
 
     Attributes:
         why: Apache's words after "from <ip>, ". rule: the entry that decided, or "".
@@ -65,7 +65,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 class Accounts(Protocol):
-    """Who is known."""
+    """Accounts that are known."""
 
     def find(self, access_key: str) -> Account | None:
         """The account of this name."""
@@ -87,7 +87,7 @@ class Judge(Protocol):
         ...
 
     def knows(self, name: str, code: int, said: object, ip: str) -> bool:
-        """Whether `remember` was told that an account may do this, and nothing has changed since."""
+        """Return True if `remember` was told that an account may do this, and nothing has changed since."""
         ...
 
     def remember(self, name: str, code: int, said: object, ip: str) -> None:
@@ -97,7 +97,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What a guard guards.
+    """Kinds of requests that a guard lets through unasked, or only to some.
 
     Attributes:
         cluster: the name of the server's cluster: requests that concern the whole of it need a right on it.
@@ -184,7 +184,7 @@ class Guard:
             self._refuse(account, verdict, job.command.code, ip)
 
     def permits(self, name: str, peer: Peer, topic: str, actions: tuple[Action, ...]) -> bool:
-        """Whether an account, proven by an earlier request, may do one of `actions` with a topic now."""
+        """Return True if an account, proven by an earlier request, may do one of `actions` with a topic now."""
         ip = peer.ip
         if not self._authorize:
             return True
@@ -200,7 +200,7 @@ class Guard:
         raise _no(f"User:{account.name} has no permission to access {what}")
 
     def _proven(self, job: RequestContext, ip: str) -> Account:
-        """Who asks, proven by the request's signature."""
+        """Return the account that asks, proven by the request's signature."""
         command = job.command
         code = command.code
         if job.account is not None:
@@ -264,7 +264,7 @@ class Guard:
         return account.name
 
     def judge(self, name: str | None, peer: Peer, code: int, needed: list[Needed] | None) -> None:
-        """Whether the account `name`, proven for this call, may do all of `needed`; raises `Refused`.
+        """Judge if the account `name`, proven for this call, may do all of `needed`; raises `Refused`.
 
         Args:
             name: None: `unsigned` let it in. needed: None: no rule says what it needs.

@@ -1,4 +1,4 @@
-"""Who may do what: users, resources, actions and policies, as Apache's `auth` module has them since 5.3.
+"""Model of permissions: users, resources, actions and policies, as Apache's `auth` module has them since 5.3.
 
 Texts are Apache's: a resource is `Topic:orders`, `Topic:orders*`, `Topic:*` or `*`, a subject `User:alice`.
 """
@@ -24,7 +24,7 @@ class _Named(StrEnum):
 
 
 class Action(_Named):
-    """What is done to a resource. `ALL` stands in policies only, `ANY` in requests only."""
+    """Action on a resource. `ALL` stands in policies only, `ANY` in requests only."""
 
     ALL = "All"
     ANY = "Any"
@@ -38,7 +38,7 @@ class Action(_Named):
 
 
 class Kind(_Named):
-    """What a resource is. `ANY` is the kind of `*`."""
+    """Kind of a resource. `ANY` is the kind of `*`."""
 
     ANY = "Any"
     CLUSTER = "Cluster"
@@ -48,7 +48,7 @@ class Kind(_Named):
 
 
 class Pattern(StrEnum):
-    """How the name of a resource is meant."""
+    """Way in which a resource's name matches others."""
 
     LITERAL = "Literal"
     PREFIXED = "Prefixed"
@@ -56,7 +56,7 @@ class Pattern(StrEnum):
 
 
 class Decision(_Named):
-    """What an entry of a policy says."""
+    """Decision of a policy's entry."""
 
     ALLOW = "Allow"
     DENY = "Deny"
@@ -122,7 +122,7 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
         return f"{self.kind.value}:{self.name}{star}"
 
     def covers(self, other: "Resource") -> bool:
-        """Whether this resource of a policy means `other`, the literal one of a request."""
+        """Return True if this resource of a policy means `other`, the literal one of a request."""
         if self.kind is Kind.ANY:
             return True
         if self.kind is not other.kind:
@@ -136,7 +136,7 @@ ANYTHING: Final = Resource(Kind.ANY, "", Pattern.ANY)
 
 
 def topic_resource(name: str) -> Resource:
-    """What a right on the topic `name` is a right on: a retry topic, `%RETRY%g` or POP's `%RETRY%g+t`, is its group's."""
+    """Return the resource that decides about the topic `name`: a retry topic, `%RETRY%g` or POP's `%RETRY%g+t`, is its group's."""
     if name.startswith(RETRY_PREFIX):
         return Resource(Kind.GROUP, group_of_retry_topic(name))
     return Resource(Kind.TOPIC, name)
@@ -182,7 +182,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class Acl(msgspec.Struct, frozen=True):
-    """What one subject, `User:alice`, may do and may not."""
+    """Policies of one subject, `User:alice`."""
 
     subject: str
     policies: tuple[Policy, ...] = ()

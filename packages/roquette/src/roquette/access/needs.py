@@ -98,7 +98,7 @@ def _words(actions: Actions) -> str:
 
 
 class Need:
-    """What a request needs.
+    """Reader of the permissions that a request needs.
 
     Attributes:
         rights: by its header. body: by its body, whose meaning is `asks`.

@@ -54,7 +54,7 @@ _NO_LIKE: Final = "white lists have no like: who sends from there without a sign
 
 @dataclass(frozen=True, slots=True)
 class PlainAccounts:
-    """What all files together say.
+    """Accounts of all files together.
 
     Attributes:
         users: one for each account; an admin is a super user, whom no rule restrains, whatever perms stood beside it.

@@ -165,7 +165,7 @@ class _Level:
 
 
 class PolicyTable:
-    """What every user may do. One writer, the event loop's thread; what changes a user's policies calls `put`."""
+    """Policies of every user. One writer, the event loop's thread; what changes a user's policies calls `put`."""
 
     def __init__(self, acls: Iterable[Acl] = ()) -> None:
         self._levels: dict[str, tuple[_Level, ...]] = {}
@@ -202,7 +202,7 @@ class PolicyTable:
     def judge(
         self, username: str, resource: Resource, actions: tuple[Action, ...], ip: str
     ) -> Verdict:
-        """Whether one of `actions` on `resource` is allowed from `ip`, and by which entry."""
+        """Judge if one of `actions` on `resource` is allowed from `ip`, and by which entry."""
         place = ip if username in self._with_places else ""
         key = (username, resource, actions, place)
         verdict = self._verdicts.get(key)

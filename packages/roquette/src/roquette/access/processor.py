@@ -37,7 +37,7 @@ class AccessProcessor:
         self._users = users
 
     def rows(self, lane: int) -> list[Row]:
-        """What is served, in a lane of the server."""
+        """Return the rows that are served, in a lane of the server."""
         code, user, acl = RequestCode, headers.UserRequestHeader, headers.AclRequestHeader
         disk, nothing = Promise.FILE, Promise.NOTHING
         listed, rules = headers.ListUsersRequestHeader, headers.ListAclsRequestHeader
@@ -57,7 +57,7 @@ class AccessProcessor:
     # Who asks
 
     def _actor(self, ctx: RequestContext) -> Account | None:
-        """Who changes something; None: nobody in particular, where requests are not signed.
+        """Return the account that changes something; None: nobody in particular, where requests are not signed.
 
         Raises:
             Refused: nobody who has signed, though a white list lets the request in; or where nobody has rights but

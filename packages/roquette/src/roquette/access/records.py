@@ -58,7 +58,7 @@ def _password(text: str) -> str:
 
 
 def user_type_of(info: UserInfo) -> UserType | None:
-    """What a request asks for; None: it does not say."""
+    """Return the user type that a request asks for; None: it does not say."""
     try:
         return UserType(info.user_type) if info.user_type else None
     except ValueError:
@@ -177,7 +177,7 @@ def merged(old: Acl | None, new: Acl) -> Acl:
 
 
 def rules_in(acl: Acl) -> int:
-    """How many rules a user has."""
+    """Return the number of a user's rules."""
     return sum(len(policy.entries) for policy in acl.policies)
 
 

@@ -8,7 +8,7 @@ NONCE = 12
 
 
 def seal(secret: bytes, asked: str, nonce: bytes, words: bytes) -> bytes:
-    """What only who has the secret can read, as the answer to the request that said `asked`.
+    """Return bytes that only a holder of the secret can read, as the answer to the request that said `asked`.
 
     Args:
         nonce: 12 random bytes, of this answer alone.

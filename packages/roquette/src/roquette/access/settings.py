@@ -31,7 +31,7 @@ class _Keys(msgspec.Struct, rename="camel"):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class AccessSettings:
-    """Whether requests must be signed, and whether the signer must have the right to what is asked.
+    """Settings of access control: if requests must be signed, and if the signer must have the right to what is asked.
 
     Raises:
         ConfigError: they do not go together, or one is not what it should be. Never with a secret in its text.
@@ -93,7 +93,7 @@ class AccessSettings:
 
     @property
     def credentials(self) -> Credentials | None:
-        """What signs our requests to other servers."""
+        """Credentials that sign our requests to other servers."""
         keys = _secret(
             _Keys,
             self.inner_client_authentication_credentials,
@@ -121,7 +121,7 @@ class AccessSettings:
         return found
 
     def allows_replica(self, ip: str) -> bool:
-        """Whether a replica at this address needs no ticket."""
+        """Return True if a replica at this address needs no ticket."""
         try:
             address = ipaddress.ip_address(ip)
         except ValueError:
@@ -139,7 +139,7 @@ def network_of(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | Non
 
 
 def words_of(text: str) -> list[str]:
-    """What commas separate."""
+    """Split a text at its commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
@@ -161,7 +161,7 @@ def _secret(kind: type[T], text: str, key: str) -> T | None:
 
 
 def reachable(bind_address: str) -> bool:
-    """Whether other machines reach a port at this address."""
+    """Return True if other machines reach a port at this address."""
     return not bind_address.startswith(LOOPBACK)
 
 

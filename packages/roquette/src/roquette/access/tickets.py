@@ -27,12 +27,12 @@ class Tickets:
         return ticket
 
     def expects(self, ip: str, now_ms: int) -> bool:
-        """Whether somebody at this address has a ticket that counts."""
+        """Return True if somebody at this address has a ticket that counts."""
         self._forget(now_ms)
         return any(where == ip for where, _ in self._given.values())
 
     def take(self, said: str, ip: str, now_ms: int) -> bool:
-        """Whether a ticket counts from this address; it does not a second time."""
+        """Use up a ticket: True if it counts from this address; it does not a second time."""
         self._forget(now_ms)
         for ticket, (where, _) in self._given.items():
             if where == ip and hmac.compare_digest(ticket.encode(), said.encode()):

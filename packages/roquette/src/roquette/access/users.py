@@ -42,7 +42,7 @@ ACLS: Final = "acls.json"
 
 
 class Kept(msgspec.Struct):
-    """What users.json, acls.json and the answer to a replica hold."""
+    """Content of users.json, acls.json and of the answer to a replica."""
 
     users: list[UserInfo] = []
     acls: list[AclInfo] = []
@@ -81,7 +81,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 def state_of(kept: Kept) -> State:
-    """What files or a master say. Raises Refused: it is none."""
+    """Read the state from what files or a master say. Raises Refused: it is none."""
     if len(kept.users) > MOST_USERS or len(kept.acls) > MOST_USERS:
         raise Refused(ResponseCode.NO_PERMISSION, f"There are more than {MOST_USERS} users")
     users = {info.username or "": changed(None, info, info.username or "") for info in kept.users}
@@ -117,7 +117,7 @@ class Users:
         return self._accounts.get(access_key)
 
     def signer(self, job: RequestContext) -> Account | None:
-        """Who has signed a request; None: nobody that is known here. Asked whether or not a guard has looked."""
+        """Return the account that signed a request; None: nobody that is known here. Asked whether or not a guard has looked."""
         command = job.command
         fields = ext_fields(command.ext)
         account = self._accounts.get(fields.get(ACCESS_KEY, ""))
@@ -237,7 +237,7 @@ def _parse(data: bytes) -> Kept:
 
 
 def decode_kept(data: bytes) -> Kept:
-    """What a master answers; raises RemoteProtocolError."""
+    """Decode a master's answer; raises RemoteProtocolError."""
     if not data:
         raise RemoteProtocolError("no users in the answer")
     return decode_body(Kept, data)
