@@ -114,7 +114,7 @@ def make_broker(
     world: tuple[Files, Clock, Entropy],
     proxy: ProxySettings | None = None,
 ) -> Broker | GroupMember:
-    """What the settings ask for: a member of a group, a replica of a master that is told, or a master.
+    """Make the broker that the settings ask for: a member of a group, a replica of a master that is told, or a master.
 
     Raises:
         ConfigError: they do not fit together.

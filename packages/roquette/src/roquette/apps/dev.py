@@ -70,7 +70,7 @@ def dev_main(
 
 
 def first_steps(address: str, grpc_port: str, kept: str) -> str:
-    """What to do next, for who has just started it."""
+    """Return what to do next, for a user who has just started it."""
     v5 = f"; endpoint of the v5 SDKs: {LOOPBACK}:{grpc_port}" if grpc_port != "0" else ""
     return f"""Try in another terminal (NAMESRV_ADDR={address} stands for -n):
     roquette produce -n {address} orders hello world

@@ -1,4 +1,4 @@
-"""Where the `roquette` command begins: Ctrl-C is one word from the first import on."""
+"""Entry point of the `roquette` command: Ctrl-C is one word from the first import on."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What a broker does: the list of a master's features, and that of a replica's.
+"""Features of a broker: the list of a master's features, and that of a replica's.
 
 A feature stands on the core. What it takes of another one is a function or a table, and is handed to it here.
 In the order of its list a broker's features load, prepare, start, hear of messages, forget topics and write their files;
@@ -121,7 +121,7 @@ def replica_features(
 
 
 def _of_both(core: BrokerCore, pulls: PullFeature, pops: PopFeature) -> list[Feature]:
-    """What a master serves and a replica serves, or refuses by its promises."""
+    """Return what a master serves and a replica serves, or refuses by its promises."""
     return [
         HeartbeatProcessor(core),
         LockProcessor(core),
@@ -153,7 +153,7 @@ def _group_replica(member: GroupMember, core: BrokerCore) -> list[Feature]:
 
 
 def group_features(proxy: ProxySettings) -> tuple[MemberFeatures, MemberFeatures]:
-    """What a member of a group does as master, and as replica."""
+    """Return the features of a group's member as master, and as replica."""
     return partial(_group_master, proxy), _group_replica
 
 

@@ -1,4 +1,4 @@
-"""What `roquette up` and its verbs do: keep a group's processes, look at it, start one again, end all."""
+"""Work of `roquette up` and its verbs: keep a group's processes, look at it, start one again, end all."""
 
 import asyncio
 import os
@@ -113,7 +113,7 @@ async def _masters(group: LocalGroup) -> list[int]:
 
 
 async def look_at(group: LocalGroup) -> GroupState:
-    """How the group is now. Raises ClientError, ConfigError: its name server or its record is not there (yet)."""
+    """Look at the group's present state. Raises ClientError, ConfigError: its name server or its record is not there (yet)."""
     async with Client(group.namesrv, group="TOOLS_PRODUCER") as client:
         servers = [part.address for part in group.name_servers]
         (state,) = await client.session.run(group_states(servers, group.name, group.cluster))
@@ -176,7 +176,7 @@ def lines(group: LocalGroup, state: GroupState | None) -> list[Line]:
 
 
 def running_group(folder: str | None) -> LocalGroup:
-    """What runs in the folder; raises ConfigError when nothing does."""
+    """Return the group that runs in the folder; raises ConfigError when nothing does."""
     directory = folder or local_group.default_folder()
     group = load_group(directory)
     if not runs(group.keeper):

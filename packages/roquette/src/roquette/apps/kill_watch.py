@@ -55,7 +55,7 @@ class Probes:
             self.refused.append((now(), receipt.status))
 
     def first_after(self, limit_s: float) -> float | None:
-        """When the first acknowledgement after that moment came."""
+        """Return the time of the first acknowledgement after that moment."""
         return min((at for at, _ in self.acknowledged.values() if at > limit_s), default=None)
 
     async def lost(self) -> list[int]:

@@ -86,7 +86,7 @@ def order_path(folder: str, name: str) -> str:
 
 
 def load_group(folder: str) -> LocalGroup:
-    """What runs there, or ran. Raises ConfigError when nothing ever did."""
+    """Load the group that runs there, or ran. Raises ConfigError when nothing ever did."""
     try:
         return msgspec.json.decode(_files.read_bytes(os.path.join(folder, STATE)), type=LocalGroup)
     except FileNotFoundError:
@@ -96,7 +96,7 @@ def load_group(folder: str) -> LocalGroup:
 
 
 def born(pid: int) -> str:
-    """When the process began; empty: there is none, or it has ended."""
+    """Return the time at which the process began; empty: there is none, or it has ended."""
     if pid <= 1:
         return ""
     try:
@@ -234,7 +234,7 @@ class Keeper:
         say(f"  {part.name} runs at {part.address}, pid {part.pid}, log {path}")
 
     def log_of(self, part: Part) -> str:
-        """Where a process logs."""
+        """Return the path of a process's log."""
         return os.path.join(self.folder, f"{part.name}.log")
 
     def save(self) -> None:

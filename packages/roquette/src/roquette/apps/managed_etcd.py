@@ -45,7 +45,7 @@ _KEPT: Final = ("--auto-compaction-mode", "revision", "--auto-compaction-retenti
 
 
 class Place(NamedTuple):
-    """Where a member is reached, by its fellows and by name servers."""
+    """Addresses at which a member is reached, by its fellows and by name servers."""
 
     name: str
     host: str
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """What it listens on: etcd binds addresses, not names."""
+        """Address it listens on: etcd binds addresses, not names."""
         try:
             ipaddress.ip_address(self.host)
         except ValueError:

@@ -44,7 +44,7 @@ class Worker:
 
     @property
     def ready(self) -> bool:
-        """Whether it runs and has joined."""
+        """True if it runs and has joined."""
         return self.joined and self._process is not None and self._process.returncode is None
 
     async def run(self) -> int:
@@ -94,7 +94,7 @@ class Keeper:
         self._version = 0  # of the files
 
     def why_not_ready(self) -> str:
-        """Which workers have not joined; "": none."""
+        """Name the workers that have not joined; "": none."""
         late = [str(each.number) for each in self._workers if not each.ready]
         if self._stopping:
             return "the application drains"
@@ -168,7 +168,7 @@ class Keeper:
 
 
 def _changed_at(folder: str) -> dict[str, int]:
-    """When each Python file was changed last (ns since 1970), outside of hidden folders and environments."""
+    """Return the time of each Python file's last change (ns since 1970), outside of hidden folders and environments."""
     found: dict[str, int] = {}
     for where, folders, names in os.walk(folder):
         folders[:] = [

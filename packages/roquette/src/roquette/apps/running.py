@@ -1,4 +1,4 @@
-"""What every server process does around its service: a loop, signals, the ready line, the exit code."""
+"""Frame of every server process around its service: a loop, signals, the ready line, the exit code."""
 
 import asyncio
 import gc
@@ -70,7 +70,7 @@ async def _with_signals(body: Body) -> int:
 def tell_shortage(
     noise: RateLimited,
 ) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """What a loop does with errors nobody else takes: connections that could not be accepted are told in words,
+    """Return a loop's handler of errors that nobody else takes: connections that could not be accepted are told in words,
     now and then (asyncio's loop reports each attempt, uvloop's drops the connection in silence). What goes wrong
     in a callback is told with a brake as well, and the loop goes on."""
 
@@ -149,7 +149,7 @@ def protection_of(
     door: DoorSettings | None = None,
     log_settings: LogSettings | None = None,
 ) -> Protection:
-    """What a server's settings make of its ports and its calls. Raises ConfigError.
+    """Make the protection of a server's ports and calls from its settings. Raises ConfigError.
 
     Args:
         directory: a pair of our own is kept in its directory `tls`. host: that pair names it.

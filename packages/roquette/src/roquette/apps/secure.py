@@ -27,7 +27,7 @@ WAIT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """What stands in the directory: its files are their owner's alone."""
+    """Content of the directory: its files are their owner's alone."""
 
     directory: str
     people: dict[str, Credentials]
@@ -38,7 +38,7 @@ class Secured:
 
     @property
     def tls(self) -> TlsOptions:
-        """How a client verifies these servers."""
+        """Options with which a client verifies these servers."""
         return TlsOptions(ca=self.path("ca.pem"))
 
     def settings(self) -> dict[str, str]:
@@ -97,7 +97,7 @@ class Secured:
                 raise ClientError(f"{one.address} does not take user {USER}: {one.error}")
 
     def commands(self, namesrv: str) -> str:
-        """What to paste into another terminal."""
+        """Return the commands to paste into another terminal."""
         admin, user = (shlex.quote(self.path(f"{name}.login")) for name in (ADMIN, USER))
         return f"""
 export NAMESRV_ADDR={namesrv}
@@ -127,7 +127,7 @@ async def _wait_for_a_broker(client: Client) -> None:
 
 
 def secured(store: str) -> Secured:
-    """What a store's directory `secure` has, made where it is not there yet. Blocks.
+    """Return the content of a store's directory `secure`, made where it is not there yet. Blocks.
 
     Raises:
         ConfigError: what is there cannot be used. OSError.
