@@ -1,4 +1,4 @@
-"""How many entries a table keeps whose keys peers choose, and the text with which a full one refuses."""
+"""Bounds of tables whose keys peers choose, and the text with which a full one refuses."""
 
 import logging
 from collections.abc import Callable
@@ -38,13 +38,13 @@ class Bound:
         self._most = most
 
     def room(self, count: int, *, known: bool = False) -> bool:
-        """Whether one more fits beside `count`; one that does not is counted."""
+        """Return True if one more fits beside `count`; count the one that does not."""
         fits = count < (2 * self.most if known else self.most)
         self.refused += not fits
         return fits
 
     def words(self) -> str:
-        """Why there is no room, and what to do."""
+        """Return why there is no room, and what to do."""
         return f"there is no room for more {self.what} than {self.most}: {self.remedy}"
 
     def check(self, count: int, code: int, what: str, *, known: bool = False) -> None:
@@ -61,7 +61,7 @@ class Bounds:
         return [bound for bound in vars(self).values() if isinstance(bound, Bound)]
 
     def refused(self) -> int:
-        """What was refused since the start."""
+        """Return the number of entries refused since the start."""
         return sum(bound.refused for bound in self.all())
 
     def shown(self) -> str:

@@ -81,7 +81,7 @@ def env_key(java: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where settings come from, the later before the earlier: a property file, more of them, the environment, flags.
+    """Sources of settings, the later before the earlier: a property file, more of them, the environment, flags.
 
     more_files: name -> text.
     """

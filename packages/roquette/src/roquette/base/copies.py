@@ -66,7 +66,7 @@ def _write(descriptor: int, data: bytes, position: int) -> None:
 
 
 def file_stamp(path: str) -> tuple[int, int, int]:
-    """What changes when a file is written or replaced: time, size and inode; zeros when it is not there."""
+    """Return a stamp that changes when a file is written or replaced: time, size and inode; zeros when it is not there."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

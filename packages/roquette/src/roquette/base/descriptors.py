@@ -1,4 +1,4 @@
-"""How many files and connections this process may have open, who gets how many, and what a shortage is called."""
+"""Limits of open files and connections of this process, their shares, and the words for a shortage."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ _MAPS: Final = 65_530  # Linux's default of vm.max_map_count
 
 
 def rights_words(path: str) -> str:
-    """What gives this user the rights of a file or directory, to be typed by who may."""
+    """Return the command that gives this user the rights of a file or directory, to be typed by one who may."""
     user = os.geteuid() if hasattr(os, "geteuid") else "USER"
     return f"Give it to the user of this process (and mount it writable): chown -R {user} {path} && chmod -R u+rwX {path}"
 
@@ -64,7 +64,7 @@ def descriptor_limit() -> int:
 
 
 def open_descriptors() -> int:
-    """How many descriptors this process has open; -1 where the system does not tell."""
+    """Return the number of descriptors this process has open; -1 where the system does not tell."""
     try:
         return len(os.listdir("/dev/fd")) - 1  # without the one that lists them
     except OSError:
@@ -72,14 +72,14 @@ def open_descriptors() -> int:
 
 
 def connection_limit() -> int:
-    """How many connections a process may have, so that its files and requests for others find descriptors."""
+    """Return the number of connections a process may have, so that its files and requests for others find descriptors."""
     limit = descriptor_limit()
     kept = min(_OWN + limit // 16, 2048) + (limit // 4 if KEEPS_DESCRIPTOR else 0)
     return max(limit - kept, 4)
 
 
 def map_limit() -> int:
-    """How many files may be mapped at a time: by the system's bound, or by descriptors where each map costs one."""
+    """Return the number of files that may be mapped at a time: by the system's bound, or by descriptors where each map costs one."""
     try:
         with open("/proc/sys/vm/max_map_count", "rb") as stream:
             found = int(stream.read())
@@ -90,7 +90,7 @@ def map_limit() -> int:
 
 
 def shortage_words(error: OSError) -> str:
-    """What is short, and what to do about it."""
+    """Return what is short, and what to do about it."""
     if error.errno == errno.EMFILE:
         return (
             f"out of file descriptors ({error}): this process may have {descriptor_limit()}; raise its limit "
@@ -102,7 +102,7 @@ def shortage_words(error: OSError) -> str:
 
 
 def words_of(error: OSError) -> str:
-    """Why a call failed: what is short, or the system's own words."""
+    """Return the reason why a call failed: what is short, or the system's own words."""
     return shortage_words(error) if error.errno in SHORTAGE else error.strerror or str(error)
 
 

@@ -13,7 +13,7 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class Family(NamedTuple):
-    """What a metric means.
+    """Family of samples: a metric's name, type and meaning.
 
     Attributes:
         kind: counter, gauge or summary (whose samples are NAME_sum and NAME_count).
@@ -49,7 +49,7 @@ def escaped(value: str) -> str:
 
 
 def labels(pairs: Mapping[str, object]) -> str:
-    """What stands between the braces."""
+    """Write the labels that stand between the braces."""
     return ",".join(f'{key}="{escaped(str(value))}"' for key, value in pairs.items())
 
 

@@ -25,7 +25,7 @@ class ReadAt(Protocol):
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
+        """Number of bytes in the file."""
         ...
 
     def pread(self, size: int, position: int) -> bytes:
@@ -61,7 +61,7 @@ class ReadFiles(Protocol):
         ...
 
     def modified_ms(self, path: str) -> int:
-        """When a file was last written, epoch milliseconds. Raises OSError."""
+        """Return the time of a file's last write, epoch milliseconds. Raises OSError."""
         ...
 
 
@@ -70,7 +70,7 @@ class File(ReadFile, Protocol):
 
     @property
     def path(self) -> str:
-        """Where it was opened (a rename does not change this)."""
+        """Path at which it was opened (a rename does not change this)."""
         ...
 
     def pwrite(self, data: bytes, position: int) -> None:
@@ -131,7 +131,7 @@ class Files(ReadFiles, Protocol):
 
     @property
     def sync_error(self) -> str | None:
-        """Which sync has failed, if any. The system may have dropped what was to be synced, so nobody can know
+        """Path of the sync that has failed, if any. The system may have dropped what was to be synced, so nobody can know
         any more what the device holds: the process must end. A sync is never tried again."""
         ...
 
@@ -192,12 +192,12 @@ class Files(ReadFiles, Protocol):
 
     @property
     def map_limit(self) -> int:
-        """How many files may be mapped at a time."""
+        """Number of files that may be mapped at a time."""
         ...
 
     @property
     def boot_id(self) -> bytes:
-        """What tells this run of the operating system from all others: while it is the same, memory that was
+        """Mark that tells this run of the operating system from all others: while it is the same, memory that was
         written is not lost. Empty when it is not known."""
         ...
 
@@ -365,7 +365,7 @@ def read_all(files: ReadFiles, path: str, limit: int) -> bytes:
 
 
 def replace_file(files: Files, path: str, data: bytes, keep_backup: bool) -> None:
-    """What `Files.write_atomic` does, step by step."""
+    """Replace a file as `Files.write_atomic` does, step by step."""
     directory = make_durable_dir(files, path)
     write_whole(files, path + ".tmp", data, sync=True)
     if keep_backup and files.exists(path):

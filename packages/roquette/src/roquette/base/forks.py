@@ -1,4 +1,4 @@
-"""How often this process has been forked off another one: sockets and threads do not come along."""
+"""Count of forks that this process has come through: sockets and threads do not come along."""
 
 import os
 

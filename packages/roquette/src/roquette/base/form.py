@@ -1,4 +1,4 @@
-"""Which form of the hot modules runs: compiled by mypyc, or interpreted.
+"""Form in which the hot modules run: compiled by mypyc, or interpreted.
 
 A wheel has both forms, and the compiled one is used. In a checkout `make compile` puts the compiled form beside the
 sources and lists in `COMPILED` what it was made of. When one of these files has changed since, all of them run

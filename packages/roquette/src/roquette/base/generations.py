@@ -29,7 +29,7 @@ _MARKS: Final = 8  # of each content two: of the file, and of its copy
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is known of one content we wrote."""
+    """Mark of one content we wrote."""
 
     crc: int
     size: int

@@ -85,7 +85,7 @@ class KernelSync:
 
 
 def open_kernel_sync(loop: asyncio.AbstractEventLoop) -> KernelSync | None:
-    """What this system offers; None when it offers nothing (not Linux, another processor, forbidden)."""
+    """Open what this system offers; None when it offers nothing (not Linux, another processor, forbidden)."""
     calls = _CALLS.get(platform.machine())
     if sys.platform != "linux" or calls is None:
         return None

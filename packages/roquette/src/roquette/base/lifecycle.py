@@ -20,7 +20,7 @@ _ERROR_LENGTH: Final = 120  # characters of an error that are kept
 
 
 class Health:
-    """How one supervised task is.
+    """State of one supervised task.
 
     failures: errors since the task was started; each began its work again.
     in_row: of these, the ones since the work last went well.
@@ -103,7 +103,7 @@ class Tasks:
         return self.keep(name, work)
 
     def health(self) -> list[Health]:
-        """How the supervised tasks are, in the order they were started."""
+        """Return the state of the supervised tasks, in the order they were started."""
         return [health for health in self._tasks.values() if health is not None]
 
     def _own(

@@ -12,7 +12,7 @@ from roquette.base.options import option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """What a server logs. No request changes one."""
+    """Settings of a server's log. No request changes one."""
 
     log_format: str = option(
         "text",

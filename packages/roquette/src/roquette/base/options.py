@@ -35,12 +35,12 @@ _WORDS: Final = {int: "a whole number", float: "a number", str: "a text"}
 
 
 class Unfit(ValueError):
-    """What is wrong with a value, where "must be ..." would say too little."""
+    """Fault of a value, where "must be ..." would say too little."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What several options have in common.
+    """Kind of value that several options share.
 
     Attributes:
         wanted: completes "must be ..."; without it the type says what is wanted.
@@ -92,7 +92,7 @@ DURATION: Final = Kind(wanted="a time such as 10s or 15m", parse=parse_duration)
 
 
 class Traits(typing.TypedDict, total=False):
-    """What may be said of an option beside its default and its help; see `Option`."""
+    """Traits of an option beside its default and its help; see `Option`."""
 
     name: str
     also: Sequence[str]
@@ -177,7 +177,7 @@ class Option:
 
     @cached_property
     def wanted(self) -> str:
-        """What a value must be, for errors."""
+        """Description of what a value must be, for errors."""
         if self.many:
             return "a text or a list of texts"
         if self.choices:
@@ -300,7 +300,7 @@ def _option_of(field: "dataclasses.Field[Any]", hint: Any) -> Option:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """What an error about an unknown name ends with: the nearest of those known, if there is one."""
+    """Return the end of an error about an unknown name: the nearest of those known, if there is one."""
     import difflib  # for those alone who made a mistake
 
     by_lower = {each.lower(): each for each in known}

@@ -1,4 +1,4 @@
-"""What every server shows of itself, whatever it serves: as metrics, and as the reason why it is not well."""
+"""State that every server shows of itself, whatever it serves: as metrics, and as the reason why it is not well."""
 
 import os
 import sys
@@ -93,7 +93,7 @@ def task_families(tasks: list[Health], text: str) -> Iterator[tuple[Family, Iter
 
 
 def unwell(tasks: Iterable[Health]) -> str:
-    """Which tasks fail again and again; "": none does."""
+    """Name the tasks that fail again and again; "": none does."""
     return "; ".join(
         f"task {each.name} failed {each.in_row} times in a row, for {each.age_s():.0f} s: {each.last_error}"
         for each in tasks
@@ -102,7 +102,7 @@ def unwell(tasks: Iterable[Health]) -> str:
 
 
 class LoopLag:
-    """How long what is due waits for the event loop: the longest of the last minute.
+    """Lag of the event loop, the wait of what is due: the longest of the last minute.
 
     Args:
         interval_s: of the looks.

@@ -1,4 +1,4 @@
-"""Where a task waits: its frames from its own function down to what it awaits."""
+"""Stack of a waiting task: its frames from its own function down to what it awaits."""
 
 import asyncio
 from collections.abc import Awaitable

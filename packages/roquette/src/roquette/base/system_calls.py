@@ -111,6 +111,6 @@ def try_lock(fd: int, *, exclusive: bool, records: bool) -> None:
 
 
 def usable_cpus() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

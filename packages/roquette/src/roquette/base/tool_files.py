@@ -1,4 +1,4 @@
-"""What only tools do with a store's files: keep brokers away from them, and write down what was found."""
+"""Tools' own work with a store's files: keep brokers away from them, and write down what was found."""
 
 import errno
 import os

@@ -40,7 +40,7 @@ class Sequence(list[Any]):
 
 
 def fault(where: str, line: int, what: str) -> ConfigError:
-    """What every refusal of a file looks like: which file, which line, what is wrong and what to do."""
+    """Return the error with which a file is refused: which file, which line, what is wrong and what to do."""
     return ConfigError(f"{where}, line {line}: {what}")
 
 
@@ -86,7 +86,7 @@ def yaml_of(value: object) -> str:
 
 
 def _opened(text: str) -> int:
-    """How many lists and mappings a stretch of text opens and does not close."""
+    """Count the lists and mappings a stretch of text opens and does not close."""
     return sum(text.count(mark) for mark in "[{") - sum(text.count(mark) for mark in "]}")
 
 
