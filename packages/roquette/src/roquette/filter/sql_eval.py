@@ -358,5 +358,5 @@ class SqlFilter:
         return self._root.test(properties)
 
     def matches(self, properties: bytes) -> bool:
-        """Whether the message is wanted: only TRUE is (ExpressionMessageFilter.isMatchedByCommitLog)."""
+        """Return True if the message is wanted: only TRUE is (ExpressionMessageFilter.isMatchedByCommitLog)."""
         return self._root.test(properties) == TRUE

@@ -13,7 +13,7 @@ from roquette.errors import ExpressionError
 
 
 class Kind(IntEnum):
-    """What a token is."""
+    """Kind of a token."""
 
     END = 0
     NAME = 1

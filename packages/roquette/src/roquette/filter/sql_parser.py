@@ -138,7 +138,7 @@ class _Parser:
                 return left
 
     def _predicate(self, left: Node, *, negated: bool) -> Node:
-        """What may follow an optional NOT."""
+        """Parse what may follow an optional NOT."""
         kind = self._lexer.kind
         if kind is Kind.BETWEEN:
             self._lexer.advance()

@@ -1,4 +1,4 @@
-"""What a SQL92 selector says, as a tree of values. The parser builds it, `sql_compile` turns it into tests.
+"""Tree of values that a SQL92 selector says. The parser builds it, `sql_compile` turns it into tests.
 
 Kinds of constants are Java's classes, since they decide how a text is converted: Integer, Long and
 Double convert differently (Apache: ConstantExpression).
@@ -127,7 +127,7 @@ Node = (
 
 
 def is_boolean(node: Node) -> bool:
-    """Whether a node has a truth value (Java: is a BooleanExpression); NULL counts as one."""
+    """Return True if a node has a truth value (Java: is a BooleanExpression); NULL counts as one."""
     if isinstance(node, Constant):
         return node.type in (Type.BOOLEAN, Type.NULL)
     return not isinstance(node, (Property, Negate))
