@@ -12,7 +12,7 @@ _NO_HOST_BITS: Final = ~(BORN_HOST_V6 | STORE_HOST_V6)
 
 
 class Draft:
-    """What a writer decides about a record. Hosts are raw: the address (4 or 16 bytes), then the port as int32.
+    """Parts of a record that its writer decides. Hosts are raw: the address (4 or 16 bytes), then the port as int32.
 
     Attributes:
         properties: the property string in UTF-8; it says what the record is indexed by.
@@ -60,7 +60,7 @@ class Draft:
 
 
 class Place:
-    """Where and when a record is stored. `topic`: the draft's, in UTF-8."""
+    """Place and time at which a record is stored. `topic`: the draft's, in UTF-8."""
 
     __slots__ = ("physical_offset", "queue_offset", "store_host", "store_ms", "topic")
 
@@ -97,7 +97,7 @@ def draft_of(record: StoredRecord) -> Draft:
 
 
 def place_of(record: StoredRecord) -> Place:
-    """Where and when a record was stored."""
+    """Return the place and time at which a record was stored."""
     return Place(
         record.topic.encode(),
         record.store_host,

@@ -255,7 +255,7 @@ class _References:
         return self._copy(value)
 
     def _copy(self, value: Any) -> Any:
-        """What is referred to, without the references in it: following those too could multiply."""
+        """Copy what is referred to, without the references in it: following those too could multiply."""
         self._budget -= 1
         if self._budget < 0:
             raise RemoteProtocolError(

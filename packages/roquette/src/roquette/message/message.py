@@ -1,4 +1,4 @@
-"""What applications send and receive: `Message`, `MessageQueue`, `ReceivedMessage`."""
+"""Messages that applications send and receive: `Message`, `MessageQueue`, `ReceivedMessage`."""
 
 from collections.abc import Awaitable, Generator
 from dataclasses import dataclass, field, fields
@@ -24,7 +24,7 @@ MAX_BODY_SIZE: Final = 64 * 1024 * 1024  # of a decompressed body; producers' ow
 
 
 def is_seconds(moment_ms: int) -> bool:
-    """Whether what should be milliseconds since 1970 can only be seconds; 0 is the beginning."""
+    """Return True if what should be milliseconds since 1970 can only be seconds; 0 is the beginning."""
     return 0 < moment_ms < _SECONDS
 
 
@@ -37,7 +37,7 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False, rename="ca
 
 
 def unread(place: int | None, first: int, end: int) -> int:
-    """How many messages of a queue wait for a group: what was deleted does not, and where it has no place yet, all do.
+    """Count the messages of a queue that wait for a group: what was deleted does not, and where it has no place yet, all do.
 
     Args:
         place: where the group goes on; None or below 0: it has no offset there.
@@ -173,7 +173,7 @@ class Message:
 
 
 class Done:
-    """What can be awaited and is over."""
+    """Awaitable that is over."""
 
     def __await__(self) -> Generator[Any, None, None]:
         yield from ()
@@ -183,7 +183,7 @@ DONE: Final = Done()
 
 
 class Delivery(Protocol):
-    """Who handed a message out: it hears what the application says of it.
+    """Giver of a message: it hears what the application says of it.
 
     The work of each begins at the call, awaited or not; what it returns is done when it is so. In the blocking client calls wait.
     """
@@ -206,7 +206,7 @@ class Delivery(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an application said of a message before its handler ended.
+    """Decision of an application about a message before its handler ended.
 
     Attributes:
         after_s: when it is not accepted: seconds until it comes again; None: as the group's settings say.
@@ -299,7 +299,7 @@ class ReceivedMessage:
 
     @property
     def settled(self) -> bool:
-        """Whether it is done, given back or dead; of a popped message, as the broker has confirmed."""
+        """True if it is done, given back or dead; of a popped message, as the broker has confirmed."""
         return self.decision is not None
 
     def _at_work(self) -> Delivery:
@@ -326,18 +326,18 @@ class ReceivedMessage:
 
     @property
     def priority(self) -> int | None:
-        """What it was sent with, None when it had none."""
+        """Priority it was sent with, None when it had none."""
         found = whole_number(self.properties.get(names.PRIORITY), names.MAX_PRIORITY)
         return None if found < 0 else found
 
     @property
     def born_at(self) -> datetime:
-        """When its sender sent it, by the sender's clock; in UTC."""
+        """Time at which its sender sent it, by the sender's clock; in UTC."""
         return _time(self.born_timestamp_ms)
 
     @property
     def stored_at(self) -> datetime:
-        """When its broker stored it, by the broker's clock; in UTC."""
+        """Time at which its broker stored it, by the broker's clock; in UTC."""
         return _time(self.store_timestamp_ms)
 
     @property
@@ -360,7 +360,7 @@ def _time(ms: int) -> datetime:
 def received(
     record: StoredRecord, broker_name: str, max_body_size: int = MAX_BODY_SIZE
 ) -> ReceivedMessage:
-    """What a consumer gets of a stored record (Apache: MessageDecoder.decode on the client).
+    """Make the message that a consumer gets of a stored record (Apache: MessageDecoder.decode on the client).
 
     Raises:
         CorruptRecord: the body cannot be decompressed within `max_body_size` bytes.

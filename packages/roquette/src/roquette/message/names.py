@@ -122,7 +122,7 @@ _ILLEGAL: Final = ", contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]
 
 
 def is_inner_topic(name: str) -> bool:
-    """Whether it is one of the broker's own, with everybody's messages or with what it believes of them."""
+    """Return True if it is one of the broker's own, with everybody's messages or with what it believes of them."""
     return name in INNER_TOPICS or name.startswith((REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX))
 
 
@@ -184,22 +184,22 @@ def reply_topic(cluster: str) -> str:
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether the topic is RocketMQ's own (TopicValidator.isSystemTopic)."""
+    """Return True if the topic is RocketMQ's own (TopicValidator.isSystemTopic)."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_system_group(name: str) -> bool:
-    """Whether the group is the system's (MixAll.isSysConsumerGroup)."""
+    """Return True if the group is the system's (MixAll.isSysConsumerGroup)."""
     return name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_users_group(name: str) -> bool:
-    """Whether a group is neither the system's nor one that Apache's brokers have from their start."""
+    """Return True if a group is neither the system's nor one that Apache's brokers have from their start."""
     return not (name in PREDEFINED_GROUPS or is_system_group(name))
 
 
 def topic_error(name: str, longest: int = MAX_TOPIC) -> str | None:
-    """What is wrong with a topic's name, in the broker's words; None when it is good.
+    """Return what is wrong with a topic's name, in the broker's words; None when it is good.
 
     The allowed characters leave no room for path tricks: neither `/` nor `.` is among them.
     Apache: TopicValidator.validateTopic.
@@ -220,7 +220,7 @@ def topic_error(name: str, longest: int = MAX_TOPIC) -> str | None:
 
 
 def group_error(name: str) -> str | None:
-    """What is wrong with a group's name, in the broker's words; None when it is good.
+    """Return what is wrong with a group's name, in the broker's words; None when it is good.
 
     Apache: TopicValidator.validateGroup.
     """
@@ -235,7 +235,7 @@ def group_error(name: str) -> str | None:
 
 @lru_cache(1024)
 def client_topic_error(name: str) -> str | None:
-    """What is wrong with a topic's name, in the client's words (Validators.checkTopic)."""
+    """Return what is wrong with a topic's name, in the client's words (Validators.checkTopic)."""
     if not name or name.isspace():
         return "The specified topic is blank"
     if len(name) > MAX_TOPIC:
@@ -249,7 +249,7 @@ def client_topic_error(name: str) -> str | None:
 
 
 def client_group_error(name: str) -> str | None:
-    """What is wrong with a group's name, in the client's words (Validators.checkGroup)."""
+    """Return what is wrong with a group's name, in the client's words (Validators.checkGroup)."""
     if not name or name.isspace():
         return "the specified group is blank"
     if len(name) > MAX_GROUP:
@@ -271,5 +271,5 @@ def perm_text(perm: int) -> str:
 
 
 def is_valid_perm(perm: int) -> bool:
-    """Whether a topic may have this permission (PermName.isValid)."""
+    """Return True if a topic may have this permission (PermName.isValid)."""
     return 0 <= perm < PERM_PRIORITY

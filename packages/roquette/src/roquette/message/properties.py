@@ -112,7 +112,7 @@ _UNIQ_KEY_WORD: Final = 0x554E49515F4B4559
 
 
 def find_property(data: bytes, start: i64, end: i64, mark: bytes) -> tuple[i64, i64]:
-    """Where the value of a property stands in the property string from `start` to `end`; equal places when it has none.
+    """Find the value of a property in the property string from `start` to `end`; equal places when it has none.
 
     Args:
         mark: the property's name and 0x01.
@@ -158,7 +158,7 @@ def property_value(text: str, name: str) -> str | None:
 
 
 class KeySpans:
-    """Where TAGS, KEYS and UNIQ_KEY stand in an encoded property string: start and end, equal when absent.
+    """Places of TAGS, KEYS and UNIQ_KEY in an encoded property string: start and end, equal when absent.
 
     One pass for the three that every message is indexed by: half the cost of three searches.
     """

@@ -1,4 +1,4 @@
-"""What names one waiting timer message, for who may recall it (Apache: RecallMessageHandle)."""
+"""Handle of one waiting timer message, for the one who may recall it (Apache: RecallMessageHandle)."""
 
 import base64
 import binascii
@@ -10,7 +10,7 @@ _VERSION: Final = "v1"
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RecallHandle:
-    """What names one waiting timer message."""
+    """Name of one waiting timer message."""
 
     topic: str
     broker_name: str

@@ -64,7 +64,7 @@ FAULT_WORDS: Final = (
 
 
 class RecordView:
-    """Where the parts of one record lie in some bytes, and what is wrong with it: the only reader of the layout.
+    """Places of one record's parts in some bytes, and what is wrong with it: the only reader of the layout.
 
     A view is moved from record to record; each method that looks sets the fields and returns a fault, SOUND if none.
     How strict a reader is, it says by the methods it calls: `find` (the parts add up: what a reply must be),
@@ -223,7 +223,7 @@ class RecordView:
         return SOUND if crc32(data[self.at : start]) & 0x7FFFFFFF == wanted else BAD_WHOLE_CRC
 
     def examine(self, data: bytes, at: i64, physical: i64, check_crc: bool) -> i64:
-        """What every reader of a store asks of a record that lies in `data` as a whole."""
+        """Check what every reader of a store asks of a record that lies in `data` as a whole."""
         fault = self.find(data, at)
         if fault == SOUND:
             fault = self.check_place(physical)
@@ -234,7 +234,7 @@ class RecordView:
         return fault
 
     def prepared_offset(self) -> i64:
-        """Where the prepared message of a transaction stands; below 0 the mark of a delivered copy."""
+        """Return the offset of a transaction's prepared message; below 0 the mark of a delivered copy."""
         return read_i64_be(self.data, self.after_hosts + 4)
 
     def properties(self) -> bytes:
