@@ -1,1 +1,1 @@
-"""Who is master, who is in step, where two logs part: pure decisions of a group of brokers with one name."""
+"""Master, members in sync and the place where two logs part: pure decisions of a group of brokers with one name."""

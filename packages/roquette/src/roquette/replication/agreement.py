@@ -6,7 +6,7 @@ from roquette.replication.record import GroupRecord, decode_record
 
 
 class Stored(NamedTuple):
-    """What stands under a key.
+    """Value that stands under a key.
 
     Attributes:
         revision: of this content, opaque; 0: there is none.

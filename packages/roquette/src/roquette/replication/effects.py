@@ -1,4 +1,4 @@
-"""What the table decides, as values: the driver carries them out, in the order given."""
+"""Decisions of the table, as values: the driver carries them out, in the order given."""
 
 import enum
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from roquette.replication.record import GroupRecord, Place
 
 
 class Role(enum.Enum):
-    """What a member is at the moment."""
+    """Role of a member at the moment."""
 
     IDLE = "IDLE"
     SLAVE = "SLAVE"
@@ -41,7 +41,7 @@ class TakeOverSettings:
 
     @property
     def hold_ms(self) -> float:
-        """How long the holder counts on its lease, by its own clock, from before it sent the renewal."""
+        """Time for which the holder counts on its lease, by its own clock, from before it sent the renewal."""
         return self.ttl_ms * (1 - self.drift) / (1 + self.drift) - self.slack_ms
 
 

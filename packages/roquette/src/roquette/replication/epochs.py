@@ -1,4 +1,4 @@
-"""Where the epochs of a log begin: what tells how far two logs of one group are the same.
+"""Starts of a log's epochs: they tell how far two logs of one group are the same.
 
 A new master marks the end of its log with its epoch, synced, before the first byte of that epoch; slaves take over
 the mark before the bytes. Two logs that have an epoch with one start are equal up to where the first of them leaves
@@ -40,7 +40,7 @@ class EpochMarks:
 
     @property
     def first_start(self) -> int:
-        """Where the oldest mark begins; 0: there are no marks."""
+        """Start of the oldest mark; 0: there are no marks."""
         return self.marks[0].start if self.marks else 0
 
     def at(self, offset: int) -> EpochMark | None:

@@ -1,4 +1,4 @@
-"""Which store a member is: what its own file says of it, and what the group's record knows.
+"""Identity of a member's store: what its own file says of it, and what the group's record knows.
 
 An id and an epoch are small numbers that a new disk, a clone or an old copy has as well. So a store has a name of its
 own, drawn at random, and so has each opening of it; both stand in the record from the first look of each life on.
@@ -12,7 +12,7 @@ from roquette.replication.record import GroupRecord, Life
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnStore:
-    """What a member's file says.
+    """Store as its member's own file says.
 
     Attributes:
         name: of the store, drawn at random when it was new. opening: drawn at random for this life.
@@ -39,11 +39,11 @@ class OwnStore:
 
     @property
     def entry(self) -> Life:
-        """What the record is to have."""
+        """Entry that the record is to have."""
         return Life(self.name, self.opening, self.empty)
 
     def foreign(self, record: GroupRecord) -> str:
-        """Why this is no store of that record's group; empty: it may be."""
+        """Return the reason why this is no store of that record's group; empty: it may be."""
         begun = record.epoch > 0 or bool(record.members)
         if (self.empty and begun) or not record.group or self.group in ("", record.group):
             return ""  # an empty one may come into a group, but not begin another
@@ -54,7 +54,7 @@ class OwnStore:
 
 
 def fault_of(own: OwnStore, record: GroupRecord, me: int, marks: EpochMarks, end: int) -> str:
-    """Why this store may not be what the record takes it for; empty: it is, but for what a power cut has taken."""
+    """Return the reason why this store may not be what the record takes it for; empty: it is, but for what a power cut has taken."""
     known = record.stores.get(me)
     if known is not None and known.store != own.name:
         return f"another store stood for broker {me}: its disk was replaced, or its id given twice"

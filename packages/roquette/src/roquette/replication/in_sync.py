@@ -11,7 +11,7 @@ MOST: Final = 100
 
 @dataclass(slots=True)
 class Slave:
-    """What is known of one.
+    """State of one slave, as its master knows it.
 
     Attributes:
         connection: the newest one; reports of others do not count.
@@ -71,7 +71,7 @@ class InSync:
         return slave.connection is not None and slave.connection == connection
 
     def confirmed(self, others: Iterable[int], own_end: int) -> int:
-        """What we and all of `others` have; no report counts as nothing."""
+        """Return the offset up to which we and all of `others` have the log; no report counts as nothing."""
         return min([own_end, *(self._end(who) for who in others)])
 
     def _end(self, who: int) -> int:

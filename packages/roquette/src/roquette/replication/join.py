@@ -1,4 +1,4 @@
-"""What a slave does with its log when a master welcomes it: go on, cut, begin anew, or nothing and say why."""
+"""Decision of a slave about its log when a master welcomes it: go on, cut, begin anew, or nothing and say why."""
 
 from dataclasses import dataclass
 

@@ -13,7 +13,7 @@ NEW_EPOCHS: Final = 1_000 * EPOCH_STEP
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a member is found.
+    """Addresses at which a member is found.
 
     Attributes:
         address: host:port for clients and brokers. ha_address: host:port for replication.
@@ -24,7 +24,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Life(msgspec.Struct, frozen=True):
-    """Which store stands for an id, and which opening of it.
+    """Store that stands for an id, and the opening of it.
 
     Attributes:
         store: drawn at random when the store was new. opening: drawn at random. empty: no message at that opening.
@@ -85,7 +85,7 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     other: dict[str, msgspec.Raw] = {}
 
     def address_of(self, who: int) -> str | None:
-        """Where that member serves clients; None: it never joined, or was cleaned away."""
+        """Return the address at which that member serves clients; None: it never joined, or was cleaned away."""
         place = self.places.get(who)
         return None if place is None else place.address
 
@@ -172,6 +172,6 @@ def record_key(cluster: str, broker_name: str) -> str:
 
 
 def is_record_key(key: str) -> bool:
-    """Whether it is one of a group: where records stand, other things may stand, too."""
+    """Return True if it is one of a group: where records stand, other things may stand, too."""
     parts = key.split("/")
     return len(parts) == 3 and parts[0] == "roquette" and all(parts)

@@ -1,4 +1,4 @@
-"""Who may stand for master, and when: rules over the record alone."""
+"""Candidacy for master: rules over the record alone."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ ALL_DOUBTFUL_MS: Final = (
 
 
 def patience(record: GroupRecord, me: int, settings: TakeOverSettings) -> int:
-    """How long the beat must have stood still before `me` stands, ms."""
+    """Return the time the beat must have stood still before `me` stands, ms."""
     if record.ordered not in (0, me):
         return settings.ttl_ms
     if record.master == me:  # an earlier life of ours, which is over
@@ -32,7 +32,7 @@ def valid_order(record: GroupRecord) -> bool:
 
 
 def bar(record: GroupRecord, me: int, waited_ms: int, settings: TakeOverSettings) -> str:
-    """Why `me` may not stand, in words; empty: it may."""
+    """Return the reason why `me` may not stand, in words; empty: it may."""
     if by_loss(record, me):
         return ""
     if me not in record.members:

@@ -1,4 +1,4 @@
-"""Who is master: one member's part of the decision, as a pure table of events and effects.
+"""Take-over of the master's office: one member's part of the decision, as a pure table of events and effects.
 
 The store behind `Agreement` is linearizable `put_if` on one record; answers may be lost and reads late. The lease is
 the beat in that record: its holder counts from before it sent a renewal, others from after they read one. A power cut
@@ -89,14 +89,14 @@ class TakeOver:
         return self._began_ms is not None and self.lease_left_ms(now_ms) > 0
 
     def lease_left_ms(self, now_ms: int) -> int:
-        """How long we may count on our lease; 0: not at all."""
+        """Return the time for which we may count on our lease; 0: not at all."""
         if self.role is not Role.MASTER:
             return 0
         return max(0, int(self._lease_ms + self.settings.hold_ms - now_ms))
 
     @property
     def shortage(self) -> str:
-        """Why a master that waits for replicas refuses messages; empty: it does not."""
+        """Reason why a master that waits for replicas refuses messages; empty: it does not."""
         have = len(self.record.members) if self.record else 0
         need = max(self.settings.min_in_sync, self.settings.in_sync)
         return f"in-sync replicas not enough: {have} of {need}" if have < need else ""
@@ -113,7 +113,7 @@ class TakeOver:
 
     @property
     def troubles(self) -> dict[str, str]:
-        """What is wrong, by its kind, in words; none when all is well, or it is only a matter of seconds."""
+        """Troubles by their kind, in words; none when all is well, or it is only a matter of seconds."""
         newest = self.marks.last_epoch if self.role is Role.SLAVE else 0
         record = self._store_trouble or self.unreachable or old_record(self.record, self.me, newest)
         told = zip(TROUBLES, (self._lost, record, self.sick, self._why_none), strict=True)
@@ -146,7 +146,7 @@ class TakeOver:
     def saw(
         self, now_ms: int, revision: int, record: GroupRecord | None, sent_ms: int
     ) -> list[Effect]:
-        """What the store had at some time after `sent_ms`: a read, or a write of ours that was carried out."""
+        """Take what the store had at some time after `sent_ms`: a read, or a write of ours that was carried out."""
         old = self.record
         if record is None or (old and record.number < old.number):
             if old and sent_ms >= self._got_ms:
@@ -288,7 +288,7 @@ class TakeOver:
     # The master's side.
 
     def _need(self) -> set[int]:
-        """Who must have what we acknowledge: the set in the record, and from the moment we ask for it the new one."""
+        """Return the members that must have what we acknowledge: the set in the record, and from the moment we ask for it the new one."""
         proposed = self._asked.record.members if self._asked else ()
         return {*self.record.members, *proposed} if self.record else set()
 
@@ -303,12 +303,12 @@ class TakeOver:
         return [do.Confirmed(confirmed)]
 
     def _floor(self) -> int:
-        """What one must have to come into the set: below the start of our epoch all may be acknowledged, by the
+        """Return the offset one must have to come into the set: below the start of our epoch all may be acknowledged, by the
         master before us, who told nobody."""
         return max(self.confirmed, self._start)
 
     def _office(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
-        """What a master wants to write."""
+        """Return the record that a master wants to write."""
         ordered = valid_order(record) and record.ordered != self.me
         fails = self.sick != "" and len(record.members) > 1  # another one has all, and a disk
         if ordered or fails or record.set_back or self._hands_over(now_ms):
@@ -429,7 +429,7 @@ class TakeOver:
         return []
 
     def _accused(self, record: GroupRecord) -> dict[str, Any]:
-        """What our first entry says against our own store."""
+        """Return what our first entry says against our own store."""
         if not self._fault or self.me not in record.members:
             return {}
         return {

@@ -1,4 +1,4 @@
-"""What members write into a group's record, and why they wait to: rules over the record alone."""
+"""Writes of members into a group's record, and why they wait to: rules over the record alone."""
 
 import enum
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ NO_RECORD: Final = (
 
 
 class Kind(enum.Enum):
-    """What a write is for."""
+    """Purpose of a write."""
 
     CREATE = "create"
     PLACE = "place"
@@ -47,7 +47,7 @@ class Asked:
 
 
 def not_begun(record: GroupRecord, total: int) -> str:
-    """Why a group does not begin, in words; empty: it may. All that it is to have must be there, and none of them may have
+    """Return the reason why a group does not begin, in words; empty: it may. All that it is to have must be there, and none of them may have
     messages of another life."""
     there = {who: life for who, life in record.stores.items() if who in record.places}
     full = [who for who, life in there.items() if not life.empty]
@@ -62,7 +62,7 @@ def not_begun(record: GroupRecord, total: int) -> str:
 
 
 def old_record(record: GroupRecord | None, me: int, newest: int) -> str:
-    """Why a slave whose log has epoch `newest` follows nobody, in words; empty: the record knows that epoch, or all are
+    """Return the reason why a slave whose log has epoch `newest` follows nobody, in words; empty: the record knows that epoch, or all are
     about to be asked."""
     if record is None or newest <= record.epoch or record.set_back:
         return ""
