@@ -15,7 +15,7 @@ FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for furt
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """Code of a request."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -195,7 +195,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What an answer says. The negative ones are kept within a process."""
+    """Code of an answer. The negative ones are kept within a process."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004

@@ -37,7 +37,7 @@ _quote = msgspec.json.Encoder().encode
 
 
 class Wire:
-    """How a server answers on one connection, and asks: what the dispatcher needs of a protocol. HOT."""
+    """Wire on which a server answers and asks over one connection: what the dispatcher needs of a protocol. HOT."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class Wire:
         raise NotImplementedError
 
     def data_to_send(self) -> list[bytes]:
-        """What is queued, for `transport.writelines`; the queue is empty afterwards."""
+        """Return what is queued, for `transport.writelines`; the queue is empty afterwards."""
         raise NotImplementedError
 
 
@@ -192,7 +192,7 @@ class Connection(Wire):
         return whole
 
     def _skipped(self, data: bytes) -> bytes:
-        """What of `data` does not belong to a frame that was given up."""
+        """Return the part of `data` that does not belong to a frame that was given up."""
         skip: i64 = self._skip
         size: i64 = len(data)
         if size <= skip:
@@ -262,7 +262,7 @@ class Connection(Wire):
             self._out.append(body)
 
     def data_to_send(self) -> list[bytes]:
-        """What is queued, for `transport.writelines`; the queue is empty afterwards."""
+        """Return what is queued, for `transport.writelines`; the queue is empty afterwards."""
         out = self._out
         self._out = []
         return out

@@ -44,13 +44,13 @@ def prefixed(message: bytes) -> bytes:
 
 
 def whole(data: bytes, limit: int) -> bool:
-    """Whether `data` is exactly one message, of at most `limit` bytes, that is not compressed."""
+    """Return True if `data` is exactly one message, of at most `limit` bytes, that is not compressed."""
     size = len(data) - 5
     return 0 <= size <= limit and not data[0] and int.from_bytes(data[1:5], "big") == size
 
 
 class Unpacked:
-    """How much the messages of one connection may be, decompressed: `limit` bytes, and `MAX_RATIO` times what came.
+    """Limit of what the messages of one connection may be, decompressed: `limit` bytes, and `MAX_RATIO` times what came.
 
     So a few bytes are one large message at most, and not one after the other.
     """
@@ -175,6 +175,6 @@ def trailers_only(status: int, text: str) -> Fields:
 
 
 def not_grpc(method: bytes) -> Fields:
-    """How a reply begins to a request that is not gRPC's; its body is `NOT_GRPC`."""
+    """Return the head of the reply to a request that is not gRPC's; its body is `NOT_GRPC`."""
     status = b"415" if method == b"POST" else b"404"
     return ((b":status", status), (b"content-type", b"text/plain; charset=utf-8"))

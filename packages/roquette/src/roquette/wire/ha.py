@@ -83,7 +83,7 @@ def welcome(end: int, epochs: Epochs) -> bytes:
 
 
 def classic_head(offset: int, size: int) -> bytes:
-    """What stands in front of `size` bytes of the log."""
+    """Write the head in front of `size` bytes of the log."""
     return _CLASSIC.pack(offset, size)
 
 
@@ -93,7 +93,7 @@ def epoch_head(offset: int, size: int, epoch: tuple[int, int], confirmed: int) -
 
 
 class MasterWire:
-    """What slaves send, on one connection.
+    """Master's end of one connection: reads what its slave sends.
 
     Attributes:
         handshake: which protocol it is; None before enough has arrived to tell.
@@ -150,7 +150,7 @@ class MasterWire:
 
 
 def _is_handshake(data: bytes) -> bool | None:
-    """Whether a connection begins with a greeting; None: not known yet.
+    """Return True if a connection begins with a greeting; None: not known yet.
 
     A greeting begins as a classic report of 4 GiB and a few bytes does. Where both are possible the broker id, small
     and positive, decides: 8 bytes more, which a classic slave sends with its next report.
@@ -165,7 +165,7 @@ def _is_handshake(data: bytes) -> bool | None:
 
 
 class SlaveWire:
-    """What a master sends, on one connection.
+    """Slave's end of one connection: reads what its master sends.
 
     Args:
         segment_size: of our log. Units must not cross its segments: then the two logs would be cut differently.
@@ -183,7 +183,7 @@ class SlaveWire:
         self._epoch = (-1, -1, -1)
 
     def receive(self, data: bytes) -> list[Welcome | Piece]:
-        """What these bytes hold, in order. Units come in the pieces in which they arrive.
+        """Read the units that these bytes hold, in order. Units come in the pieces in which they arrive.
 
         Raises:
             RemoteProtocolError: this is not the protocol, or not a log like ours; the connection must be closed.

@@ -99,7 +99,7 @@ def _java_number(header: type[msgspec.Struct], field: FieldInfo, value: str) -> 
 
 
 def _range(kind: object) -> tuple[int, int]:
-    """What an integer field may hold: as its type says, else a Java long."""
+    """Return the range of an integer field: as its type says, else a Java long."""
     if typing.get_origin(kind) is typing.Annotated:
         (meta,) = typing.get_args(kind)[1:]
         return meta.ge, meta.le
@@ -214,7 +214,7 @@ def rest_encoder(header: type[msgspec.Struct], names: tuple[str, ...]) -> Callab
 
 
 def common_part(header: msgspec.Struct, names: tuple[str, ...]) -> bytes:
-    """What a header has beside the fields `names`, for the encoder that `rest_encoder` makes."""
+    """Write the part that a header has beside the fields `names`, for the encoder that `rest_encoder` makes."""
     left_out = {
         field.encode_name for field in msgspec.structs.fields(header) if field.name in names
     }

@@ -27,7 +27,7 @@ MOST_STREAMS: Final = 2**31 - 1
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Http2Limits:
-    """What a peer may do.
+    """Limits of what a peer may do.
 
     Attributes:
         streams: under way at one time.
@@ -106,7 +106,7 @@ class Http2(Protocol):
         """Streams after `last` are not served; `MOST_STREAMS` announces that another such frame follows."""
 
     def data_to_send(self) -> bytes:
-        """What may be written now."""
+        """Return what may be written now."""
 
     def queued(self) -> int:
         """Bytes of bodies that wait for the peer's windows."""
@@ -116,7 +116,7 @@ class Http2(Protocol):
         """Nothing more can happen on this connection."""
 
     def ended_by(self) -> str:
-        """When it is over: which error of the peer's has ended it; "" for none, or one that `receive_data` raised."""
+        """Return the peer's error that has ended it, when it is over; "" for none, or one that `receive_data` raised."""
 
 
 class Rate:

@@ -1,4 +1,4 @@
-"""What a server of ours adds to the requests that it signs, since Apache's signature covers neither code nor field names:
+"""Proof that a server of ours adds to the requests that it signs, since Apache's signature covers neither code nor field names:
 who gets such a request could let it serve for another one.
 
 The mark is part of what is signed, wherever a forger moves it: a receiver of ours that finds it takes the request only with a
@@ -54,7 +54,7 @@ class Proofs:
     def fault(
         self, secret: bytes, code: int, fields: dict[str, str], body: bytes, now_ms: int, local: str
     ) -> str:
-        """Why a request that holds the mark is not what its signer sent here; "": it is.
+        """Return the reason why a request that holds the mark is not what its signer sent here; "": it is.
 
         Args:
             local: the address of ours that it came to.
@@ -71,7 +71,7 @@ class Proofs:
         return "" if self._first(life, int(number)) else "it has come before"
 
     def _first(self, life: str, number: int) -> bool:
-        """Whether the number is new; one too far below the highest counts as seen."""
+        """Return True if the number is new; one too far below the highest counts as seen."""
         highest, bits = self._seen.pop(life, (number - 1, 0))
         ahead = number - highest
         new = ahead > 0 or (-ahead < WIDTH and not bits >> -ahead & 1)

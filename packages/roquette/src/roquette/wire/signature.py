@@ -34,7 +34,7 @@ _decode_text = msgspec.json.Decoder(dict[str, str]).decode
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a client is: a user's name and secret. The secret is in no text that is made of this value.
+    """Credentials of a client: a user's name and secret. The secret is in no text that is made of this value.
 
     Attributes:
         access_key: the user's name. secret_key: its password. security_token: of a temporary secret, or empty.
@@ -73,7 +73,7 @@ def signature(secret: bytes, fields: dict[str, str], body: bytes) -> bytes:
 
 
 def signed_content(fields: dict[str, str], body: bytes) -> bytes:
-    """What a signature covers: neither the request's code nor where a value ends and another begins."""
+    """Return the bytes a signature covers: neither the request's code nor where a value ends and another begins."""
     values = [fields[name] for name in sorted(fields) if name != SIGNATURE]
     content = "".join(values).encode("utf-8", "replace")
     return content + body if body else content
@@ -116,7 +116,7 @@ def more_names(known: SignedNames | None, names: Iterable[str]) -> SignedNames |
 
 
 def signs(given: str, secret: bytes, content: bytes) -> bool:
-    """Whether `given` is the signature over `signed_content`; the time it takes says nothing of where it differs."""
+    """Return True if `given` is the signature over `signed_content`; the time it takes says nothing of where it differs."""
     return compare_digest(given.encode("utf-8", "replace"), _key(secret).mark(content))
 
 

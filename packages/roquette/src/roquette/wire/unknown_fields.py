@@ -14,7 +14,7 @@ from roquette.message.fastjson import read_json
 
 
 class Unknown:
-    """What an object has beyond its shape: `fields` of its own, and `inside` those of its parts, by their keys."""
+    """Parts that an object has beyond its shape: `fields` of its own, and `inside` those of its parts, by their keys."""
 
     __slots__ = ("fields", "inside")
 
@@ -29,7 +29,7 @@ class Unknown:
 
 
 class _Shape:
-    """Which keys an object of a type has; of a map (`names` is None) all, and `values` is the shape of each."""
+    """Keys that an object of a type has; of a map (`names` is None) all, and `values` is the shape of each."""
 
     __slots__ = ("names", "parts", "values")
 

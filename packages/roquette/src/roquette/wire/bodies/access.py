@@ -36,7 +36,7 @@ class PolicyInfo(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class AclInfo(msgspec.Struct, kw_only=True, rename="camel"):
-    """What one subject may do. subject: `User:name`."""
+    """Policies of one subject. subject: `User:name`."""
 
     subject: str | None = None
     policies: list[PolicyInfo] | None = None

@@ -1,4 +1,4 @@
-"""What clients tell brokers about themselves, and brokers tell operators about clients."""
+"""Bodies in which clients tell brokers about themselves, and brokers tell operators about clients."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from roquette.wire.numbers import Int32, Int64
 
 
 class SubscriptionData(msgspec.Struct, rename="camel", kw_only=True):
-    """What a group wants of a topic. `code_set`: hashes of the tags; `sub_version`: the client's clock."""
+    """Subscription of a group to a topic. `code_set`: hashes of the tags; `sub_version`: the client's clock."""
 
     topic: str = ""
     sub_string: str = "*"

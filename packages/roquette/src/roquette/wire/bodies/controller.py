@@ -1,4 +1,4 @@
-"""What Apache's controllers tell of a broker group."""
+"""Bodies in which Apache's controllers tell of a broker group."""
 
 import msgspec
 

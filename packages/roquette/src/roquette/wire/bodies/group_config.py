@@ -30,7 +30,7 @@ class CustomizedRetryPolicy(msgspec.Struct, rename="camel"):
 
 
 class GroupRetryPolicy(msgspec.Struct, rename="camel"):
-    """How long a failed message waits before it comes again."""
+    """Policy of how long a failed message waits before it comes again."""
 
     type: str = "CUSTOMIZED"
     exponential_retry_policy: ExponentialRetryPolicy | None = None

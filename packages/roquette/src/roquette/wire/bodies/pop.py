@@ -66,7 +66,7 @@ class QueryAssignmentResponseBody(msgspec.Struct, rename="camel"):
 
 
 class OrderInfo(msgspec.Struct, kw_only=True):
-    """What one orderly pop of a queue handed out, and what of it is done.
+    """Messages that one orderly pop of a queue handed out, and those of them that are done.
 
     Attributes:
         offsets: the first is a queue offset, the others are distances from it.

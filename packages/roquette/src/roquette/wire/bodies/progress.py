@@ -176,7 +176,7 @@ class LocalOffsets(msgspec.Struct, rename="camel"):
 
 
 class GetConsumerStatusBody(msgspec.Struct, rename="camel"):
-    """Where a client is in its queues."""
+    """Offsets of a client in its queues."""
 
     message_queue_table: dict[MessageQueue, int] = {}
     consumer_table: dict[str, dict[MessageQueue, int]] = {}

@@ -11,7 +11,7 @@ MASTER_ID: Final = 0  # every other id is a replica's
 
 
 class QueueData(msgspec.Struct, rename="camel", frozen=True):
-    """How many queues a topic has on one broker, and what may be done with them."""
+    """Queues of a topic on one broker: their number, and what may be done with them."""
 
     broker_name: str = ""
     read_queue_nums: Int32 = 0
@@ -35,7 +35,7 @@ class BrokerData(msgspec.Struct, rename="camel"):
 
 
 class TopicRouteData(msgspec.Struct, rename="camel"):
-    """Where a topic's queues are."""
+    """Route of a topic: the places of its queues."""
 
     queue_datas: list[QueueData] = msgspec.field(default_factory=list)
     broker_datas: list[BrokerData] = msgspec.field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What is asked of a controller: 1002, 1004 to 1006, 1011, and two of ours, 13001 and 13002."""
+"""Requests to a controller: 1002, 1004 to 1006, 1011, and two of ours, 13001 and 13002."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What operators ask of brokers: 21, 26, 201, 303, 308, 314, 315, 317, 353 to 355, 902, 903, 906, 908, 2004."""
+"""Requests of operators to brokers: 21, 26, 201, 303, 308, 314, 315, 317, 353 to 355, 902, 903, 906, 908, 2004."""
 
 import msgspec
 

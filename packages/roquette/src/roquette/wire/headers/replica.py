@@ -1,4 +1,4 @@
-"""What a replica of ours asks of its master: 13003."""
+"""Request of a replica of ours to its master: 13003."""
 
 import msgspec
 
