@@ -237,7 +237,7 @@ class SimCluster:
         self.network.partition(a, b)
 
     def cut_way(self, a: str, b: str) -> None:
-        """What host `a` sends to host `b` is lost until `heal`; the other way all passes."""
+        """Lose what host `a` sends to host `b` until `heal`; the other way all passes."""
         self.network.cut_way(a, b)
 
     def pause(self, ip: str, seconds: float) -> None:

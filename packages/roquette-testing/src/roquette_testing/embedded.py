@@ -319,7 +319,7 @@ class EmbeddedBroker:
         self.run(step)
 
     def _stay_alive(self) -> None:
-        """What was connected before the jump is so after it."""
+        """Keep what was connected before the jump connected after it."""
         assert self._world is not None
         assert self._names is not None
         now_ms = self._world.steady_ms()
@@ -370,7 +370,7 @@ class EmbeddedBroker:
         return self.run(lambda: stored(self.broker, topic))
 
     def unconsumed(self, topic: str, group: str) -> int:
-        """How many messages of a topic the group has not acknowledged yet: unread ones, those that failed and come again,
+        """Count the messages of a topic that the group has not acknowledged yet: unread ones, those that failed and come again,
         that are delivered later, and that are popped.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What can go wrong with an embedded broker."""
+"""Faults of an embedded broker."""
 
 import threading
 from collections.abc import Callable, Coroutine
@@ -11,7 +11,7 @@ from roquette_testing.faulty_port import Action, Fault, FaultyPort, Side, codes_
 
 
 class Victim(Protocol):
-    """What faults need of an embedded broker."""
+    """Embedded broker, as far as faults need it."""
 
     port: FaultyPort
 
@@ -42,7 +42,7 @@ class Victim(Protocol):
 
 
 class EmbeddedFaults:
-    """What can happen to an embedded broker.
+    """Faults that can happen to an embedded broker.
 
     `drop`, `delay`, `repeat` and `reorder` happen at the broker's port to the next `count` requests, or answers, of a
     kind: `of` is "send", "receive", "acknowledge", "end transaction", a request code, or None for any request, heartbeats

@@ -39,7 +39,7 @@ class Node:
 
     @property
     def seen(self) -> mmap.mmap:
-        """What programs see; at least `size` bytes."""
+        """Memory that programs see; at least `size` bytes."""
         if self._seen is None:
             self._seen = _memory_of(self._image)
         return self._seen
@@ -50,7 +50,7 @@ class Node:
 
     @property
     def held(self) -> mmap.mmap:
-        """What the device holds."""
+        """Memory that the device holds."""
         if self._held is None:
             self._held = _memory_of(self._image)
         return self._held
@@ -60,7 +60,7 @@ class Node:
         self._held = memory
 
     def content(self) -> bytes:
-        """What programs read."""
+        """Return what programs read."""
         return self._image if self._seen is None else self._seen[: self.size]
 
     def resize(self, size: int) -> None:
@@ -286,7 +286,7 @@ class FaultyFiles:
                 raise OSError(fault[1], os.strerror(fault[1]))
 
     def torn_size(self, position: int, size: int) -> int:
-        """How much of a failing write is written: whole sectors."""
+        """Return the size of a failing write's written part: whole sectors."""
         if not self.tear_writes:
             return 0
         end = position + self._random.randrange(size + 1)

@@ -58,7 +58,7 @@ def codes_of(kind: str | int | None) -> frozenset[int] | None:
 
 @dataclass(eq=False)
 class Fault:
-    """What will happen to the next frames of a kind.
+    """Fault that will happen to the next frames of a kind.
 
     Attributes:
         side: whether requests or their answers are meant. codes: of the requests; None: all.

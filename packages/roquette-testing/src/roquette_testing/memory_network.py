@@ -46,7 +46,7 @@ class _BoundSocket:
 
 
 class MemoryServer(asyncio.AbstractServer):
-    """What `create_server` returns."""
+    """Server that `create_server` returns."""
 
     def __init__(
         self, listeners: dict[Address, Any], address: Address, loop: asyncio.AbstractEventLoop
@@ -64,7 +64,7 @@ class MemoryServer(asyncio.AbstractServer):
         """Nothing to wait for."""
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Where it serves."""
+        """Return the loop in which it serves."""
         return self._loop
 
     async def start_serving(self) -> None:
@@ -75,12 +75,12 @@ class MemoryServer(asyncio.AbstractServer):
         await self._loop.create_future()
 
     def is_serving(self) -> bool:
-        """Whether connections are accepted."""
+        """Return True if connections are accepted."""
         return self.address in self._listeners
 
 
 class NetworkLoop(asyncio.AbstractEventLoop):
-    """What a network needs of its loop: virtual seconds, one source of random numbers, a trace of events."""
+    """Loop, as far as a network needs it: virtual seconds, one source of random numbers, a trace of events."""
 
     now: float
     random: Random
@@ -120,7 +120,7 @@ class MemoryNetwork:
         self.loop.trace("partition", a, b)
 
     def cut_way(self, a: str, b: str) -> None:
-        """What `a` sends to `b` is lost, until `heal`; the other way it passes."""
+        """Lose what `a` sends to `b`, until `heal`; the other way it passes."""
         self._cut_ways[a, b] = None
         self.loop.trace("cut way", a, b)
 
@@ -141,14 +141,14 @@ class MemoryNetwork:
         self.loop.trace("heal", a, b)
 
     def is_cut(self, a: str, b: str) -> bool:
-        """Whether what `a` sends to `b` is lost."""
+        """Return True if what `a` sends to `b` is lost."""
         if a == b:
             return False
         lost = (a, b) in self._cut_ways or _pair(a, b) in self._cut
         return lost or a in self._isolated or b in self._isolated
 
     def set_delay(self, a: str, b: str, shortest_s: float, longest_s: float) -> None:
-        """How long a chunk travels between two hosts, either way."""
+        """Set the time that a chunk travels between two hosts, either way."""
         self._delays[_pair(a, b)] = (shortest_s, longest_s)
 
     def reset(self, host: str) -> None:
@@ -185,7 +185,7 @@ class MemoryNetwork:
     async def connect(
         self, factory: Callable[[], Any], local_host: str | None, address: Address
     ) -> "tuple[MemoryTransport, Any]":
-        """What `create_connection` does: a transport and its protocol, or an OSError."""
+        """Connect as `create_connection` does: a transport and its protocol, or an OSError."""
         process = process_of()
         here = local_host or (process.host if process is not None else DEFAULT_HOST)
         if address[0] == "127.0.0.1":
@@ -369,13 +369,13 @@ class MemoryTransport(asyncio.Transport):
         self.loop.call_soon(self._deliver, context=self.context)
 
     def is_reading(self) -> bool:
-        """Whether data is handed to the protocol."""
+        """Return True if data is handed to the protocol."""
         return not (self._reading_paused or self._closing)
 
     # Ending
 
     def is_closing(self) -> bool:
-        """Whether `close`, `abort` or a loss has begun."""
+        """Return True if `close`, `abort` or a loss has begun."""
         return self._closing
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ _HIGH: Final = 65_536
 
 
 class PipeNetwork:
-    """What listens in this process.
+    """Network of the pipes that listen in this process.
 
     Attributes:
         listeners: what makes the protocols, and the loop they live on.

@@ -1,4 +1,4 @@
-"""What a broker has still to give to a group of one topic: unread, coming again, delayed, timed, popped and not done.
+"""Messages that a broker has still to give to a group of one topic: unread, coming again, delayed, timed, popped and not done.
 
 `admin.left` asks brokers the same from outside, for all groups at once, and errs to the side of waiting; this looks into
 the broker, for one group and topic. Open transactions count there, since a broker that goes must wait for them, and not
@@ -15,7 +15,7 @@ from roquette_testing.seeds import stored
 
 
 def still_to_come(broker: Broker, topic: str, group: str) -> int:
-    """How many messages; for a moment after a pop or its acknowledgement, one more for each."""
+    """Count these messages; for a moment after a pop or its acknowledgement, one more for each."""
     topics = {
         topic,
         retry_topic(group),
@@ -27,7 +27,7 @@ def still_to_come(broker: Broker, topic: str, group: str) -> int:
 
 
 def _is_of(message: ReceivedMessage, topic: str) -> bool:
-    """Whether it was sent to the topic: a group's retries are of all its topics, and name theirs."""
+    """Return True if it was sent to the topic: a group's retries are of all its topics, and name theirs."""
     return message.properties.get(names.RETRY_TOPIC, topic) == topic
 
 

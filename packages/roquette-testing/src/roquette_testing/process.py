@@ -37,7 +37,7 @@ def process_of(context: contextvars.Context | None = None) -> Process | None:
 
 
 class Handle(float):
-    """What the loop calls at a time, or soon (-1); nothing of a process that is dead. A float, so that C compares those in the heap."""
+    """Handle of what the loop calls at a time, or soon (-1); nothing of a process that is dead. A float, so that C compares those in the heap."""
 
     __slots__ = ("args", "callback", "context", "is_cancelled", "is_timed", "loop", "process")
 
@@ -58,7 +58,7 @@ class Handle(float):
                 self.loop._timer_cancelled_count += 1
 
     def cancelled(self) -> bool:
-        """Whether it is not called any more."""
+        """Return True if it is not called any more."""
         return self.is_cancelled
 
     def when(self) -> float:

@@ -70,7 +70,7 @@ def roquette_clock(roquette_broker: EmbeddedBroker) -> EmbeddedClock:
 
 @pytest.fixture
 def roquette_faults(roquette_broker: EmbeddedBroker) -> EmbeddedFaults:
-    """What can go wrong: `roquette_faults.kill()`."""
+    """Faults of the broker: `roquette_faults.kill()`."""
     return roquette_broker.faults
 
 

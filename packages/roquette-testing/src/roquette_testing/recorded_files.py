@@ -75,7 +75,7 @@ class SyncDir:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the program under test has promised at this moment: its own business."""
+    """Mark of what the program under test has promised at this moment: its own business."""
 
     value: Any
 

@@ -9,7 +9,7 @@ _SPARED: Final = ("asyncio/locks.py", "asyncio/queues.py", "asyncio/taskgroups.p
 
 
 class Unexpected(Exception):
-    """What is thrown: no code of ours raises or expects it."""
+    """Exception that is thrown: no code of ours raises or expects it."""
 
 
 class Thrower:
@@ -79,7 +79,7 @@ class Watched(collections.abc.Coroutine[Any, Any, Any]):
 
 
 def _spared(coro: Any) -> bool:
-    """Whether what is awaited innermost is a part of asyncio that no exception comes from."""
+    """Return True if what is awaited innermost is a part of asyncio that no exception comes from."""
     inner, code = coro, None
     while inner is not None:
         frame = getattr(inner, "cr_frame", None)
