@@ -1,4 +1,4 @@
-"""Who a job is at a closed cluster, and how its connections are encrypted: options of all formats that call servers.
+"""Identity of a job at a closed cluster, and encryption of its connections: options of all formats that call servers.
 
 Secrets are shown nowhere: not in plans, errors or `repr`. What no option says, the environment of the process that connects
 says (`client/access.py`), so that secrets need not be options at all.
@@ -79,7 +79,7 @@ class AccessOptions:
 
     @property
     def credentials(self) -> Credentials | None:
-        """Who signs. Raises ConfigError: a part is missing, or the file cannot be read."""
+        """Credentials that sign. Raises ConfigError: a part is missing, or the file cannot be read."""
         if self.secret_key_file:
             if self.secret_key:
                 raise ConfigError(
@@ -103,7 +103,7 @@ class AccessOptions:
 
     @property
     def tls_options(self) -> TlsOptions | None:
-        """How connections use TLS; None: they are plain. Raises ConfigError."""
+        """TLS of the connections; None: they are plain. Raises ConfigError."""
         given = TlsOptions(
             ca=self.tls_ca,
             certificate=self.tls_certificate,

@@ -1,4 +1,4 @@
-"""What goes wrong as one line that says what to do, for sources (`plain_errors`), scripts and pipelines.
+"""Errors as one line that says what to do, for sources (`plain_errors`), scripts and pipelines.
 
 A source raises errors of ours with the line as their text. Spark wraps them in exceptions with stacks of Python and Java;
 `plain_message` gets the line back, `tell_in_one_line` ends a script with it, and `explain` has a line for any error.
@@ -186,7 +186,7 @@ def explain(error: BaseException) -> str:
 
 
 def _first_line(text: str) -> str:
-    """What stands before any stack."""
+    """Return the line that stands before any stack."""
     for line in _PY4J.sub("", text).splitlines():
         line = line.strip()
         if line and not line.startswith(("at ", "Traceback", "JVM stacktrace", 'File "')):

@@ -1,4 +1,4 @@
-"""What the options of all our formats have in common: how Spark names them, and the kinds of their texts."""
+"""Common part of the options of all our formats: how Spark names them, and the kinds of their texts."""
 
 import json
 import re

@@ -291,14 +291,14 @@ class ReadOptions(AccessOptions):
 
     @property
     def starting(self) -> Position | None:
-        """Where to begin; None when no option says."""
+        """Position at which to begin; None when no option says."""
         lenient = self.starting_strategy == "latest"
         given = self.starting_timestamp, self.starting_times, self.starting_offsets
         return position_of(EARLIEST, *given, lenient)
 
     @property
     def ending(self) -> Position | None:
-        """Where to end, exclusively; None when no option says."""
+        """Position at which to end, exclusively; None when no option says."""
         given = self.ending_timestamp, self.ending_times, self.ending_offsets
         return position_of(LATEST, *given, True)
 
@@ -309,12 +309,12 @@ class ReadOptions(AccessOptions):
 
     @property
     def commits(self) -> bool:
-        """Whether progress is committed to `group`."""
+        """True if progress is committed to `group`."""
         return bool(self.group) if self.commit_offsets is None else self.commit_offsets
 
     @property
     def body_as_string(self) -> bool:
-        """Whether `body` is a string."""
+        """True if `body` is a string."""
         return self.body_format == "string"
 
 

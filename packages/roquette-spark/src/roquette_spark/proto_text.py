@@ -81,7 +81,7 @@ def _compile(folder: str) -> list[bytes]:
 
 
 def _google_types() -> list[str]:
-    """Where google/protobuf lies, and google/type if its package is there."""
+    """Return the directory of google/protobuf, and google/type if its package is there."""
     places = []
     for package, above, below in (("grpc_tools", 0, "_proto"), ("google.rpc", 2, "")):
         try:

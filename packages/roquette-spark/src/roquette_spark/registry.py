@@ -158,7 +158,7 @@ class Registry:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Who asks is told to the one address that was given."""
+    """Refusal of redirects: credentials go to the one address that was given."""
 
     def redirect_request(self, *args: Any) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Where segments lie: a local or mounted directory, or an object store through fsspec. Read only.
+"""Files of segments: a local or mounted directory, or an object store through fsspec. Read only.
 
 Local files are read by position and not mapped: a file that shrinks under a map kills the process.
 """

@@ -89,11 +89,11 @@ class CommitLogOptions:
 
     @property
     def stretches(self) -> bool:
-        """Whether rows are what is not a record, instead of messages."""
+        """True if rows are what is not a record, instead of messages."""
         return self.rows == "stretches"
 
     def broker_name(self, index: int) -> str | None:
-        """What the column broker_name holds for path number `index`; a store itself does not tell."""
+        """Return the column broker_name's value for path number `index`; a store itself does not tell."""
         if not self.broker_names:
             return None
         return self.broker_names[index if len(self.broker_names) > 1 else 0]

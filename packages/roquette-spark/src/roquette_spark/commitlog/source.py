@@ -203,7 +203,7 @@ def gap_batches(
 
 
 def wanted_topics(options: CommitLogOptions) -> Callable[[str], bool]:
-    """Whether a query wants a topic. A system's topic must be named, or asked for with all."""
+    """Return a test of whether a query wants a topic. A system's topic must be named, or asked for with all."""
     topics = frozenset(options.topics)
     pattern = re.compile(options.topic_pattern) if options.topic_pattern else None
 

@@ -124,7 +124,7 @@ class Walk:
             yield records, after
 
     def _sound_count(self, data: bytes, starts: np.ndarray, base: int) -> int:
-        """How many records are sound before the first one that is not."""
+        """Count the sound records before the first one that is not."""
         view = RecordView()
         for index, start in enumerate(starts.tolist()):
             if view.examine(data, start, base + start, self._check_crc) != SOUND:
@@ -142,12 +142,12 @@ class Walk:
         return data
 
     def _fault_at(self, position: int) -> int:
-        """What is wrong with what stands there."""
+        """Return the fault of what stands there."""
         self._reader.following = position
         return self._reader.look()
 
     def _find(self, start: int, stop: int) -> int | None:
-        """Where the first sound record begins in `start` to `stop`."""
+        """Find the start of the first sound record in `start` to `stop`."""
         reader = self._reader
         at = reader.find_sound(start, self._check_crc, stop)
         while at >= 0 and reader.magic == BLANK_MAGIC:
@@ -194,7 +194,7 @@ def rows_wanted(
     ending_ms: int | None,
     with_unfinished: bool,
 ) -> np.ndarray | None:
-    """Which records a query wants; None: all. Unfinished are prepared and rolled back ones, in no queue."""
+    """Return which records a query wants; None: all. Unfinished are prepared and rolled back ones, in no queue."""
     wanted: np.ndarray | None = None
     codes, topics = records.topics()
     if not all(keep := [topic_wanted(topic) for topic in topics]):

@@ -1,1 +1,1 @@
-"""What a local Spark needs: a Java, a session, the doctor that says what is missing."""
+"""Needs of a local Spark: a Java, a session, the doctor that says what is missing."""

@@ -52,7 +52,7 @@ class Diagnosis:
 
 
 def module_is_there(name: str) -> bool:
-    """Whether a module could be imported."""
+    """Return True if a module could be imported."""
     with contextlib.suppress(ModuleNotFoundError):  # of the package that it would be in
         return importlib.util.find_spec(name) is not None
     return False
@@ -94,7 +94,7 @@ def missing_modules(path: str) -> tuple[str, ...]:
 
 
 def listen(host: str) -> str | None:
-    """Why no port of that address can be listened on; None when one can."""
+    """Return the reason why no port of that address can be listened on; None when one can."""
 
     async def attempt() -> None:
         server = await asyncio.start_server(lambda _r, _w: None, host, 0)
@@ -109,7 +109,7 @@ def listen(host: str) -> str | None:
 
 
 def own_address() -> str | None:
-    """What this machine's own name resolves to; None when it does not."""
+    """Return the address this machine's own name resolves to; None when it does not."""
 
     async def resolve() -> str:
         loop = asyncio.get_running_loop()
@@ -122,7 +122,7 @@ def own_address() -> str | None:
 
 
 def ask_name_server(address: str) -> str | None:
-    """Why a name server does not answer; None when it does."""
+    """Return the reason why a name server does not answer; None when it does."""
     host, _, port = address.rpartition(":")
     if not host or whole_number(port, 65_535) < 1:
         return "this is no host:port"
@@ -147,7 +147,7 @@ def ask_name_server(address: str) -> str | None:
 
 
 def connect(address: str) -> str | None:
-    """Why a TCP connection to HOST:PORT is not possible; None when it is."""
+    """Return the reason why a TCP connection to HOST:PORT is not possible; None when it is."""
     host, _, port = address.rpartition(":")
 
     async def attempt() -> None:
@@ -175,7 +175,7 @@ def spark_version_of(home: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """What the checks ask of the machine; tests answer in its place."""
+    """Questions of the checks to the machine; tests answer in its place."""
 
     java: Callable[[Path], int | None] = java_version
     which: Callable[[str, str], str | None] = lambda name, path: shutil.which(name, path=path)

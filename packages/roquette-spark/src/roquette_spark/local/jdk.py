@@ -92,7 +92,7 @@ class Candidate:
 
     @property
     def suits(self) -> bool:
-        """Whether Spark runs on it."""
+        """True if Spark runs on it."""
         return self.version in SUPPORTED
 
 

@@ -1,1 +1,1 @@
-"""Where queues end and where groups are: the table of offsets, and progress mirrored to a group."""
+"""Ends of queues and offsets of groups: the table of offsets, and progress mirrored to a group."""

@@ -1,4 +1,4 @@
-"""What every name server says of every topic at one moment, as plain dicts for a file of JSON lines."""
+"""Routes of every topic from every name server at one moment, as plain dicts for a file of JSON lines."""
 
 import contextlib
 from collections.abc import Callable, Iterable

@@ -65,7 +65,7 @@ class OffsetsOptions(AccessOptions):
     timeout_ms: int = option(30_000, "of each answer", least=1)
 
     def wants(self, topic: str) -> bool:
-        """Whether a topic is asked for. A system's topic must be named, or asked for with all."""
+        """Return True if a topic is asked for. A system's topic must be named, or asked for with all."""
         if self.topics:
             return topic in self.topics
         if not self.include_system_topics and is_system_topic(topic):
@@ -87,7 +87,7 @@ def offsets_options(options: Mapping[str, str]) -> OffsetsOptions:
 
 
 class Cluster(Protocol):
-    """What is asked of a cluster (see ClusterInspector)."""
+    """Cluster, as far as it is asked (see ClusterInspector)."""
 
     def topics_of(self, broker: BrokerAddress) -> list[str]: ...
 

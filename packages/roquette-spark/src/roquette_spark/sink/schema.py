@@ -28,7 +28,7 @@ WRITE_COLUMNS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class WriteColumns:
-    """Where the columns of a message stand in the frame, and who chooses the queue.
+    """Places of a message's columns in the frame, and who chooses the queue.
 
     Attributes:
         positions: index in the frame by our name of a column; columns that are not ours are not in it.

@@ -40,7 +40,7 @@ _SLICE_ROWS: Final = 10_000  # of an Arrow batch at a time: bounds what is encod
 
 
 def sender_config(options: WriteOptions) -> SenderConfig:
-    """What the sender needs of the options."""
+    """Return the sender's settings from the options."""
     tls, credentials = options.access
     return SenderConfig(
         namesrv_addr=options.namesrv_addr,
@@ -61,7 +61,7 @@ def sender_config(options: WriteOptions) -> SenderConfig:
 
 @dataclass
 class SentPartition(WriterCommitMessage):
-    """What one task reports: `rows` were acknowledged, in `requests` attempts.
+    """Report of one task: `rows` were acknowledged, in `requests` attempts.
 
     Attributes:
         busy: answers that asked for patience. `failures`: other failed attempts.
@@ -78,7 +78,7 @@ class SentPartition(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class WriteTask:
-    """What a task gets: columns, options, and what was decided once for all tasks.
+    """Task of a write: columns, options, and what was decided once for all tasks.
 
     Attributes:
         queues: of the one topic, if it is one; settled once, so that all tasks hash keys over the same.

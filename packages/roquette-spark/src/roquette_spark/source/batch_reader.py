@@ -49,7 +49,7 @@ class RocketmqBatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[QueuePartition]:
-        """What `plan_tasks` makes of it; never an empty list."""
+        """Return the partitions that `plan_tasks` makes; never an empty list."""
         options = self._options
         with plain_errors(options.namesrv_addr):
             reader = open_reader(options)
@@ -127,7 +127,7 @@ def frozen_options(options: Mapping[str, str]) -> dict[str, str]:
 def read_partition(
     partition: QueuePartition, options: ReadOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """What a task yields: the batches of its ranges, none if there are no ranges."""
+    """Read what a task yields: the batches of its ranges, none if there are no ranges."""
     if partition.value:
         with plain_errors(options.namesrv_addr):
             yield from read_batches(

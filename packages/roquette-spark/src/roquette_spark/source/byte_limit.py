@@ -1,4 +1,4 @@
-"""How far each queue may go within a limit of bytes, from samples of its records' sizes."""
+"""Ends of queues within a limit of bytes, from samples of its records' sizes."""
 
 import struct
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ def _mean(samples: list[_Sample]) -> float:
 
 
 def _span(samples: dict[MessageQueue, list[_Sample]]) -> int:
-    """How much of their brokers' logs all these lie in."""
+    """Return the size of the stretches of their brokers' logs in which all these lie."""
     spans: dict[str, tuple[int, int]] = {}
     for queue, found in samples.items():
         for sample in found:

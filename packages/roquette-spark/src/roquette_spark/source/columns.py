@@ -109,7 +109,7 @@ def repeated_texts(texts: Sequence[str], count: int) -> pa.Array:
 
 
 def offsets_from_lengths(lengths: np.ndarray) -> np.ndarray:
-    """Where each of these lengths begins, and where the last ends, as Arrow counts."""
+    """Return the start of each of these lengths, and the end of the last, as Arrow counts."""
     offsets: np.ndarray = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -155,7 +155,7 @@ def leading_records(data: bytes, stop: int) -> tuple[np.ndarray, int]:
 
 
 def _end_of_run(data: bytes, start: int, stop: int, size: int) -> int:
-    """Where the whole records of exactly this size end that follow each other from `start` on, begun before `stop`."""
+    """Return the end of the whole records of exactly this size that follow each other from `start` on, begun before `stop`."""
     most = min(-(-(stop - start) // size), (len(data) - start) // size)
     count = 64
     while most > 0:

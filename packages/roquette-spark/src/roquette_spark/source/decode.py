@@ -49,7 +49,7 @@ _HEX: np.ndarray = np.take(_BYTE_HEX, np.arange(1 << 16, dtype=np.uint16).view(n
 
 
 class RecordColumns:
-    """Where every field of every record is; columns are made on demand.
+    """Places of every field of every record; columns are made on demand.
 
     Args:
         data: whole records, one after the other; fewer than 2 GiB.
@@ -118,7 +118,7 @@ class RecordColumns:
         self._spans = self._find_spans(at, tail_at + 16)
 
     def _behind_hosts(self, at: np.ndarray, head: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the fields behind the born and the store host are, of which some are IPv6."""
+        """Return the places of the fields behind the born and the store host, of which some are IPv6."""
         v6_born = (head["sys_flag"] & sysflag.BORN_HOST_V6 != 0) * V6_MORE
         v6_store = (head["sys_flag"] & sysflag.STORE_HOST_V6 != 0) * V6_MORE
         if np.any(head["size"] < SMALLEST_RECORD + v6_born + v6_store):
@@ -150,7 +150,7 @@ class RecordColumns:
         return body_at, body_end, properties_at, properties_end, topic_at, topic_end
 
     def check(self, base: int, *, crc: bool) -> None:
-        """What a log promises beyond a reply: places, exact sizes and, if asked, CRCs of bodies.
+        """Check what a log promises beyond a reply: places, exact sizes and, if asked, CRCs of bodies.
 
         Args:
             base: the physical offset of the first byte of the data.
@@ -202,7 +202,7 @@ class RecordColumns:
 
     @property
     def physical_offsets(self) -> np.ndarray:
-        """Where in the log each record says it stands."""
+        """Physical offset at which each record says it stands."""
         return self._head["physical_offset"]
 
     @property
@@ -230,7 +230,7 @@ class RecordColumns:
         return self._topics
 
     def unfinished(self) -> np.ndarray:
-        """Which records are prepared or rolled back by their sys flag: no queue holds them."""
+        """Return which records are prepared or rolled back by their sys flag: no queue holds them."""
         found: np.ndarray = self._head["sys_flag"] & sysflag.TRANSACTION_PREPARED != 0
         return found
 
@@ -354,7 +354,7 @@ class RecordColumns:
         return pa.array(_KINDS, pa.string()).take(pa.array(kinds))
 
     def deliver_timestamps(self) -> pa.Array:
-        """When a message with an arbitrary time was due: what the broker made of it, else what was asked for.
+        """Return the time at which a message with an arbitrary time was due: what the broker made of it, else what was asked for.
 
         Messages of delay levels lose their level when they are delivered.
         """
@@ -396,7 +396,7 @@ class RecordDecoder:
         self._reserved = reserved
 
     def reads(self, column: str) -> bool:
-        """Whether a column is asked for."""
+        """Return True if a column is asked for."""
         return column in self._schema.names
 
     def decode(self, records: RecordColumns) -> pa.RecordBatch:

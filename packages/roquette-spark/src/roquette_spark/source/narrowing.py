@@ -42,7 +42,7 @@ _HOLDS: Final[dict[str, Callable[[Any, tuple[Any, ...]], bool]]] = {
 
 
 class TimeSearch(Protocol):
-    """What is asked of brokers: see QueueReader."""
+    """Brokers, as far as they are asked: see QueueReader."""
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int: ...
 

@@ -1,4 +1,4 @@
-"""Which queues a read has, and start and end positions, as options give them, to offsets of these queues."""
+"""Queues of a read, and start and end positions, as options give them, to offsets of these queues."""
 
 import logging
 import re
@@ -239,7 +239,7 @@ def bounds_of(
 
 
 def gone(queue: MessageQueue) -> str:
-    """What to say of a queue that was there before."""
+    """Return the words for a queue that was there before."""
     return (
         f"{name_of(queue)} is gone: its broker is down, or the queue or its topic was removed; "
         "failOnDataLoss=false goes on without it"

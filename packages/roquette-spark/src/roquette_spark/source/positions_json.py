@@ -18,7 +18,7 @@ GROUP = -3  # where the consumer group goes on; never in JSON
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where to begin or end: what `queues` or `times` names, by `timestamp_ms` if it is set, else `default`.
+    """Position at which to begin or end: what `queues` or `times` names, by `timestamp_ms` if it is set, else `default`.
 
     Attributes:
         default: EARLIEST, LATEST or GROUP.
@@ -37,7 +37,7 @@ class Position:
     saved: bool = False
 
     def leaves_start_open(self, place: tuple[str, str, int]) -> bool:
-        """Whether a queue (topic, broker_name, queue_id) begins at what the broker has, or where a group is."""
+        """Return True if a queue (topic, broker_name, queue_id) begins at what the broker has, or where a group is."""
         topic, broker_name, _ = place
         if self.timestamp_ms is not None:
             return False

@@ -34,7 +34,7 @@ class Properties(Protocol):
     """All properties of many rows."""
 
     def has(self, name: str) -> np.ndarray | None:
-        """Which rows have that property; None: no row."""
+        """Return which rows have that property; None: no row."""
         ...
 
     def column(self, name: str) -> pa.Array:
@@ -74,7 +74,7 @@ class UniformProperties:
     spans: dict[str, tuple[np.ndarray, np.ndarray]]
 
     def has(self, name: str) -> np.ndarray | None:
-        """Which rows have that property; None: no row."""
+        """Return which rows have that property; None: no row."""
         return np.ones(self.row_count, dtype=bool) if name in self.spans else None
 
     def column(self, name: str) -> pa.Array:
@@ -174,7 +174,7 @@ class VariedProperties:
         )
 
     def has_repeated_names(self) -> bool:
-        """Whether some row has a name twice."""
+        """Return True if some row has a name twice."""
         if not self._count:
             return False
         keys = self._rows * len(self._words) + self._codes
@@ -183,7 +183,7 @@ class VariedProperties:
         return len(np.unique(keys)) < len(keys)
 
     def has(self, name: str) -> np.ndarray | None:
-        """Which rows have that property; None: no row."""
+        """Return which rows have that property; None: no row."""
         code = self._words.get(name)
         if code is None:
             return None
@@ -219,7 +219,7 @@ class VariedProperties:
 
 
 class _Entries(NamedTuple):
-    """Where each entry begins, ends its name and ends, and where each row's string ends."""
+    """Places where each entry begins, ends its name and ends, and where each row's string ends."""
 
     data: np.ndarray
     starts: np.ndarray

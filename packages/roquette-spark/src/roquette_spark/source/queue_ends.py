@@ -36,7 +36,7 @@ class QueueEnds:
 
     @property
     def known(self) -> Offsets:
-        """What the last answer was, without asking."""
+        """Ends of the last answer, without asking."""
         return self._ends
 
     def find(self) -> Offsets:

@@ -1,4 +1,4 @@
-"""What the Spark source needs from a cluster: its queues, their bounds, and their records.
+"""Cluster, as far as the Spark source needs it: its queues, their bounds, and their records.
 
 `QueueReader` is the seam: `open_reader` binds it to our blocking client, tests bind it to a list.
 """
@@ -42,13 +42,13 @@ class QueueReader(Protocol):
         """The first offset stored at that time or later; the maximum when there is none."""
 
     def committed_offset(self, queue: MessageQueue) -> int | None:
-        """Where the group goes on; None when it has committed nothing there."""
+        """Return the offset at which the group goes on; None when it has committed nothing there."""
 
     def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Store where the group goes on."""
 
     def from_replica(self, queue: MessageQueue) -> bool:
-        """Whether the queue's last answer came from a replica, which may be behind its master."""
+        """Return True if the queue's last answer came from a replica, which may be behind its master."""
 
     def pull(
         self, queue: MessageQueue, offset: int, max_count: int, wanted: PullFilter = EVERYTHING
@@ -108,7 +108,7 @@ def open_reader(options: ReadOptions) -> QueueReader:
 
 
 def pull_filter(options: ReadOptions) -> PullFilter:
-    """What the broker is to leave out."""
+    """Return the filter of what the broker is to leave out."""
     if options.filter_sql:
         return PullFilter(options.filter_sql, "SQL92")
     return PullFilter(options.tags, "TAG")

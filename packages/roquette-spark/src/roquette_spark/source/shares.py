@@ -18,7 +18,7 @@ def encode_ranges(ranges: Iterable[QueueRange]) -> str:
 
 
 def decode_ranges(text: str) -> list[QueueRange]:
-    """What `encode_ranges` made."""
+    """Decode what `encode_ranges` made."""
     return [
         QueueRange(MessageQueue(topic, broker_name, queue_id), start, end)
         for topic, broker_name, queue_id, start, end in json.loads(text)

@@ -76,7 +76,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ends
 
     def initialOffset(self) -> dict[str, object]:
-        """Where a query without a checkpoint begins: options starting*."""
+        """Return the start of a query without a checkpoint: options starting*."""
         with plain_errors(self._options.namesrv_addr):
             reader = open_reader(self._options)
             queues = require_queues(reader, self._options)
@@ -106,7 +106,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._queue_ends().freeze()
 
     def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> dict[str, object]:
-        """Where the next micro-batch ends: within the limits, shared among queues by lag."""
+        """Return the end of the next micro-batch: within the limits, shared among queues by lag."""
         with plain_errors(self._options.namesrv_addr):
             known = decode_offsets(start)
             ends = self._queue_ends()
@@ -131,7 +131,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._planned(start, known, target, fresh)
 
     def _restarts(self, start: Mapping[str, object], known: Offsets, ends: Offsets) -> Offsets:
-        """Where queues of topics that were created again since the last batch begin: an error, or a log line.
+        """Return the starts of queues of topics that were created again since the last batch: an error, or a log line.
 
         All queues are compared once, later only those that have moved: one round trip.
         """
@@ -183,7 +183,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._reported.add(queue)
 
     def _too_few(self, waiting: int) -> bool:
-        """Whether minOffsetsPerTrigger says to wait. Past maxTriggerDelay any message is enough."""
+        """Return True if minOffsetsPerTrigger says to wait. Past maxTriggerDelay any message is enough."""
         least = self._options.min_offsets_per_trigger
         if least is None:
             return False
@@ -195,7 +195,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def reportLatestOffset(self) -> dict[str, object] | None:
-        """What the query's progress shows as latestOffset: the newest known ends."""
+        """Return the latestOffset that the query's progress shows: the newest known ends."""
         known = self._queue_ends().known
         return encode_offsets(known) if known else None
 

@@ -24,7 +24,7 @@ _OLDER = (
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Where a queue of another life is read on, and why, in words."""
+    """Offset at which a queue of another life is read on, and the reason, in words."""
 
     offset: int
     why: str

@@ -12,7 +12,7 @@ def closed_pattern(pattern: str) -> str:
 
 
 def why_left_out(topic: str, pattern: str) -> str:
-    """Why `closed_pattern` and the source leave out a topic that `pattern` matches; "" when they do not."""
+    """Return the reason why `closed_pattern` and the source leave out a topic that `pattern` matches; "" when they do not."""
     if is_system_topic(topic):
         return "topics of the system are taken by --topics only"
     prefix = next((each for each in _PREFIXES if topic.startswith(each)), "")

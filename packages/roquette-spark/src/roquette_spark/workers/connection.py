@@ -113,7 +113,7 @@ class BlockingConnection:
         return found
 
     def _read(self, *, wait: bool = True) -> list[Command]:
-        """What arrives next. Requests from the broker are dropped."""
+        """Read what arrives next. Requests from the broker are dropped."""
         limit_s = self._socket.gettimeout()
         try:
             if not wait:
@@ -145,7 +145,7 @@ class BlockingConnection:
         return str(self._socket.getsockname()[0])
 
     def _alert(self, error: OSError) -> OSError:
-        """Why the server has closed, when it said so: a write fails before that is read."""
+        """Return the reason why the server has closed, when it said so: a write fails before that is read."""
         if self._tls and not self._heard and not isinstance(error, TimeoutError):
             try:
                 self._socket.recv(1)
@@ -169,7 +169,7 @@ class BlockingConnection:
 
 
 def _why(error: OSError, *, agreed: bool) -> str:
-    """Why TLS failed; `agreed`: our end of the handshake was done, after which TLS 1.3 refuses a client's certificate."""
+    """Return the reason why TLS failed; `agreed`: our end of the handshake was done, after which TLS 1.3 refuses a client's certificate."""
     if isinstance(error, ssl.SSLEOFError | ConnectionError):
         if agreed:
             return "it closed the connection: perhaps it wants another certificate, or one at all"
@@ -289,7 +289,7 @@ class BlockingConnections:
         return found
 
     def run(self, operation: Operation[T]) -> T:
-        """What an operation, such as those of the admin room, finds or raises. Closes all connections."""
+        """Run an operation, such as those of the admin room: return what it finds, or raise. Closes all connections."""
         silent: dict[str, ClientError] = {}
         try:
             asks = next(operation)

@@ -1,4 +1,4 @@
-"""What a cluster says of itself, asked over plain sockets: brokers, queues and their ends, groups and their places,
+"""State of a cluster as it says itself, asked over plain sockets: brokers, queues and their ends, groups and their places,
 and the routes each single name server knows. For processes without an event loop, such as Spark's.
 """
 
@@ -46,7 +46,7 @@ class QueueState(NamedTuple):
 
 
 class RouteAnswer(NamedTuple):
-    """What one name server says of one topic; `route` is None when it knows none, `error` when it did not answer."""
+    """Answer of one name server about one topic; `route` is None when it knows none, `error` when it did not answer."""
 
     name_server: str
     topic: str
@@ -146,7 +146,7 @@ class ClusterInspector:
         return sorted({topic for answer in answers for topic in answer.value or ()})
 
     def routes(self, topics: Iterable[str]) -> list[RouteAnswer]:
-        """What each name server for itself says of each topic; one that does not answer says so."""
+        """Return what each name server for itself says of each topic; one that does not answer says so."""
         listed = list(topics)
         wanted = [(address, topic) for address in self.name_servers for topic in listed]
         answers = self.run(ask_all((address, calls.route(topic)) for address, topic in wanted))
@@ -161,7 +161,7 @@ class ClusterInspector:
         ]
 
     def writable_queues(self, topic: str) -> dict[str, int]:
-        """How many queues take messages, by broker name; empty when the topic does not exist."""
+        """Return the number of queues that take messages, by broker name; empty when the topic does not exist."""
         try:
             found = self._connections.ask_name_servers(calls.route(topic))
         except RouteNotFound:

@@ -32,7 +32,7 @@ _AVOID_MS: Final = 5_000  # an address that failed comes after its replicas for 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderConfig:
-    """How a reader behaves.
+    """Settings of a reader.
 
     Attributes:
         namesrv_addr: "host:port;host:port".
@@ -123,7 +123,7 @@ class BlockingReader:
         return self._ask(queue, calls.offset_by_time(queue, timestamp_ms))
 
     def committed_offset(self, queue: MessageQueue) -> int | None:
-        """Where the group goes on; None when it has committed nothing there."""
+        """Return the offset at which the group goes on; None when it has committed nothing there."""
         return self._ask(queue, calls.committed_offset(self._group, queue, zero_if_new=False))
 
     def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -144,7 +144,7 @@ class BlockingReader:
                     self._ask(queue, commit(queue))
 
     def from_replica(self, queue: MessageQueue) -> bool:
-        """Whether the queue's last answer came from a replica: it may be behind its master."""
+        """Return True if the queue's last answer came from a replica: it may be behind its master."""
         return queue.broker_name in self._replica_brokers
 
     def _bounds(
@@ -161,7 +161,7 @@ class BlockingReader:
     def _ask_side_by_side(
         self, queues: Sequence[MessageQueue], call: Callable[[MessageQueue], Call[T]]
     ) -> dict[MessageQueue, T]:
-        """What the masters answer; without those that fail or refuse."""
+        """Return the masters' answers; without those that fail or refuse."""
         asks: list[Ask] = []
         asked: list[MessageQueue] = []
         for queue in queues:

@@ -1,4 +1,4 @@
-"""What a sender has in hand: chunks that wait, fly, or wait to be tried again. Pure.
+"""Work that a sender has in hand: chunks that wait, fly, or wait to be tried again. Pure.
 
 A chunk is what one request carries. Chunks of one ordered queue fly one at a time and the next one leaves only
 after the broker stored the one before: neither a broker that serves one connection with several threads
@@ -36,7 +36,7 @@ _FAILURE_PAUSE_MAX_MS: Final = 5_000
 
 
 def is_flow_control(code: int, remark: str | None) -> bool:
-    """Whether a refusal means "later": by its code, or by its text where an old broker says it under code 1.
+    """Return True if a refusal means "later": by its code, or by its text where an old broker says it under code 1.
 
     Texts: AbstractSendMessageProcessor, BrokerFastFailure, NettyRemotingAbstract.
     """
@@ -122,12 +122,12 @@ class SendWindow:
 
     @property
     def idle(self) -> bool:
-        """Whether everything offered has been stored."""
+        """True if everything offered has been stored."""
         return self._held == 0
 
     @property
     def full(self) -> bool:
-        """Whether the caller must wait before it offers more."""
+        """True if the caller must wait before it offers more."""
         return self._held >= self._limits.max_chunks or self._held_bytes >= self._limits.max_bytes
 
     @property
@@ -206,7 +206,7 @@ class SendWindow:
         return True
 
     def wake_ms(self, now_ms: int) -> int | None:
-        """When `take` may have something without an answer coming first; None: only after an answer."""
+        """Return the time when `take` may have something without an answer coming first; None: only after an answer."""
         if self.in_flight >= self.allowed:
             return None
         due = now_ms if self._ready else self._later[0][0] if self._later else None

@@ -49,7 +49,7 @@ class NotStored(ClientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderConfig:
-    """How a sender behaves.
+    """Settings of a sender.
 
     Attributes:
         send_timeout_ms: of one attempt.
@@ -72,7 +72,7 @@ class SenderConfig:
 
 @dataclass(slots=True)
 class SenderCounts:
-    """What a sender did since `begin`.
+    """Counts of a sender's work since `begin`.
 
     Attributes:
         rows: messages acknowledged. `requests`: attempts. `busy`: answers that asked for patience.
