@@ -37,17 +37,23 @@ class Audit:
     def refused(self, user: str, code: int, resource: Resource | None, ip: str, why: str) -> None:
         """A proven user was not let do something."""
         self.refusals["denied"] += 1
-        self._refused(self._lines, f"{user[:64]} {code} {why}", (user, code, resource, ip, why))
+        self._refused(self._lines, f"{user[:64]} {code} {why}", user, code, resource, ip, why)
 
     def unproven(self, user: str, code: int, ip: str, why: str) -> None:
         """Somebody was not let in; `user` is what he says, or empty: such lines are one in 10 s of an address and a reason."""
         self.refusals["unproven"] += 1
-        self._refused(self._unproven, f"{ip} {why}", (user, code, None, ip, why))
+        self._refused(self._unproven, f"{ip} {why}", user, code, None, ip, why)
 
     def _refused(
-        self, lines: RateLimited, key: str, what: tuple[str, int, Resource | None, str, str]
+        self,
+        lines: RateLimited,
+        key: str,
+        user: str,
+        code: int,
+        resource: Resource | None,
+        ip: str,
+        why: str,
     ) -> None:
-        user, code, resource, ip, why = what
         lines.warning(
             key,
             "refused user=%s request=%s resource=%s ip=%s why=%s",
