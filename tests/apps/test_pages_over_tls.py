@@ -51,8 +51,8 @@ async def broker(folder: Path) -> None:
     flags = {"bindAddress": HOST, "listenPort": "0", "storePathRootDir": root}
     flags |= {"mappedFileSizeCommitLog": str(1 << 20), "brokerIP1": HOST}
     settings = broker_settings(running.sources_of(None, flags, {}))
-    world = OsFiles(), SystemClock(), Entropy()
-    made: Any = make_broker(settings.config, settings.store, world, settings.proxy)
+    world: Any = {"files": OsFiles(), "clock": SystemClock(), "entropy": Entropy()}
+    made: Any = make_broker(settings.config, settings.store, settings.proxy, **world)
     assert isinstance(made, Broker)
     made.protection = settings.protection
     await made.start()

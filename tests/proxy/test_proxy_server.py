@@ -34,8 +34,8 @@ async def add_proxy(cluster: SimCluster, ip: str) -> ProxyServer:
     async def begin() -> ProxyServer:
         config = ClusterSettings(bind_address=ip, namesrv_addr=names, proxy_store_path="/proxy")
         settings = AllSettings(config, ProxySettings(), UNPROTECTED, OPEN_TO_ALL)
-        world: Any = host.files, host.clock, Entropy(5, process_id=1)
-        server = ProxyServer(settings, world, ip)
+        world: Any = {"files": host.files, "clock": host.clock, "entropy": Entropy(5, process_id=1)}
+        server = ProxyServer(settings, ip, **world)
         await server.start()
         return server
 
@@ -249,8 +249,8 @@ def test_a_closed_proxy_knows_whose_its_clients_are() -> None:
             bind_address=host.ip, namesrv_addr=f"{NS}:9876", proxy_store_path="/proxy"
         )
         settings = AllSettings(config, ProxySettings(), UNPROTECTED, access)
-        world: Any = host.files, host.clock, Entropy(5, process_id=1)
-        server = ProxyServer(settings, world, host.ip)
+        world: Any = {"files": host.files, "clock": host.clock, "entropy": Entropy(5, process_id=1)}
+        server = ProxyServer(settings, host.ip, **world)
         assert server._calls is not None
         assert server._calls.clients in server.proxy.parts
 

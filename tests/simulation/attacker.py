@@ -224,8 +224,12 @@ class World:
 
         async def begin() -> ProxyServer:
             config = ClusterSettings(bind_address=host.ip, namesrv_addr=cluster.name_servers, proxy_store_path="/proxy")  # fmt: skip
-            world: Any = host.files, host.clock, Entropy(5, process_id=1)
-            server = ProxyServer(AllSettings(config, ProxySettings(), UNPROTECTED, cluster.access), world, host.ip)  # fmt: skip
+            world: Any = {
+                "files": host.files,
+                "clock": host.clock,
+                "entropy": Entropy(5, process_id=1),
+            }
+            server = ProxyServer(AllSettings(config, ProxySettings(), UNPROTECTED, cluster.access), host.ip, **world)  # fmt: skip
             await server.start()
             return server
 

@@ -83,7 +83,12 @@ async def serve_broker(
         ConfigError: a setting is wrong.
     """
     broker = make_broker(
-        settings.config, settings.store, (OsFiles(), SystemClock(), Entropy()), settings.proxy
+        settings.config,
+        settings.store,
+        settings.proxy,
+        files=OsFiles(),
+        clock=SystemClock(),
+        entropy=Entropy(),
     )
     broker.protection, broker.access = settings.protection, settings.access
     if isinstance(broker, Broker):
@@ -111,18 +116,20 @@ async def serve_broker(
 def make_broker(
     config: BrokerConfig,
     store_config: StoreConfig,
-    world: tuple[Files, Clock, Entropy],
     proxy: ProxySettings | None = None,
+    *,
+    files: Files,
+    clock: Clock,
+    entropy: Entropy,
 ) -> Broker | GroupMember:
     """Make the broker that the settings ask for: a member of a group, a replica of a master that is told, or a master.
 
     Raises:
         ConfigError: they do not fit together.
     """
-    files, clock, entropy = world
     proxy = proxy or ProxySettings()
     if config.enable_controller_mode:
-        return GroupMember(config, store_config, group_features(proxy), world)
+        return GroupMember(config, store_config, group_features(proxy), (files, clock, entropy))
     slave = config.broker_role == "SLAVE"
     if slave != (config.broker_id > 0):
         raise ConfigError(

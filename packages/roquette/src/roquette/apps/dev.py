@@ -44,7 +44,8 @@ def dev_main(
     environ: Mapping[str, str],
     *,
     secure: bool = False,
-    further: tuple[int, int] = (0, 0),
+    grpc_port: int = 0,
+    remoting_port: int = 0,
 ) -> int:
     """Run both until SIGTERM; 0 after a clean stop, 1 when the broker's disk failed.
 
@@ -52,21 +53,22 @@ def dev_main(
         store: directory that is kept; None takes a temporary one that goes with the process.
         overrides: settings of either server.
         secure: with TLS and access control, and people to try them (`apps/secure.py`).
-        further: ports where Apache's proxy has gRPC and remoting, by default; 0: none.
+        grpc_port: where the v5 SDKs are served, by default; 0: nowhere.
+        remoting_port: where Apache's proxy has remoting, by default; 0: nowhere.
 
     Raises:
         ConfigError: a setting is wrong, or a port is taken.
     """
     quiet = Sources(file_text=format_properties(LOG), environ=environ, overrides=overrides)
     begin_log(quiet)
-    ports = {"grpcServerPort": str(further[0]), "remotingListenPort": str(further[1])}
-    overrides = ports | dict(overrides)
+    proxy_ports = {"grpcServerPort": str(grpc_port), "remotingListenPort": str(remoting_port)}
+    overrides = proxy_ports | dict(overrides)
     if store is not None:
         kept = f"kept in {store}"
-        return _run((namesrv_port, broker_port), store, overrides, environ, secure, kept)
+        return _run(namesrv_port, broker_port, store, overrides, environ, secure, kept)
     kept = "gone when it ends (--store DIR keeps it)"
     with tempfile.TemporaryDirectory(prefix="roquette-dev-") as directory:
-        return _run((namesrv_port, broker_port), directory, overrides, environ, secure, kept)
+        return _run(namesrv_port, broker_port, directory, overrides, environ, secure, kept)
 
 
 def first_steps(address: str, grpc_port: str, kept: str) -> str:
@@ -82,14 +84,14 @@ What is sent is {kept}. Ctrl-C ends it."""
 
 
 def _run(
-    ports: tuple[int, int],
+    namesrv_port: int,
+    broker_port: int,
     store: str,
     overrides: Mapping[str, str],
     environ: Mapping[str, str],
     secure: bool,
     kept: str,
 ) -> int:
-    namesrv_port, broker_port = ports
     people = secured(store) if secure else None
     names = options_of(NamesrvConfig)
     of_both = AccessSettings, TlsSettings, DoorSettings, LogSettings

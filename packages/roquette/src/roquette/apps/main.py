@@ -165,10 +165,8 @@ def dev(
             key_values(settings, "--set"),
             dict(os.environ),
             secure=secure,
-            further=(
-                (8081 if broker_port else 0) if grpc_port is None else grpc_port,
-                (8080 if broker_port else 0) if remoting_port is None else remoting_port,
-            ),
+            grpc_port=(8081 if broker_port else 0) if grpc_port is None else grpc_port,
+            remoting_port=(8080 if broker_port else 0) if remoting_port is None else remoting_port,
         )
     )
 

@@ -81,8 +81,7 @@ def proxy_main(
     settings = proxy_settings(sources)
 
     async def body(stop: asyncio.Event) -> int:
-        world = OsFiles(), SystemClock(), Entropy()
-        server = ProxyServer(settings, world)
+        server = ProxyServer(settings, files=OsFiles(), clock=SystemClock(), entropy=Entropy())
         await server.start()
         running.settle_memory()
         host = settings.config.bind_address
@@ -143,12 +142,18 @@ class ProxyServer:
     """
 
     def __init__(
-        self, settings: AllSettings, world: tuple[Files, Clock, Entropy], host: str | None = None
+        self,
+        settings: AllSettings,
+        host: str | None = None,
+        *,
+        files: Files,
+        clock: Clock,
+        entropy: Entropy,
     ) -> None:
         has_http2("a proxy cannot start")
         self.config = config = settings.config
         self.settings = settings.proxy
-        files, self._clock, entropy = world
+        self._clock = clock
         directory = os.path.expanduser(config.proxy_store_path)
         cluster = config.rocketmq_cluster_name
         prover = Prover(self._clock.now_ms, entropy.secret(16))
