@@ -32,17 +32,24 @@ SyncEnded = Callable[[OSError | None], None]
 class KernelSync:
     """One sync at a time."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, calls: tuple[int, int, int, int]) -> None:
-        """Raises OSError: this kernel, or a sandbox before it, does not offer it."""
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        setup: int,
+        destroy: int,
+        submit: int,
+        get_events: int,
+    ) -> None:
+        """Takes the numbers of the four calls. Raises OSError: this kernel, or a sandbox before it, does not offer them."""
         self._loop = loop
-        _, self._destroy, self._submit, self._get_events = calls
+        self._destroy, self._submit, self._get_events = destroy, submit, get_events
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._context = ctypes.c_ulong(0)
         self._order = ctypes.create_string_buffer(_ORDER.size)
         self._orders = (ctypes.c_void_p * 1)(ctypes.addressof(self._order))
         self._event = ctypes.create_string_buffer(_EVENT.size)
         self._waiting: SyncEnded | None = None
-        if self._call(calls[0], _DEPTH, ctypes.byref(self._context)) < 0:
+        if self._call(setup, _DEPTH, ctypes.byref(self._context)) < 0:
             raise _error()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         loop.add_reader(self._bell, self._done)
@@ -90,7 +97,7 @@ def open_kernel_sync(loop: asyncio.AbstractEventLoop) -> KernelSync | None:
     if sys.platform != "linux" or calls is None:
         return None
     try:
-        return KernelSync(loop, calls)
+        return KernelSync(loop, *calls)
     except OSError:
         return None
 
