@@ -382,7 +382,7 @@ class TakeOver:
         if record.set_back and not {*record.places, *self._own.known} <= {*record.doubtful}:
             if not self._vacant(now_ms, record):
                 return None
-            asks = asked_of_all(record, self.me, self._position(), self._own.known)
+            asks = asked_of_all(record, self.me, *self._position(), self._own.known)
             return Kind.DOUBT, self._placed(record, **asks)
         if not self.settled or self._grown_since(now_ms, record):
             return Kind.DOUBT, self._placed(record, doubtful=self._doubt(record))

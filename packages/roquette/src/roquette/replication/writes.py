@@ -90,17 +90,17 @@ def placed(
 
 
 def asked_of_all(
-    record: GroupRecord, me: int, position: tuple[int, int], known: Iterable[int]
+    record: GroupRecord, me: int, newest: int, end: int, known: Iterable[int]
 ) -> dict[str, Any]:
     """The set of an old record says nothing: all say what they have, with those that it does not know. The new epoch is
     above all that may have been."""
     everybody = {*record.places, *known, me}
     return {
-        "epoch": max(record.epoch, record.newest_epoch, position[0]) + NEW_EPOCHS,
+        "epoch": max(record.epoch, record.newest_epoch, newest) + NEW_EPOCHS,
         "master": 0,
         "members": tuple(sorted(everybody)),
         "set_epoch": record.set_epoch + 1,
-        "doubtful": dict.fromkeys(everybody, NOT_SAID) | {me: position},
+        "doubtful": dict.fromkeys(everybody, NOT_SAID) | {me: (newest, end)},
         "floor": 0,
     }
 
