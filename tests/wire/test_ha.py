@@ -106,7 +106,7 @@ def test_a_slave_gets_all_units_however_they_are_split(handshake: bool) -> None:
         for _ in range(rng.randrange(1, 6)):
             body = rng.randbytes(rng.choice((0, 1, 40, 3000)))
             if handshake:
-                data += epoch_head(at, len(body), (4, 5000), at) + body
+                data += epoch_head(at, len(body), 4, 5000, at) + body
                 sent.append(Piece(at, body, 4, 5000, at))
             else:
                 data += classic_head(at, len(body)) + body
@@ -144,7 +144,7 @@ def test_twenty_thousand_mutated_frames_are_read_or_refused_and_nothing_piles_up
     kinds = [
         hello(2) + report(77, handshake=True),
         report(77, handshake=False),
-        welcome(9000, EPOCHS) + epoch_head(64, 40, (4, 5000), 9) + bytes(40),
+        welcome(9000, EPOCHS) + epoch_head(64, 40, 4, 5000, 9) + bytes(40),
         classic_head(64, 40) + bytes(40),
     ]
     refused = 0

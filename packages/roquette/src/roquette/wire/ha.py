@@ -87,9 +87,9 @@ def classic_head(offset: int, size: int) -> bytes:
     return _CLASSIC.pack(offset, size)
 
 
-def epoch_head(offset: int, size: int, epoch: tuple[int, int], confirmed: int) -> bytes:
-    """The same in the handshake protocol; `epoch`: number and first offset of the one these bytes belong to."""
-    return _UNIT.pack(TRANSFER, size, offset, *epoch, confirmed)
+def epoch_head(offset: int, size: int, epoch: int, start: int, confirmed: int) -> bytes:
+    """The same in the handshake protocol; `epoch`: the one these bytes belong to, `start`: its first offset."""
+    return _UNIT.pack(TRANSFER, size, offset, epoch, start, confirmed)
 
 
 class MasterWire:

@@ -215,7 +215,8 @@ class Feed:
         quorum = self._hub.quorum
         marks = quorum.marks
         number = max(0, bisect_right(marks, offset, key=lambda mark: mark[1]) - 1)
-        return epoch_head(offset, size, marks[number], quorum.header_confirm)
+        epoch, start = marks[number]
+        return epoch_head(offset, size, epoch, start, quorum.header_confirm)
 
     def _epoch_end(self, offset: int) -> int:
         if self._wire.handshake:
