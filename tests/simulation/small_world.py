@@ -77,7 +77,8 @@ class SmallWorld:
         self.cluster = cluster
         cluster.loop.thrower = self.thrower
         if self.wound is not None:
-            self.thrower.choose(*self.wound)
+            task, number = self.wound
+            self.thrower.choose(*task, number)
         await self._build()
         await self._batch(4)
         tasks = self._tasks()

@@ -564,7 +564,7 @@ def test_a_task_that_fails() -> None:
     async def scenario(ward: Ward) -> None:
         looks = asyncio.get_running_loop().create_task(ward.findings(APART_S))
         await asyncio.sleep(2)
-        thrower.choose((A, "delay-levels"), 1)
+        thrower.choose(A, "delay-levels", 1)
         (finding,) = await looks
         assert (finding.code, finding.subject) == ("RQ-D029", "broker broker-a, task delay-levels")
         assert "1 failures" in finding.evidence

@@ -20,7 +20,7 @@ def test_it_throws_once_at_the_chosen_await() -> None:
 
     async def main(loop: SimLoop) -> None:
         loop.thrower = Thrower()
-        loop.thrower.choose(("10.0.0.1", "work"), 3)
+        loop.thrower.choose("10.0.0.1", "work", 3)
 
         async def begin() -> None:
             await loop.create_task(work(), name="work")
@@ -45,7 +45,7 @@ def test_locks_keep_what_asyncio_promises() -> None:
 
     async def main(loop: SimLoop) -> None:
         loop.thrower = Thrower()
-        loop.thrower.choose(("10.0.0.1", "work"), 1)
+        loop.thrower.choose("10.0.0.1", "work", 1)
 
         async def begin() -> None:
             lock = asyncio.Lock()

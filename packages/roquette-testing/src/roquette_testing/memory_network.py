@@ -99,9 +99,11 @@ class NetworkLoop(asyncio.AbstractEventLoop):
 class MemoryNetwork:
     """All hosts, their listeners and the links between them."""
 
-    def __init__(self, loop: NetworkLoop, delay_s: tuple[float, float] = (0.0001, 0.002)) -> None:
+    def __init__(
+        self, loop: NetworkLoop, shortest_s: float = 0.0001, longest_s: float = 0.002
+    ) -> None:
         self.loop = loop
-        self.delay_s = delay_s
+        self.delay_s = shortest_s, longest_s
         self.listeners: dict[Address, _Listener] = {}
         self.watch: Callable[[Address, Address, bytes], None] | None = None  # sees all that is sent
         self.links: dict[int, tuple[MemoryTransport, MemoryTransport]] = {}

@@ -28,17 +28,18 @@ class Thrower:
         self._chosen: tuple[str, str] | None = None
         self._number = 0
 
-    def choose(self, task: tuple[str, str], number: int) -> None:
-        """Throw when `task` goes on after its await with this number, counted from now on, from 1."""
-        self._chosen = task
-        self._number = self.awaits.get(task, 0) + number
+    def choose(self, host: str, name: str, number: int) -> None:
+        """Throw when that task goes on after its await with this number, counted from now on, from 1."""
+        self._chosen = host, name
+        self._number = self.awaits.get(self._chosen, 0) + number
 
     def watch(self, host: str, name: str, coro: Coroutine[Any, Any, Any]) -> "Watched":
         """The coroutine to run in place of `coro`."""
-        return Watched(self, (host, name), coro)
+        return Watched(self, host, name, coro)
 
-    def is_due(self, task: tuple[str, str], coro: Coroutine[Any, Any, Any]) -> bool:
+    def is_due(self, host: str, name: str, coro: Coroutine[Any, Any, Any]) -> bool:
         """A task goes on: is it to be thrown at? Asked once for each await."""
+        task = host, name
         count = self.awaits[task] = self.awaits.get(task, 0) + 1
         if self.thrown or task != self._chosen or count < self._number or _spared(coro):
             return False
@@ -50,10 +51,10 @@ class Watched(collections.abc.Coroutine[Any, Any, Any]):
     """A coroutine whose awaits are counted."""
 
     def __init__(
-        self, thrower: Thrower, task: tuple[str, str], coro: Coroutine[Any, Any, Any]
+        self, thrower: Thrower, host: str, name: str, coro: Coroutine[Any, Any, Any]
     ) -> None:
         self._thrower = thrower
-        self._task = task
+        self._host, self._name = host, name
         self._coro = coro
         self._begun = False
 
@@ -61,8 +62,8 @@ class Watched(collections.abc.Coroutine[Any, Any, Any]):
         """Go on after an await."""
         if not self._begun:
             self._begun = True
-        elif self._thrower.is_due(self._task, self._coro):
-            return self._coro.throw(Unexpected(f"thrown into {self._task}"))
+        elif self._thrower.is_due(self._host, self._name, self._coro):
+            return self._coro.throw(Unexpected(f"thrown into {self._name} of {self._host}"))
         return self._coro.send(value)
 
     def throw(self, *error: Any) -> Any:
