@@ -99,7 +99,7 @@ def bounds(reader: QueueReader, options: ReadOptions) -> tuple[Offsets, Offsets]
                 "was the topic recreated? failOnDataLoss=false reads what there is",
                 options.fail_on_data_loss,
             )
-        elif not starting.leaves_start_open((queue.topic, queue.broker_name, queue.queue_id)):
+        elif not starting.leaves_start_open(queue.topic, queue.broker_name, queue.queue_id):
             raise ConfigError(
                 f"rocketmq: {name_of(queue)} is to be read from offset {start[queue]} to {end[queue]}: "
                 "the end lies before the start; see options starting* and ending*"

@@ -36,9 +36,9 @@ class Position:
     latest_without_match: bool = False
     saved: bool = False
 
-    def leaves_start_open(self, place: tuple[str, str, int]) -> bool:
-        """Return True if a queue (topic, broker_name, queue_id) begins at what the broker has, or where a group is."""
-        topic, broker_name, _ = place
+    def leaves_start_open(self, topic: str, broker_name: str, queue_id: int) -> bool:
+        """Return True if a queue begins at what the broker has, or where a group is."""
+        place = topic, broker_name, queue_id
         if self.timestamp_ms is not None:
             return False
         if any(
