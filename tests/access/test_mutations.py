@@ -156,7 +156,7 @@ MUTATIONS: dict[str, tuple[Callable[[Patch], None], tuple[str, ...]]] = {
         ("query_by_a_colliding_key",),
     ),
     "passwords are told": (
-        lambda patch: patch.setattr(records, "shown", _told),
+        lambda patch: patch.setattr(records, "user_info", _told),
         ("secrets_read_by_requests",),
     ),
     "every name is one": (

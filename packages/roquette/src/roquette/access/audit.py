@@ -74,7 +74,7 @@ class Audit:
         """A proven user was let through; None for `needed` is a super user, who needs nothing."""
         if not self.shows(need):
             return
-        what = "anything" if needed is None else _shown(needed)
+        what = "anything" if needed is None else _resource_list(needed)
         self._lines.line(
             logging.INFO if need.changes else logging.DEBUG,
             f"{user[:64]} {code} {what}",
@@ -86,6 +86,6 @@ class Audit:
         )
 
 
-def _shown(needed: Sequence[Needed]) -> str:
+def _resource_list(needed: Sequence[Needed]) -> str:
     more = f" and {len(needed) - SHOWN} more" if len(needed) > SHOWN else ""
     return ",".join(str(resource) for resource, _ in needed[:SHOWN]) + more

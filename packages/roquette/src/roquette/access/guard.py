@@ -163,7 +163,7 @@ class Guard:
                 needed = need.of(header, command.body, self._cluster)
             except RemoteProtocolError:
                 self._audit.refused(account.name, code, None, ip, "the request is unreadable")
-                raise _no("parse authorization context error.") from None
+                raise _refusal("parse authorization context error.") from None
             verdict = self._judge.judge(account, job, header, needed, ip)
             if verdict.allowed:
                 self._audit.allowed(account.name, code, need, needed, ip)
@@ -197,21 +197,21 @@ class Guard:
     def _refuse(self, account: Account, verdict: Verdict, code: int, ip: str) -> None:
         self._audit.refused(account.name, code, verdict.resource, ip, verdict.why)
         what = f"{verdict.resource} from {ip}, {verdict.why}"
-        raise _no(f"User:{account.name} has no permission to access {what}")
+        raise _refusal(f"User:{account.name} has no permission to access {what}")
 
     def _proven(self, job: RequestContext, ip: str) -> Account:
         """Return the account that asks, proven by the request's signature."""
         command = job.command
         code = command.code
         if job.account is not None:
-            return self._known(job.account, code, ip)
+            return self._enabled_account(job.account, code, ip)
         names = self._names.get(code) if command.version > V4_9_3 else None
         said = names and names.read(command.ext, command.body)
         name, given, content = said or self._read(command)
         if not name:
             self._audit.unproven("", code, ip, "no user is named")
             raise _nameless()
-        account = self._known(name, code, ip)
+        account = self._enabled_account(name, code, ip)
         if not signs(given, account.secret, content):
             self._audit.unproven(name, code, ip, "the signature is wrong")
             raise _unproven()
@@ -234,14 +234,14 @@ class Guard:
         content = signed_content(fields, command.body)
         return fields.get(ACCESS_KEY, ""), fields.get(SIGNATURE, ""), content
 
-    def _known(self, name: str, code: int, ip: str) -> Account:
+    def _enabled_account(self, name: str, code: int, ip: str) -> Account:
         account = self._accounts.find(name)
         if account is None:
             self._audit.unproven(name, code, ip, "there is no such user")
-            raise _no(f"User:{name} is not found.")
+            raise _refusal(f"User:{name} is not found.")
         if not account.enabled:
             self._audit.unproven(name, code, ip, "the user is disabled")
-            raise _no(f"User:{name} is disabled.")
+            raise _refusal(f"User:{name} is disabled.")
         return account
 
     # Calls of another protocol; `code` is the request that stands for them.
@@ -256,7 +256,7 @@ class Guard:
     def prove(self, peer: Peer, code: int, name: str, given: str, content: bytes) -> str:
         """The account `name`, proven by an upper-case hexadecimal HMAC-SHA1 over `content`; raises `Refused`."""
         ip = peer.ip
-        account = self._known(name, code, ip)
+        account = self._enabled_account(name, code, ip)
         wanted = hmac.digest(account.secret, content, "sha1").hex().upper()
         if not hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode()):
             self._audit.unproven(name, code, ip, "the signature is wrong")
@@ -274,7 +274,7 @@ class Guard:
             return
         if name is None:
             raise _nameless()
-        account = self._known(name, code, ip)
+        account = self._enabled_account(name, code, ip)
         if not self._authorize or code in self._unjudged:
             return
         if needed is None:
@@ -287,13 +287,13 @@ class Guard:
             self._refuse(account, verdict, code, ip)
 
 
-def _no(text: str) -> Refused:
+def _refusal(text: str) -> Refused:
     return Refused(NO_PERMISSION, text)
 
 
 def _nameless() -> Refused:
-    return _no("username cannot be null.")
+    return _refusal("username cannot be null.")
 
 
 def _unproven() -> Refused:
-    return _no("check signature failed.")
+    return _refusal("check signature failed.")

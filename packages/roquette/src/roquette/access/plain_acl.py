@@ -83,7 +83,7 @@ def read_accounts(contents: Iterable[tuple[str, bytes]]) -> PlainAccounts:
             continue
         if not isinstance(root, Mapping):
             raise fault(path, 1, "a policy file has 'accounts:' and 'globalWhiteRemoteAddresses:'")
-        reader.unknown(root, _SECTIONS)
+        reader.note_unknown_keys(root, _SECTIONS)
         for address in reader.texts(root, "globalWhiteRemoteAddresses"):
             reader.note(address.line, _NO_LIKE)
         for given in reader.items(root, "accounts"):
@@ -110,13 +110,13 @@ class _FileReader:
 
     def note(self, line: int, what: str) -> None:
         """Something is odd: it is passed over, and said."""
-        self._say(line, f"{what}; it is passed over")
+        self._add_note(line, f"{what}; it is passed over")
 
-    def _say(self, line: int, what: str) -> None:
+    def _add_note(self, line: int, what: str) -> None:
         if len(self._notes) < MAX_NOTES:
             self._notes.append(f"{self._path}, line {line}: {what}")
 
-    def unknown(self, given: Mapping, known: tuple[str, ...]) -> None:
+    def note_unknown_keys(self, given: Mapping, known: tuple[str, ...]) -> None:
         """Note the names that mean nothing."""
         for name in given:
             if name not in known:
@@ -157,7 +157,7 @@ class _FileReader:
     def account(self, given: Mapping) -> tuple[User, tuple[Policy, ...]]:
         """One account, and what it may do."""
         line = given.line
-        self.unknown(given, _KNOWN)
+        self.note_unknown_keys(given, _KNOWN)
         access_key, secret_key = self._text(given, "accessKey"), self._text(given, "secretKey")
         for name, value in (("accessKey", access_key), ("secretKey", secret_key)):
             if value is None or len(value) < SHORTEST_KEY:
@@ -202,7 +202,7 @@ class _FileReader:
         """As Apache reads a perm: whatever else it may be denies."""
         actions = PERMS.get(text.strip())
         if actions is None:
-            self._say(line, f"{text[:80]!r} is none of {', '.join(PERMS)}: it denies")
+            self._add_note(line, f"{text[:80]!r} is none of {', '.join(PERMS)}: it denies")
         if actions in (None, DENY):
             return Entry(resource, DENY, decision=Decision.DENY)
         return Entry(resource, actions)

@@ -87,7 +87,7 @@ def _address(ip: str) -> _Address | None:
 
 
 @lru_cache(maxsize=1_000)
-def _wanted(actions: tuple[Action, ...]) -> int:
+def _mask_of(actions: tuple[Action, ...]) -> int:
     if Action.ANY in actions:
         return _EVERY
     return sum({_BITS[action] for action in actions})
@@ -106,8 +106,8 @@ class _Rule:
         rule = f"{policy_type.value}: {entry}"
         self.verdict = Verdict(not self.deny, DENIED if self.deny else "", rule)
 
-    def fits(self, wanted: int, address: _Address | None) -> bool:
-        if not self.mask & wanted:
+    def fits(self, action_mask: int, address: _Address | None) -> bool:
+        if not self.mask & action_mask:
             return False
         if self.places.everywhere:
             return True
@@ -139,10 +139,10 @@ class _Level:
                 self._exact.setdefault(resource, []).append(rule)
         self._lengths = {kind: sorted(found, reverse=True) for kind, found in lengths.items()}
 
-    def best(self, resource: Resource, wanted: int, address: _Address | None) -> _Rule | None:
+    def best(self, resource: Resource, action_mask: int, address: _Address | None) -> _Rule | None:
         """The entry that decides, of those that fit; None when none does."""
         for rules in self._nearest_first(resource):
-            fitting = [rule for rule in rules if rule.fits(wanted, address)]
+            fitting = [rule for rule in rules if rule.fits(action_mask, address)]
             if fitting:
                 return next((rule for rule in fitting if rule.deny), fitting[0])
         return None
@@ -233,16 +233,16 @@ class PolicyTable:
     def _decide(
         self, username: str, resource: Resource, actions: tuple[Action, ...], ip: str
     ) -> Verdict:
-        wanted = _wanted(actions)
+        action_mask = _mask_of(actions)
         for level in self._levels.get(username, ()):
-            rule = level.best(resource, wanted, _address(ip))
+            rule = level.best(resource, action_mask, _address(ip))
             if rule is not None:
                 found = rule.verdict
-                return found if found.allowed else _of(found, resource, actions)
-        return _of(Verdict(False, NO_MATCH), resource, actions)
+                return found if found.allowed else _verdict_for(found, resource, actions)
+        return _verdict_for(Verdict(False, NO_MATCH), resource, actions)
 
 
-def _of(verdict: Verdict, resource: Resource, actions: tuple[Action, ...]) -> Verdict:
+def _verdict_for(verdict: Verdict, resource: Resource, actions: tuple[Action, ...]) -> Verdict:
     return Verdict(verdict.allowed, verdict.why, verdict.rule, resource, actions)
 
 

@@ -126,7 +126,7 @@ class AccessProcessor:
         if not header.username.strip():
             raise invalid("The username is blank")
         user = self._users.state.users.get(header.username)
-        return Reply(b"", None if user is None else encode_body(records.shown(user)))
+        return Reply(b"", None if user is None else encode_body(records.user_info(user)))
 
     def list_users(
         self, ctx: RequestContext, header: headers.ListUsersRequestHeader, body: bytes
@@ -135,7 +135,9 @@ class AccessProcessor:
         users, part = self._users.state.users, header.filter
 
         def encoded() -> bytes:
-            found = [records.shown(user) for name, user in sorted(users.items()) if part in name]
+            found = [
+                records.user_info(user) for name, user in sorted(users.items()) if part in name
+            ]
             return encode_body(found) if found else b""
 
         return Task(_answered(encoded))
@@ -174,7 +176,9 @@ class AccessProcessor:
         self._not_its_own(ctx, name)
 
         def change(state: State) -> State:
-            return state.with_acl(name, _less(self._acl(state, name), policy_type, resource))
+            return state.with_acl(
+                name, _without_resource(self._acl(state, name), policy_type, resource)
+            )
 
         return self._change(change)
 
@@ -239,7 +243,7 @@ def _not_of_a_super(state: State, name: str, actor: Account | None) -> None:
         raise denied(SUPER_ONLY)
 
 
-def _less(acl: Acl, policy_type: PolicyType, resource: Resource | None) -> Acl | None:
+def _without_resource(acl: Acl, policy_type: PolicyType, resource: Resource | None) -> Acl | None:
     if resource is None:
         return None
     left = records.without(acl, policy_type, resource)

@@ -85,7 +85,7 @@ def changed(old: User | None, info: UserInfo, name: str) -> User:
     )
 
 
-def shown(user: User) -> UserInfo:
+def user_info(user: User) -> UserInfo:
     """A user as an answer has it: without its password."""
     return UserInfo(
         username=user.username,

@@ -29,13 +29,13 @@ class Tickets:
     def expects(self, ip: str, now_ms: int) -> bool:
         """Return True if somebody at this address has a ticket that counts."""
         self._forget(now_ms)
-        return any(where == ip for where, _ in self._given.values())
+        return any(holder_ip == ip for holder_ip, _ in self._given.values())
 
     def take(self, said: str, ip: str, now_ms: int) -> bool:
         """Use up a ticket: True if it counts from this address; it does not a second time."""
         self._forget(now_ms)
-        for ticket, (where, _) in self._given.items():
-            if where == ip and hmac.compare_digest(ticket.encode(), said.encode()):
+        for ticket, (holder_ip, _) in self._given.items():
+            if holder_ip == ip and hmac.compare_digest(ticket.encode(), said.encode()):
                 del self._given[ticket]
                 return True
         return False
