@@ -52,7 +52,7 @@ def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str,
             f"a group runs in {folder} already: {local_group.words_of(folder, 'status')}"
         ) from None
     name_servers = [Part(name=f"namesrv-{one}") for one in range(1, 4 if etcd else 2)]
-    brokers = [Part(name=f"broker-{who}") for who in range(1, replicas + 1)]
+    brokers = [Part(name=f"broker-{broker_id}") for broker_id in range(1, replicas + 1)]
     if files.exists(os.path.join(folder, local_group.STATE)):
         before = load_group(folder)
         if any(map(runs, before.parts)):
@@ -121,7 +121,7 @@ async def look_at(group: LocalGroup) -> GroupState:
 
 
 async def until_in_step(
-    group: LocalGroup, who: set[int], given_up: Callable[[], bool]
+    group: LocalGroup, broker_ids: set[int], given_up: Callable[[], bool]
 ) -> GroupState | None:
     """Wait until there is a master and these are in step, telling what changes; None when the caller gave up.
 
@@ -142,12 +142,12 @@ async def until_in_step(
             if news != told and state.master:
                 told = news
                 say(f"  {news}")
-            if state.master and who <= set(state.in_step):
+            if state.master and broker_ids <= set(state.in_step):
                 return state
         await asyncio.sleep(LOOK_S)
     if given_up():
         return None
-    raise ClientError(f"{sorted(who)} are not in step after {HEALTHY_S:.0f} s: {why}")
+    raise ClientError(f"{sorted(broker_ids)} are not in step after {HEALTHY_S:.0f} s: {why}")
 
 
 def lines(group: LocalGroup, state: GroupState | None) -> list[Line]:
@@ -201,18 +201,18 @@ def show_status(folder: str | None, output: Output) -> bool:
     return state.healthy
 
 
-def restart(folder: str | None, who: str) -> None:
+def restart(folder: str | None, target: str) -> None:
     """Have the keeper start a process again. Raises ConfigError: there is none of that name; ClientError: it did
     not start."""
     directory = folder or local_group.default_folder()
-    name = f"broker-{who}" if who.isdigit() else who
+    name = f"broker-{target}" if target.isdigit() else target
     old = find(running_group(folder), name)
     if send_signal(old, signal.SIGTERM):
         say(f"stopping {name}, pid {old.pid}")
-        _until(lambda: not runs(old), f"{name} did not stop")
+        _wait_until(lambda: not runs(old), f"{name} did not stop")
     files, order = OsFiles(), local_group.order_path(directory, name)
     files.write_atomic(order, b"", keep_backup=False)
-    _until(lambda: not files.exists(order), f"{name} was not started")
+    _wait_until(lambda: not files.exists(order), f"{name} was not started")
     group = running_group(folder)
     if not runs(find(group, name)):
         raise ClientError(f"{name} did not start, see {directory}/{name}.log")
@@ -236,17 +236,17 @@ def stop_group(folder: str | None) -> None:
     directory = folder or local_group.default_folder()
     group = load_group(directory)
     if send_signal(group.keeper, signal.SIGTERM):
-        _until(lambda: not runs(group.keeper), "the group did not stop")
+        _wait_until(lambda: not runs(group.keeper), "the group did not stop")
     for part in reversed(group.parts):
         if send_signal(part, signal.SIGTERM):
             say(f"{part.name}, pid {part.pid}, was left: stopping it")
-            _until(lambda left=part: not runs(left), f"{part.name} did not stop")  # type: ignore[misc]
+            _wait_until(lambda left=part: not runs(left), f"{part.name} did not stop")  # type: ignore[misc]
     say(f"nothing runs in {directory}; what was sent is kept there")
 
 
-def _until(done: Callable[[], bool], words: str) -> None:
+def _wait_until(condition: Callable[[], bool], words: str) -> None:
     for _ in range(int(HEALTHY_S * 20)):
-        if done():
+        if condition():
             return
         pause(50)
     raise ClientError(f"{words} within {HEALTHY_S:.0f} s")

@@ -74,35 +74,35 @@ class Probes:
         return sorted(wanted)
 
 
-def kill_and_watch(folder: str | None, who: str) -> bool:
+def kill_and_watch(folder: str | None, target: str) -> bool:
     """Kill one broker and tell; whether all that was acknowledged is there. Raises ConfigError, ClientError."""
-    all_there, member = asyncio.run(_watch(running_group(folder), who, folder))
+    all_there, member = asyncio.run(_watch(running_group(folder), target, folder))
     if all_there:
         say(f"next: {words_of(folder, f'restart {member}')}")
     return all_there
 
 
-def chosen(state: GroupState, who: str, folder: str | None = None) -> int:
+def chosen(state: GroupState, target: str, folder: str | None = None) -> int:
     """The id that "master", "slave" or a number means; raises ConfigError."""
     replicas = [m.broker_id for m in state.members if m.broker_id != state.master and not m.error]
-    if who == "master" and state.master:
+    if target == "master" and state.master:
         return state.master
-    if who == "slave" and replicas:
+    if target == "slave" and replicas:
         return replicas[-1]
-    if (broker_id := whole_number(who, 2**63 - 1)) in {each.broker_id for each in state.members}:
+    if (broker_id := whole_number(target, 2**63 - 1)) in {each.broker_id for each in state.members}:
         return broker_id
-    if who in ("master", "slave"):
-        raise ConfigError(f"the group has no {who} at present: {words_of(folder, 'status')}")
-    raise ConfigError(f"{who} is not master, slave or the id of a broker")
+    if target in ("master", "slave"):
+        raise ConfigError(f"the group has no {target} at present: {words_of(folder, 'status')}")
+    raise ConfigError(f"{target} is not master, slave or the id of a broker")
 
 
-async def _watch(group: LocalGroup, who: str, folder: str | None) -> tuple[bool, int]:
+async def _watch(group: LocalGroup, target: str, folder: str | None) -> tuple[bool, int]:
     tasks, now = Tasks(), asyncio.get_running_loop().time
     servers = [part.address for part in group.name_servers]
     async with Client(group.namesrv, group="roquette-up") as client:
         looks = group_states(servers, group.name, group.cluster)
         (state,) = await client.session.run(looks)
-        member = chosen(state, who, folder)
+        member = chosen(state, target, folder)
         role = "master" if member == state.master else "replica"
         await _need_topic(client, servers)
         probes = Probes(client)

@@ -164,7 +164,7 @@ class LocalBackend:
         """See `Backend`: one that is nowhere is made, as by a first message, for who may send that."""
         found = self._core.tables.topics.find(name)
         if found is not None:
-            then(self._told(found))
+            then(self._facts_of(found))
         elif not self._may_make(caller, name):
             then(None)
         elif name_servers(self._core.live.current):
@@ -187,7 +187,7 @@ class LocalBackend:
         """This broker does not have the topic; `route`: other brokers do, as their operator wants it."""
         found = self._core.tables.topics.find(name)
         if found is not None:  # made meanwhile
-            then(self._told(found))
+            then(self._facts_of(found))
             return
         made = None
         if route is None and self._may_make(caller, name):
@@ -216,7 +216,7 @@ class LocalBackend:
         await self._created(topic, TBW102)
         then(self._told(topic))
 
-    def _told(self, topic: BrokerTopic) -> Topic:
+    def _facts_of(self, topic: BrokerTopic) -> Topic:
         core = self._core
         shown, perm = topic.shown, core.live.current.broker_permission
         known = self._known.get(topic.name)
@@ -252,9 +252,9 @@ class LocalBackend:
         def told(route: TopicRouteData | None) -> None:
             own = self._core.tables.topics.find(name)
             if route is not None:
-                then(self._joined(name, None if own is None else self._told(own), route))
+                then(self._joined(name, None if own is None else self._facts_of(own), route))
             elif own is not None:
-                then(self._told(own))
+                then(self._facts_of(own))
             else:
                 self._absent(caller, name, None, then)
 

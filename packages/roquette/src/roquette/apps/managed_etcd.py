@@ -55,15 +55,15 @@ class Place(NamedTuple):
     @property
     def peer(self) -> str:
         """host:port."""
-        return f"{self._shown}:{self.peer_port}"
+        return f"{self._url_host}:{self.peer_port}"
 
     @property
     def client(self) -> str:
         """host:port."""
-        return f"{self._shown}:{self.client_port}"
+        return f"{self._url_host}:{self.client_port}"
 
     @property
-    def _shown(self) -> str:
+    def _url_host(self) -> str:
         return f"[{self.host}]" if ":" in self.host else self.host
 
     @property
@@ -73,7 +73,7 @@ class Place(NamedTuple):
             ipaddress.ip_address(self.host)
         except ValueError:
             return "0.0.0.0"
-        return self._shown
+        return self._url_host
 
 
 def parse_places(text: str) -> list[Place]:

@@ -40,7 +40,7 @@ class Worker:
         self._command = command
         self._environ = environ
         self._process: Process | None = None
-        self._told = 0
+        self._signal_sent = 0
 
     @property
     def ready(self) -> bool:
@@ -49,7 +49,7 @@ class Worker:
 
     async def run(self) -> int:
         """Start one and wait for its end; the exit status."""
-        self.joined, self._told = False, 0
+        self.joined, self._signal_sent = False, 0
         ours, theirs = os.pipe()
         said = asyncio.StreamReader()
         try:
@@ -65,15 +65,15 @@ class Worker:
             pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
                 lambda: asyncio.StreamReaderProtocol(said), os.fdopen(ours, "rb")
             )
-        if self._told:
-            self._process.send_signal(self._told)
+        if self._signal_sent:
+            self._process.send_signal(self._signal_sent)
         self.joined = bool(await said.read(1))
         pipe.close()
         return await self._process.wait()
 
     def tell(self, number: int) -> None:
         """Send it a signal, now or when it has started."""
-        self._told = number
+        self._signal_sent = number
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
 
@@ -103,7 +103,7 @@ class Keeper:
     async def keep(self, target: str, health: str) -> int:
         """Run them until SIGTERM or SIGINT; the exit status. Raises ConfigError: the port of `health` is taken."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._told)
+            asyncio.get_running_loop().add_signal_handler(number, self._pass_signal_on)
         async with served_health(health, f"roquette run {target}", self.why_not_ready):
             try:
                 if self._folder is not None:
@@ -114,7 +114,7 @@ class Keeper:
                 await self._tasks.stop()
         return int(self._failed)
 
-    def _told(self) -> None:
+    def _pass_signal_on(self) -> None:
         """Pass it on. Told twice, workers end at once, and are killed if they do not."""
         for each in self._workers:
             each.tell(signal.SIGTERM)
@@ -132,17 +132,17 @@ class Keeper:
                 continue
             elif worker.joined:
                 log.error("worker %d ended with status %d, starts again", worker.number, status)
-                await self._rest(version, PAUSE_S)
+                await self._pause(version, PAUSE_S)
             elif self._folder is not None:
                 words = "worker %d ended with status %d before it joined: change a file"
                 log.error(words, worker.number, status)
-                await self._rest(version, math.inf)
+                await self._pause(version, math.inf)
             else:
                 log.error("worker %d ended with status %d before it joined", worker.number, status)
                 self._failed = True
-                self._told()
+                self._pass_signal_on()
 
-    async def _rest(self, version: int, seconds: float) -> None:
+    async def _pause(self, version: int, seconds: float) -> None:
         """Wait so long, or until files have changed or we are told to end."""
         now = asyncio.get_running_loop().time
         end = now() + seconds
