@@ -9,7 +9,7 @@ from roquette.base.config import ForeignKeys, Unserved
 from roquette.base.instead import ACL_IMPORT
 
 
-def _of(names: str, harmless: str, meaning: str) -> dict[str, Unserved]:
+def _unserved(names: str, harmless: str, meaning: str) -> dict[str, Unserved]:
     """Keys apart by blanks; `harmless`: the value, beside none at all, that asks for nothing."""
     return {name: Unserved(frozenset({"", harmless}), meaning) for name in names.split()}
 
@@ -45,7 +45,7 @@ _PROTECTION = {
     **_classes(
         "authorizationStrategy", *(f"strategy.{kind}AuthorizationStrategy" for kind in _KINDS)
     ),
-    **_of("migrateAuthFromV1Enabled", "false", "accounts of ACL 1.0 taken over at the start"),
+    **_unserved("migrateAuthFromV1Enabled", "false", "accounts of ACL 1.0 taken over at the start"),
     "aclEnable": Unserved(
         frozenset({"", "false"}),
         "access control 1.0",
@@ -89,7 +89,7 @@ _OF_EVERY_SERVER = {
 NAMESRV = ForeignKeys(
     {
         **_PROTECTION,
-        **_of("enableControllerInNamesrv", "false", "a controller"),
+        **_unserved("enableControllerInNamesrv", "false", "a controller"),
         **_acting("supportActingMaster", "replicas shown as masters", "at the brokers, "),
     },
     _idle(
@@ -260,18 +260,18 @@ _BROKER_IDLE = {
 BROKER = ForeignKeys(
     {
         **_PROTECTION,
-        **_of("duplicationEnable asyncLearner", "false", _REPLICAS),
+        **_unserved("duplicationEnable asyncLearner", "false", _REPLICAS),
         **_acting("enableSlaveActingMaster", "a replica that acts as master"),
         **_acting("enableRemoteEscape", "deliveries of a replica by way of other masters"),
-        **_of("enableDLegerCommitLog enableDLedgerCommitLog", "false", "a DLedger log"),
-        **_of("storeType", "default", "a store of another kind"),
-        **_of("configManagerVersion", "v1", "tables of another kind"),
-        **_of("storePathConsumeQueue", "", "consume queues in a place of their own"),
-        **_of("storePathIndex", "", "an index in a place of its own"),
-        **_of("readOnlyCommitLogStorePaths", "", "a log in several places"),
-        **_of("messageStorePlugIn", "", "a store plug-in"),
-        **_of("enableLmq enableMultiDispatch", "false", "light message queues"),
-        **_of("enabledAppendPropCRC forceVerifyPropCRC", "false", "checksums of properties"),
+        **_unserved("enableDLegerCommitLog enableDLedgerCommitLog", "false", "a DLedger log"),
+        **_unserved("storeType", "default", "a store of another kind"),
+        **_unserved("configManagerVersion", "v1", "tables of another kind"),
+        **_unserved("storePathConsumeQueue", "", "consume queues in a place of their own"),
+        **_unserved("storePathIndex", "", "an index in a place of its own"),
+        **_unserved("readOnlyCommitLogStorePaths", "", "a log in several places"),
+        **_unserved("messageStorePlugIn", "", "a store plug-in"),
+        **_unserved("enableLmq enableMultiDispatch", "false", "light message queues"),
+        **_unserved("enabledAppendPropCRC forceVerifyPropCRC", "false", "checksums of properties"),
     },
     _idle({**_OF_EVERY_SERVER, **_BROKER_IDLE}),
     _FIXED,

@@ -71,7 +71,7 @@ def read_yaml(data: bytes, where: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         # The parser reads ahead of its events and has a bound of its own: it may meet too deep a list before we do.
-        if mark and _opened(text[builder.read : mark.index]) > MAX_DEPTH:
+        if mark and _unclosed_brackets(text[builder.read : mark.index]) > MAX_DEPTH:
             raise fault(where, mark.line + 1, TOO_DEEP) from None
         line = mark.line + 1 if mark else _line_of(text, getattr(error, "position", 0))
         said = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
@@ -85,7 +85,7 @@ def yaml_of(value: object) -> str:
     return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1 << 30))
 
 
-def _opened(text: str) -> int:
+def _unclosed_brackets(text: str) -> int:
     """Count the lists and mappings a stretch of text opens and does not close."""
     return sum(text.count(mark) for mark in "[{") - sum(text.count(mark) for mark in "]}")
 
@@ -139,12 +139,12 @@ class _Builder:
         if kind == "SequenceStartEvent":
             sequence = Sequence()
             sequence.line = line
-            for inner in self._until("SequenceEndEvent"):
+            for inner in self._events_until("SequenceEndEvent"):
                 sequence.append(self._value(inner, depth + 1))
             return sequence
         mapping = Mapping()
         mapping.line = line
-        for inner in self._until("MappingEndEvent"):
+        for inner in self._events_until("MappingEndEvent"):
             key = self._value(inner, depth + 1)
             if not isinstance(key, str) or key == "<<":
                 self._refuse(inner, "this key is not a plain text")
@@ -153,7 +153,7 @@ class _Builder:
             mapping[str(key)] = self._value(next(self._events), depth + 1)
         return mapping
 
-    def _until(self, end: str) -> Iterator[Any]:
+    def _events_until(self, end: str) -> Iterator[Any]:
         while type(event := next(self._events)).__name__ != end:
             yield event
 
