@@ -143,11 +143,11 @@ class AnyTest(Condition):
 class TextTest(Condition):
     """Property CONTAINS, STARTSWITH or ENDSWITH a text that is not empty; absent is FALSE, with NOT as well."""
 
-    __slots__ = ("_how", "_mark", "_negated", "_search")
+    __slots__ = ("_mark", "_match_kind", "_negated", "_search")
 
-    def __init__(self, mark: bytes, how: i64, search: bytes, negated: bool) -> None:
+    def __init__(self, mark: bytes, match_kind: i64, search: bytes, negated: bool) -> None:
         self._mark: bytes = mark
-        self._how: i64 = how
+        self._match_kind: i64 = match_kind
         self._search: bytes = search
         self._negated: bool = negated
 
@@ -156,15 +156,15 @@ class TextTest(Condition):
         value = property_bytes(properties, self._mark)
         if value is None:
             return FALSE
-        found = text_matches(value, self._how, self._search)
+        found = text_matches(value, self._match_kind, self._search)
         return FALSE if found == self._negated else TRUE
 
 
-def text_matches(value: bytes, how: i64, search: bytes) -> bool:
+def text_matches(value: bytes, match_kind: i64, search: bytes) -> bool:
     """CONTAINS, STARTSWITH or ENDSWITH of a text."""
-    if how == CONTAINS:
+    if match_kind == CONTAINS:
         return search in value
-    return value.startswith(search) if how == STARTS_WITH else value.endswith(search)
+    return value.startswith(search) if match_kind == STARTS_WITH else value.endswith(search)
 
 
 class InTest(Condition):
