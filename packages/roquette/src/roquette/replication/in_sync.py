@@ -38,25 +38,27 @@ class InSync:
         """A mastership begins: what was reported to an earlier one does not count."""
         self._slaves.clear()
 
-    def hello(self, who: int, connection: object) -> None:
+    def hello(self, slave_id: int, connection: object) -> None:
         """A slave has shaken hands: older connections of it are dead, and what they reported is void."""
-        if who not in self._slaves and len(self._slaves) >= MOST:
+        if slave_id not in self._slaves and len(self._slaves) >= MOST:
             return
-        slave = self._slaves.setdefault(who, Slave())
+        slave = self._slaves.setdefault(slave_id, Slave())
         slave.connection, slave.end = connection, None
 
-    def lost(self, who: int, connection: object | None) -> bool:
+    def lost(self, slave_id: int, connection: object | None) -> bool:
         """Its connection is gone (None: whichever it is); False: it was an older one, or none."""
-        slave = self._slaves.get(who)
+        slave = self._slaves.get(slave_id)
         if slave is None or slave.connection is None or connection not in (None, slave.connection):
             return False
         slave.connection, slave.end = None, None
         return True
 
-    def report(self, now_ms: int, who: int, connection: object, end: int, own_end: int) -> bool:
+    def report(
+        self, now_ms: int, slave_id: int, connection: object, end: int, own_end: int
+    ) -> bool:
         """It has the log up to `end`. False: the report does not count, being of an older connection, or a claim
         beyond our own end."""
-        slave = self._slaves.get(who)
+        slave = self._slaves.get(slave_id)
         if slave is None or not self._current(slave, connection) or end > own_end:
             return False
         if end >= own_end:
@@ -72,22 +74,22 @@ class InSync:
 
     def confirmed(self, others: Iterable[int], own_end: int) -> int:
         """Return the offset up to which we and all of `others` have the log; no report counts as nothing."""
-        return min([own_end, *(self._end(who) for who in others)])
+        return min([own_end, *(self._end(slave_id) for slave_id in others)])
 
-    def _end(self, who: int) -> int:
-        slave = self._slaves.get(who)
+    def _end(self, slave_id: int) -> int:
+        slave = self._slaves.get(slave_id)
         return 0 if slave is None or slave.end is None else slave.end
 
-    def gone(self, now_ms: int, who: int, began_ms: int) -> bool:
+    def gone(self, now_ms: int, slave_id: int, began_ms: int) -> bool:
         """Has this one of the set been silent, or behind, for too long?"""
-        slave = self._slaves.get(who) or Slave()
+        slave = self._slaves.get(slave_id) or Slave()
         heard = began_ms if slave.heard_ms is None else max(began_ms, slave.heard_ms)
         caught = began_ms if slave.caught_up_ms is None else max(began_ms, slave.caught_up_ms)
         return now_ms - heard > self._settings.silent_ms or now_ms - caught > self._settings.lag_ms
 
-    def admit(self, now_ms: int, who: int, floor: int) -> bool:
+    def admit(self, now_ms: int, slave_id: int, floor: int) -> bool:
         """Does it report at present, and has it all up to `floor`? Then its time to catch up with the rest begins."""
-        slave = self._slaves.get(who)
+        slave = self._slaves.get(slave_id)
         if slave is None or slave.end is None or slave.heard_ms is None:
             return False
         if slave.end < floor or now_ms - slave.heard_ms > self._settings.silent_ms // 2:

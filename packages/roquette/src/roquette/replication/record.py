@@ -84,9 +84,9 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     highest_id: int = 0
     other: dict[str, msgspec.Raw] = {}
 
-    def address_of(self, who: int) -> str | None:
+    def address_of(self, member_id: int) -> str | None:
         """Return the address at which that member serves clients; None: it never joined, or was cleaned away."""
-        place = self.places.get(who)
+        place = self.places.get(member_id)
         return None if place is None else place.address
 
     def encode(self) -> bytes:

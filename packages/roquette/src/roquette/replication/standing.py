@@ -41,20 +41,20 @@ def bar(record: GroupRecord, me: int, waited_ms: int, settings: TakeOverSettings
             "or for an order to elect it, losses accepted"
         )
     if why := record.unfit.get(me):
-        others = [who for who in record.members if who not in record.unfit]
+        others = [member_id for member_id in record.members if member_id not in record.unfit]
         hope = f"it waits for one of {others}" if others else "nobody else is in step"
         return f"no master, and broker {me} may lack acknowledged messages: {why}; {hope}, or an order to elect it"
     if record.set_back:
-        silent = [who for who, said in record.doubtful.items() if said[0] < 0]
+        silent = [member_id for member_id, said in record.doubtful.items() if said[0] < 0]
         if silent:
             return f"the record is an old one: brokers {silent} are to say what they have, or an order to elect one"
     elif me not in record.doubtful or record.members == (me,):
         return ""
-    elif others := [who for who in record.members if who not in record.doubtful]:
+    elif others := [member_id for member_id in record.members if member_id not in record.doubtful]:
         return f"no master, and broker {me} has lost power: it waits for one of {others}"
     if waited_ms <= settings.ttl_ms + ALL_DOUBTFUL_MS:
         return f"brokers {list(record.members)} say what they have: the one with most is sought"
-    best = max(record.members, key=lambda who: (record.doubtful[who], -who))
+    best = max(record.members, key=lambda member_id: (record.doubtful[member_id], -member_id))
     if best == me:
         return ""
     sick = f"; it is barred: {record.unfit[best]}" if best in record.unfit else ""

@@ -180,7 +180,9 @@ class TakeOver:
             return [*effects, self._depose(record), *self._follow(record)]
         anew = _changed(old.doubtful if old else {}, record.doubtful)
         anew |= _changed(old.stores if old else {}, record.stores)
-        effects.extend(do.Drop(who) for who in sorted(anew) if self._slaves.lost(who, None))
+        effects.extend(
+            do.Drop(slave_id) for slave_id in sorted(anew) if self._slaves.lost(slave_id, None)
+        )
         if self._began_ms is not None and self._told_members != record.members:
             self._told_members = record.members
             effects.append(do.SetChanged(record.members))
@@ -219,17 +221,19 @@ class TakeOver:
         self._told_members = self.record.members
         return [do.SetChanged(self.record.members), *self._advance(now_ms)]
 
-    def hello(self, now_ms: int, who: int, connection: object) -> list[Effect]:
+    def hello(self, now_ms: int, slave_id: int, connection: object) -> list[Effect]:
         """A slave has shaken hands on a new connection (any value that tells connections apart)."""
-        if self.role is Role.MASTER and who != self.me:
-            self._slaves.hello(who, connection)
+        if self.role is Role.MASTER and slave_id != self.me:
+            self._slaves.hello(slave_id, connection)
         return []
 
     def report(
-        self, now_ms: int, who: int, connection: object, end: int, own_end: int
+        self, now_ms: int, slave_id: int, connection: object, end: int, own_end: int
     ) -> list[Effect]:
         """A slave has the log up to `end`; `own_end`: ours, as written. A claim beyond it does not count."""
-        if self.role is Role.MASTER and self._slaves.report(now_ms, who, connection, end, own_end):
+        if self.role is Role.MASTER and self._slaves.report(
+            now_ms, slave_id, connection, end, own_end
+        ):
             self._end = own_end
             return self._advance(now_ms)
         return []
@@ -239,9 +243,9 @@ class TakeOver:
         self._end = own_end
         return self._advance(now_ms)
 
-    def lost(self, who: int, connection: object) -> list[Effect]:
+    def lost(self, slave_id: int, connection: object) -> list[Effect]:
         """A slave's connection is gone."""
-        self._slaves.lost(who, connection)
+        self._slaves.lost(slave_id, connection)
         return []
 
     def refollow(self) -> list[Effect]:
@@ -314,7 +318,7 @@ class TakeOver:
         if ordered or fails or record.set_back or self._hands_over(now_ms):
             return Kind.RELEASE, self._beaten(now_ms, record, master=0)
         members, doubtful = self._members(now_ms, record)
-        unfit = {who: why for who, why in record.unfit.items() if who in doubtful}
+        unfit = {member_id: why for member_id, why in record.unfit.items() if member_id in doubtful}
         changed = (members, doubtful, unfit, 0) != (
             record.members, record.doubtful, record.unfit, record.ordered
         )  # fmt: skip
@@ -345,11 +349,19 @@ class TakeOver:
         if began is None:
             return record.members, record.doubtful
         unsure = [
-            who for who in record.places if who not in record.members or who in record.doubtful
+            member_id
+            for member_id in record.places
+            if member_id not in record.members or member_id in record.doubtful
         ]
-        level = {who for who in unsure if self._slaves.admit(now_ms, who, self._floor())}
-        others = (who for who in record.members if who != self.me)
-        kept = {who for who in others if not self._slaves.gone(now_ms, who, began)}
+        level = {
+            member_id
+            for member_id in unsure
+            if self._slaves.admit(now_ms, member_id, self._floor())
+        }
+        others = (member_id for member_id in record.members if member_id != self.me)
+        kept = {
+            member_id for member_id in others if not self._slaves.gone(now_ms, member_id, began)
+        }
         members = tuple(sorted({self.me} | kept | level))
         sure = level | {self.me}
         doubtful = {w: v for w, v in record.doubtful.items() if w in members and w not in sure}
@@ -485,4 +497,4 @@ class TakeOver:
 
 
 def _changed(old: Mapping[int, object], new: Mapping[int, object]) -> set[int]:
-    return {who for who, what in new.items() if old.get(who) != what}
+    return {member_id for member_id, what in new.items() if old.get(member_id) != what}
