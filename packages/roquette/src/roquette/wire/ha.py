@@ -198,17 +198,17 @@ class SlaveWire:
                 self._left -= len(taken)
                 place += len(taken)
                 continue
-            needs = self._needs() - len(self._head)
+            needs = self._head_size() - len(self._head)
             self._head += data[place : place + needs]
             place += needs
-            if len(self._head) < self._needs():
+            if len(self._head) < self._head_size():
                 continue  # more to come, or an answer's entries behind its head
             done = self._welcome() if self._state == HANDSHAKE else self._unit()
             if done is not None:
                 found.append(done)
         return found
 
-    def _needs(self) -> int:
+    def _head_size(self) -> int:
         """Bytes of the head at hand, as far as its length is known."""
         if self._state == TRANSFER:
             return _UNIT.size if self.handshake else _CLASSIC.size

@@ -163,7 +163,7 @@ class Floods:
             raise Flood(f"more than {limits.changes_per_s} changes of settings a second")
 
 
-def kept(events: list[Event]) -> list[Event]:
+def without_gone_streams(events: list[Event]) -> list[Event]:
     """`events` without those of streams that are gone by now, and without the end of those nobody has heard of."""
     gone = {event[1] for event in events if event[0] == GONE}
     opened = {event[1] for event in events if event[0] == OPENED}

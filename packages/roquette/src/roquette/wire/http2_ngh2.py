@@ -17,7 +17,7 @@ from roquette.wire.http2 import (
     Fields,
     Flood,
     Http2Limits,
-    kept,
+    without_gone_streams,
 )
 
 _Data = ngh2.DataReceived
@@ -91,7 +91,7 @@ class NgConnection:
                 events.append((PONG, 0, event.opaque_data, False))
             elif kind is _Settings:
                 events.append((CHANGED, 0, None, False))
-        return kept(events) if gone else events
+        return without_gone_streams(events) if gone else events
 
     def respond(self, stream: int, fields: Fields, data: bytes, trailers: Fields) -> None:
         conn = self._conn
