@@ -198,7 +198,7 @@ class _FaultyConnection(asyncio.Transport, asyncio.Protocol):
 
     def write(self, data: Any) -> None:
         if self._foreign:
-            self._put(bytes(data))
+            self._write_or_hold(bytes(data))
             return
         frames, rest = _frames(bytes(data))
         for frame in [*frames, rest] if rest else frames:
@@ -206,12 +206,12 @@ class _FaultyConnection(asyncio.Transport, asyncio.Protocol):
             code = None
             if command is not None and command.is_response:
                 code = self._asked.pop(command.opaque, None)
-            self._port.pass_on("answers", code, partial(self._put, frame))
+            self._port.pass_on("answers", code, partial(self._write_or_hold, frame))
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         self.write(b"".join(list_of_data))
 
-    def _put(self, data: bytes) -> None:
+    def _write_or_hold(self, data: bytes) -> None:
         if "answers" in self._port.cut:
             self._held.append(data)
         elif not self._raw.is_closing():

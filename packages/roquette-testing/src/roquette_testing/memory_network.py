@@ -305,7 +305,7 @@ class MemoryTransport(asyncio.Transport):
         peer._travelling.append(data)
         self.loop.call_when(self._arrives, peer._receive, context=peer.context)
 
-    def _taken(self, size: int) -> None:
+    def _bytes_read(self, size: int) -> None:
         """The other end has read: flow control."""
         self._unread -= size
         if self._writing_paused and self.get_write_buffer_size() <= self._low and not self._lost:
@@ -352,7 +352,7 @@ class MemoryTransport(asyncio.Transport):
             size = -1 if data is None else len(data)
             self.loop.trace("data", self.link, self.here, size, _hash_of(data))
             if data is not None:
-                self.peer._taken(size)
+                self.peer._bytes_read(size)
                 self.protocol.data_received(data)
             elif not self.protocol.eof_received():
                 self.close()

@@ -13,7 +13,7 @@ _STEP: Final = 8 * SECTOR
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class Write:
     """Bytes were written."""
 
     node: int
@@ -80,7 +80,7 @@ class Mark:
     value: Any
 
 
-Entry = Put | Resize | Sync | Link | Unlink | MakeDir | RemoveDir | SyncDir | Mark
+Entry = Write | Resize | Sync | Link | Unlink | MakeDir | RemoveDir | SyncDir | Mark
 
 
 class _RecordedNode(Node):
@@ -105,7 +105,7 @@ class _RecordedNode(Node):
             self.resize(position + len(data))
         self.look()
         super().write(data, position)
-        self._journal.append(Put(self.number, position, data))
+        self._journal.append(Write(self.number, position, data))
         if self._known is not None:
             self._known = self.content()
 
@@ -125,13 +125,13 @@ class _RecordedNode(Node):
         self._known = seen
         for start in range(0, len(seen), _STEP):
             if known[start : start + _STEP] != seen[start : start + _STEP]:
-                self._look_at(known, seen, start, min(len(seen), start + _STEP))
+                self._record_changes(known, seen, start, min(len(seen), start + _STEP))
 
-    def _look_at(self, known: bytes, seen: bytes, start: int, end: int) -> None:
+    def _record_changes(self, known: bytes, seen: bytes, start: int, end: int) -> None:
         for at in range(start, end, SECTOR):
             piece = seen[at : at + SECTOR]
             if piece != known[at : at + SECTOR]:
-                self._journal.append(Put(self.number, at, piece))
+                self._journal.append(Write(self.number, at, piece))
 
     def watch(self) -> None:
         """It is mapped from now on."""
