@@ -64,7 +64,7 @@ class Registry:
                 "the registry's address must not hold a user: set ROQUETTE_REGISTRY_USER_INFO=user:password"
             )
         self.url = url.rstrip("/")
-        self._headers = {"Accept": "application/json", **_who(environ)}
+        self._headers = {"Accept": "application/json", **_authorization(environ)}
         self._opener = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=_trust(environ)), _NoRedirect()
         )
@@ -91,13 +91,15 @@ class Registry:
         Raises as `schema`, and UnusableProto for a text that does not compile.
         """
         answer = self._get(f"schemas/ids/{schema_id}?format=serialized")
-        named = self._named(answer, "?format=serialized", 1)
+        named = self._referenced_schemas(answer, "?format=serialized", 1)
         found = [*(text for _, text in named), str(answer.get("schema"))]
         try:
             return [base64.b64decode(each, validate=True) for each in dict.fromkeys(found)]
         except ValueError:
             answer = self._get(f"schemas/ids/{schema_id}")
-            return descriptors_of_text(str(answer.get("schema")), dict(self._named(answer, "", 1)))
+            return descriptors_of_text(
+                str(answer.get("schema")), dict(self._referenced_schemas(answer, "", 1))
+            )
 
     def descriptors_of(self, subject: str) -> list[bytes]:
         """Those of the newest schema of a subject."""
@@ -113,16 +115,18 @@ class Registry:
         return Schema(kind, text, self._references(answer, 1))
 
     def _references(self, answer: Mapping[str, Any], depth: int) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(text for _, text in self._named(answer, "", depth)))
+        return tuple(dict.fromkeys(text for _, text in self._referenced_schemas(answer, "", depth)))
 
-    def _named(self, answer: Mapping[str, Any], form: str, depth: int) -> list[tuple[str, str]]:
+    def _referenced_schemas(
+        self, answer: Mapping[str, Any], form: str, depth: int
+    ) -> list[tuple[str, str]]:
         """Names and texts of what a schema refers to, each after what it refers to itself."""
         if depth > _DEEPEST:
             raise ConfigError(f"the registry {self.url} has references that do not end")
         found: list[tuple[str, str]] = []
         for each in answer.get("references") or ():
             named = self._version(str(each.get("subject")), f"{each.get('version')}{form}")
-            found += self._named(named, form, depth + 1)
+            found += self._referenced_schemas(named, form, depth + 1)
             found.append((str(each.get("name")), str(named.get("schema"))))
         return found
 
@@ -164,7 +168,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _who(environ: Mapping[str, str]) -> dict[str, str]:
+def _authorization(environ: Mapping[str, str]) -> dict[str, str]:
     user, token = environ.get("ROQUETTE_REGISTRY_USER_INFO"), environ.get("ROQUETTE_REGISTRY_TOKEN")
     if user and token:
         raise ConfigError("give ROQUETTE_REGISTRY_USER_INFO or ROQUETTE_REGISTRY_TOKEN, not both")

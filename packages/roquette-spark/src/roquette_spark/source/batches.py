@@ -32,7 +32,7 @@ def read_batches(
             tags=exact_tags(options.tags),
             reserved=frozenset() if options.include_system_properties else SYSTEM,
         )
-        for records in _together(_found(reader, same, options), options):
+        for records in _joined_records(_checked_records(reader, same, options), options):
             for part in records.parts(options.batch_bytes) if with_bodies else (records,):
                 batch = decoder.decode(part)
                 if batch.num_rows:
@@ -43,7 +43,7 @@ def _place(work: QueueRange) -> tuple[str, str]:
     return work.queue.topic, work.queue.broker_name
 
 
-def _found(
+def _checked_records(
     reader: QueueReader, works: Iterable[QueueRange], options: ReadOptions
 ) -> Iterator[RecordColumns]:
     """The records of one range after the other, checked."""
@@ -56,7 +56,9 @@ def _found(
             yield records
 
 
-def _together(found: Iterable[RecordColumns], options: ReadOptions) -> Iterator[RecordColumns]:
+def _joined_records(
+    found: Iterable[RecordColumns], options: ReadOptions
+) -> Iterator[RecordColumns]:
     """Few records of several queues as one: to decode one row costs as much as to decode hundreds."""
     held: list[RecordColumns] = []
     rows = stored = 0

@@ -170,9 +170,9 @@ class RecordColumns:
             if not right.all():
                 raise CorruptRecord("a body does not match its CRC")
 
-    def where(self, wanted: np.ndarray) -> "RecordColumns":
-        """Only the records for which `wanted` is true."""
-        return RecordColumns(self._data, positions=self._at[wanted])
+    def where(self, chosen_rows: np.ndarray) -> "RecordColumns":
+        """Only the records for which `chosen_rows` is true."""
+        return RecordColumns(self._data, positions=self._at[chosen_rows])
 
     def _slices(self, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
         data = self._data
@@ -410,10 +410,10 @@ class RecordDecoder:
         else:
             batch = pa.RecordBatch.from_struct_array(pa.array([{}] * records.count, pa.struct([])))
         if self._tags:
-            wanted = pc.is_in(
+            chosen_rows = pc.is_in(
                 records.properties.column(properties.TAGS), pa.array(self._tags, pa.string())
             )
-            batch = batch.filter(wanted)
+            batch = batch.filter(chosen_rows)
         return batch
 
     def _column(self, name: str, records: RecordColumns) -> pa.Array:

@@ -169,7 +169,7 @@ def narrowed(
     begin, until = dict[MessageQueue, int](), dict[MessageQueue, int]()
     for queue, low in start.items():
         low, high = max(low, first), end[queue] if last is None else min(end[queue], last)
-        if low >= high or not _wanted(conditions, queue):
+        if low >= high or not _may_hold_rows(conditions, queue):
             continue
         if since_ms > CLOCK_STEP_MS:
             low = max(low, reader.offset_by_time(queue, since_ms - CLOCK_STEP_MS))
@@ -181,7 +181,7 @@ def narrowed(
     return begin, until
 
 
-def _wanted(conditions: Iterable[Comparison], queue: MessageQueue) -> bool:
+def _may_hold_rows(conditions: Iterable[Comparison], queue: MessageQueue) -> bool:
     values = {
         "topic": queue.topic,
         "broker_name": queue.broker_name,

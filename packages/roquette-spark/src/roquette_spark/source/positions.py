@@ -234,11 +234,11 @@ def bounds_of(
         try:
             found |= reader.min_offsets([queue])
         except RouteNotFound:
-            report_data_loss(gone(queue), fail_on_data_loss)
+            report_data_loss(missing_queue_text(queue), fail_on_data_loss)
     return found
 
 
-def gone(queue: MessageQueue) -> str:
+def missing_queue_text(queue: MessageQueue) -> str:
     """Return the words for a queue that was there before."""
     return (
         f"{name_of(queue)} is gone: its broker is down, or the queue or its topic was removed; "

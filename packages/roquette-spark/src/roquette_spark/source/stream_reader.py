@@ -37,7 +37,7 @@ from roquette_spark.source.offsets import (
 from roquette_spark.source.positions import (
     bounds_of,
     check_available,
-    gone,
+    missing_queue_text,
     name_of,
     report_data_loss,
     require_queues,
@@ -162,7 +162,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._queue_ends().require({queue.topic for queue in begin})
         for queue, offset in begin.items():
             if queue not in ends:
-                self._report_loss(queue, gone(queue))
+                self._report_loss(queue, missing_queue_text(queue))
                 ends[queue] = offset
             elif ends[queue] < offset:
                 if not open_reader(self._options).from_replica(queue):

@@ -68,7 +68,7 @@ class BlockingConnection:
             except OSError as error:
                 plain.close()
                 raise ConnectError(
-                    f"TLS with {address} failed: {_why(error, agreed=False)}"
+                    f"TLS with {address} failed: {_tls_failure(error, agreed=False)}"
                 ) from None
         self._socket.settimeout(timeout_ms / 1000)
 
@@ -159,7 +159,7 @@ class BlockingConnection:
                 f"{self.address} did not answer within {self._socket.gettimeout()} s"
             )
         if self._tls and not self._heard:
-            why = _why(error, agreed=True)
+            why = _tls_failure(error, agreed=True)
             return ConnectError(f"TLS with {self.address} failed: {why}")
         return ConnectError(f"the connection to {self.address} broke: {error}")
 
@@ -168,7 +168,7 @@ class BlockingConnection:
         self._socket.close()
 
 
-def _why(error: OSError, *, agreed: bool) -> str:
+def _tls_failure(error: OSError, *, agreed: bool) -> str:
     """Return the reason why TLS failed; `agreed`: our end of the handshake was done, after which TLS 1.3 refuses a client's certificate."""
     if isinstance(error, ssl.SSLEOFError | ConnectionError):
         if agreed:

@@ -212,7 +212,7 @@ class BlockingSender:
             opaque = connection.send(call)
         except ClientError as error:
             if address is not None:
-                self._lost(address, error)
+                self._connection_lost(address, error)
             self._failed(chunk, queue, error)
             return
         expires_ms = self._clock.steady_ms() + self._config.send_timeout_ms
@@ -240,7 +240,7 @@ class BlockingSender:
         try:
             answers = connection.arrived()
         except ClientError as error:
-            self._lost(address, error)
+            self._connection_lost(address, error)
             return
         self._last_heard_ms[address] = self._clock.steady_ms()
         gone = False
@@ -250,7 +250,7 @@ class BlockingSender:
                 self._answered(flight, answer, address)
                 gone = gone or answer.code == ResponseCode.GO_AWAY
         if gone:
-            self._lost(address, ConnectError(f"{address} is going away"))
+            self._connection_lost(address, ConnectError(f"{address} is going away"))
 
     def _answered(self, flight: _Flight, answer: Command, address: str) -> None:
         stored = answer.code in STORED_CODES
@@ -277,10 +277,10 @@ class BlockingSender:
                 f"{address} did not answer within {self._config.send_timeout_ms} ms"
             )
             if now_ms - self._last_heard_ms.get(address, 0) >= self._config.send_timeout_ms:
-                self._lost(address, error)  # silent altogether, perhaps half open
+                self._connection_lost(address, error)  # silent altogether, perhaps half open
             self._failed(flight.chunk, flight.queue, error)
 
-    def _lost(self, address: str, error: ClientError | RemoteProtocolError) -> None:
+    def _connection_lost(self, address: str, error: ClientError | RemoteProtocolError) -> None:
         """A connection has ended; whether its requests were stored is unknown."""
         self._close(address)
         failure = error if isinstance(error, ClientError) else ConnectError(f"{address}: {error}")
