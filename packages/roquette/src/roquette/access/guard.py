@@ -145,10 +145,12 @@ class Guard:
         if code in self._open:
             return
         ip = job.peer.ip
+        # The proof comes first: a code that nobody is asked a right for still needs its signature.
         account = self._proven(job, ip)
         if not self._authorize or code in self._unjudged:
             return
         need = NEEDS.get(code)
+        # A code without a rule is refused to super users as well.
         if account.is_super and need is not None:
             self._audit.allowed(account.name, code, need, None, ip)
             return
@@ -167,6 +169,7 @@ class Guard:
             verdict = self._judge.judge(account, job, header, needed, ip)
             if verdict.allowed:
                 self._audit.allowed(account.name, code, need, needed, ip)
+                # What is let through from memory leaves no line, so only what leaves none is remembered.
                 if said is not None and not self._audit.shows(need):
                     self._judge.remember(account.name, code, said, ip)
                 if need.touches:
