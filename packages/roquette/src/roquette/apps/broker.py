@@ -102,6 +102,7 @@ async def serve_broker(
             told = await settle()
             settled = True
     finally:
+        # In `finally`: a cancelled `settle` must not leave the broker running either.
         if not settled:
             await broker.stop()
     running.settle_memory()

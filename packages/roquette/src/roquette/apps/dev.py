@@ -135,6 +135,7 @@ def _run(
                 await people.settle(address)
                 return people.commands(address)
 
+            # Lent now, not before: the broker has its HTTP/2 only once it has started.
             def begun(broker: Broker | GroupMember) -> None:
                 http2 = broker.http2() if isinstance(broker, Broker) else None
                 if http2 is not None:

@@ -238,6 +238,7 @@ class ManagedEtcd:
                 self._data,
             )
             await self._ask(other, "/v3/cluster/member/remove", {"ID": each["ID"]})
+        # Written before the member is added: one that dies in between waits for the cluster, it begins none.
         await run_blocking(self._files.write_atomic, self._joins_file, b"", False)
         await self._ask(other, "/v3/cluster/member/add", {"peerURLs": [self._peer_url]})
         return "existing"
