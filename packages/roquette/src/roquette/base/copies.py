@@ -49,6 +49,7 @@ def copy_bytes(source: str, target: str) -> int:
                 if chunk != _ZEROS[: len(chunk)]:
                     _write(new, chunk, at)
                 at += len(chunk)
+            # Zeros at the end were not written either.
             os.truncate(new, how.st_size)
             os.fsync(new)
         finally:

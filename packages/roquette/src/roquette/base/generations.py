@@ -70,6 +70,7 @@ def save(files: Files, path: str, data: bytes, *, private: bool = False) -> None
     if files.exists(path):
         marks.extend(_keep(files, path, private))
     marks.extend(mark for mark in known if mark not in marks)
+    # Before the rename, and with the old content's mark: a power cut may leave either content.
     if known:
         _write_sums(files, path, marks, private)
     files.rename(path + ".tmp", path)
@@ -145,6 +146,7 @@ def load(files: Files, path: str, parse: Callable[[bytes], T]) -> Loaded[T] | No
             problems.append(f"{name}: {error}")
             continue
         foreign = not any(mark.matches(data) for mark in marks)
+        # An edit changes the time of the last write; other bytes under our own time are damage.
         if foreign and any(0 < mark.modified_ms == modified_ms for mark in marks):
             problems.append(f"{name}: its bytes have changed since they were written (checksum)")
             continue
