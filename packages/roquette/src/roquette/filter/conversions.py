@@ -35,6 +35,7 @@ def compare_integer(text: bytes, constant: i64, is_long: bool) -> i64:
             position = 1
         elif first == 43:
             position = 1
+    # More digits may not fit an i64, and Java takes digits beyond ASCII: the slow way judges both.
     if position == size or size - position > _FAST_DIGITS:
         return _compare_slowly(text, constant, is_long)
     while position < size:
