@@ -64,6 +64,7 @@ def write_record(w: BytesWriter, draft: Draft, place: Place) -> None:
         sys_flag |= STORE_HOST_V6
     write_i32_be(w, size)
     write_i32_be(w, RECORD_MAGIC_V2 if long_topic else RECORD_MAGIC_V1)
+    # Java clears the sign of the CRC (UtilAll.crc32).
     write_i32_be(w, crc32(body) & 0x7FFFFFFF)
     write_i32_be(w, i32(draft.queue_id))
     write_i32_be(w, i32(draft.flag))

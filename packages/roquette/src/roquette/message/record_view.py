@@ -132,6 +132,7 @@ class RecordView:
         if flags & BORN_HOST_V6:
             place += V6_MORE
         self.stored_at = place
+        # 8 bytes of store time, then the store host in its short form.
         place += 16
         if flags & STORE_HOST_V6:
             place += V6_MORE
@@ -169,6 +170,7 @@ class RecordView:
         topic_size: i64
         if self.magic == RECORD_MAGIC_V1:
             topic_size = data[place]
+            # Java reads this byte with its sign: above 127 it would be negative there.
             if topic_size > MAX_TOPIC_V1:
                 return BAD_PARTS
             place += 1
@@ -229,6 +231,7 @@ class RecordView:
             fault = self.check_place(physical)
         if fault == SOUND:
             fault = self.check_topic()
+        # Last: it reads the whole body.
         if fault == SOUND and check_crc:
             fault = self.check_body()
         return fault
