@@ -65,6 +65,7 @@ def join(
         ):  # what they had in common has expired there
             return BeginAnew(first, theirs.without_beyond(first))
         return Refuse(FOREIGN.format(what="none of its epochs is one of the master's"))
+    # The logs part where one of them has expired: nothing is left there to go on from.
     if at < max(first, own_begin):
         return BeginAnew(first, theirs.without_beyond(first))
     kept = mine.joined(theirs, at)

@@ -149,6 +149,7 @@ class TakeOver:
         """Take what the store had at some time after `sent_ms`: a read, or a write of ours that was carried out."""
         old = self.record
         if record is None or (old and record.number < old.number):
+            # An answer that was asked for before our record came may be older than it, and says nothing.
             if old and sent_ms >= self._got_ms:
                 self._store_trouble = (
                     f"the group's record is gone, or older than number {old.number}: restore it"
@@ -160,6 +161,7 @@ class TakeOver:
         self._store_trouble = self._own.foreign(record)
         if self._store_trouble:
             return []
+        # Our own clock says how long the beat stands still: clocks of two members are never compared.
         if (beat := (record.epoch, record.master, record.beat)) != self._beat:
             self._beat, self._beat_ms = beat, now_ms
         self.record, self._revision, self._got_ms = record, revision, now_ms
@@ -169,7 +171,9 @@ class TakeOver:
             self._asked = None
             if asked.done_in(record):
                 effects += self._carried_out(asked)
+                # what our own write has changed is no news
                 old = asked.record
+        # Before all else: a life that another one of its id has replaced neither follows nor serves.
         effects += self._enter(record)
         if self._lost:
             return effects
@@ -178,6 +182,7 @@ class TakeOver:
             return effects + self._follow(record)
         if record.epoch != self.epoch or record.master != self.me:
             return [*effects, self._depose(record), *self._follow(record)]
+        # What such a slave reported before may be lost: it shakes hands again before it counts.
         anew = _changed(old.doubtful if old else {}, record.doubtful)
         anew |= _changed(old.stores if old else {}, record.stores)
         effects.extend(
@@ -202,6 +207,7 @@ class TakeOver:
                 effects.append(do.Read())
             return effects
         kind, record = wish
+        # The write names the end of our log: from here on no master may append to it.
         if kind is Kind.ELECT:
             self.role = Role.IDLE
             if self._followed is not None:
@@ -396,6 +402,7 @@ class TakeOver:
                 return None
             asks = asked_of_all(record, self.me, *self._position(), self._own.known)
             return Kind.DOUBT, self._placed(record, **asks)
+        # Said before it stands: the others wait for what a doubtful member has to say (standing.bar).
         if not self.settled or self._grown_since(now_ms, record):
             return Kind.DOUBT, self._placed(record, doubtful=self._doubt(record))
         return self._stand(now_ms, record)
@@ -428,6 +435,7 @@ class TakeOver:
             first, self._entered = not self._entered, True
             return [do.Entered(record)] if first else []
         if self._entered and known is not None:
+            # The record knew us and now knows another life: a copy of our store, or a second process with our id.
             self._lost = second_life(self.me, known.store == self._own.name)
             deposed = [do.Deposed(self._lost)] if self.role is Role.MASTER else []
             self.role, self._lease_ms, self._began_ms = Role.IDLE, LONG_AGO, None
