@@ -114,6 +114,7 @@ class Connection(Wire):
             self.held += len(data)
             if self.held < self.needs:
                 if len(self._chunks) >= MAX_PIECES:
+                    # Joined now and then only: to join at each read would copy a large frame again and again.
                     self._chunks = [b"".join(self._chunks)]
                 return []
             data = self._joined(data)
@@ -134,6 +135,7 @@ class Connection(Wire):
                     break
                 commands.append(_decode_frame(data, pos, end))
             except RemoteProtocolError as error:
+                # Commands that came whole before it are still served.
                 if not commands and not self.refused:
                     raise
                 self.broken = error
@@ -285,6 +287,7 @@ def _decode_frame(data: bytes, pos: i64, end: i64) -> Command:
     word: int = read_i32_be(data, pos + 4)
     start: i64 = pos + 8
     body_start: i64 = start + (word & 0xFFFFFF)
+    # The length has 24 bits of the word; its highest byte is the kind.
     if body_start > end:
         raise RemoteProtocolError("header is longer than its frame")
     large = body_start - start > MAX_HEADER

@@ -130,6 +130,7 @@ class Messages:
             length = int.from_bytes(data[pos + 1 : pos + 5], "big")
             if data[pos] > 1:
                 raise RemoteProtocolError(f"a message begins with {data[pos]} instead of 0 or 1")
+            # Judged by the length alone, before the bytes of such a message are kept.
             if length > self._limit:
                 raise MessageTooLarge(
                     f"a message of {length} bytes, {self._limit} are the most there may be"

@@ -81,6 +81,7 @@ class NgConnection:
                 events.append((DATA, event.stream_id, b"", True))
             elif kind is _Reset:
                 self.resets += 1
+                # A peer may reset what it has sent in the same bytes: nobody is to begin with such a stream.
                 gone = True
                 events.append((GONE, event.stream_id, event.error_code, True))
             elif kind is _Closed:
