@@ -109,18 +109,21 @@ class SimLoop(asyncio.BaseEventLoop, NetworkLoop):
         if not ready and not self._stopping:
             if not timers:
                 raise RuntimeError("deadlock: every task waits and no timer is set")
+            # Nothing is ready, so no time passes unseen: the clock jumps.
             self.now += min(max(timers[0] - self.now, 0.0), LONGEST_STEP_S)
         due = self.now + RESOLUTION_S
         while timers and timers[0] < due:
             handle = heappop(timers)
             handle.is_timed = False
             ready.append(handle)
+        # Only what is ready now: what callbacks add waits for the next turn, as with asyncio.
         for _ in range(len(ready)):
             handle = ready.popleft()
             callback, process = handle.callback, handle.process
             if callback is None or (process is not None and not process.alive):
                 continue
             if process is not None and process.stopped_until:
+                # A stopped process loses nothing: it catches up when it goes on.
                 process.waiting.append(handle)
                 continue
             try:
