@@ -55,6 +55,7 @@ class ChunkBuilder:
             if lane is None:
                 lane = self._lanes[topic if queue is None else queue] = _OpenBatch(topic, queue)
             if singles and index in singles:
+                # What is open goes first, so that the order within the queue is kept.
                 self._close(lane)
                 self._send_single(lane, entry, singles[index], first_row + index)
                 continue

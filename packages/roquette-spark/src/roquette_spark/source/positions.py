@@ -116,6 +116,7 @@ def resolve(
         if offsets[queue] == GROUP:
             committed = reader.committed_offset(queue)
             offsets[queue] = EARLIEST if committed is None else committed
+    # Ends are asked for once: two questions could see two ends of one queue.
     wanting_end = [q for q in queues if q in times or offsets[q] == LATEST]
     unknown = [queue for queue in wanting_end if ends is None or queue not in ends]
     latest = {**(ends or {}), **(reader.max_offsets(unknown) if unknown else {})}

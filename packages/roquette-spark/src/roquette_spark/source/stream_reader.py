@@ -111,6 +111,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             known = decode_offsets(start)
             ends = self._queue_ends()
             there = dict(ends.find())
+            # Before the ends are compared: a topic of another life may be shorter, or longer, than the old one was.
             fresh = self._restarts(start, known, there)
             begin = known | fresh
             target = self._target(begin, there)

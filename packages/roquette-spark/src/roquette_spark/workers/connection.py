@@ -267,6 +267,7 @@ class BlockingConnections:
                     opaques[-1] = self.connect(address).post(call)
             except ConnectError as error:
                 failed[address] = error
+        # All requests leave before the first answer is awaited: the brokers work side by side.
         for address in dict.fromkeys(ask.address for ask in asks):
             try:
                 if address not in failed:
@@ -284,6 +285,7 @@ class BlockingConnections:
                 if isinstance(error, ConnectError | RequestTimeout) and address not in failed:
                     failed[address] = error
                 found.append(Answer(address, error=error))
+        # An answer may still come there, and nobody waits for it any more.
         for address in failed:
             self.drop(address)
         return found

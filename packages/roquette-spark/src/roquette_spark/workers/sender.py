@@ -302,6 +302,7 @@ class BlockingSender:
         gone = (
             isinstance(error, RouteNotFound) and chunk.topic in self._routes
         )  # it was there before
+        # A topic that has been there may be back soon, so its absence is tried again.
         lasting = not (busy or error.retriable or gone)
         refused = isinstance(error, BrokerError) and not busy
         now_ms = self._clock.steady_ms()
