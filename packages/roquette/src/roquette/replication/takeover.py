@@ -185,9 +185,7 @@ class TakeOver:
         # What such a slave reported before may be lost: it shakes hands again before it counts.
         anew = _changed(old.doubtful if old else {}, record.doubtful)
         anew |= _changed(old.stores if old else {}, record.stores)
-        effects.extend(
-            do.Drop(slave_id) for slave_id in sorted(anew) if self._slaves.lost(slave_id, None)
-        )
+        effects.extend(do.Drop(each) for each in sorted(anew) if self._slaves.lost(each, None))
         if self._began_ms is not None and self._told_members != record.members:
             self._told_members = record.members
             effects.append(do.SetChanged(record.members))
@@ -324,7 +322,7 @@ class TakeOver:
         if ordered or fails or record.set_back or self._hands_over(now_ms):
             return Kind.RELEASE, self._beaten(now_ms, record, master=0)
         members, doubtful = self._members(now_ms, record)
-        unfit = {member_id: why for member_id, why in record.unfit.items() if member_id in doubtful}
+        unfit = {member: why for member, why in record.unfit.items() if member in doubtful}
         changed = (members, doubtful, unfit, 0) != (
             record.members, record.doubtful, record.unfit, record.ordered
         )  # fmt: skip
@@ -355,19 +353,13 @@ class TakeOver:
         if began is None:
             return record.members, record.doubtful
         unsure = [
-            member_id
-            for member_id in record.places
-            if member_id not in record.members or member_id in record.doubtful
+            member
+            for member in record.places
+            if member not in record.members or member in record.doubtful
         ]
-        level = {
-            member_id
-            for member_id in unsure
-            if self._slaves.admit(now_ms, member_id, self._floor())
-        }
-        others = (member_id for member_id in record.members if member_id != self.me)
-        kept = {
-            member_id for member_id in others if not self._slaves.gone(now_ms, member_id, began)
-        }
+        level = {member for member in unsure if self._slaves.admit(now_ms, member, self._floor())}
+        others = (member for member in record.members if member != self.me)
+        kept = {member for member in others if not self._slaves.gone(now_ms, member, began)}
         members = tuple(sorted({self.me} | kept | level))
         sure = level | {self.me}
         doubtful = {w: v for w, v in record.doubtful.items() if w in members and w not in sure}
@@ -505,4 +497,4 @@ class TakeOver:
 
 
 def _changed(old: Mapping[int, object], new: Mapping[int, object]) -> set[int]:
-    return {member_id for member_id, what in new.items() if old.get(member_id) != what}
+    return {member for member, what in new.items() if old.get(member) != what}
