@@ -82,7 +82,9 @@ def test_a_header_is_the_same_whether_its_common_part_is_known_or_not(reconsume:
     for number in range(2):
         request = SendRequest("orders", b"x", f'a\x01"{number}"\x02%s\x01ü\x02', ["id"])
         request.sys_flag, request.flag, request.reconsume = number, 7 - number, reconsume
-        header = decode_ext(SendMessageRequestHeaderV2, msgspec.Raw(headers.header_for(request, QUEUE)))
+        header = decode_ext(
+            SendMessageRequestHeaderV2, msgspec.Raw(headers.header_for(request, QUEUE))
+        )
         assert header == SendMessageRequestHeaderV2(
             producer_group="g%d",
             topic="orders",

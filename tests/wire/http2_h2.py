@@ -25,7 +25,7 @@ from roquette.wire.http2 import (
     Fields,
     Flood,
     Http2Limits,
-    kept,
+    without_gone_streams,
 )
 
 _Setting = h2.settings.SettingCodes
@@ -103,7 +103,7 @@ class H2Connection:
             raise Flood("too many pings and settings")
         for stream in [stream for stream in self._replies if self._replies[stream].data]:
             self._push(stream)
-        return kept(events)
+        return without_gone_streams(events)
 
     def _measure(self, data: bytes) -> None:
         """Refuse a frame that is too long by its head: h2 waits until it has come whole."""

@@ -26,7 +26,7 @@ def plan(options: CommitLogOptions) -> list[Split]:
 
 
 def describe_store(path: str) -> str:
-    """How much a store has, for people. Raises ConfigError when it has no segments."""
+    """Describe how much a store has, for people. Raises ConfigError when it has no segments."""
     segments = open_log(path, "{}")[1]
     size = sum(segment.size for segment in segments)
     return f"store {path}: {len(segments)} segments, {size / (1 << 20):,.0f} MiB"

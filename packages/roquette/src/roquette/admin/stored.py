@@ -4,6 +4,7 @@ Plain coroutines over a client, which reads and sends; most others of this room 
 """
 
 import base64
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Final
@@ -12,7 +13,6 @@ import msgspec
 
 from roquette.admin.cluster import masters_of
 from roquette.admin.command import Flag, Plan, Report, command
-from roquette.admin.explain.collect import MOST, full_words
 from roquette.admin.places import parse_place
 from roquette.admin.topics import delete_topic, describe_topic
 from roquette.base.clock import Clock
@@ -27,6 +27,8 @@ from roquette.message.names import dlq_topic
 from roquette.message.properties import SYSTEM
 
 READER: Final = "TOOLS_CONSUMER"
+MOST: Final = 64
+"""Messages of one key that a broker is asked for: what it gives at most (maxMsgsNumBatch), unless it is set otherwise."""
 
 
 class MessageRow(msgspec.Struct, frozen=True):
@@ -352,3 +354,14 @@ async def resend(client: Client, message: ReceivedMessage, topic: str) -> Resent
     except (ClientError, MessageIllegal) as error:  # a tag, say, that other clients let through
         return ResentRow(message.message_id, topic, error=" ".join(str(error).split()))
     return ResentRow(message.message_id, topic, receipt.message_id)
+
+
+def full_words(found: Iterable[ReceivedMessage], most: int) -> list[str]:
+    """Which brokers may have more messages of a key: those that gave as many as they were asked for, or give at all."""
+    counts = Counter((message.topic, message.queue.broker_name) for message in found)
+    return [
+        f"{broker} gave {counted(count, 'message')} of {topic} and may have more: it was asked for {most}, "
+        f"and gives {MOST} unless its maxMsgsNumBatch says otherwise"
+        for (topic, broker), count in counts.items()
+        if count >= min(most, MOST)
+    ]

@@ -214,7 +214,7 @@ class LocalBackend:
 
     async def _made(self, topic: BrokerTopic, then: Callable[[Topic | None], None]) -> None:
         await self._created(topic, TBW102)
-        then(self._told(topic))
+        then(self._facts_of(topic))
 
     def _facts_of(self, topic: BrokerTopic) -> Topic:
         core = self._core

@@ -1,7 +1,6 @@
 """What to ask whom about a message."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import product
@@ -21,8 +20,8 @@ from roquette.admin.explain.facts import UNFOUND, Attempt, BrokerFacts, Facts
 from roquette.admin.explain.traces import attempts_in
 from roquette.admin.explain.verdicts import explain
 from roquette.admin.left import Holdings, look_at
+from roquette.admin.stored import MOST, full_words
 from roquette.base.clock import Clock
-from roquette.base.quantities import counted
 from roquette.client import calls, change_calls, inspection_calls
 from roquette.client.find_requests import query, view
 from roquette.client.operations import AT_ONCE, Answer, Operation, ask, ask_all, together
@@ -38,9 +37,6 @@ from roquette.message.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
 )
-
-MOST: Final = 64
-"""Messages of one key that a broker is asked for: what it gives at most (maxMsgsNumBatch), unless it is set otherwise."""
 
 _SYSTEM: Final = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 _UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -79,17 +75,6 @@ def explain_message(
         shown.append(f"{len(found)} messages have this key")
     copies = [copy for facts in found for copy in facts.copies if copy.topic == facts.topic]
     return Report(value, shown, full_words(copies, MOST))
-
-
-def full_words(found: Iterable[ReceivedMessage], most: int) -> list[str]:
-    """Which brokers may have more messages of a key: those that gave as many as they were asked for, or give at all."""
-    counts = Counter((message.topic, message.queue.broker_name) for message in found)
-    return [
-        f"{broker} gave {counted(count, 'message')} of {topic} and may have more: it was asked for {most}, "
-        f"and gives {MOST} unless its maxMsgsNumBatch says otherwise"
-        for (topic, broker), count in counts.items()
-        if count >= min(most, MOST)
-    ]
 
 
 def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[Facts]]:
