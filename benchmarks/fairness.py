@@ -21,7 +21,7 @@ from rich.table import Table
 
 from benchmarks import grpc_load, loads, servers
 from roquette.wire.codes import RequestCode
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_ext
 from roquette.wire.headers import SendMessageRequestHeaderV2
 from roquette.wire.proto import definition_pb2 as d
@@ -38,7 +38,7 @@ AT_ONCE = 64 * 1024
 
 def remoting_flood(topic: str) -> bytes:
     """Some hundreds of sends that nobody signed."""
-    wire = Connection()
+    wire = WireConnection()
     header = SendMessageRequestHeaderV2(
         producer_group="nobody",
         topic=topic,

@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from roquette.access.model import Acl, Action, Entry, Policy, PolicyType, Resource, User
+from roquette.access.model import Acl, Action, Policy, PolicyEntry, PolicyType, Resource, User
 from roquette.access.settings import AccessSettings
 from roquette.apps.features import broker_features
 from roquette.base.clock import SystemClock
@@ -21,11 +21,11 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
-from roquette.remoting.door import Kind
+from roquette.remoting.door import ConnectionKind
 from roquette.store.format.config import StoreConfig
 from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_binary import encode_binary_header
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.signature import Credentials, Signer
@@ -228,7 +228,7 @@ class Bench:
             )  # fmt: skip
         await broker.start()
         if signed:
-            entry = Entry(Resource.parse("Topic:*"), (Action.PUB,))
+            entry = PolicyEntry(Resource.parse("Topic:*"), (Action.PUB,))
             acl = Acl(f"User:{SIGNER[0]}", (Policy(PolicyType.CUSTOM, (entry,)),))
             user = User(*SIGNER)
             users = broker.core.access.users
@@ -251,8 +251,8 @@ class Bench:
         broker._listeners._main.loop = self.steps
 
     def connect(self, kind: str = "REMOTING") -> End:
-        """A new connection of this kind (`roquette.remoting.door.Kind`)."""
-        end = End(self._server._new_protocol(Kind[kind]), Sink())
+        """A new connection of this kind (`roquette.remoting.door.ConnectionKind`)."""
+        end = End(self._server._new_protocol(ConnectionKind[kind]), Sink())
         end.protocol.connection_made(end.sink)
         return end
 
@@ -366,7 +366,7 @@ def signer() -> Callable[[dict[str, str], bytes], dict[str, str]]:
 
 def answers_of(data: bytes) -> list[Command]:
     """The answers in what the broker wrote."""
-    return list(Connection().receive_data(data))
+    return list(WireConnection().receive_data(data))
 
 
 def expect(answers: Sequence[Command], wanted: int, what: str) -> None:

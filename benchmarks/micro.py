@@ -17,7 +17,7 @@ from typing import Any, cast
 from benchmarks.instruction_bench import Sink
 from roquette.access.audit import Audit
 from roquette.access.guard import Account, Guard, Scope
-from roquette.access.model import Acl, Action, Entry, Policy, PolicyType, Resource
+from roquette.access.model import Acl, Action, Policy, PolicyEntry, PolicyType, Resource
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.apps.features import broker_features
 from roquette.base.clock import SystemClock
@@ -34,7 +34,7 @@ from roquette.store.format.config import StoreConfig
 from roquette.store.log.reading import LogSource
 from roquette.store.message_store import MessageStore
 from roquette.store.queue_read import QueueRead, ReadRequest
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import HeaderDecoder, encode_ext
 from roquette.wire.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
 from roquette.wire.signature import Credentials, Signer
@@ -79,7 +79,7 @@ def send_ext(queue_id: int = 3) -> bytes:
 
 def frames(code: int, exts: list[bytes], body: bytes) -> bytes:
     """Requests in one piece."""
-    wire = Connection()
+    wire = WireConnection()
     for ext in exts:
         wire.send_request(code, ext, body)
     return b"".join(wire.data_to_send())
@@ -89,14 +89,14 @@ def codec() -> dict[str, float]:
     """Frames, headers, properties, records, queue units."""
     ext = send_ext()
     data = frames(310, [ext] * FRAMES, BODY)
-    reader = Connection()
+    reader = WireConnection()
     decode_header = HeaderDecoder(SendMessageRequestHeaderV2).fast
     raw = reader.receive_data(data)[0].ext
     draft = Draft("Bench", 3, PROPERTIES.encode(), BODY, NOW_MS, HOST)
     place = Place(b"Bench", HOST, NOW_MS, 7, 4096)
     one = encode_record(draft, place)
     many = one * 32
-    writer = Connection()
+    writer = WireConnection()
     reply_ext = b'{"msgId":"7F00000100002A9F0000000000001000","queueId":"3","queueOffset":"7"}'
 
     def reply() -> None:
@@ -179,8 +179,8 @@ class OneUser:
 def guard() -> dict[str, float]:
     """What access control adds to a signed send: proof, need, verdict."""
     ext = Signer(Credentials("alice", "a secret of some length")).sign(send_ext(), BODY)
-    (command,) = Connection().receive_data(frames(310, [ext], BODY))
-    entry = Entry(Resource.parse("Topic:Bench"), (Action.PUB,))
+    (command,) = WireConnection().receive_data(frames(310, [ext], BODY))
+    entry = PolicyEntry(Resource.parse("Topic:Bench"), (Action.PUB,))
     table = PolicyTable([Acl("User:alice", (Policy(PolicyType.CUSTOM, (entry,)),))])
     user = OneUser(Account("alice", b"a secret of some length"))
     scope, audit = Scope(cluster="DefaultCluster"), Audit(SystemClock())

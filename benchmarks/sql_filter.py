@@ -25,7 +25,7 @@ from roquette.broker.service import Broker
 from roquette.filter import sql_eval
 from roquette.message.draft import Draft
 from roquette.store.format.config import StoreConfig
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_ext, ext_dict
 from roquette.wire.headers import PullMessageRequestHeader
 
@@ -97,7 +97,7 @@ async def read_all(broker: Broker, kind: str, expression: str) -> float:
         while not sink.written:
             await asyncio.sleep(0)
         spent += time.process_time_ns() - start
-        reply = Connection().receive_data(sink.taken())[0]
+        reply = WireConnection().receive_data(sink.taken())[0]
         assert reply.code in (0, 20), reply
         offset = int(ext_dict(reply.ext)["nextBeginOffset"])
     return spent / 1e9

@@ -25,7 +25,7 @@ from roquette.remoting.outcomes import Reply
 from roquette.remoting.request import Row
 from roquette.remoting.server import Server
 from roquette.remoting.tls import ServerTls, TlsMode
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 
 KINDS = ("plain", "permissive", "ours", "loop")
 SHAPES = [(1, 128, 0), (32, 128, 0), (1, 128, 65_536), (1, 65_536, 0), (1, 128, 4 << 20)]
@@ -91,7 +91,7 @@ async def ask(port: int, secure: bool, shape: tuple[int, int, int], seconds: flo
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", port, ssl=context if secure else None, limit=1 << 20
     )
-    wire, done = Connection(), 0
+    wire, done = WireConnection(), 0
     body = answer.to_bytes(4, "big") + bytes(size - 4)
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:

@@ -11,8 +11,8 @@ import pytest
 from tools import workspace
 
 from roquette.base.bounds import Bound
-from roquette.broker.floor.tables.bounds import Bounds, BoundSettings
-from roquette.nameserver.floor.bounds import Bounds as NameServerBounds
+from roquette.broker.floor.tables.bounds import BoundSettings, BrokerBounds
+from roquette.nameserver.floor.bounds import BrokerBounds as NameServerBounds
 
 ROOMS = ("base", "remoting", "access", "nameserver", "broker", "client", "store", "proxy")
 FOLDERS = workspace.rooms(ROOMS)
@@ -248,7 +248,7 @@ def test_the_bounds_that_are_named_exist_and_all_are_named() -> None:
         for word in text.split()
         if word.startswith("bounds.")
     }
-    broker = {n for n, b in vars(Bounds(BoundSettings)).items() if isinstance(b, Bound)}
+    broker = {n for n, b in vars(BrokerBounds(BoundSettings)).items() if isinstance(b, Bound)}
     existing = {("broker", name) for name in broker}
     existing |= {("nameserver", name) for name in vars(NameServerBounds())}
     assert named == existing

@@ -43,9 +43,9 @@ class Caller:
 
     async def connect(self) -> None:
         """Open the connection."""
-        from roquette.wire.connection import Connection
+        from roquette.wire.connection import WireConnection
 
-        self._wire = Connection()
+        self._wire = WireConnection()
         self._reader, self._writer = await asyncio.open_connection(BROKER, PORT)
 
     async def call(self, code: int, ext: dict[str, Any], body: bytes = b"") -> Any:

@@ -43,7 +43,7 @@ from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette.wire.signature import Credentials, Signer
 
@@ -499,7 +499,7 @@ class _Listening(asyncio.Protocol):
 
     def __init__(self, asked: list[Command]) -> None:
         self._asked = asked
-        self._wire = Connection()
+        self._wire = WireConnection()
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport

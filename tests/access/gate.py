@@ -12,11 +12,11 @@ from roquette.access.guard import Account, Guard, Scope
 from roquette.access.model import (
     Acl,
     Decision,
-    Entry,
-    Kind,
     Policy,
+    PolicyEntry,
     PolicyType,
     Resource,
+    ResourceType,
     subject_of,
 )
 from roquette.access.needs import NEEDS, Needed
@@ -28,12 +28,12 @@ from roquette.remoting.hooks import Hooks
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.request import Peer, RequestContext, Row
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.signature import Credentials, Signer
 
 CLUSTER = "DefaultCluster"
-OWN = Resource(Kind.CLUSTER, CLUSTER)
+OWN = Resource(ResourceType.CLUSTER, CLUSTER)
 IP = "10.0.0.7"
 SECRET = "a secret, not that short"
 ROWS = {row.code: row for row in [*BROKER_ROWS, *NAMESRV_ROWS]}
@@ -116,7 +116,7 @@ class Gate:
     def allow(self, name: str, *needs: Needed, ips: tuple[str, ...] = ()) -> None:
         """Exactly these rights: of each need one action."""
         entries = [
-            Entry(resource, actions[-1:], ips, Decision.ALLOW) for resource, actions in needs
+            PolicyEntry(resource, actions[-1:], ips, Decision.ALLOW) for resource, actions in needs
         ]
         self.table.put(Acl(subject_of(name), (Policy(PolicyType.CUSTOM, tuple(entries)),)))
 
@@ -127,7 +127,7 @@ class Gate:
         self.processed.clear()
         self.dispatcher.receive(peer, peer.wire.receive_data(frame))
         self.loop.run_until_complete(asyncio.sleep(0))
-        (answer,) = Connection().receive_data(transport.data)
+        (answer,) = WireConnection().receive_data(transport.data)
         return Answer(bool(self.processed), answer.code, answer.remark)
 
     def close(self) -> None:

@@ -12,8 +12,8 @@ from roquette.access.guard import UNIQUE_KEY_QUERY, V4_9_3
 from roquette.access.model import (
     Acl,
     Decision,
-    Entry,
     Policy,
+    PolicyEntry,
     PolicyType,
     Resource,
     parse_actions,
@@ -52,7 +52,7 @@ def test_what_apaches_decides_is_decided() -> None:
             Policy(
                 PolicyType(policy["type"]),
                 tuple(
-                    Entry(
+                    PolicyEntry(
                         Resource.parse(entry["resource"]),
                         parse_actions(entry["actions"].split(",")),
                         tuple(source for source in entry["sourceIps"].split(",") if source),

@@ -11,7 +11,7 @@ from tests.access.gate import IP, ROWS, SECRET, Answer, Gate, Written, needs_of,
 from tests.request_samples import body_of, ext_of, frame_of, framed
 
 from roquette.access.guard import Account, Verdict
-from roquette.access.model import Action, Kind, Resource
+from roquette.access.model import Action, Resource, ResourceType
 from roquette.access.policies import PolicyTable
 from roquette.errors import Refused, RemoteProtocolError
 from roquette.remoting.request import Peer, Row
@@ -20,7 +20,7 @@ from roquette.wire.signature import SIGNATURE, Credentials, Signer, ext_fields
 
 SEND, QUERY, HEARTBEAT = ROWS[310], ROWS[12], ROWS[34]
 LET_IN = Answer(True, 0, None)
-TOPIC = (Resource(Kind.TOPIC, "T"), (Action.PUB,))
+TOPIC = (Resource(ResourceType.TOPIC, "T"), (Action.PUB,))
 TOPIC_NAMED = ("T", (Action.PUB,))
 UNSIGNED = frame_of(310, ext_of(SEND), body_of(SEND))
 

@@ -7,7 +7,7 @@ import pytest
 from tests.access.gate import IP, OWN, ROWS, SECRET, Answer, Gate, needs_of, signed
 from tests.request_samples import body_of, ext_of, frame_of, framed
 
-from roquette.access.model import Kind, Resource
+from roquette.access.model import Resource, ResourceType
 from roquette.access.needs import NEEDS
 from roquette.remoting.request import Row
 from roquette.wire.codes import RequestCode
@@ -100,7 +100,7 @@ class TestEveryCode:
         needs = needs_of(row)
         gate.allow("alice", *needs)
         assert gate.ask(signed(row, "alice")) == Answer(True, 0, None)
-        if any(resource.kind is not Kind.CLUSTER for resource, _ in needs):
+        if any(resource.kind is not ResourceType.CLUSTER for resource, _ in needs):
             assert all(resource != OWN for resource, _ in needs)
 
     def test_from_another_address_than_the_policys(self, gate: Gate, row: Row) -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.access.gate import OWN
 from tools.access_page import PAGE, page
 
-from roquette.access.model import Action, Kind, Resource
+from roquette.access.model import Action, Resource, ResourceType
 from roquette.access.needs import MAX_NEEDED, NEEDS
 from roquette.errors import RemoteProtocolError
 from roquette.wire.codes import RequestCode as R
@@ -52,7 +52,7 @@ def test_no_right_names_a_field_that_headers_do_not_have() -> None:
     """Guarded by the matrix for the rows that are served; here for what a name of a field could hide."""
     for need in NEEDS.values():
         for right in need.rights:
-            assert bool(right.field) or right.kind is Kind.CLUSTER
+            assert bool(right.field) or right.kind is ResourceType.CLUSTER
         assert need.rights or need.body
 
 
@@ -90,7 +90,7 @@ def test_a_cluster_that_is_named_is_the_one_that_counts() -> None:
     header = Named()
     right = (Action.UPDATE,)
     assert NEEDS[R.REGISTER_BROKER].of(header, b"", OWN) == [
-        (Resource(Kind.CLUSTER, "Other"), right)
+        (Resource(ResourceType.CLUSTER, "Other"), right)
     ]
     header.cluster_name = None
     assert NEEDS[R.REGISTER_BROKER].of(header, b"", OWN) == [(OWN, right)]

@@ -12,12 +12,12 @@ from roquette.access.model import (
     Acl,
     Action,
     Decision,
-    Entry,
-    Kind,
     Pattern,
     Policy,
+    PolicyEntry,
     PolicyType,
     Resource,
+    ResourceType,
     group_resource,
     parse_actions,
     topic_resource,
@@ -28,11 +28,13 @@ PUB, SUB, GET = (Action.PUB,), (Action.SUB,), (Action.GET,)
 ALLOW, DENY = Decision.ALLOW, Decision.DENY
 
 
-def entry(key: str, actions: str = "All", decision: Decision = ALLOW, *source_ips: str) -> Entry:
-    return Entry(Resource.parse(key), parse_actions(actions.split(",")), source_ips, decision)
+def entry(
+    key: str, actions: str = "All", decision: Decision = ALLOW, *source_ips: str
+) -> PolicyEntry:
+    return PolicyEntry(Resource.parse(key), parse_actions(actions.split(",")), source_ips, decision)
 
 
-def table(*custom: Entry, default: tuple[Entry, ...] = ()) -> PolicyTable:
+def table(*custom: PolicyEntry, default: tuple[PolicyEntry, ...] = ()) -> PolicyTable:
     policies = (Policy(PolicyType.CUSTOM, custom), Policy(PolicyType.DEFAULT, default))
     return PolicyTable([Acl("User:alice", policies)])
 
@@ -127,7 +129,7 @@ def test_any_of_several_actions_is_enough() -> None:
     assert asked(rules, "Topic:a", (*PUB, *SUB, *GET)).allowed
     assert not asked(rules, "Topic:a", (*PUB, *GET)).allowed
     assert asked(rules, "Topic:a", (Action.ANY,)).allowed
-    assert not asked(table(Entry(Resource.parse("*"), ())), "Topic:a", (Action.ANY,)).allowed
+    assert not asked(table(PolicyEntry(Resource.parse("*"), ())), "Topic:a", (Action.ANY,)).allowed
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,7 @@ def plain_definition(
     """All entries that fit, and the nearest of them: as the source of the rule has it, with Deny first on a tie."""
     order = {Pattern.LITERAL: 0, Pattern.PREFIXED: 1, Pattern.ANY: 2}
 
-    def fits(one: Entry) -> bool:
+    def fits(one: PolicyEntry) -> bool:
         does = bool(one.actions) and (
             Action.ANY in actions or Action.ALL in one.actions or set(actions) & set(one.actions)
         )
@@ -228,7 +230,7 @@ def plain_definition(
         if fitting:
             fitting.sort(
                 key=lambda one: (
-                    one.resource.kind is Kind.ANY,
+                    one.resource.kind is ResourceType.ANY,
                     order[one.resource.pattern],
                     -len(one.resource.name),
                     one.decision is ALLOW,
@@ -238,19 +240,22 @@ def plain_definition(
     return None
 
 
-def random_entry(chance: random.Random) -> Entry:
-    kind = chance.choice((Kind.TOPIC, Kind.GROUP, Kind.ANY))
-    pattern = Pattern.ANY if kind is Kind.ANY else chance.choice(list(Pattern))
+def random_entry(chance: random.Random) -> PolicyEntry:
+    kind = chance.choice((ResourceType.TOPIC, ResourceType.GROUP, ResourceType.ANY))
+    pattern = Pattern.ANY if kind is ResourceType.ANY else chance.choice(list(Pattern))
     name = "" if pattern is Pattern.ANY else chance.choice(NAMES)
     actions = tuple(chance.sample(list(Action), chance.choice((0, 1, 1, 2))))
-    return Entry(
+    return PolicyEntry(
         Resource(kind, name, pattern), actions, chance.choice(SOURCES), chance.choice((ALLOW, DENY))
     )
 
 
 def test_the_compiled_table_decides_as_the_plain_definition_does() -> None:
     chance = random.Random(16)
-    resources = [Resource(kind, name) for kind, name in product((Kind.TOPIC, Kind.GROUP), NAMES)]
+    resources = [
+        Resource(kind, name)
+        for kind, name in product((ResourceType.TOPIC, ResourceType.GROUP), NAMES)
+    ]
     seen = set()
     for _ in range(300):
         policies = tuple(

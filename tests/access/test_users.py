@@ -14,7 +14,7 @@ from roquette.access.model import Resource, UserType
 from roquette.access.policies import PolicyTable
 from roquette.access.processor import AccessProcessor
 from roquette.access.settings import AccessSettings
-from roquette.access.users import Kept, Users
+from roquette.access.users import AccessTables, Users
 from roquette.base.files import Files, OsFiles
 from roquette.errors import ConfigError, Refused, StoreError
 from roquette.remoting.outcomes import Reply, Task
@@ -402,7 +402,7 @@ def test_a_replica_has_what_its_master_says() -> None:
         await replica.users.follow(kept)
         assert replica.users.version == version
         with pytest.raises(Refused):
-            await replica.users.follow(Kept(users=[UserInfo(username="x")]))
+            await replica.users.follow(AccessTables(users=[UserInfo(username="x")]))
         assert (await Server(OPEN, replica.files).start()).users.state == server.users.state
 
     run(scenario)

@@ -8,8 +8,8 @@ import pytest
 from tests.client.test_push_consumer import NAMESRV, A, B
 
 from roquette.admin.apply.carry import carry_out, what_is_there
-from roquette.admin.apply.plan import Effect, Step, There, plan, unknown
-from roquette.admin.apply.wanted import Wanted, read_wanted
+from roquette.admin.apply.plan import Effect, PlanStep, There, plan, unknown
+from roquette.admin.apply.wanted import WantedCluster, read_wanted
 from roquette.client.change_calls import put_group
 from roquette.client.operations import ask
 from roquette.errors import ConfigError
@@ -23,7 +23,7 @@ from roquette.wire.bodies.topic_config import TopicConfig
 from roquette_testing.cluster import SimCluster, simulate
 
 
-def wanted(text: str) -> Wanted:
+def wanted(text: str) -> WantedCluster:
     return read_wanted(text.encode(), "cluster.yaml")
 
 
@@ -42,7 +42,7 @@ def there(
     )
 
 
-def only(text: str, place: There) -> Step:
+def only(text: str, place: There) -> PlanStep:
     (step,) = plan(wanted(text), [place])
     return step
 

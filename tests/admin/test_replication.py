@@ -10,13 +10,15 @@ from roquette.admin.replication import GroupState, group_states, order_master
 from roquette.client.operations import Answer, Operation
 from roquette.client.registers import Register
 from roquette.errors import AgreementError, BrokerError, ClientError, ConfigError, ConnectError
-from roquette.replication.record import NEW_EPOCHS, GroupRecord, Place, decode_record
+from roquette.replication.record import NEW_EPOCHS, GroupRecord, MemberPlace, decode_record
 from roquette.wire.bodies import BrokerData, ClusterInfo
 from roquette.wire.codes import RequestCode, ResponseCode
 
 T = TypeVar("T")
 SERVERS = ["ns1:9876", "ns2:9876"]
-PLACES = {who: Place(address=f"b{who}:10911", ha_address=f"b{who}:10912") for who in (1, 2, 3)}
+PLACES = {
+    who: MemberPlace(address=f"b{who}:10911", ha_address=f"b{who}:10912") for who in (1, 2, 3)
+}
 RECORD = GroupRecord(number=7, epoch=4, master=2, members=(1, 2, 3), places=PLACES)
 INFO = ClusterInfo(cluster_addr_table={"c": ["g"]})
 END = {"commitLogMaxOffset": "1000"}

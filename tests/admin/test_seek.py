@@ -7,7 +7,7 @@ import pytest
 from tests.client.test_push_consumer import NAMESRV, A, B, Inbox, committed, until
 
 from roquette import StartFrom
-from roquette.admin.places import Place, parse_place
+from roquette.admin.places import QueuePlace, parse_place
 from roquette.admin.seek import SeekPlan, apply_seek, plan_seek, require_done
 from roquette.client.change_calls import put_group
 from roquette.client.client import Client
@@ -22,26 +22,26 @@ NOW_MS = 1_790_000_000_000
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("first", Place("start", 0)),
-        ("earliest", Place("start", 0)),
-        ("last", Place("end", 0)),
-        ("latest", Place("end", 0)),
-        ("120", Place("offset", 120)),
-        ("-10", Place("end", -10)),
-        ("+100", Place("start", 100)),
-        ("@-1h", Place("time", NOW_MS - 3_600_000)),
-        ("@-90m", Place("time", NOW_MS - 5_400_000)),
-        ("@-250ms", Place("time", NOW_MS - 250)),
-        ("@-99999d", Place("time", 0)),
-        ("@1789999999999", Place("time", 1_789_999_999_999)),
+        ("first", QueuePlace("start", 0)),
+        ("earliest", QueuePlace("start", 0)),
+        ("last", QueuePlace("end", 0)),
+        ("latest", QueuePlace("end", 0)),
+        ("120", QueuePlace("offset", 120)),
+        ("-10", QueuePlace("end", -10)),
+        ("+100", QueuePlace("start", 100)),
+        ("@-1h", QueuePlace("time", NOW_MS - 3_600_000)),
+        ("@-90m", QueuePlace("time", NOW_MS - 5_400_000)),
+        ("@-250ms", QueuePlace("time", NOW_MS - 250)),
+        ("@-99999d", QueuePlace("time", 0)),
+        ("@1789999999999", QueuePlace("time", 1_789_999_999_999)),
         (
             "@2026-09-01T10:00Z",
-            Place("time", int(datetime(2026, 9, 1, 10, tzinfo=UTC).timestamp() * 1000)),
+            QueuePlace("time", int(datetime(2026, 9, 1, 10, tzinfo=UTC).timestamp() * 1000)),
         ),
-        ("@2026-09-01T10:00", Place("time", int(datetime(2026, 9, 1, 10).timestamp() * 1000))),
+        ("@2026-09-01T10:00", QueuePlace("time", int(datetime(2026, 9, 1, 10).timestamp() * 1000))),
     ],
 )
-def test_words_name_places(text: str, place: Place) -> None:
+def test_words_name_places(text: str, place: QueuePlace) -> None:
     assert parse_place(text, NOW_MS) == place
 
 
@@ -56,14 +56,14 @@ def test_other_words_are_refused_with_what_to_say(text: str) -> None:
 
 def test_places_stay_inside_their_queue() -> None:
     for place, wanted in (
-        (Place("start", 0), 10),
-        (Place("start", 100), 20),
-        (Place("end", 0), 20),
-        (Place("end", -3), 17),
-        (Place("end", -99), 10),
-        (Place("offset", 15), 15),
-        (Place("offset", 5), 10),
-        (Place("offset", 50), 20),
+        (QueuePlace("start", 0), 10),
+        (QueuePlace("start", 100), 20),
+        (QueuePlace("end", 0), 20),
+        (QueuePlace("end", -3), 17),
+        (QueuePlace("end", -99), 10),
+        (QueuePlace("offset", 15), 15),
+        (QueuePlace("offset", 5), 10),
+        (QueuePlace("offset", 50), 20),
     ):
         assert place.at(10, 20) == wanted
 
@@ -140,15 +140,15 @@ def test_a_group_goes_on_where_another_one_is() -> None:
                     apply_seek(await run(plan_seek("g", "orders", parse_place(place, 0), queue)))
                 )
             )
-        plan = await run(plan_seek("copy", "orders", Place("group", 0, "g")))
+        plan = await run(plan_seek("copy", "orders", QueuePlace("group", 0, "g")))
         wanted = {(broker, 0): 4 for broker in ("broker-a", "broker-b")}
         wanted |= {(broker, 1): 2 for broker in ("broker-a", "broker-b")}
         assert {key: target for key, (_, target, _) in changes(plan).items()} == wanted
         require_done(await run(apply_seek(plan)))
-        again = await run(plan_seek("copy", "orders", Place("group", 0, "g")))
+        again = await run(plan_seek("copy", "orders", QueuePlace("group", 0, "g")))
         assert {place[:2] for place in changes(again).values()} == {(4, 4), (2, 2)}
         with pytest.raises(ConfigError, match="group nobody has no offset there"):
-            await run(plan_seek("copy", "orders", Place("group", 0, "nobody")))
+            await run(plan_seek("copy", "orders", QueuePlace("group", 0, "nobody")))
 
     simulate(scenario)
 
@@ -196,8 +196,8 @@ def test_what_cannot_be_planned_or_done_is_said() -> None:
             ("orders", 99, "queue 99 of topic"),
         ):
             with pytest.raises(ConfigError, match=said):
-                await run(plan_seek("g", topic, Place("start", 0), queue))
-        plan = await run(plan_seek("g", "orders", Place("start", 0)))
+                await run(plan_seek("g", topic, QueuePlace("start", 0), queue))
+        plan = await run(plan_seek("g", "orders", QueuePlace("start", 0)))
         with pytest.raises(ClientError, match=r"8 of 8 queues .* Group g not exist"):
             require_done(await run(apply_seek(plan)))
         inbox = Inbox()
@@ -205,7 +205,7 @@ def test_what_cannot_be_planned_or_done_is_said() -> None:
         await consumer.close()
         cluster.isolate(B)
         with pytest.raises(ClientError):
-            await run(plan_seek("g", "orders", Place("start", 0)))
+            await run(plan_seek("g", "orders", QueuePlace("start", 0)))
         with pytest.raises(ClientError, match="queues were not changed: broker-b"):
             require_done(await run(apply_seek(plan)))
 

@@ -14,9 +14,9 @@ from roquette.admin.replication import GroupState
 from roquette.apps.group_run import running_group
 from roquette.apps.kill_watch import chosen
 from roquette.apps.local_group import (
-    Keeper,
+    GroupKeeper,
+    GroupProcess,
     LocalGroup,
-    Part,
     born,
     load_group,
     runs,
@@ -33,9 +33,9 @@ def sleeper() -> subprocess.Popen[bytes]:
 def test_a_process_is_known_by_when_it_began() -> None:
     child = sleeper()
     try:
-        part = Part(name="p", pid=child.pid, born=born(child.pid))
+        part = GroupProcess(name="p", pid=child.pid, born=born(child.pid))
         assert runs(part) and born(os.getpid()) != part.born
-        other = Part(name="p", pid=child.pid, born="another life of that number")
+        other = GroupProcess(name="p", pid=child.pid, born="another life of that number")
         assert not runs(other) and not send_signal(other, signal.SIGKILL)
         assert child.poll() is None
         assert send_signal(part, signal.SIGKILL)
@@ -47,7 +47,7 @@ def test_a_process_is_known_by_when_it_began() -> None:
 
 @pytest.mark.parametrize("pid", [0, 1, -1])
 def test_nobody_signals_what_stands_for_many(pid: int) -> None:
-    assert not send_signal(Part(name="p", pid=pid, born=born(pid)), signal.SIGKILL)
+    assert not send_signal(GroupProcess(name="p", pid=pid, born=born(pid)), signal.SIGKILL)
 
 
 def test_the_state_file_says_what_is_there(tmp_path) -> None:
@@ -56,13 +56,13 @@ def test_the_state_file_says_what_is_there(tmp_path) -> None:
     group = LocalGroup(
         cluster="c",
         name="g",
-        keeper=Part(name="keeper"),
-        name_servers=[Part(name="namesrv-1", address="127.0.0.1:9876")],
-        brokers=[Part(name=f"broker-{n}", address=f"127.0.0.1:{n}") for n in (1, 2, 3)],
+        keeper=GroupProcess(name="keeper"),
+        name_servers=[GroupProcess(name="namesrv-1", address="127.0.0.1:9876")],
+        brokers=[GroupProcess(name=f"broker-{n}", address=f"127.0.0.1:{n}") for n in (1, 2, 3)],
     )
     with pytest.raises(ConfigError, match=f": roquette up --dir {tmp_path}$"):
         load_group(str(tmp_path))
-    keeper = Keeper(str(tmp_path), group, {"fileReservedTime": "1"}, etcd=False)
+    keeper = GroupKeeper(str(tmp_path), group, {"fileReservedTime": "1"}, etcd=False)
     keeper.save()
     assert load_group(str(tmp_path)) == group
     words = keeper.command(group.brokers[1])
@@ -80,9 +80,11 @@ def test_the_state_file_says_what_is_there(tmp_path) -> None:
 
 def test_what_is_advised_about_a_group_names_its_folder(tmp_path) -> None:
     folder = str(tmp_path / "a b")
-    group = LocalGroup(cluster="c", name="g", keeper=Part(name="k"), name_servers=[], brokers=[])
+    group = LocalGroup(
+        cluster="c", name="g", keeper=GroupProcess(name="k"), name_servers=[], brokers=[]
+    )
     (tmp_path / "a b").mkdir()
-    Keeper(folder, group, {}, etcd=False).save()
+    GroupKeeper(folder, group, {}, etcd=False).save()
 
     for tried in (lambda: running_group(folder), lambda: chosen(silent(), "slave", folder)):
         with pytest.raises(ConfigError) as told:

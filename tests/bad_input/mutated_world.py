@@ -31,7 +31,7 @@ from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette_testing.sim_loop import SimLoop, run
 
 START_MS = 1_700_000_000_000
@@ -60,7 +60,7 @@ class Pipe:
         self.world, self.number = world, number
         self.closed = False
         self.answers = 0
-        self.wire = Connection()
+        self.wire = WireConnection()
 
     def get_extra_info(self, name: str) -> Any:
         return ("10.0.0.3", 1000 + self.number) if name == "peername" else ("10.0.0.1", 10911)

@@ -10,8 +10,8 @@ from roquette.base.options import (
     PERCENT,
     REQUIRED,
     SIZE,
-    Kind,
-    Reader,
+    OptionKind,
+    OptionReader,
     Unfit,
     did_you_mean,
     key_values,
@@ -46,7 +46,7 @@ class Sample:
     mode: Mode = option(Mode.FAST)
     form: str = option("json", choices=("json", "raw"))
     hour: str = option("04", kind=matching(r"\d\d", "an hour such as 04"))
-    pair: int = option(0, kind=Kind(wanted="a number", parse=even))
+    pair: int = option(0, kind=OptionKind(wanted="a number", parse=even))
     names: tuple[str, ...] = option(())
     words: tuple[str, ...] = option((), split=False)
     password: str = option("", choices=("x",), secret=True)
@@ -54,7 +54,7 @@ class Sample:
 
 
 KNOWN = options_of(Sample)
-READER = Reader(
+READER = OptionReader(
     names=lambda known: (known.name, *known.also),
     normal=str.lower,
     shown=lambda known: f"option {known.name}",

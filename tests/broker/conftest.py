@@ -17,7 +17,7 @@ from roquette.message.properties import encode_properties
 from roquette.remoting.protection import UNPROTECTED, Protection
 from roquette.store.format.config import StoreConfig
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette_testing.sim_loop import SimLoop, run
 
@@ -30,7 +30,7 @@ class RawClient:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self.wire = Connection()
+        self.wire = WireConnection()
         self.unread: list[Command] = []
 
     def send(

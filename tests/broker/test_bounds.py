@@ -1,6 +1,6 @@
 """Class H: each table of a broker whose keys peers choose is filled by requests to its bound and beyond.
 
-`FILLS` has a row for each bound of `Bounds`; one without a row fails. A row's request is sent with new names until the bound
+`FILLS` has a row for each bound of `BrokerBounds`; one without a row fails. A row's request is sent with new names until the bound
 is reached, and ten times more: these are refused in words, the table does not grow, and the first names go on.
 """
 
@@ -17,7 +17,7 @@ from roquette.base.bounds import Bound
 from roquette.base.lifecycle import Tasks
 from roquette.broker.floor.config_files import ConfigFiles, Saver
 from roquette.broker.floor.table_files import TablePersistence
-from roquette.broker.floor.tables.bounds import NAME, Bounds, BoundSettings
+from roquette.broker.floor.tables.bounds import NAME, BoundSettings, BrokerBounds
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.broker.timers.feature import TimerFeature
@@ -147,7 +147,7 @@ FILLS: dict[str, tuple[Fill, Callable[[Any], int]]] = {
 
 
 def bounds_by_name() -> Iterator[tuple[str, Bound]]:
-    for name, bound in vars(Bounds(BoundSettings)).items():
+    for name, bound in vars(BrokerBounds(BoundSettings)).items():
         if isinstance(bound, Bound):
             yield name, bound
 

@@ -14,7 +14,7 @@ from tests.broker.pop_frames import pop, pop_ext
 from tests.broker.test_transactions import COMMIT, QUICK, end, prepare, register
 from tests.records import append_message, read_queue
 
-from roquette.broker.floor.set_aside import FILE, LIMIT, Entry, SetAside, SetAsideFile
+from roquette.broker.floor.set_aside import FILE, LIMIT, SetAside, SetAsideEntry, SetAsideFile
 from roquette.errors import RefusedForNow, StoreFull
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import decode_records
@@ -393,7 +393,7 @@ def test_a_second_failure_sets_aside_and_the_book_is_bounded() -> None:
         aside.again("t", record(number), KeyError("first"), fails, number)
     assert aside.counts == {"t": LIMIT + 50}
     assert len(aside.entries) == LIMIT == len(aside.to_file().entries)
-    assert aside.entries[-1] == Entry(
+    assert aside.entries[-1] == SetAsideEntry(
         task="t", topic="T", queue_id=3, queue_offset=LIMIT + 49, physical_offset=(LIMIT + 49) * 100,
         reason=("ValueError('" + "x" * 200)[:200], time=LIMIT + 49,
     )  # fmt: skip

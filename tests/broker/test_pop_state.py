@@ -153,7 +153,7 @@ def test_receipts(topic, kind, real):
 
     assert text == f"5 1000 60000 3 {kind} broker-a 2 7"
     assert receipt.real_topic("T", "g", kind) == real
-    assert receipt.parse_extra_info(text) == receipt.Receipt(
+    assert receipt.parse_extra_info(text) == receipt.PopReceipt(
         start_offset=5, pop_time=1000, invisible_time=60_000, revive_qid=3, broker_name="broker-a"
     )
     assert receipt.start_offset_info(topic, 2, 5) == f"{kind} 2 5"

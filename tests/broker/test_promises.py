@@ -15,7 +15,7 @@ from tests.request_samples import BROKER_ROWS
 from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.promises import Promise
-from roquette.replication.record import GroupRecord, Place, decode_record, record_key
+from roquette.replication.record import GroupRecord, MemberPlace, decode_record, record_key
 from roquette.store.format.config import FlushDiskType
 from roquette.wire.codes import RequestCode
 from roquette_testing.cluster import NAMESRV_PORT, SimCluster, simulate
@@ -167,7 +167,7 @@ def test_what_a_name_server_answered_is_there_after_the_end(code: int, share: fl
 @pytest.mark.parametrize("code", [13002, 1011, 1002])
 def test_what_a_controller_answered_stands_in_its_record(code: int, share: float) -> None:
     """PUT_REGISTER_IF, CLEAN_BROKER_DATA, CONTROLLER_ELECT_MASTER, at an embedded controller."""
-    places = {who: Place(address=f"a:{who}", ha_address=f"a:1{who}") for who in (1, 2)}
+    places = {who: MemberPlace(address=f"a:{who}", ha_address=f"a:1{who}") for who in (1, 2)}
     record = GroupRecord(number=1, epoch=3, master=1, members=(1, 2), places=places)
     key, group = {"key": record_key("c", "b")}, {"clusterName": "c", "brokerName": "b"}
 

@@ -7,7 +7,7 @@ from tests.access.gate import SECRET, Book
 
 from roquette.access.audit import Audit
 from roquette.access.guard import Guard, Scope
-from roquette.access.model import Acl, Entry, Policy, PolicyType, Resource, parse_actions
+from roquette.access.model import Acl, Policy, PolicyEntry, PolicyType, Resource, parse_actions
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.base.clock import SystemClock
 from roquette.remoting.protection import Protection
@@ -22,7 +22,8 @@ def guarded() -> Protection:
     book.add("root", is_super=True)
     book.add("eve")
     entries = tuple(
-        Entry(Resource.parse(key), parse_actions(["All"])) for key in (f"Topic:{MINE}", "Group:g")
+        PolicyEntry(Resource.parse(key), parse_actions(["All"]))
+        for key in (f"Topic:{MINE}", "Group:g")
     )
     table = PolicyTable([Acl("User:eve", (Policy(PolicyType.CUSTOM, entries),))])
     scope = Scope(cluster="DefaultCluster")

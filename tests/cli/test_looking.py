@@ -11,7 +11,7 @@ from tests.cli.conftest import Roquette
 
 from roquette.admin.bundle import LEFT_OUT, without_secrets
 from roquette.admin.events import events
-from roquette.admin.facts import Facts
+from roquette.admin.facts import ClusterFacts
 from roquette.admin.top import busiest
 from roquette.cli import selftest
 
@@ -41,7 +41,7 @@ def test_a_topic_that_nobody_reads_is_there_and_a_new_one_has_no_rate() -> None:
     assert rows[TOPIC, ""].lag == 0
 
 
-def said(before: Facts, now: Facts) -> list[str]:
+def said(before: ClusterFacts, now: ClusterFacts) -> list[str]:
     return [f"{each.subject} {each.kind}: {each.says}" for each in events(before, now)]
 
 

@@ -10,7 +10,7 @@ from roquette.message.message import MessageQueue
 from roquette.wire.bodies import BrokerData, QueueData, TopicList, TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette.wire.json_body import encode_body
 
@@ -44,7 +44,7 @@ class FakeCluster:
                 cluster._open.discard(self.request)
 
             def handle(self) -> None:
-                wire = Connection()
+                wire = WireConnection()
                 while data := self.request.recv(65536):
                     if cluster.down:
                         return

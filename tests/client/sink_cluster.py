@@ -11,7 +11,7 @@ from roquette.message.properties import decode_properties
 from roquette.wire.bodies import BrokerData, ClusterInfo, QueueData, TopicConfig, TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette.wire.json_body import encode_body
 
@@ -58,7 +58,7 @@ class SinkCluster:
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
-                wire = Connection()
+                wire = WireConnection()
                 while data := self.request.recv(65536):
                     for command in wire.receive_data(data):
                         answer = cluster.answer(name, command)

@@ -3,14 +3,14 @@
 import pytest
 
 from roquette.errors import ExpressionError
-from roquette.filter.sql_lexer import Kind, Lexer
+from roquette.filter.sql_lexer import Lexer, TokenKind
 
 
 def tokens(text):
     lexer = Lexer(text)
     found = []
     lexer.advance()
-    while lexer.kind is not Kind.END:
+    while lexer.kind is not TokenKind.END:
         found.append((lexer.kind.name, lexer.text))
         lexer.advance()
     return found

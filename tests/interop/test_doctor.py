@@ -19,7 +19,7 @@ from roquette.admin.doctor.checks.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
 from roquette.admin.doctor.findings import Finding, Intent
 from roquette.admin.doctor.remedies import apply_remedies, remedies_of
-from roquette.admin.facts import Facts
+from roquette.admin.facts import ClusterFacts
 from roquette.admin.topics import create_topic
 from roquette.base.clock import SystemClock
 from roquette.client import calls
@@ -41,7 +41,7 @@ class Ward:
         self.got: list[ReceivedMessage] = []
         self.sent: dict[str, str] = {}  # a message of each broker
 
-    async def look(self) -> Facts:
+    async def look(self) -> ClusterFacts:
         return await self.mq.session.run(examine([self.namesrv], SystemClock()))
 
     async def findings(self, intent: Intent | None = wanted) -> list[Finding]:

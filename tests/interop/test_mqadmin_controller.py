@@ -18,12 +18,13 @@ from roquette.base.clock import SystemClock
 from roquette.remoting.agreements import RemoteAgreement
 from roquette.remoting.client import RemotingClient
 from roquette.replication.agreement import read_group
-from roquette.replication.record import GroupRecord, Place, record_key
+from roquette.replication.record import GroupRecord, MemberPlace, record_key
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
 PLACES = {
-    who: Place(address=f"10.9.0.{who}:10911", ha_address=f"10.9.0.{who}:10912") for who in (1, 2, 3)
+    who: MemberPlace(address=f"10.9.0.{who}:10911", ha_address=f"10.9.0.{who}:10912")
+    for who in (1, 2, 3)
 }
 RECORD = GroupRecord(number=1, epoch=4, master=1, members=(1, 2), set_epoch=5, places=PLACES)
 NAME = ("-bn", "broker-g", "-c", "DefaultCluster")

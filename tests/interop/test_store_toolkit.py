@@ -16,7 +16,7 @@ from roquette.errors import StoreError
 from roquette.message.batch import encode_batch
 from roquette.message.record_layout import StoredRecord
 from roquette.store.audit.findings import DAMAGE
-from roquette.store.offline.fsck import FsckOptions, Report, check_store
+from roquette.store.offline.fsck import CheckReport, FsckOptions, check_store
 from roquette.store.offline.overview import overview
 from roquette.store.offline.repair import repair
 from roquette.store.offline.repair_plan import plan_repair
@@ -39,7 +39,7 @@ class Made:
     version: str
     server: Server
     store: Path
-    running: Report | None = None
+    running: CheckReport | None = None
 
 
 def start(version: str, folder: Path, namesrv: str) -> Server:
@@ -163,7 +163,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Made]]:
         namesrv.discard()
 
 
-def look(root: Path, **options: bool) -> Report:
+def look(root: Path, **options: bool) -> CheckReport:
     return check_store(READER, find_store(READER, str(root)), FsckOptions(**options))
 
 

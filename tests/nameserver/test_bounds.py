@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from roquette.base.bounds import Bound
-from roquette.nameserver.floor.bounds import NAME, Bounds
+from roquette.nameserver.floor.bounds import NAME, NameServerBounds
 from roquette.wire.header_codec import encode_dict
 
 from .test_service import Case, body_of, namesrv  # noqa: F401 - a fixture
@@ -139,8 +139,8 @@ def test_a_full_table_refuses_in_words_and_serves_what_it_has(
 
 
 def test_every_bound_has_a_remedy_and_a_row():
-    assert {fill[0] for fill in FILLS} == set(vars(Bounds()))
-    assert all(bound.remedy for bound in Bounds().all())
+    assert {fill[0] for fill in FILLS} == set(vars(NameServerBounds()))
+    assert all(bound.remedy for bound in NameServerBounds().all())
 
 
 def test_what_goes_makes_room(namesrv):  # noqa: F811

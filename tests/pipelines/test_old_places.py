@@ -21,7 +21,7 @@ from roquette_spark.pipelines.replay.pipeline import ReplayOptions, _identity
 from roquette_spark.pipelines.replay.source import TopicSource
 from roquette_spark.pipelines.replay.state import open_state
 from roquette_spark.pipelines.state import pipeline as current_state
-from roquette_spark.pipelines.state.bucket_files import Rules
+from roquette_spark.pipelines.state.bucket_files import BucketRules
 from roquette_spark.pipelines.tables.table import open_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # of a busy machine
@@ -112,7 +112,7 @@ def avro_body(number: int) -> bytes:
 def test_an_old_current_state_goes_on(
     spark: Any, cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(current_state, "RULES", Rules(small_rows=10))
+    monkeypatch.setattr(current_state, "RULES", BucketRules(small_rows=10))
     root = unpack("tables", tmp_path) / "state/T"
     there = set(log_files(root))
     before = {row["n"]: row["name"] for row in rows(log_files(root))}

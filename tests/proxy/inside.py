@@ -7,8 +7,8 @@ from typing import Any, cast
 from tests.broker.conftest import Case
 
 from roquette.proxy.answers import Asks, Then
-from roquette.proxy.backend import Backend, Topic
-from roquette.proxy.call import Call, Caller
+from roquette.proxy.backend import Backend, TopicFacts
+from roquette.proxy.call import Caller, RpcCall
 from roquette.proxy.receipts import Receipts
 from roquette.proxy.receiving import Receiving
 from roquette.proxy.renewals import Renewals
@@ -78,7 +78,7 @@ class InsideBackend:
         self.last = InsideAsk(self, caller.asks, number, job)
         return self.last
 
-    def topic(self, caller: Caller, name: str, then: Callable[[Topic | None], None]) -> None:
+    def topic(self, caller: Caller, name: str, then: Callable[[TopicFacts | None], None]) -> None:
         found = self.core.tables.topics.find(name)
         if found is None:
             then(None)
@@ -87,10 +87,14 @@ class InsideBackend:
             self.core.live.current.broker_name, found.read_queues, found.write_queues, found.perm
         )
         brokers = BrokerData("c", self.core.live.current.broker_name, {0: "10.0.0.1:10911"})
-        then(Topic(name, "NORMAL", TopicRouteData([queues], [brokers])))
+        then(TopicFacts(name, "NORMAL", TopicRouteData([queues], [brokers])))
 
     def route(
-        self, caller: Caller, name: str, used: d.Endpoints, then: Callable[[Topic | None], None]
+        self,
+        caller: Caller,
+        name: str,
+        used: d.Endpoints,
+        then: Callable[[TopicFacts | None], None],
     ) -> None:
         self.topic(caller, name, then)
 
@@ -111,7 +115,7 @@ class Reply:
     def __init__(self) -> None:
         self.messages: list[bytes] = []
         self.done = asyncio.Event()
-        self.call: Call | None = None
+        self.call: RpcCall | None = None
 
     def respond(self, stream_id: int, message: bytes) -> None:
         self.messages.append(message)
@@ -142,7 +146,7 @@ class Consumers:
         self, rpc: str, request: Any, *, deadline_ms: int | None = 60_000, caller: Caller | None = None
     ) -> Reply:  # fmt: skip
         reply = Reply()
-        call = Call(caller or self.caller, self.proxy.rpcs[SERVICE + rpc], cast(Any, reply), 1)
+        call = RpcCall(caller or self.caller, self.proxy.rpcs[SERVICE + rpc], cast(Any, reply), 1)
         call.arrived_ms, call.now_ms = self.case.clock.steady_ms(), self.case.clock.now_ms()
         if deadline_ms is not None:
             call.deadline_ms = call.arrived_ms + deadline_ms

@@ -15,18 +15,18 @@ from roquette.access.model import (
     Acl,
     Action,
     Decision,
-    Entry,
-    Kind,
     Policy,
+    PolicyEntry,
     PolicyType,
     Resource,
+    ResourceType,
     subject_of,
 )
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.base.clock import SystemClock
 from roquette.proxy.access import RULES, CallGuard, signature_of
 from roquette.proxy.answers import Asks
-from roquette.proxy.call import Call, Caller, Rpc
+from roquette.proxy.call import Caller, Rpc, RpcCall
 from roquette.proxy.clients import Clients
 from roquette.proxy.service import SERVICE, Part, Proxy
 from roquette.proxy.statuses import RpcError
@@ -38,7 +38,7 @@ from roquette.wire.proto.definition_pb2 import Code
 
 T = d.Resource(name="orders")
 G = d.Resource(name="billing")
-TOPIC, GROUP = Resource(Kind.TOPIC, "orders"), Resource(Kind.GROUP, "billing")
+TOPIC, GROUP = Resource(ResourceType.TOPIC, "orders"), Resource(ResourceType.GROUP, "billing")
 PUB, SUB, GET = Action.PUB, Action.SUB, Action.GET
 SETTINGS = d.Settings(
     subscription=d.Subscription(group=G, subscriptions=[d.SubscriptionEntry(topic=T)])
@@ -74,7 +74,7 @@ class Served(Part):
             yield Rpc(name, type(request), reply, self.serve, streams=streams, listens=listens)
         yield Rpc("Unheard", s.QueryRouteRequest, s.QueryRouteResponse, self.serve)
 
-    def serve(self, call: Call, request: Any) -> None:
+    def serve(self, call: RpcCall, request: Any) -> None:
         self.served.append(call.rpc.name)
         call.on_message = lambda message: self.served.append("again")
 
@@ -117,7 +117,9 @@ class Door:
         self.said: list[str] = []
 
     def allow(self, name: str, rights: list[Right]) -> None:
-        entries = [Entry(resource, (action,), (), Decision.ALLOW) for resource, action in rights]
+        entries = [
+            PolicyEntry(resource, (action,), (), Decision.ALLOW) for resource, action in rights
+        ]
         policy = Policy(PolicyType.CUSTOM, tuple(entries))
         self.table.put(Acl(subject_of(name), (policy,)))
 
@@ -130,7 +132,7 @@ class Door:
         except RpcError as error:
             self.said.append(error.text)
             return int(error.code)
-        call = Call(self.caller, rpc, self.back, 1)
+        call = RpcCall(self.caller, rpc, self.back, 1)
         self.back.got.clear()
         self.proxy.begin(call, request.SerializeToString())
         if self.part.served:

@@ -9,8 +9,8 @@ from tests.simulation.test_name_servers import create_topic, until
 
 from roquette.base.entropy import Entropy
 from roquette.errors import Refused
-from roquette.proxy.answers import Answer
-from roquette.proxy.backend import Topic
+from roquette.proxy.answers import BrokerAnswer
+from roquette.proxy.backend import TopicFacts
 from roquette.proxy.call import Caller
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
 from roquette.proxy.service import Part, Proxy
@@ -40,7 +40,7 @@ class Asked(Part):
         self.requests: list[tuple[int, bytes, bytes]] = []
 
     def asked(
-        self, peer: Peer | None, code: int, ext: bytes, body: bytes, answer: Callable[[Answer], None]
+        self, peer: Peer | None, code: int, ext: bytes, body: bytes, answer: Callable[[BrokerAnswer], None]
     ) -> bool:  # fmt: skip
         self.requests.append((code, ext, body))
         return True
@@ -62,14 +62,14 @@ async def backend(cluster: SimCluster) -> ClusterBackend:
     return made
 
 
-async def ask(backend: ClusterBackend, code: int, header: Any, body: bytes = b"") -> Answer:
-    found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+async def ask(backend: ClusterBackend, code: int, header: Any, body: bytes = b"") -> BrokerAnswer:
+    found: asyncio.Future[BrokerAnswer] = asyncio.get_running_loop().create_future()
     backend.ask(backend.own, "broker-a", code, header, body, found.set_result)
     return await found
 
 
-async def topic(backend: ClusterBackend, name: str) -> Topic | None:
-    found: asyncio.Future[Topic | None] = asyncio.get_running_loop().create_future()
+async def topic(backend: ClusterBackend, name: str) -> TopicFacts | None:
+    found: asyncio.Future[TopicFacts | None] = asyncio.get_running_loop().create_future()
     backend.route(backend.own, name, Endpoints(), found.set_result)
     return await found
 
@@ -124,7 +124,7 @@ def test_unknown_brokers_are_named_in_the_answer_and_name_servers_asked_once_a_s
         proxy = await begin(cluster)
 
         async def many() -> None:
-            found: list[Answer] = []
+            found: list[BrokerAnswer] = []
             for _ in range(100):
                 proxy.ask(
                     proxy.own, "broker-z", RequestCode.GET_MAX_OFFSET, OFFSET, b"", found.append
@@ -201,13 +201,13 @@ def test_a_held_pop_is_waited_for_and_what_a_cancelled_one_got_is_told() -> None
         start = cluster.loop.time()
         nothing = await cluster.run_on(PROXY, ask(proxy, code, pop(20_000)))
         assert nothing.code == ResponseCode.POLLING_TIMEOUT and cluster.loop.time() - start > 19
-        answers: list[Answer] = []
+        answers: list[BrokerAnswer] = []
 
         async def cancel_while_held() -> None:
             waits = proxy.ask(proxy.own, "broker-a", code, pop(20_000), b"", answers.append)
             await asyncio.sleep(1)
             waits.cancel()
-            gone: list[Answer] = []
+            gone: list[BrokerAnswer] = []
             proxy.ask(proxy.own, "broker-a", 30, OFFSET, b"", gone.append).cancel()
             assert (await ask(proxy, RequestCode.SEND_MESSAGE_V2, send(b""), b"hello")).code == 0
             await until(cluster, lambda: bool(answers), 5)
@@ -291,8 +291,8 @@ def test_a_place_in_the_log_is_proven_before_the_broker_is_asked_with_the_proxys
             proxy._guard = guard
             caller = Caller(proxy.own.peer, "someone", proxy.own.asks)
 
-            async def asked(code: int, header: Any) -> Answer:
-                found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            async def asked(code: int, header: Any) -> BrokerAnswer:
+                found: asyncio.Future[BrokerAnswer] = asyncio.get_running_loop().create_future()
                 proxy.ask(caller, "broker-a", code, header, b"", found.set_result)
                 return await found
 

@@ -25,7 +25,7 @@ from roquette.base.files import OsFiles
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker, Features
 from roquette.errors import ConfigError
-from roquette.proxy.backend import Topic
+from roquette.proxy.backend import TopicFacts
 from roquette.proxy.routes import out_of_reach
 from roquette.proxy.service import SERVICE
 from roquette.proxy.settings import ProxySettings
@@ -53,14 +53,14 @@ def backend_of(broker: Any) -> LocalBackend:
     return found  # type: ignore[no-any-return]
 
 
-async def route(backend: LocalBackend, name: str) -> Topic | None:
-    done: asyncio.Future[Topic | None] = asyncio.get_running_loop().create_future()
+async def route(backend: LocalBackend, name: str) -> TopicFacts | None:
+    done: asyncio.Future[TopicFacts | None] = asyncio.get_running_loop().create_future()
     backend.route(backend.own, name, NONE, done.set_result)
     return await asyncio.wait_for(done, 30)
 
 
-async def topic(backend: LocalBackend, name: str) -> Topic | None:
-    done: asyncio.Future[Topic | None] = asyncio.get_running_loop().create_future()
+async def topic(backend: LocalBackend, name: str) -> TopicFacts | None:
+    done: asyncio.Future[TopicFacts | None] = asyncio.get_running_loop().create_future()
     backend.topic(backend.own, name, done.set_result)
     return await asyncio.wait_for(done, 30)
 

@@ -12,7 +12,7 @@ from tests.proxy.test_access import signed
 
 from roquette.apps.local_proxy import LocalProxy
 from roquette.proxy.answers import Asks
-from roquette.proxy.call import Call, Caller
+from roquette.proxy.call import Caller, RpcCall
 from roquette.proxy.service import SERVICE
 from roquette.proxy.statuses import RpcError
 from roquette.remoting.inner import InnerWire
@@ -63,7 +63,7 @@ class Client:
             self.sessions.prove(self.caller, {b":path": path.encode(), **fields})
         except RpcError as error:
             return error.code
-        call = Call(self.caller, rpc, self, 1)
+        call = RpcCall(self.caller, rpc, self, 1)
         call.now_ms = 1
         self.sessions.proxy.begin(call, request.SerializeToString())
         await asyncio.sleep(1)

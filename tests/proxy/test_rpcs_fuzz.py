@@ -13,9 +13,9 @@ from google.protobuf.message import Message
 from tests.proxy.worlds import FakeBackend, FakeStream
 
 from roquette.base.entropy import Entropy
-from roquette.proxy.answers import Answer, Asks
-from roquette.proxy.backend import Backend, Topic
-from roquette.proxy.call import Call, Caller
+from roquette.proxy.answers import Asks, BrokerAnswer
+from roquette.proxy.backend import Backend, TopicFacts
+from roquette.proxy.call import Caller, RpcCall
 from roquette.proxy.parts import make_proxy
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.request import Peer
@@ -101,7 +101,7 @@ class AnyBackend(FakeBackend):
             encode_ext(header)  # what CLUSTER sends
         dice = self.dice
         ext = dice.choice((b"", b"{}", b'{"msgId":"x","queueOffset":"7"}', b"[", dice.randbytes(9)))
-        answer = Answer(
+        answer = BrokerAnswer(
             dice.choice((0, 0, 0, 1, 2, 11, 17, 210, 10_002)), "", ext, dice.randbytes(9)
         )
         if dice.random() < 0.7:
@@ -119,7 +119,7 @@ class AnyBackend(FakeBackend):
         brokers = BrokerData(cluster="c", broker_name="b", broker_addrs={0: "10.0.0.9:10911"})
         route = TopicRouteData(queue_datas=[queues], broker_datas=[brokers])
         kind = self.dice.choice(("NORMAL", "MIXED", "FIFO", "?"))
-        then(Topic(name, kind, route) if self.dice.random() < 0.9 else None)
+        then(TopicFacts(name, kind, route) if self.dice.random() < 0.9 else None)
 
     def route(self, caller: Caller, name: str, used: Any, then: Any) -> None:
         self.topic(caller, name, then)
@@ -169,7 +169,7 @@ def run(count: int, seed: int) -> None:
     for number in range(count):
         path, rpc = dice.choice(rpcs)
         data = mutate(fill(rpc.request(), dice).SerializeToString(), dice)
-        call = Call(caller, rpc, stream, number)
+        call = RpcCall(caller, rpc, stream, number)
         call.now_ms, call.arrived_ms = clock.now_ms(), clock.steady_ms()
         proxy.begin(call, data)
         if rpc.listens and not call.over:

@@ -14,9 +14,9 @@ from roquette.message.message_id import host_bytes, offset_message_id
 from roquette.message.properties import SYSTEM, decode_properties
 from roquette.message.recall_handle import RecallHandle
 from roquette.message.record_layout import StoredRecord
-from roquette.proxy.answers import Answer, Asks
-from roquette.proxy.backend import Backend, Topic
-from roquette.proxy.call import Call, Caller
+from roquette.proxy.answers import Asks, BrokerAnswer
+from roquette.proxy.backend import Backend, TopicFacts
+from roquette.proxy.call import Caller, RpcCall
 from roquette.proxy.delivered import to_message
 from roquette.proxy.messages import delay_level
 from roquette.proxy.queue_choice import MOST_TOPICS, QueueChoice, bucket
@@ -56,17 +56,17 @@ class FakeBackend:
         self.offset = 0
         self.said = b""
 
-    def topic(self, caller: Caller, name: str, then: Callable[[Topic | None], None]) -> None:
+    def topic(self, caller: Caller, name: str, then: Callable[[TopicFacts | None], None]) -> None:
         if name not in TOPICS:
             then(None)
             return
         perm = 4 if name == "closed" else 6
         queues = [QueueData("b", 4, 4, perm), QueueData("a", 4, 4, perm)]
-        then(Topic(name, TOPICS[name], TopicRouteData(queue_datas=queues)))
+        then(TopicFacts(name, TOPICS[name], TopicRouteData(queue_datas=queues)))
 
     def ask(
         self, caller: Caller, broker: str, code: int, header: Any, body: bytes,
-        then: Callable[[Answer], None], timeout_ms: int = 3000,
+        then: Callable[[BrokerAnswer], None], timeout_ms: int = 3000,
     ) -> None:  # fmt: skip
         self.asked.append(SimpleNamespace(broker=broker, code=code, header=header, body=body))
         ext = {
@@ -77,7 +77,7 @@ class FakeBackend:
         }
         self.offset += 1
         said = self.said or json.dumps(ext).encode()
-        then(Answer(self.code, "" if self.code == 0 else "why", said, b""))
+        then(BrokerAnswer(self.code, "" if self.code == 0 else "why", said, b""))
 
 
 class World:
@@ -97,7 +97,7 @@ class World:
 
     def call(self, rpc: str, request: Any) -> Any:
         row = self.proxy.rpcs[SERVICE + rpc]
-        call = Call(self.caller, row, cast(Any, self), 1)
+        call = RpcCall(self.caller, row, cast(Any, self), 1)
         call.now_ms = NOW_MS
         self.proxy.begin(call, request.SerializeToString())
         return getattr(s, f"{rpc}Response").FromString(self.replies.pop())

@@ -10,8 +10,8 @@ import pytest
 from roquette.apps.local_proxy import LocalProxy
 from roquette.message.message import ReceivedMessage
 from roquette.message.message_id import host_bytes
-from roquette.proxy.answers import Answer, Asks
-from roquette.proxy.call import Call, Caller
+from roquette.proxy.answers import Asks, BrokerAnswer
+from roquette.proxy.call import Caller, RpcCall
 from roquette.proxy.service import SERVICE
 from roquette.remoting.inner import InnerWire
 from roquette.remoting.request import Peer
@@ -52,14 +52,14 @@ class Inside:
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
 
     def _asked(self, opaque: int, code: int, ext: bytes, body: bytes, oneway: bool) -> None:
-        def answer(said: Answer) -> None:
+        def answer(said: BrokerAnswer) -> None:
             assert oneway, said
 
         assert self.proxy.asked(self.peer, code, ext, body, answer)
 
-    def begin(self, rpc: str, request: Any) -> Call:
+    def begin(self, rpc: str, request: Any) -> RpcCall:
         row = self.proxy.rpcs[SERVICE + rpc]
-        call = Call(self.caller, row, self, next(ids))
+        call = RpcCall(self.caller, row, self, next(ids))
         call.now_ms = self.cluster.clock.now_ms()
         self._waiting[call.stream_id] = asyncio.get_running_loop().create_future()
         self.proxy.begin(call, request.SerializeToString())

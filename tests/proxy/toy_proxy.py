@@ -6,8 +6,8 @@ from typing import Any
 
 from roquette.base.clock import Clock
 from roquette.base.lifecycle import Tasks
-from roquette.proxy.answers import Answer
-from roquette.proxy.call import Call, Rpc
+from roquette.proxy.answers import BrokerAnswer
+from roquette.proxy.call import Rpc, RpcCall
 from roquette.proxy.service import Part, Proxy
 from roquette.proxy.sessions import Sessions
 from roquette.proxy.settings import ProxySettings
@@ -32,12 +32,12 @@ class Toy(Part):
     dispatcher: Dispatcher
 
     def __init__(self) -> None:
-        self.held: list[Call] = []
+        self.held: list[RpcCall] = []
         self.ended: list[str] = []
         self.cancelled = 0
         self.served = 0
         self.lost: list[Peer] = []
-        self.calls: list[Call] = []
+        self.calls: list[RpcCall] = []
         self.stopped = False
 
     def rpcs(self) -> Iterable[Rpc[Any]]:
@@ -60,7 +60,7 @@ class Toy(Part):
             ),
         )
 
-    def send(self, call: Call, request: Any) -> None:
+    def send(self, call: RpcCall, request: Any) -> None:
         self.served += 1
         self.calls = [call]
         if not request.messages:
@@ -87,10 +87,10 @@ class Toy(Part):
             reply.status.message = "x" * int(name[3:])
         call.reply(reply)
 
-    def ask(self, call: Call, body: bytes) -> None:
+    def ask(self, call: RpcCall, body: bytes) -> None:
         """Answer with what the dispatcher's echo says."""
 
-        def then(answer: Answer) -> None:
+        def then(answer: BrokerAnswer) -> None:
             call.refuse(Code.OK, f"{answer.code} {len(answer.body)}")
 
         caller = call.caller
@@ -100,10 +100,10 @@ class Toy(Part):
 
     def asked(self, peer: Peer | None, code: int, ext: bytes, body: bytes, answer: Any) -> bool:
         if code == 1:
-            answer(Answer(0, "", b"", body[::-1]))
+            answer(BrokerAnswer(0, "", b"", body[::-1]))
         return code == 1
 
-    def hold(self, call: Call) -> None:
+    def hold(self, call: RpcCall) -> None:
         self.held.append(call)
 
         def forget() -> None:
@@ -112,7 +112,7 @@ class Toy(Part):
 
         call.on_cancel = forget
 
-    def receive(self, call: Call, request: Any) -> None:
+    def receive(self, call: RpcCall, request: Any) -> None:
         self.served += 1
         self.calls = [call]
         if 0 < request.batch_size < 10_000:
@@ -127,7 +127,7 @@ class Toy(Part):
         else:
             self.hold(call)
 
-    def talk(self, call: Call, command: Any) -> None:
+    def talk(self, call: RpcCall, command: Any) -> None:
         self.served += 1
         if not command.HasField("settings"):
             raise RpcError(Code.BAD_REQUEST, "settings come first", grpc=3)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from roquette.base.entropy import Entropy
-from roquette.proxy.answers import Answer, Asks
+from roquette.proxy.answers import Asks, BrokerAnswer
 from roquette.proxy.backend import Backend
-from roquette.proxy.call import Call, Caller
+from roquette.proxy.call import Caller, RpcCall
 from roquette.proxy.clients import Clients
 from roquette.proxy.commands import Commands
 from roquette.proxy.parts import make_proxy
@@ -79,7 +79,7 @@ class FakeStream:
 class Talk:
     """A Telemetry stream of a client."""
 
-    def __init__(self, world: "World", call: Call) -> None:
+    def __init__(self, world: "World", call: RpcCall) -> None:
         self.world = world
         self.call = call
 
@@ -128,10 +128,12 @@ class World:
         """A client on it."""
         return Caller(peer, client_id, Asks())
 
-    def begin(self, caller: Caller, rpc: str, request: Any) -> Call:
+    def begin(self, caller: Caller, rpc: str, request: Any) -> RpcCall:
         """Begin a call."""
         self._streams += 1
-        call = Call(caller, self.proxy.rpcs[SERVICE + rpc], cast(Any, self.stream), self._streams)
+        call = RpcCall(
+            caller, self.proxy.rpcs[SERVICE + rpc], cast(Any, self.stream), self._streams
+        )
         call.now_ms, call.arrived_ms = self.clock.now_ms(), self.clock.steady_ms()
         self.proxy.begin(call, request.SerializeToString())
         return call
@@ -148,11 +150,13 @@ class World:
             command = s.TelemetryCommand(settings=command)
         return Talk(self, self.begin(caller, "Telemetry", command))
 
-    def ask(self, peer: Peer | None, code: int, ext: bytes, body: bytes = b"") -> list[Answer]:
+    def ask(
+        self, peer: Peer | None, code: int, ext: bytes, body: bytes = b""
+    ) -> list[BrokerAnswer]:
         """A broker asks; the list gets the answer."""
-        answers: list[Answer] = []
+        answers: list[BrokerAnswer] = []
         if not self.proxy.asked(peer, code, ext, body, answers.append):
-            answers.append(Answer(3, "", b"", b""))
+            answers.append(BrokerAnswer(3, "", b"", b""))
         return answers
 
     def lose(self, peer: Peer, *talks: Talk) -> None:

@@ -18,7 +18,7 @@ from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
 from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.remoting.server import Server
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.headers import GetRouteInfoRequestHeader
 from roquette_testing.sim_loop import SimLoop, run
 
@@ -131,7 +131,7 @@ class Raw:
     """A peer that speaks frames by hand."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer, self.wire = reader, writer, Connection()
+        self.reader, self.writer, self.wire = reader, writer, WireConnection()
         self.unread: list[Command] = []
 
     def send(self, code: int, body: bytes = b"", ext: bytes = b"", oneway: bool = False) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roquette.remoting.account import LITTLE, WAITING, Account
+from roquette.remoting.account import LITTLE, WAITING, MemoryAccount
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.request import ANSWERS, BYTES, TASKS, Peer
 from roquette.remoting.unfinished import PeerLimits
@@ -40,7 +40,7 @@ def peer(number: int = 1) -> Any:
 
 
 def test_a_peer_that_keeps_a_quarter_is_read_again_from_half_of_that() -> None:
-    account, one = Account(64 * MIB), peer()
+    account, one = MemoryAccount(64 * MIB), peer()
     account.take(one, 16 * MIB)
     assert one.transport.read
     account.take(one, 1)
@@ -54,7 +54,7 @@ def test_a_peer_that_keeps_a_quarter_is_read_again_from_half_of_that() -> None:
 
 
 def test_a_peer_holds_much_from_one_byte_beyond_little_on_and_no_longer() -> None:
-    account, one = Account(64 * MIB), peer()
+    account, one = MemoryAccount(64 * MIB), peer()
     for size, holders in ((LITTLE, 0), (1, 1), (-1, 0), (-LITTLE, 0), (LITTLE + 1, 1)):
         (account.take if size > 0 else account.give)(one, abs(size))
         assert account.holders == holders
@@ -66,7 +66,7 @@ def test_a_peer_holds_much_from_one_byte_beyond_little_on_and_no_longer() -> Non
     "Security", "all that is kept for a connection is counted and bounded, whoever keeps it"
 )
 def test_where_all_keep_too_much_each_has_its_share_and_little_is_always_read() -> None:
-    account = Account(64 * MIB)
+    account = MemoryAccount(64 * MIB)
     hoarders = [peer(number) for number in range(4)]
     for one in hoarders:
         account.take(one, 16 * MIB)

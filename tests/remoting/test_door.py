@@ -15,14 +15,23 @@ from roquette.base.clock import LoopClock, SystemClock
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.door import TLS_ONLY, UNKNOWN, Door, Kind, Lobby, Speaks, is_local, kind_of
+from roquette.remoting.door import (
+    TLS_ONLY,
+    UNKNOWN,
+    ConnectionKind,
+    Door,
+    Lobby,
+    Speaks,
+    is_local,
+    kind_of,
+)
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.lanes import LaneLimits
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.request import Row
 from roquette.remoting.server import ConnectionBound, Server
 from roquette.remoting.tls import ServerTls, TlsMode
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette_testing.manual_clock import ManualClock
 from roquette_testing.sim_loop import SimLoop, run
 
@@ -83,7 +92,7 @@ def test_the_remoting_protocol_is_let_in_however_it_arrives(step: int) -> None:
 async def the_remoting_protocol_is_let_in_however_it_arrives(step: int) -> None:
     server, port, made = await served()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    wire = Connection()
+    wire = WireConnection()
     wire.send_request(1, b"", b"hello", False)
     frame = b"".join(wire.data_to_send())
     for at in range(0, len(frame), step):
@@ -103,7 +112,7 @@ PROXY = b"PROXY TCP4 192.0.2.7 10.0.0.1 4711 10911\r\n"
 
 
 def frame(body: bytes = b"hello") -> bytes:
-    wire = Connection()
+    wire = WireConnection()
     wire.send_request(1, b"", body, False)
     return b"".join(wire.data_to_send())
 
@@ -420,9 +429,9 @@ async def fuzz(seed: int, count: int) -> None:
     """Mutated beginnings in random pieces: nothing is lost on the way in, no error leaves the door, all is counted."""
     chance = random.Random(seed)
     counted = 0
-    kinds: list[Kind] = []
+    kinds: list[ConnectionKind] = []
 
-    def inner(kind: Kind) -> _Kept:
+    def inner(kind: ConnectionKind) -> _Kept:
         kinds.append(kind)
         return _Kept()
 

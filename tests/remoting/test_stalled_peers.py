@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from roquette.errors import ConnectError, RemoteProtocolError
 from roquette.remoting.unfinished import JOIN_BELOW, PeerLimits
-from roquette.wire.connection import MAX_REMARK, Connection
+from roquette.wire.connection import MAX_REMARK, WireConnection
 from roquette_testing.sim_loop import SimLoop
 
 Run = Callable[..., SimLoop]
@@ -279,7 +279,7 @@ def test_what_comes_before_a_malformed_frame_is_read(
     data = b"".join(request(1, body) for body in bodies) + bad
     data += b"".join(request(1, body) for body in after)
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    wire, found, error = Connection(), [], None
+    wire, found, error = WireConnection(), [], None
     for start, end in itertools.pairwise(edges):
         try:
             found += wire.receive_data(data[start:end])
@@ -301,7 +301,7 @@ def test_requests_before_a_malformed_frame_are_answered(bench: Run, seed: int) -
     async def scenario(case: Any) -> None:
         rng = random.Random(seed)
         kinds = [rng.choice(KINDS) for _ in range(rng.randrange(1, 12))]
-        wire, data, wanted = Connection(), b"", []
+        wire, data, wanted = WireConnection(), b"", []
         for kind in kinds:
             code = case.echo if kind == "oneway" else getattr(case, kind)
             opaque = wire.send_request(code, b"", kind.encode(), kind == "oneway")
@@ -326,9 +326,9 @@ def test_requests_before_a_malformed_frame_are_answered(bench: Run, seed: int) -
 
 
 def test_a_remark_is_bounded() -> None:
-    ours = Connection()
+    ours = WireConnection()
     ours.send_reply(1, 1, "topic \n" + "x" * 1_000_000, b"", b"")
-    (found,) = Connection().receive_data(b"".join(ours.data_to_send()))
+    (found,) = WireConnection().receive_data(b"".join(ours.data_to_send()))
     assert found.remark is not None
     assert len(found.remark) < MAX_REMARK + 50
     assert found.remark.endswith("... (1000007 characters)")

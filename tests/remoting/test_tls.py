@@ -21,7 +21,7 @@ from roquette.remoting.request import Row
 from roquette.remoting.security import Security
 from roquette.remoting.server import Server
 from roquette.remoting.tls import ClientTls, ServerTls, TlsMode
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -100,7 +100,7 @@ def test_pythons_own_tls_at_the_other_end(run: Run) -> None:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", int(address.split(":")[1]), ssl=client_context()
         )
-        wire = Connection()
+        wire = WireConnection()
         for _ in range(3):
             wire.send_request(1, b"", b"x" * 100_000, False)
             writer.writelines(wire.data_to_send())
@@ -114,7 +114,7 @@ def test_pythons_own_tls_at_the_other_end(run: Run) -> None:
 
     async def ours_calls() -> None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            wire = Connection()
+            wire = WireConnection()
             while data := await reader.read(65_536):
                 for command in wire.receive_data(data):
                     wire.send_reply(command.opaque, 0, None, b"", command.body)
@@ -147,7 +147,7 @@ def test_openssl_at_the_other_end(run: Run, version: str) -> None:
             stderr=asyncio.subprocess.DEVNULL,
         )
         assert process.stdin and process.stdout
-        wire, body, got = Connection(), b"Q" + bytes(200_000), []
+        wire, body, got = WireConnection(), b"Q" + bytes(200_000), []
         wire.send_request(1, b"", body, False)
         process.stdin.writelines(wire.data_to_send())
         while not got and (data := await process.stdout.read(65_536)):

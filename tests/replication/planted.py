@@ -11,7 +11,7 @@ from roquette.replication.in_sync import InSync, Slave
 from roquette.replication.join import Cut, Go, Join
 from roquette.replication.record import GroupRecord
 from roquette.replication.takeover import LONG_AGO, TakeOver
-from roquette.replication.writes import Kind
+from roquette.replication.writes import WriteKind
 
 
 class AckLocal(TakeOver):
@@ -105,7 +105,7 @@ class ElectBlind(TakeOver):
 
     def tick(self, now_ms: int, own_end: int) -> list[Effect]:
         effects = super().tick(now_ms, own_end)
-        if self._asked is not None and self._asked.kind is Kind.ELECT:
+        if self._asked is not None and self._asked.kind is WriteKind.ELECT:
             return [
                 do.Write(UNCONDITIONAL, e.record) if isinstance(e, do.Write) else e for e in effects
             ]
@@ -148,7 +148,7 @@ class KeepsReleased(TakeOver):
         effects = super().tick(now_ms, own_end)
         if (
             self._asked is not None
-            and self._asked.kind is Kind.RELEASE
+            and self._asked.kind is WriteKind.RELEASE
             and self._lease_ms == LONG_AGO
         ):
             self._lease_ms = before
@@ -167,7 +167,7 @@ class GivesUp(TakeOver):
 class StandsAtOnce(TakeOver):
     """Does not wait for the lease to end."""
 
-    def _stand(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
+    def _stand(self, now_ms: int, record: GroupRecord) -> tuple[WriteKind, GroupRecord] | None:
         self._beat_ms = min(self._beat_ms, now_ms - self.settings.ttl_ms // 2 - 1)
         return super()._stand(now_ms, record)
 
@@ -175,7 +175,7 @@ class StandsAtOnce(TakeOver):
 class FirstDoubtful(TakeOver):
     """All have lost power: whoever comes first is master."""
 
-    def _stand(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
+    def _stand(self, now_ms: int, record: GroupRecord) -> tuple[WriteKind, GroupRecord] | None:
         if self.me in record.doubtful and now_ms - self._beat_ms > self.settings.ttl_ms:
             doubtful = {w: v for w, v in record.doubtful.items() if w != self.me}
             return super()._stand(now_ms, replace(record, doubtful=doubtful))

@@ -23,7 +23,7 @@ from roquette.replication.effects import Effect, TakeOverSettings
 from roquette.replication.epochs import EpochMarks
 from roquette.replication.identity import OwnStore
 from roquette.replication.join import BeginAnew, Cut, Go, Refuse
-from roquette.replication.record import GroupRecord, Place, lost_record, ordered_master
+from roquette.replication.record import GroupRecord, MemberPlace, lost_record, ordered_master
 from roquette.replication.takeover import TakeOver
 
 Entry = tuple[int, int]  # epoch, what a client sent
@@ -220,7 +220,7 @@ class World:
         if self.bug == "marked_before_settled":
             m.ran_in_boot = m.boot
         m.address += self.r.random() < 0.05
-        place = Place(address=f"h{b}:{m.address}", ha_address=f"h{b}:{m.address + 1}")
+        place = MemberPlace(address=f"h{b}:{m.address}", ha_address=f"h{b}:{m.address + 1}")
         self.born[b] += 1
         table = self.table(b, place, m.marks, self.settings, own)
         self.up[b] = Life(table, clean)

@@ -3,9 +3,18 @@
 import pytest
 
 from roquette.errors import AgreementError
-from roquette.replication.record import GroupRecord, Place, decode_record, is_record_key, record_key
+from roquette.replication.record import (
+    GroupRecord,
+    MemberPlace,
+    decode_record,
+    is_record_key,
+    record_key,
+)
 
-ONE, TWO = Place(address="a:1", ha_address="a:2"), Place(address="b:1", ha_address="b:2")
+ONE, TWO = (
+    MemberPlace(address="a:1", ha_address="a:2"),
+    MemberPlace(address="b:1", ha_address="b:2"),
+)
 
 
 def test_it_is_read_as_it_was_written() -> None:

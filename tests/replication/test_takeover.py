@@ -36,7 +36,7 @@ from roquette.replication.record import (
     NEW_EPOCHS,
     GroupRecord,
     Life,
-    Place,
+    MemberPlace,
     decode_record,
     free_id,
     lost_record,
@@ -46,8 +46,8 @@ from roquette.replication.record import (
 from roquette.replication.takeover import TakeOver
 
 
-def place(who: int) -> Place:
-    return Place(address=f"h{who}:1", ha_address=f"h{who}:2")
+def place(who: int) -> MemberPlace:
+    return MemberPlace(address=f"h{who}:1", ha_address=f"h{who}:2")
 
 
 OPENINGS = [str(number) for number in range(2_000)]  # each table is a later life of its store

@@ -74,7 +74,7 @@ from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.protection import UNPROTECTED
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
@@ -135,7 +135,7 @@ class Line(Ear):
     def __init__(self, hear: Callable[[bytes], None], answered: Callable[[Asked | None, Command], None]) -> None:  # fmt: skip
         super().__init__(hear)
         self._answered = answered
-        self._wire = Connection()
+        self._wire = WireConnection()
         self._asked: dict[int, Asked] = {}
 
     def ask(self, asked: Asked) -> None:

@@ -44,7 +44,7 @@ from roquette.replication.effects import Role
 from roquette.replication.record import GroupRecord, decode_record, record_key
 from roquette.store.format.config import FlushDiskType
 from roquette.wire.codes import RequestCode, ResponseCode
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import ext_dict
 from roquette_testing.cluster import BROKER_PORT, SimCluster, simulate
 from roquette_testing.faulty_files import FaultyFiles
@@ -100,7 +100,7 @@ class GroupChaos:
         self.stores: dict[str, dict[str, Any]] = {}  # settings
         self.unsure: dict[str, None] = {}  # lost something, and the record does not say so yet
         self.deaf: dict[str, None] = {}  # cannot ask for tables
-        self.wires: dict[tuple[Any, Any], Connection] = {}
+        self.wires: dict[tuple[Any, Any], WireConnection] = {}
         self.copies: dict[str, FaultyFiles] = {}  # of stores, as they were
         self.record_swapped = False
         self.clocks_off_ms = 0  # at most
@@ -327,7 +327,7 @@ class GroupChaos:
         """A broker answers a producer: may it?"""
         if here[1] != BROKER_PORT or not there[0].startswith("10.0.2."):
             return
-        for answer in self.wires.setdefault((here, there), Connection()).receive_data(data):
+        for answer in self.wires.setdefault((here, there), WireConnection()).receive_data(data):
             ok = answer.code in (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE)
             if ok and "queueOffset" in ext_dict(answer.ext):
                 self.answers += 1

@@ -16,7 +16,7 @@ from roquette.message.record import decode_records
 from roquette.wire.bodies.access import UserInfo
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.signature import Credentials
 from roquette_testing.cluster import BROKER_PORT
@@ -180,7 +180,7 @@ class Wire:
     async def _call(self, code: int, ext: dict[str, Any], body: bytes) -> Command:
         async with asyncio.timeout(4):
             if self._writer is None:
-                self._wire = Connection()
+                self._wire = WireConnection()
                 self.ip = self._world.where()
                 self._reader, self._writer = await asyncio.open_connection(self.ip, BROKER_PORT)
             header = encode_dict({k: str(v) for k, v in ext.items()})

@@ -13,7 +13,7 @@ from tests.broker.pop_frames import Popped, pop_ext, popped
 from roquette.errors import ClientError
 from roquette.store.format.config import FlushDiskType
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette_testing.cluster import BROKER_PORT, SimCluster
 
@@ -180,7 +180,7 @@ class Consumer:
     def __init__(self, cluster: SimCluster, books: PopChaos) -> None:
         self._cluster = cluster
         self._books = books
-        self._wire = Connection()
+        self._wire = WireConnection()
         self._unread: list[Command] = []
         self._writer: asyncio.StreamWriter | None = None
 
@@ -199,7 +199,7 @@ class Consumer:
                 await asyncio.sleep(0.3)
 
     async def _session(self) -> None:
-        self._wire, self._unread = Connection(), []
+        self._wire, self._unread = WireConnection(), []
         books = self._books
         self._reader, self._writer = await asyncio.open_connection(books.broker(), BROKER_PORT)
         rng, clock = self._cluster.loop.random, self._cluster.clock

@@ -26,7 +26,7 @@ from roquette.replication.takeover import TakeOver
 from roquette.replication.writes import TROUBLES
 from roquette.store.format.config import FlushDiskType
 from roquette.wire.codes import RequestCode
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_dict
 from roquette_testing.cluster import SimCluster, simulate
 from roquette_testing.faulty_files import FaultyFiles
@@ -442,7 +442,7 @@ def test_an_id_that_was_cleaned_away_is_given_to_nobody_else():
 async def clean(ext: dict[str, str]) -> None:
     """CLEAN_BROKER_DATA, as `mqadmin cleanBrokerMetadata` asks for it."""
     reader, writer = await asyncio.open_connection(NAME_SERVER, 9876)
-    wire = Connection()
+    wire = WireConnection()
     wire.send_request(RequestCode.CLEAN_BROKER_DATA, encode_dict(ext), b"", False)
     writer.write(b"".join(wire.data_to_send()))
     while not (answers := wire.receive_data(await reader.read(65536))):

@@ -22,7 +22,7 @@ from roquette.remoting.ha import HaConnection, HaDoor, Silence, call_master
 from roquette.remoting.security import Security
 from roquette.remoting.server import ConnectionBound
 from roquette.remoting.tls import ServerTls, TlsMode, connect, log
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette_testing.sim_loop import SimLoop, run
 
 pytestmark = pytest.mark.simulation
@@ -226,7 +226,7 @@ def test_answers_for_a_peer_that_does_not_read_stay_bounded() -> None:
         tls = calling(CLIENT) if secure else None
         await connect(lambda: inside, HOST, PORT, tls, noise)
         await asyncio.sleep(1)
-        wire = Connection()
+        wire = WireConnection()
         for _ in range(20):
             wire.send_request(BIG, b"", b"", False)
             inside.transport.writelines(wire.data_to_send())

@@ -17,7 +17,7 @@ from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
 from roquette.store.format.config import FlushDiskType
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette_testing.cluster import SimCluster
 
@@ -107,7 +107,7 @@ class Session:
     ) -> None:
         self._reader, self._writer, self._books = reader, writer, books
         self._client_id = client_id
-        self._wire = Connection()
+        self._wire = WireConnection()
         self._waiting: dict[int, asyncio.Future[Command]] = {}
 
     def _request(self, code: int, ext: dict[str, Any], body: bytes, oneway: bool) -> int:

@@ -8,7 +8,7 @@ from roquette import StartFrom
 from roquette.admin.doctor.checks.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
 from roquette.admin.doctor.findings import Finding, Intent, Severity
-from roquette.admin.facts import Facts
+from roquette.admin.facts import ClusterFacts
 from roquette.admin.topics import create_topic
 from roquette.client.client import Client
 from roquette.message.message import MessageQueue, ReceivedMessage
@@ -52,9 +52,9 @@ class Ward:
         await self.run(create_topic(self.mq.session.name_servers, topic, **where))
         await asyncio.sleep(1)
 
-    async def look(self) -> Facts:
+    async def look(self) -> ClusterFacts:
         clock = self.cluster.host(OPERATOR).clock
-        found: Facts = await self.run(examine(self.mq.session.name_servers, clock))
+        found: ClusterFacts = await self.run(examine(self.mq.session.name_servers, clock))
         return found
 
     async def findings(self, seconds: float = 0, *, notes: bool = False) -> list[Finding]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from roquette.errors import LocalProtocolError, RemoteProtocolError
 from roquette.wire.command import Command
-from roquette.wire.connection import VERSION, Connection
+from roquette.wire.connection import VERSION, WireConnection
 from roquette.wire.header_codec import encode_dict, ext_dict
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -35,7 +35,7 @@ def frame(head: bytes, body: bytes = b"", kind: int = 0) -> bytes:
 
 @given(requests=REQUESTS, cuts=st.lists(st.integers(1, 60), min_size=1, max_size=20))
 def test_requests_arrive_whole_however_they_are_cut(requests: Any, cuts: list[int]) -> None:
-    ours, theirs = Connection(), Connection()
+    ours, theirs = WireConnection(), WireConnection()
     opaques = [ours.send_request(code, encode_dict(ext), body) for code, ext, body in requests]
     data = b"".join(ours.data_to_send())
 
@@ -61,10 +61,10 @@ def test_requests_arrive_whole_however_they_are_cut(requests: Any, cuts: list[in
 def test_replies_arrive_as_they_were_sent(
     opaque: int, code: int, remark: str | None, ext: dict[str, str], body: bytes
 ) -> None:
-    ours = Connection()
+    ours = WireConnection()
     ours.send_reply(opaque, code, remark, encode_dict(ext) if ext else b"", body)
 
-    (found,) = Connection().receive_data(b"".join(ours.data_to_send()))
+    (found,) = WireConnection().receive_data(b"".join(ours.data_to_send()))
 
     assert (found.opaque, found.code, found.remark) == (opaque, code, remark)
     assert (ext_dict(found.ext), found.body, found.is_response, found.is_oneway) == (
@@ -80,10 +80,10 @@ def test_the_prefix_of_a_frame() -> None:
 
 
 def test_one_way_requests_say_so() -> None:
-    ours = Connection()
+    ours = WireConnection()
     ours.send_request(15, b"", oneway=True)
 
-    (found,) = Connection().receive_data(b"".join(ours.data_to_send()))
+    (found,) = WireConnection().receive_data(b"".join(ours.data_to_send()))
 
     assert (found.is_oneway, found.is_response) == (True, False)
 
@@ -104,7 +104,7 @@ def test_heads_of_others_are_read() -> None:
         }
     ).encode()
 
-    (found,) = Connection().receive_data(frame(head, b"x"))
+    (found,) = WireConnection().receive_data(frame(head, b"x"))
 
     assert (found.code, found.opaque, found.body) == (34, -7, b"x")
     assert ext_dict(found.ext) == {"a": "1", "b": "true"}
@@ -131,18 +131,18 @@ def test_heads_of_others_are_read() -> None:
 )
 def test_what_is_no_frame_is_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        Connection().receive_data(data)
+        WireConnection().receive_data(data)
 
 
 @given(data=st.binary(max_size=60))
 def test_anything_is_read_or_refused(data: bytes) -> None:
     for candidate in (data, frame(data), frame(data, kind=1)):
         with contextlib.suppress(RemoteProtocolError):
-            Connection().receive_data(candidate)
+            WireConnection().receive_data(candidate)
 
 
 def test_frames_beyond_the_bound_are_not_sent() -> None:
-    ours = Connection(max_frame=200)
+    ours = WireConnection(max_frame=200)
     with pytest.raises(LocalProtocolError):
         ours.send_request(10, b"", b"x" * 200)
     assert ours.data_to_send() == []
@@ -153,7 +153,7 @@ def test_frames_beyond_the_bound_are_not_sent() -> None:
 
 
 def test_a_frame_that_comes_in_single_bytes_costs_no_more_than_its_bytes() -> None:
-    connection = Connection()
+    connection = WireConnection()
     tracemalloc.start()
     connection.receive_data((16_000_000).to_bytes(4, "big"))
     for _ in range(200_000):
@@ -166,7 +166,7 @@ def test_a_frame_that_comes_in_single_bytes_costs_no_more_than_its_bytes() -> No
 
 def test_nothing_is_reserved_for_a_frame_that_is_only_announced() -> None:
     tracemalloc.start()
-    connections = [Connection() for _ in range(100)]
+    connections = [WireConnection() for _ in range(100)]
     for connection in connections:
         connection.receive_data((16_000_000).to_bytes(4, "big") + bytes(100))
     _, peak = tracemalloc.get_traced_memory()
@@ -176,7 +176,7 @@ def test_nothing_is_reserved_for_a_frame_that_is_only_announced() -> None:
 
 
 def test_a_remark_with_half_a_surrogate_pair_is_sent_as_java_writes_it() -> None:
-    ours, theirs = Connection(), Connection()
+    ours, theirs = WireConnection(), WireConnection()
     ours.send_reply(7, 1, "unknown key \ud800 \U0001f600", b"", b"")
 
     (reply,) = theirs.receive_data(b"".join(ours.data_to_send()))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from roquette.errors import RemoteProtocolError
 from roquette.wire.codes import LANGUAGES
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_binary import decode_binary_header, encode_binary_header
 from roquette.wire.header_codec import ext_dict
 
@@ -26,7 +26,7 @@ FRAMES = json.loads(
 
 
 def test_the_vector_is_read_and_written() -> None:
-    (command,) = Connection().receive_data(VECTOR)
+    (command,) = WireConnection().receive_data(VECTOR)
 
     assert (command.code, command.language, command.version, command.opaque) == (
         105,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquette.errors import ConfigError
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import BadHeader
 from roquette.wire.signature import (
     LONGEST_NAME,
@@ -33,7 +33,7 @@ def test_apaches_example() -> None:
 @pytest.mark.parametrize("ext", [b"", b"{}", b'{"b":"2","a":"\\u00e4","n":7,"t":true,"z":null}'])
 @pytest.mark.parametrize("token", ["", 'a "token"'])
 def test_a_signed_request_is_verified(ext: bytes, token: str) -> None:
-    client, server = Connection(), Connection()
+    client, server = WireConnection(), WireConnection()
     client.signer = Signer(Credentials('the "user"', "sécret", token))
     client.send_request(10, ext, b"body")
     (command,) = server.receive_data(b"".join(client.data_to_send()))

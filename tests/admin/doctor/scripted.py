@@ -2,8 +2,8 @@
 
 from roquette.admin.facts import (
     BrokerFacts,
+    ClusterFacts,
     DelayLevel,
-    Facts,
     GroupFacts,
     MemberFacts,
     NameServerFacts,
@@ -123,10 +123,10 @@ def member(client_id: str, owns: str, at: int) -> MemberFacts:
     )
 
 
-def healthy(after_s: int = 0) -> Facts:
+def healthy(after_s: int = 0) -> ClusterFacts:
     """A look at it; traffic has gone on for `after_s` seconds."""
     done, end = 1000 + 10 * after_s, 1002 + 10 * after_s
-    return Facts(
+    return ClusterFacts(
         at_ms=NOW_MS + after_s * 1000,
         steady_ms=5_000_000 + after_s * 1000,
         name_servers=[name_server("192.168.1.1:9876"), name_server("192.168.1.2:9876")],

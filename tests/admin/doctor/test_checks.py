@@ -12,7 +12,7 @@ from roquette.admin.doctor.checks.diagnosis import CHECKS, LEFT_OUT, MAX_EACH, d
 from roquette.admin.doctor.examination import delays_ms
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.doctor.remedies import remedies_of
-from roquette.admin.facts import DelayLevel, Facts, FilterProbe
+from roquette.admin.facts import ClusterFacts, DelayLevel, FilterProbe
 from roquette.message.message import MessageQueue
 from roquette.replication.writes import TROUBLES
 from roquette.wire.bodies import (
@@ -29,7 +29,7 @@ from roquette.wire.bodies import (
     TopicOffset,
 )
 
-Change = Callable[[Facts], None]
+Change = Callable[[ClusterFacts], None]
 APART_S = 60
 
 
@@ -45,30 +45,30 @@ class Case:
     severity: Severity | None = None
 
 
-def running(facts: Facts, number: int) -> ConsumerRunningInfo:
+def running(facts: ClusterFacts, number: int) -> ConsumerRunningInfo:
     found = facts.groups[0].members[number].running
     assert found is not None
     return found
 
 
-def die(facts: Facts) -> None:
+def die(facts: ClusterFacts) -> None:
     facts.brokers[1].error, facts.brokers[1].connected = "connection refused", False
 
 
-def in_container(facts: Facts) -> None:
+def in_container(facts: ClusterFacts) -> None:
     facts.brokers[1].address = "172.17.0.2:10911"
 
 
-def unreachable_container(facts: Facts) -> None:
+def unreachable_container(facts: ClusterFacts) -> None:
     die(facts)
     facts.brokers[1].address = "172.20.0.3:10911"
 
 
-def disagree(facts: Facts) -> None:
+def disagree(facts: ClusterFacts) -> None:
     facts.name_servers[1].routes[TOPIC] = None
 
 
-def unknown(facts: Facts) -> None:
+def unknown(facts: ClusterFacts) -> None:
     server = facts.name_servers[1]
     del server.cluster.broker_addr_table["broker-b"]
     route = server.routes[TOPIC]
@@ -76,64 +76,64 @@ def unknown(facts: Facts) -> None:
     route.queue_datas = [data for data in route.queue_datas if data.broker_name != "broker-b"]
 
 
-def not_told(facts: Facts) -> None:
+def not_told(facts: ClusterFacts) -> None:
     unknown(facts)
     facts.brokers[1].settings["namesrvAddr"] = "192.168.1.1:9876"
 
 
-def nobody_online(facts: Facts) -> Facts:
+def nobody_online(facts: ClusterFacts) -> ClusterFacts:
     facts.groups = []
     return facts
 
 
-def new_topic(facts: Facts) -> None:
+def new_topic(facts: ClusterFacts) -> None:
     facts.brokers[0].topics["new"] = TopicConfig("new", 4, 4, 6)
     facts.brokers[0].queues[MessageQueue("new", "broker-a", 0)] = TopicOffset(0, 5, NOW_MS)
 
 
-def old_topic(facts: Facts) -> None:
+def old_topic(facts: ClusterFacts) -> None:
     facts.brokers[0].topics["old"] = TopicConfig("old", 4, 4, 6)
     facts.brokers[0].runtime["bootTimestamp"] = str(NOW_MS - 60_000)
     ends = TopicOffset(0, 5, NOW_MS - 3_600_000)
     facts.brokers[0].queues[MessageQueue("old", "broker-a", 0)] = ends
 
 
-def orphan(facts: Facts) -> None:
+def orphan(facts: ClusterFacts) -> None:
     for broker in facts.brokers:
         broker.topics["%DLQ%gone"] = TopicConfig("%DLQ%gone", 1, 1, 6)
     facts.brokers[0].queues[MessageQueue("%DLQ%gone", "broker-a", 0)] = TopicOffset(0, 7, 5)
 
 
-def same_id(facts: Facts) -> None:
+def same_id(facts: ClusterFacts) -> None:
     facts.groups[0].members[0].addresses["broker-a"] = ["10.0.0.1:5", "10.0.0.2:6"]
 
 
-def conflict(facts: Facts) -> None:
+def conflict(facts: ClusterFacts) -> None:
     running(facts, 1).subscription_set[0] = SubscriptionData(topic=TOPIC, sub_string="C")
 
 
-def lost_queue(facts: Facts) -> None:
+def lost_queue(facts: ClusterFacts) -> None:
     del running(facts, 0).mq_table[MessageQueue(TOPIC, "broker-a", 1)]
 
 
-def too_many(facts: Facts) -> None:
+def too_many(facts: ClusterFacts) -> None:
     for broker in facts.brokers:
         broker.topics[TOPIC].read_queue_nums = 0
         broker.offsets[GROUP, TOPIC] = dict.fromkeys(range(QUEUES), 1002)
     facts.brokers[0].topics[TOPIC].read_queue_nums = 1
 
 
-def standing(facts: Facts) -> None:
+def standing(facts: ClusterFacts) -> None:
     for state in running(facts, 0).mq_table.values():
         state.commit_offset, state.cached_msg_count = 1000, 32
 
 
-def not_pulled(facts: Facts) -> None:
+def not_pulled(facts: ClusterFacts) -> None:
     for state in running(facts, 0).mq_table.values():
         state.cached_msg_count, state.last_pull_timestamp = 0, NOW_MS - 600_000
 
 
-def orderly(facts: Facts, *, got: bool) -> None:
+def orderly(facts: ClusterFacts, *, got: bool) -> None:
     for number in (0, 1):
         running(facts, number).properties["PROP_CONSUMEORDERLY"] = "true"
         for state in running(facts, number).mq_table.values():
@@ -142,28 +142,28 @@ def orderly(facts: Facts, *, got: bool) -> None:
         running(facts, 0).mq_table[MessageQueue(TOPIC, "broker-a", 0)].locked = False
 
 
-def filtered(facts: Facts, *, last: bool) -> None:
+def filtered(facts: ClusterFacts, *, last: bool) -> None:
     facts.groups[0].probes = [
         FilterProbe(MessageQueue(TOPIC, name, 0), "A||B", 32, last and name == "broker-b")
         for name in ADDRESSES
     ]
 
 
-def illegal(facts: Facts) -> None:
+def illegal(facts: ClusterFacts) -> None:
     facts.brokers[0].offsets[GROUP, TOPIC][1] = 99_999
 
 
-def expired(facts: Facts) -> None:
+def expired(facts: ClusterFacts) -> None:
     facts.brokers[0].queues[MessageQueue(TOPIC, "broker-a", 1)].min_offset = 1601
     facts.brokers[0].queues[MessageQueue(TOPIC, "broker-a", 1)].max_offset = 1700
 
 
-def slow(facts: Facts) -> None:
+def slow(facts: ClusterFacts) -> None:
     for queue, ends in facts.brokers[0].queues.items():
         ends.max_offset += 50_000 if queue.topic == TOPIC else 0
 
 
-def dead(facts: Facts, count: int, age_ms: int = 30_000) -> None:
+def dead(facts: ClusterFacts, count: int, age_ms: int = 30_000) -> None:
     topic = f"%DLQ%{GROUP}"
     for broker in facts.brokers:
         broker.topics[topic] = TopicConfig(topic, 1, 1, 6)
@@ -171,12 +171,12 @@ def dead(facts: Facts, count: int, age_ms: int = 30_000) -> None:
     facts.brokers[0].queues[MessageQueue(topic, "broker-a", 0)] = ends
 
 
-def dead_and_seen(facts: Facts, *, seen: int = 9) -> None:
+def dead_and_seen(facts: ClusterFacts, *, seen: int = 9) -> None:
     dead(facts, 9, 86_400_000)
     facts.brokers[0].offsets["TOOLS_CONSUMER", f"%DLQ%{GROUP}"] = {0: seen}
 
 
-def fewer_queues(facts: Facts, *, read: bool) -> None:
+def fewer_queues(facts: ClusterFacts, *, read: bool) -> None:
     for broker in facts.brokers:
         broker.topics[TOPIC].read_queue_nums = broker.topics[TOPIC].write_queue_nums = 1
         if read:
@@ -186,7 +186,7 @@ def fewer_queues(facts: Facts, *, read: bool) -> None:
         running(facts, number).properties["PROP_CONSUME_TYPE"] = "CONSUME_ACTIVELY"
 
 
-def away(facts: Facts, waited_h: float, *, at: int = 1000) -> None:
+def away(facts: ClusterFacts, waited_h: float, *, at: int = 1000) -> None:
     """The group has no member, and messages wait for it."""
     facts.groups, facts.offline = [], [GROUP]
     for broker in facts.brokers:
@@ -196,32 +196,32 @@ def away(facts: Facts, waited_h: float, *, at: int = 1000) -> None:
         broker.waits[GROUP, TOPIC] = int(waited_h * 3_600_000)
 
 
-def away_too_long(facts: Facts) -> None:
+def away_too_long(facts: ClusterFacts) -> None:
     away(facts, 0)
     facts.brokers[1].offsets[GROUP, TOPIC][1] = 102
     facts.brokers[1].queues[MessageQueue(TOPIC, "broker-b", 1)].min_offset = 1002
 
 
-def behind(facts: Facts, waited_h: float) -> None:
+def behind(facts: ClusterFacts, waited_h: float) -> None:
     facts.brokers[1].waits[GROUP, TOPIC] = int(waited_h * 3_600_000)
 
 
 def runtime(key: str, value: str) -> Change:
-    def change(facts: Facts) -> None:
+    def change(facts: ClusterFacts) -> None:
         facts.brokers[0].runtime[key] = value
 
     return change
 
 
 def trouble(kinds: str, words: str) -> Change:
-    def change(facts: Facts) -> None:
+    def change(facts: ClusterFacts) -> None:
         facts.brokers[0].runtime |= {"groupTroubleKinds": kinds, "groupTrouble": words}
 
     return change
 
 
 def rotten(left: int, mended: int) -> Change:
-    def change(facts: Facts) -> None:
+    def change(facts: ClusterFacts) -> None:
         facts.brokers[0].runtime |= {
             "rottenMessages": str(left),
             "mendedMessages": str(mended),
@@ -232,21 +232,21 @@ def rotten(left: int, mended: int) -> Change:
 
 
 def setting(key: str, value: str) -> Change:
-    def change(facts: Facts) -> None:
+    def change(facts: ClusterFacts) -> None:
         facts.brokers[0].settings[key] = value
 
     return change
 
 
-def late(facts: Facts, due: int) -> None:
+def late(facts: ClusterFacts, due: int) -> None:
     facts.brokers[0].delays = [DelayLevel(3, 10_000, 10, 40, due)]
 
 
-def half(facts: Facts, age_ms: int) -> None:
+def half(facts: ClusterFacts, age_ms: int) -> None:
     facts.brokers[0].half_born_ms = facts.at_ms - age_ms
 
 
-def filling(facts: Facts, hours: int) -> None:
+def filling(facts: ClusterFacts, hours: int) -> None:
     """50 GiB came in `hours`, 40 GiB are free."""
     facts.brokers[0].runtime |= {
         "commitLogMaxOffset": str(50 << 30),
@@ -254,30 +254,30 @@ def filling(facts: Facts, hours: int) -> None:
     }
 
 
-def ahead(facts: Facts) -> None:
+def ahead(facts: ClusterFacts) -> None:
     facts.brokers[0].ahead_ms = (7_000, 8_100)
 
 
-def refuse(facts: Facts) -> None:
+def refuse(facts: ClusterFacts) -> None:
     facts.brokers[0].error = "did not answer within 3 s"
 
 
-def silent_server(facts: Facts) -> None:
+def silent_server(facts: ClusterFacts) -> None:
     facts.name_servers[1].error = "connection refused"
 
 
-def keep_back(facts: Facts) -> None:
+def keep_back(facts: ClusterFacts) -> None:
     facts.brokers[0].refused = ["topics: not you"]
 
 
-def standing_still(facts: Facts) -> None:
+def standing_still(facts: ClusterFacts) -> None:
     facts.groups[0].members[0].running, facts.groups[0].members[0].silent = None, True
 
 
 def gone(*those: BrokerLeft, there: bool = False) -> Change:
     """Of name servers' memory; without `there`, broker-b is not registered any more either."""
 
-    def change(facts: Facts) -> None:
+    def change(facts: ClusterFacts) -> None:
         for server in facts.name_servers:
             server.cluster.brokers_left = list(those)
             if not there:
@@ -290,19 +290,19 @@ def gone(*those: BrokerLeft, there: bool = False) -> Change:
     return change
 
 
-def of_apache(facts: Facts) -> None:
+def of_apache(facts: ClusterFacts) -> None:
     for server in facts.name_servers:
         server.cluster.brokers_left = None
 
 
 def short(have: int) -> Change:
-    def change(facts: Facts) -> None:
+    def change(facts: ClusterFacts) -> None:
         facts.brokers[0].runtime |= {"replicasExpected": "2", "replicasInStep": str(have)}
 
     return change
 
 
-def replica_alone(facts: Facts) -> None:
+def replica_alone(facts: ClusterFacts) -> None:
     facts.brokers[1].broker_id = 1
     facts.groups.clear()
     for server in facts.name_servers:
@@ -310,14 +310,14 @@ def replica_alone(facts: Facts) -> None:
         data.broker_addrs = {1: data.broker_addrs[0]}
 
 
-def no_brokers(facts: Facts) -> None:
+def no_brokers(facts: ClusterFacts) -> None:
     facts.brokers.clear()
     facts.groups.clear()
     for server in facts.name_servers:
         server.cluster, server.routes = ClusterInfo(), {}
 
 
-def unwritten(facts: Facts) -> None:
+def unwritten(facts: ClusterFacts) -> None:
     """The task that fails is no finding of its own."""
     facts.brokers[0].runtime |= {
         "tablesUnwritten": "topics.json: Permission denied",
@@ -331,7 +331,7 @@ LEFT_B = BrokerLeft(CLUSTER, "broker-b", 0, B_AT, ENDED, 61_000)
 TWIN = BrokerLeft(CLUSTER, "broker-b", 0, "192.168.1.9:10911", REFUSED, 900, "192.168.1.9")
 
 
-def drained(facts: Facts) -> None:
+def drained(facts: ClusterFacts) -> None:
     facts.name_servers[1].drained = ["broker-a"]
     facts.brokers[0].settings["brokerPermission"] = "6"
 
@@ -482,73 +482,73 @@ def test_nothing_is_found_in_a_healthy_cluster(intent: Intent) -> None:
     assert diagnose(healthy(APART_S), healthy(), intent) == []
 
 
-def restarted(facts: Facts) -> None:
+def restarted(facts: ClusterFacts) -> None:
     """The topic was written to after the broker with it alone had started."""
     old_topic(facts)
     facts.brokers[0].queues[MessageQueue("old", "broker-a", 0)].last_update_timestamp = NOW_MS
 
 
-def young(facts: Facts) -> None:
+def young(facts: ClusterFacts) -> None:
     lost_queue(facts)
     for number in (0, 1):
         running(facts, number).properties["PROP_CONSUMER_START_TIMESTAMP"] = str(NOW_MS - 5_000)
 
 
-def nothing_waits(facts: Facts) -> None:
+def nothing_waits(facts: ClusterFacts) -> None:
     lost_queue(facts)
     facts.brokers[0].offsets[GROUP, TOPIC][1] = 1002
 
 
-def pops(facts: Facts) -> None:
+def pops(facts: ClusterFacts) -> None:
     """One pops from all queues of a broker."""
     info = running(facts, 0)
     info.mq_table.clear()
     info.mq_pop_table = {MessageQueue(TOPIC, "broker-a", -1): PopProcessQueueInfo()}
 
 
-def reader(facts: Facts) -> None:
+def reader(facts: ClusterFacts) -> None:
     """A reader that chooses its queues."""
     running(facts, 0).mq_table.clear()
     running(facts, 0).properties["PROP_CONSUME_TYPE"] = "CONSUME_ACTIVELY"
 
 
-def silent_member(facts: Facts) -> None:
+def silent_member(facts: ClusterFacts) -> None:
     facts.groups[0].members[0].running = None
 
 
-def broadcasting(facts: Facts) -> None:
+def broadcasting(facts: ClusterFacts) -> None:
     facts.groups[0].model = "BROADCASTING"
     lost_queue(facts)
 
 
-def system_topics(facts: Facts) -> None:
+def system_topics(facts: ClusterFacts) -> None:
     for name in ("TBW102", "broker-a", CLUSTER, f"{CLUSTER}_REPLY_TOPIC", "RMQ_SYS_TRACE_TOPIC"):
         facts.brokers[0].topics[name] = TopicConfig(name, 1, 1, 6)
 
 
-def other_cluster(facts: Facts) -> None:
+def other_cluster(facts: ClusterFacts) -> None:
     facts.brokers[1].cluster = "Other"
     facts.brokers[1].settings["fileReservedTime"] = "24"
     facts.brokers[1].runtime["brokerVersionDesc"] = "V4_9_0"
     facts.brokers[0].topics["new"] = TopicConfig("new", 4, 4, 6)
 
 
-def pop_retry(facts: Facts) -> None:
+def pop_retry(facts: ClusterFacts) -> None:
     for broker in facts.brokers:
         for name in (f"%RETRY%{GROUP}_{TOPIC}", f"%RETRY%{GROUP}+{TOPIC}"):
             broker.topics[name] = TopicConfig(name, 1, 1, 6)
 
 
-def same_tags(facts: Facts) -> None:
+def same_tags(facts: ClusterFacts) -> None:
     running(facts, 1).subscription_set[0] = SubscriptionData(topic=TOPIC, sub_string="B || A")
 
 
-def docker_inside(facts: Facts) -> None:
+def docker_inside(facts: ClusterFacts) -> None:
     in_container(facts)
     facts.name_servers[0].address = "172.17.0.9:9876"
 
 
-def on_loopback(facts: Facts) -> None:
+def on_loopback(facts: ClusterFacts) -> None:
     for server in facts.name_servers:
         server.address = "127.0.0.1:9876"
     for broker in facts.brokers:
@@ -556,7 +556,7 @@ def on_loopback(facts: Facts) -> None:
         broker.settings |= {"autoCreateTopicEnable": "true", "authenticationEnabled": "false"}
 
 
-def acl_of_4(facts: Facts) -> None:
+def acl_of_4(facts: ClusterFacts) -> None:
     for broker in facts.brokers:
         broker.settings |= {"authenticationEnabled": "false", "aclEnable": "true"}
 

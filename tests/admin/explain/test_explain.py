@@ -8,7 +8,7 @@ import pytest
 
 from roquette import StartFrom, sql
 from roquette.admin.explain.collect import collect
-from roquette.admin.explain.facts import Verdict
+from roquette.admin.explain.facts import Evidence
 from roquette.admin.explain.verdicts import explain
 from roquette.admin.topics import create_topic, delete_topic
 from roquette.client.client import Client
@@ -27,7 +27,7 @@ class Yard:
 
     async def said(
         self, asked: str, topic: str | None = "orders"
-    ) -> dict[tuple[str, str], Verdict]:
+    ) -> dict[tuple[str, str], Evidence]:
         """The verdicts of the one message that is meant, by code and group."""
         now_ms = self.cluster.clock.now_ms()
         (facts,) = await self.tool.session.run(collect(asked, topic, now_ms))

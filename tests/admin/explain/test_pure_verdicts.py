@@ -11,7 +11,7 @@ import pytest
 from tools import workspace
 
 from roquette.admin.explain.collect import delays_ms
-from roquette.admin.explain.facts import Attempt, BrokerFacts, Facts
+from roquette.admin.explain.facts import Attempt, BrokerEvidence, MessageFacts
 from roquette.admin.explain.traces import attempts_in
 from roquette.admin.explain.verdicts import explain
 from roquette.admin.left import Holdings
@@ -41,16 +41,16 @@ def facts(
     *copies: ReceivedMessage,
     online: Mapping[str, ConsumerConnection] = {"g": MEMBER},
     **changes: Any,
-) -> Facts:
+) -> MessageFacts:
     """One broker, and a group `g` that is at `place` in the queue."""
     places = {} if place is None else {("g", "orders"): {3: place}}
     holdings = Holdings({}, places, {("g", "orders")}, {}, dict(online), [], set())
-    broker = BrokerFacts(holdings, TOPIC, {}, (1_000,), 1)
+    broker = BrokerEvidence(holdings, TOPIC, {}, (1_000,), 1)
     broker = dataclasses.replace(broker, **changes)
-    return Facts("ID", "orders", 10_000, [COPY, *copies], {"broker-a": broker})
+    return MessageFacts("ID", "orders", 10_000, [COPY, *copies], {"broker-a": broker})
 
 
-def code(found: Facts) -> str:
+def code(found: MessageFacts) -> str:
     (verdict,) = [verdict for verdict in explain(found) if verdict.group == "g"]
     return verdict.code
 
@@ -70,7 +70,7 @@ def code(found: Facts) -> str:
         (dataclasses.replace(facts(8), attempts=[Attempt("other", "h", 5, 0, True)]), "passed"),
     ],
 )  # fmt: skip
-def test_a_groups_part(found: Facts, wanted: str) -> None:
+def test_a_groups_part(found: MessageFacts, wanted: str) -> None:
     assert code(found) == wanted
 
 

@@ -6,7 +6,7 @@ import os
 import msgspec
 import pytest
 
-from roquette.broker.group.member_file import IDENTITY, Kept, MemberFile
+from roquette.broker.group.member_file import IDENTITY, MemberFile, RememberedState
 from roquette.errors import ConfigError
 from roquette_testing.cluster import SMALL_STORE, SimCluster, simulate
 
@@ -18,7 +18,7 @@ def test_a_store_of_another_group_is_not_taken_over() -> None:
         await cluster.add_namesrv("10.0.0.1", controller="embedded")
         files, root = cluster.host("10.0.1.1").files, SMALL_STORE["root_dir"]
         files.make_dirs(root)
-        kept = Kept(group="DefaultCluster/first", id=1, boot="", clean=True)
+        kept = RememberedState(group="DefaultCluster/first", id=1, boot="", clean=True)
         files.write_atomic(os.path.join(root, IDENTITY), msgspec.json.encode(kept))
         with pytest.raises(ConfigError, match=r"belongs to the group DefaultCluster/first, not to"):
             await cluster.add_member("10.0.1.1", "second")

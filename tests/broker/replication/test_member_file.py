@@ -7,10 +7,10 @@ import pytest
 
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
-from roquette.broker.group.member_file import Kept, MemberFile
+from roquette.broker.group.member_file import MemberFile, RememberedState
 from roquette.errors import ConfigError
 from roquette.replication.identity import OwnStore
-from roquette.replication.record import GroupRecord, Place
+from roquette.replication.record import GroupRecord, MemberPlace
 
 
 def life(root: Path, clean: bool = False, entered: bool = True, **now) -> OwnStore:
@@ -70,8 +70,8 @@ def test_wrong_files_are_refused_in_words(tmp_path: Path) -> None:
 
 
 def test_who_was_in_the_group_is_kept_where_an_older_record_knows_fewer() -> None:
-    here = Place(address="h:1", ha_address="h:2")
-    kept = Kept(group="roquette/c/a", id=1, boot="", clean=True)
+    here = MemberPlace(address="h:1", ha_address="h:2")
+    kept = RememberedState(group="roquette/c/a", id=1, boot="", clean=True)
     kept.note(GroupRecord(number=9, group="g", places=dict.fromkeys((1, 2, 4), here)))
     kept.note(GroupRecord(number=10, places={1: here, 3: here}, set_back=True))
     assert (kept.record_group, kept.seen, kept.known) == ("g", 10, [1, 2, 3, 4])

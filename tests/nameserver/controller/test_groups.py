@@ -10,7 +10,7 @@ import pytest
 from roquette.errors import AgreementError
 from roquette.nameserver.floor.route_table import RouteTable
 from roquette.remoting.client import RemotingClient
-from roquette.replication.record import GroupRecord, Place, decode_record, record_key
+from roquette.replication.record import GroupRecord, MemberPlace, decode_record, record_key
 from roquette.wire.command import Command
 from roquette.wire.header_codec import encode_dict, ext_dict
 from roquette_testing.cluster import SimCluster, simulate
@@ -18,7 +18,9 @@ from roquette_testing.cluster import SimCluster, simulate
 NS, CLIENT = "10.0.0.1", "10.0.2.1"
 GROUP = {"clusterName": "DefaultCluster", "brokerName": "b"}
 KEY = record_key("DefaultCluster", "b")
-PLACES = {who: Place(address=f"10.0.1.{who}:1", ha_address=f"10.0.1.{who}:2") for who in (1, 2, 3)}
+PLACES = {
+    who: MemberPlace(address=f"10.0.1.{who}:1", ha_address=f"10.0.1.{who}:2") for who in (1, 2, 3)
+}
 RECORD = GroupRecord(
     number=7, epoch=4, master=1, members=(1, 2), set_epoch=5, beat=9, places=PLACES
 )

@@ -7,7 +7,7 @@ import pytest
 from tests.pipelines.kit.test_table import SetClock
 
 from roquette.errors import ConfigError, ConnectError
-from roquette_spark.pipelines.kit.health import LOOK_S, STALE_MS, Health, TableHealth
+from roquette_spark.pipelines.kit.health import LOOK_S, STALE_MS, RunHealth, TableHealth
 
 
 class Brokers:
@@ -39,7 +39,7 @@ def samples(port: int) -> dict[str, float]:
 
 def test_lag_batch_and_age_are_shown_and_a_table_that_stands_still_is_unwell() -> None:
     clock, brokers = SetClock(), Brokers()
-    health = Health("archive", brokers.look, clock, interval_s=60)
+    health = RunHealth("archive", brokers.look, clock, interval_s=60)
     table = '{pipeline="archive",topic="T"}'
 
     with health.served("127.0.0.1:0") as port:
@@ -74,7 +74,7 @@ def test_lag_batch_and_age_are_shown_and_a_table_that_stands_still_is_unwell() -
 
 def test_brokers_are_not_asked_all_the_time() -> None:
     clock, brokers = SetClock(), Brokers()
-    health = Health("archive", brokers.look, clock, interval_s=1)
+    health = RunHealth("archive", brokers.look, clock, interval_s=1)
     health.update()
     brokers.found = TableHealth("T", lag=0, batch=9, rows=9)
 

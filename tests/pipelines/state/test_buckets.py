@@ -23,9 +23,9 @@ from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.table_values import Commit, DataFile, Snapshot
 from roquette_spark.pipelines.state.bucket_files import (
+    BucketRules,
     Changed,
     ChangeWork,
-    Rules,
     change_share,
     change_table,
     count_bucket,
@@ -56,7 +56,7 @@ SCHEMA = pa.schema(
         "deleted": pa.bool_(),
     }
 )
-RULES = Rules(share=0.5, small_rows=20, most_files=4, bucket_rows=100)
+RULES = BucketRules(share=0.5, small_rows=20, most_files=4, bucket_rows=100)
 Row = dict[str, Any]
 
 
@@ -66,7 +66,7 @@ class State:
 
     root: Path
     key: tuple[str, ...] = ("id", "part")
-    rules: Rules = RULES
+    rules: BucketRules = RULES
     files: dict[str, DataFile] = field(default_factory=dict)
     batch: int = 0
     changed: Changed = field(default_factory=Changed)

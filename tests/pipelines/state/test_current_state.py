@@ -18,7 +18,7 @@ from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.kit.frame import Result
 from roquette_spark.pipelines.kit.running import run_pipeline
 from roquette_spark.pipelines.state import pipeline
-from roquette_spark.pipelines.state.bucket_files import Rules
+from roquette_spark.pipelines.state.bucket_files import BucketRules
 from roquette_spark.pipelines.state.buckets import Bucket, hashes_of, key_of
 from roquette_spark.pipelines.state.pipeline import PIPELINE, CurrentStateOptions
 from roquette_spark.pipelines.state.pointer import POINTER
@@ -234,7 +234,7 @@ def viewed(spark: Any, root: Path) -> dict[int, str]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of a few rows are kept as large ones are."""
-    monkeypatch.setattr(pipeline, "RULES", Rules(small_rows=10, bucket_rows=40))
+    monkeypatch.setattr(pipeline, "RULES", BucketRules(small_rows=10, bucket_rows=40))
 
 
 def killed_before_spark_knew(root: Path, batch: int) -> None:

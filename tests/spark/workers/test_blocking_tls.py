@@ -18,7 +18,7 @@ from roquette.remoting.pem import PemFiles, server_context
 from roquette.remoting.security import Security
 from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.bodies import TopicList
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.json_body import encode_body
 from roquette.wire.signature import Credentials, ext_fields
 from roquette_spark.workers.connection import BlockingConnection
@@ -50,7 +50,7 @@ class Echo:
                         self._answer(stream)
 
     def _answer(self, stream: socket.socket) -> None:
-        wire = Connection()
+        wire = WireConnection()
         body = encode_body(TopicList(topic_list=["topic" * 1000]))
         while data := stream.recv(65536):
             commands = wire.receive_data(data)  # a TLS hello is no frame: raises, and closes

@@ -11,7 +11,7 @@ from roquette.message.record_layout import StoredRecord
 from roquette.store.audit.findings import DAMAGE
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
-from roquette.store.offline.fsck import FsckOptions, Report, check_store
+from roquette.store.offline.fsck import CheckReport, FsckOptions, check_store
 from roquette.store.offline.store_dir import StoreDir, find_store
 from roquette.store.offline.walk import walk_files
 
@@ -92,7 +92,7 @@ def records(root: Path) -> list[StoredRecord]:
     return [record for record in found if isinstance(record, StoredRecord)]
 
 
-def fsck(root: Path, **options: object) -> Report:
+def fsck(root: Path, **options: object) -> CheckReport:
     return check_store(READER, opened(root), FsckOptions(**options))  # type: ignore[arg-type]
 
 
@@ -100,7 +100,7 @@ def opened(root: Path) -> StoreDir:
     return find_store(READER, str(root))
 
 
-def faults(report: Report) -> list[tuple[str, str, int]]:
+def faults(report: CheckReport) -> list[tuple[str, str, int]]:
     """(kind, file below the store, byte) of all damage."""
     return [
         (item.kind, item.file.removeprefix(report.store + "/"), item.position)

@@ -6,7 +6,7 @@ import pytest
 from tests.store.offline.stores import READER, SEGMENT, log_file, make_store, opened, poke, records
 
 from roquette.message.record_layout import StoredRecord
-from roquette.store.offline.walk import Fault, FileEnd, read_record, walk_bytes, walk_files
+from roquette.store.offline.walk import DamagedStretch, FileEnd, read_record, walk_bytes, walk_files
 
 
 class Memory:
@@ -27,12 +27,12 @@ class Memory:
     def close(self) -> None: ...
 
 
-def walked(root: Path) -> tuple[list[StoredRecord], list[Fault], list[FileEnd]]:
+def walked(root: Path) -> tuple[list[StoredRecord], list[DamagedStretch], list[FileEnd]]:
     store = opened(root)
     found = list(walk_files(READER, store.log, store.segment_size))
     return (
         [one for one in found if isinstance(one, StoredRecord)],
-        [one for one in found if isinstance(one, Fault)],
+        [one for one in found if isinstance(one, DamagedStretch)],
         [one for one in found if isinstance(one, FileEnd)],
     )
 
@@ -74,7 +74,9 @@ def test_reading_goes_on_behind_damage(tmp_path: Path, at: int, data: bytes, kin
     assert [record.flag for record in found] == [n for n in range(150) if n != 57]
     position = victim.physical_offset % SEGMENT
     assert faults[0].kind == kind
-    assert faults == [Fault(str(path), position, position + victim.size, kind, faults[0].words)]
+    assert faults == [
+        DamagedStretch(str(path), position, position + victim.size, kind, faults[0].words)
+    ]
 
 
 def test_a_torn_tail_is_one_fault_at_its_first_byte(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_a_file_cut_off_within_a_record_says_so(tmp_path: Path) -> None:
     found = list(walk_bytes(Memory(data), "copy", 0, nominal=SEGMENT))
 
     assert [one.flag for one in found if isinstance(one, StoredRecord)] == list(range(10))
-    assert [one.kind for one in found if isinstance(one, Fault)] == ["cut"]
+    assert [one.kind for one in found if isinstance(one, DamagedStretch)] == ["cut"]
 
 
 def test_a_walk_may_begin_anywhere_and_pieces_fit_together(tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_a_walk_may_begin_anywhere_and_pieces_fit_together(tmp_path: Path) -> No
         second = walk_bytes(source, "", SEGMENT, start=cut, sync=True)
         found = [*first, *second]
         assert [one.flag for one in found if isinstance(one, StoredRecord)] == whole
-        assert not [one for one in found if isinstance(one, Fault)]
+        assert not [one for one in found if isinstance(one, DamagedStretch)]
 
 
 def test_a_renamed_file_tells_its_offset_itself(tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ def test_a_renamed_file_tells_its_offset_itself(tmp_path: Path) -> None:
 
     assert isinstance(found[0], StoredRecord)
     assert found[0].physical_offset == SEGMENT
-    assert not [one for one in found if isinstance(one, Fault)]
+    assert not [one for one in found if isinstance(one, DamagedStretch)]
 
 
 def test_a_log_larger_than_the_window_is_read_in_windows(tmp_path: Path) -> None:

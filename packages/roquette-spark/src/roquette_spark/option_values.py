@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 from roquette.base.javatypes import whole_number
-from roquette.base.options import Kind, Reader, Unfit, options_of, split_addresses
+from roquette.base.options import OptionKind, OptionReader, Unfit, options_of, split_addresses
 from roquette.errors import ConfigError
 
 C = TypeVar("C")
@@ -14,7 +14,7 @@ C = TypeVar("C")
 _SPARKS_OWN: Final = frozenset(
     ("owner", "provider", "location", "external", "comment", "collation", "is_managed_location")
 )
-_SPARK: Final = Reader(
+_SPARK: Final = OptionReader(
     names=lambda option: (option.name, *option.also),
     normal=str.lower,
     shown=lambda option: f"option {option.name}",
@@ -88,8 +88,8 @@ def _addresses(text: str) -> str:
     return text
 
 
-ADDRESSES: Final = Kind(wanted="host:port;host:port", parse=_addresses)
-NAMES: Final = Kind(wanted="names, with commas", parse=split_names)
-PATTERN: Final = Kind(wanted="a regular expression", parse=_pattern)
-JSON_OBJECT: Final = Kind(wanted='a JSON object such as {"anon":true}', parse=_json_object)
-TAGS: Final = Kind(wanted="tags such as A || B", parse=lambda text: text or "*")
+ADDRESSES: Final = OptionKind(wanted="host:port;host:port", parse=_addresses)
+NAMES: Final = OptionKind(wanted="names, with commas", parse=split_names)
+PATTERN: Final = OptionKind(wanted="a regular expression", parse=_pattern)
+JSON_OBJECT: Final = OptionKind(wanted='a JSON object such as {"anon":true}', parse=_json_object)
+TAGS: Final = OptionKind(wanted="tags such as A || B", parse=lambda text: text or "*")

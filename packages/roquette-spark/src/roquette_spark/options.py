@@ -13,7 +13,7 @@ from roquette.base.options import (
     DURATION,
     REQUIRED,
     SIZE,
-    Kind,
+    OptionKind,
     Unfit,
     matching,
     option,
@@ -74,7 +74,9 @@ def _topics(text: str) -> tuple[str, ...]:
     return topics
 
 
-def _judged(wanted: str, error_of: Callable[[str], str | None], *, optional: bool = False) -> Kind:
+def _judged(
+    wanted: str, error_of: Callable[[str], str | None], *, optional: bool = False
+) -> OptionKind:
     """Names of which `error_of` says what is wrong; `optional`: an empty text is none."""
 
     def parse(text: str) -> str:
@@ -83,7 +85,7 @@ def _judged(wanted: str, error_of: Callable[[str], str | None], *, optional: boo
             raise Unfit(error)
         return text
 
-    return Kind(wanted=wanted, parse=parse)
+    return OptionKind(wanted=wanted, parse=parse)
 
 
 def _target_error(topic: str) -> str | None:
@@ -117,14 +119,14 @@ def _ordered_queues(text: str) -> tuple[tuple[str, int], ...]:
     return tuple((name, int(count)) for name, _, count in words)
 
 
-_TOPICS = Kind(wanted="topics, with commas", parse=_topics)
+_TOPICS = OptionKind(wanted="topics, with commas", parse=_topics)
 _READER_GROUP = _judged("a group", group_error, optional=True)
 _GROUP_PREFIX = _judged("a group", group_error)
 _TARGET = _judged("a topic", _target_error, optional=True)
 _PRODUCER_GROUP = _judged("a group", client_group_error)
-_GUARANTEE = Kind(wanted=f"{AT_LEAST_ONCE} or {IDEMPOTENT}", parse=_guarantee)
-_SELECTOR = Kind(wanted="hash(key), roundrobin or column", parse=_selector)
-_QUEUES = Kind(wanted="such as broker-a:8;broker-b:8", parse=_ordered_queues)
+_GUARANTEE = OptionKind(wanted=f"{AT_LEAST_ONCE} or {IDEMPOTENT}", parse=_guarantee)
+_SELECTOR = OptionKind(wanted="hash(key), roundrobin or column", parse=_selector)
+_QUEUES = OptionKind(wanted="such as broker-a:8;broker-b:8", parse=_ordered_queues)
 _VISIBLE = matching(r"[!-~]{0,200}", "1 to 200 visible ASCII characters without spaces")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, cast
 from roquette.errors import RemoteProtocolError
 from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 
 Side = Literal["requests", "answers"]
 Action = Literal["drop", "delay", "repeat", "reorder"]
@@ -290,7 +290,7 @@ def _frames(data: bytes) -> tuple[list[bytes], bytes]:
 def _read(frame: bytes) -> Command | None:
     """The command of a frame; None: it is not one, which the server will say."""
     try:
-        (command,) = Connection().receive_data(frame)
+        (command,) = WireConnection().receive_data(frame)
     except (RemoteProtocolError, ValueError):
         return None
     return command

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from roquette.base.options import SIZE, Kind, option
+from roquette.base.options import SIZE, OptionKind, option
 from roquette.errors import ConfigError
 from roquette_spark.option_values import JSON_OBJECT, NAMES, PATTERN, checked_options
 
@@ -23,8 +23,8 @@ def _tags(text: str) -> tuple[str, ...]:
     return () if text == "*" else tuple(tag.strip() for tag in text.split("||") if tag.strip())
 
 
-_LIST: Final = Kind(wanted="a JSON list", parse=_paths)
-_TAGS: Final = Kind(wanted="tags such as A || B", parse=_tags)
+_LIST: Final = OptionKind(wanted="a JSON list", parse=_paths)
+_TAGS: Final = OptionKind(wanted="tags such as A || B", parse=_tags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """`roquette spark doctor`: what of this machine keeps Spark from running, and how to mend it.
 
-Each check is a plain function over an environment and `Probes`; the probes are what touches the machine.
+Each check is a plain function over an environment and `MachineProbes`; the probes are what touches the machine.
 """
 
 import asyncio
@@ -174,7 +174,7 @@ def spark_version_of(home: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Probes:
+class MachineProbes:
     """Questions of the checks to the machine; tests answer in its place."""
 
     java: Callable[[Path], int | None] = java_version
@@ -194,7 +194,7 @@ class Probes:
 
 def diagnose(
     environ: Mapping[str, str],
-    probes: Probes,
+    probes: MachineProbes,
     *,
     name_servers: Sequence[str] = (),
     master: str = "",
@@ -219,7 +219,7 @@ def diagnose(
     return findings
 
 
-def check_python(probes: Probes) -> Diagnosis:
+def check_python(probes: MachineProbes) -> Diagnosis:
     """Roquette needs 3.11."""
     text = ".".join(map(str, probes.python_now))
     if probes.python_now < (3, 11):
@@ -227,7 +227,7 @@ def check_python(probes: Probes) -> Diagnosis:
     return Diagnosis("python", GOOD, f"{text} at {probes.executable}")
 
 
-def check_packages(probes: Probes) -> list[Diagnosis]:
+def check_packages(probes: MachineProbes) -> list[Diagnosis]:
     """The versions that are tested."""
     findings = []
     for name, (least, below) in WANTED.items():
@@ -253,7 +253,7 @@ def check_packages(probes: Probes) -> list[Diagnosis]:
     return findings
 
 
-def check_java(environ: Mapping[str, str], probes: Probes) -> Diagnosis:
+def check_java(environ: Mapping[str, str], probes: MachineProbes) -> Diagnosis:
     """A Java 17 or 21 of the machine, else the wheel's."""
     wanted = " or ".join(map(str, SUPPORTED))
     seen: list[str] = []
@@ -281,7 +281,7 @@ def check_java(environ: Mapping[str, str], probes: Probes) -> Diagnosis:
     )
 
 
-def check_worker_python(environ: Mapping[str, str], probes: Probes) -> list[Diagnosis]:
+def check_worker_python(environ: Mapping[str, str], probes: MachineProbes) -> list[Diagnosis]:
     """Workers must run the driver's Python: `spark_session` and pipelines see to it, plain PySpark does not."""
     ours = ".".join(map(str, probes.python_now))
     findings = []
@@ -307,7 +307,7 @@ def check_worker_python(environ: Mapping[str, str], probes: Probes) -> list[Diag
     return findings
 
 
-def _check_plain_sessions(environ: Mapping[str, str], probes: Probes) -> Diagnosis:
+def _check_plain_sessions(environ: Mapping[str, str], probes: MachineProbes) -> Diagnosis:
     """PySpark by itself runs the `python3` of PATH, which in an environment that is not activated is another one."""
     name, ours = "PYSPARK_PYTHON", f"pipelines and spark_session take {probes.executable}"
     path = probes.which("python3", environ.get("PATH", ""))
@@ -323,7 +323,7 @@ def _check_plain_sessions(environ: Mapping[str, str], probes: Probes) -> Diagnos
     )
 
 
-def check_spark_home(environ: Mapping[str, str], probes: Probes) -> list[Diagnosis]:
+def check_spark_home(environ: Mapping[str, str], probes: MachineProbes) -> list[Diagnosis]:
     """A SPARK_HOME of another version starts that version's JVM under our PySpark."""
     home = environ.get("SPARK_HOME")
     if not home:
@@ -337,7 +337,7 @@ def check_spark_home(environ: Mapping[str, str], probes: Probes) -> list[Diagnos
     return [Diagnosis("SPARK_HOME", GOOD, f"Spark {found} at {home}")]
 
 
-def check_ports(environ: Mapping[str, str], probes: Probes) -> list[Diagnosis]:
+def check_ports(environ: Mapping[str, str], probes: MachineProbes) -> list[Diagnosis]:
     """The driver listens: for a local session on loopback, else on this machine's own address."""
     failure = probes.listen("127.0.0.1")
     if failure is not None:
@@ -357,7 +357,7 @@ def check_ports(environ: Mapping[str, str], probes: Probes) -> list[Diagnosis]:
     return [Diagnosis("ports", GOOD, f"{names} can be listened on")]
 
 
-def check_master(master: str, probes: Probes) -> Diagnosis:
+def check_master(master: str, probes: MachineProbes) -> Diagnosis:
     """A standalone cluster's master."""
     address = master.removeprefix("spark://").split(",")[0]
     failure = probes.connect(address)
@@ -367,7 +367,7 @@ def check_master(master: str, probes: Probes) -> Diagnosis:
     return Diagnosis("master", GOOD, f"{address} accepts")
 
 
-def check_connect(remote: str, probes: Probes) -> Diagnosis:
+def check_connect(remote: str, probes: MachineProbes) -> Diagnosis:
     """A server of Spark Connect, and what this side needs to talk to it."""
     missing = [name for name in CONNECT_MODULES if not probes.module(name)]
     if missing:
@@ -384,7 +384,7 @@ def check_connect(remote: str, probes: Probes) -> Diagnosis:
     return Diagnosis("connect", GOOD, found)
 
 
-def check_name_server(address: str, probes: Probes) -> Diagnosis:
+def check_name_server(address: str, probes: MachineProbes) -> Diagnosis:
     """One name server answers."""
     failure = probes.name_server(address)
     if failure is not None:

@@ -86,7 +86,7 @@ def offsets_options(options: Mapping[str, str]) -> OffsetsOptions:
     return found
 
 
-class Cluster(Protocol):
+class ClusterView(Protocol):
     """Cluster, as far as it is asked (see ClusterInspector)."""
 
     def topics_of(self, broker: BrokerAddress) -> list[str]: ...
@@ -101,7 +101,7 @@ class Cluster(Protocol):
 
 
 def broker_rows(
-    cluster: Cluster,
+    cluster: ClusterView,
     broker: BrokerAddress,
     brokers: tuple[BrokerAddress, ...],
     options: OffsetsOptions,

@@ -26,7 +26,7 @@ HELP = (
 )
 
 
-class Output(StrEnum):
+class OutputForm(StrEnum):
     """The two forms of --output."""
 
     TABLE = "table"
@@ -83,19 +83,19 @@ def doctor(
     master: Annotated[
         str, typer.Option("--master", metavar="URL", help="A spark://HOST:PORT to try.")
     ] = "",
-    output: Annotated[Output, _OUTPUT] = Output.TABLE,
+    output: Annotated[OutputForm, _OUTPUT] = OutputForm.TABLE,
 ) -> None:
     """Say what of Java, Python, versions and ports keeps Spark from running, and how to mend it.
 
     The exit status is 0 when nothing is bad, 1 otherwise.
     """
-    from roquette_spark.local.doctor import BAD, Probes, diagnose
+    from roquette_spark.local.doctor import BAD, MachineProbes, diagnose
 
     text = namesrv or os.environ.get("NAMESRV_ADDR") or ""
     servers = split_addresses(text)
-    findings = diagnose(os.environ, Probes(), name_servers=servers, master=master)
+    findings = diagnose(os.environ, MachineProbes(), name_servers=servers, master=master)
     bad = any(each.state == BAD for each in findings)
-    if output is Output.JSON:
+    if output is OutputForm.JSON:
         rows = [dataclasses.asdict(each) for each in findings]
         sys.stdout.write(json.dumps({"ok": not bad, "findings": rows}, indent=2) + "\n")
     else:
@@ -132,7 +132,7 @@ def command_of(pipeline: Pipeline[Any]) -> Any:
         *,
         config: Annotated[str | None, _CONFIG] = None,
         dry_run: Annotated[bool, _DRY_RUN] = False,
-        output: Annotated[Output, _OUTPUT] = Output.TABLE,
+        output: Annotated[OutputForm, _OUTPUT] = OutputForm.TABLE,
         **flags: Any,
     ) -> None:
         raise typer.Exit(run_command(pipeline, flags, config, dry_run=dry_run, output=output))
@@ -178,7 +178,7 @@ def run_command(
     config: str | None,
     *,
     dry_run: bool,
-    output: Output,
+    output: OutputForm,
 ) -> int:
     """One pipeline from the command line; returns the exit status: 0, or 1 when a check failed.
 
@@ -202,7 +202,7 @@ def run_command(
     directory = options.report or _free(pipeline.name)
     with Screen() as screen:
         result = run_pipeline(pipeline, options, progress=screen, directory=directory)
-    if output is Output.JSON:
+    if output is OutputForm.JSON:
         sys.stdout.write(json.dumps(result.summary, indent=2, default=str) + "\n")
     elif result.last_line:
         sys.stdout.write(result.last_line + "\n")
@@ -220,9 +220,9 @@ def _in_one_line(error: RoquetteError) -> ConfigError:
     return ConfigError(explain(error))
 
 
-def _print_plan(name: str, plan: Plan, output: Output) -> None:
+def _print_plan(name: str, plan: Plan, output: OutputForm) -> None:
     parts = {"reads": plan.reads, "writes": plan.writes, "notes": plan.notes}
-    if output is Output.JSON:
+    if output is OutputForm.JSON:
         found = {"pipeline": name, **{part: list(each) for part, each in parts.items()}}
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
         return

@@ -28,7 +28,7 @@ from roquette_spark.source.positions import (
     resolve,
 )
 from roquette_spark.source.positions_json import LATEST, Position
-from roquette_spark.source.queues import QueueReader, open_reader
+from roquette_spark.source.queues import BlockingQueueReader, open_reader
 
 
 class QueuePartition(InputPartition):
@@ -77,7 +77,7 @@ def plan_tasks(start: Offsets, end: Offsets, options: ReadOptions) -> list[Queue
     return [QueuePartition(group) for group in groups]
 
 
-def bounds(reader: QueueReader, options: ReadOptions) -> tuple[Offsets, Offsets]:
+def bounds(reader: BlockingQueueReader, options: ReadOptions) -> tuple[Offsets, Offsets]:
     """Start and end of every queue of a table, as things are now.
 
     Raises:

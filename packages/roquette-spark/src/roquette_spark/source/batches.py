@@ -12,11 +12,14 @@ from roquette_spark.options import ReadOptions
 from roquette_spark.source.decode import RecordColumns, RecordDecoder
 from roquette_spark.source.offsets import DataLoss, QueueRange
 from roquette_spark.source.positions import name_of, report_data_loss
-from roquette_spark.source.queues import QueueReader, pull_filter
+from roquette_spark.source.queues import BlockingQueueReader, pull_filter
 
 
 def read_batches(
-    reader: QueueReader, works: Sequence[QueueRange], options: ReadOptions, schema: pa.Schema
+    reader: BlockingQueueReader,
+    works: Sequence[QueueRange],
+    options: ReadOptions,
+    schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
     """All messages of the ranges, in order, in batches of about `batch_rows` and `batch_bytes`.
 
@@ -44,7 +47,7 @@ def _place(work: QueueRange) -> tuple[str, str]:
 
 
 def _checked_records(
-    reader: QueueReader, works: Iterable[QueueRange], options: ReadOptions
+    reader: BlockingQueueReader, works: Iterable[QueueRange], options: ReadOptions
 ) -> Iterator[RecordColumns]:
     """The records of one range after the other, checked."""
     complete = pull_filter(options).takes_all and options.fail_on_data_loss
@@ -81,7 +84,7 @@ def exact_tags(expression: str) -> list[str]:
 
 
 def _chunks(
-    reader: QueueReader, work: QueueRange, options: ReadOptions
+    reader: BlockingQueueReader, work: QueueRange, options: ReadOptions
 ) -> Iterator[tuple[bytes, int, int]]:
     """Joined pulls: (records, first offset, offset after the last), together the whole range."""
     held: list[bytes] = []
@@ -112,7 +115,9 @@ def _chunks(
         start = offset
 
 
-def _skip_missing(reader: QueueReader, work: QueueRange, offset: int, options: ReadOptions) -> int:
+def _skip_missing(
+    reader: BlockingQueueReader, work: QueueRange, offset: int, options: ReadOptions
+) -> int:
     """A pull at `offset` brought nothing: say so, or go on where the broker has messages again."""
     low = reader.min_offsets([work.queue])[work.queue]
     high = reader.max_offsets([work.queue])[work.queue]

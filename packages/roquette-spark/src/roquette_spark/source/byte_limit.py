@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from roquette.message.message import MessageQueue
 from roquette_spark.source.columns import record_starts
 from roquette_spark.source.offsets import Offsets
-from roquette_spark.source.queues import QueueReader
+from roquette_spark.source.queues import BlockingQueueReader
 
 _SAMPLE = 8  # records per sample: a record may have 4 MiB
 _physical_offset = struct.Struct(">q").unpack_from
@@ -20,7 +20,7 @@ class _Sample:
     end_at: int  # where the last one ends
 
 
-def limit_bytes(reader: QueueReader, start: Offsets, end: Offsets, limit: int) -> Offsets:
+def limit_bytes(reader: BlockingQueueReader, start: Offsets, end: Offsets, limit: int) -> Offsets:
     """Move from `start` towards `end` by about `limit` bytes of stored records, shared by lag.
 
     The log positions of what waits are an upper bound: when they fit, nothing is estimated. Otherwise the
@@ -52,7 +52,9 @@ def limit_bytes(reader: QueueReader, start: Offsets, end: Offsets, limit: int) -
     return {**end, **{queue: start[queue] + moved[queue] for queue in lags}}
 
 
-def _sample(reader: QueueReader, queue: MessageQueue, offset: int, end: int) -> _Sample | None:
+def _sample(
+    reader: BlockingQueueReader, queue: MessageQueue, offset: int, end: int
+) -> _Sample | None:
     data = reader.pull(queue, offset, min(_SAMPLE, end - offset)).records
     positions = record_starts(data).tolist()
     if not positions:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from roquette.base.options import Kind, Unfit
+from roquette.base.options import OptionKind, Unfit
 from roquette.message.message import MessageQueue
 from roquette_spark.source.offsets import Offsets
 
@@ -155,7 +155,7 @@ class _Conditions:
         raise Unfit(f"store_timestamp is compared with {_COLUMNS['store_timestamp']}")
 
 
-CONDITIONS: Final = Kind(
+CONDITIONS: Final = OptionKind(
     wanted="conditions such as queue_id = 0 AND queue_offset < 10", parse=parse_conditions
 )
 

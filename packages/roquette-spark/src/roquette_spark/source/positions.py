@@ -11,14 +11,14 @@ from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from roquette_spark.options import ReadOptions
 from roquette_spark.source.offsets import DataLoss, Offsets
 from roquette_spark.source.positions_json import EARLIEST, GROUP, LATEST, Position
-from roquette_spark.source.queues import QueueReader
+from roquette_spark.source.queues import BlockingQueueReader
 
 log = logging.getLogger("roquette_spark")
 _MOST_NAMED = 5  # queues in one line
 
 
 def find_queues(
-    reader: QueueReader, options: ReadOptions
+    reader: BlockingQueueReader, options: ReadOptions
 ) -> tuple[list[MessageQueue], list[str | MessageQueue]]:
     """The readable queues that options choose, sorted, and which chosen topics or queues do not exist."""
     topics: Iterable[str] = options.topics
@@ -53,7 +53,7 @@ def matching_topics(topics: Iterable[str], pattern: str) -> list[str]:
     ]
 
 
-def require_queues(reader: QueueReader, options: ReadOptions) -> list[MessageQueue]:
+def require_queues(reader: BlockingQueueReader, options: ReadOptions) -> list[MessageQueue]:
     """The queues that options choose; a table or a new stream needs all of them.
 
     Raises:
@@ -74,7 +74,7 @@ def require_queues(reader: QueueReader, options: ReadOptions) -> list[MessageQue
 
 
 def missing_error(
-    reader: QueueReader, options: ReadOptions, what: str | MessageQueue
+    reader: BlockingQueueReader, options: ReadOptions, what: str | MessageQueue
 ) -> ConfigError:
     """One line about a topic or queue that is not there, with the nearest names that are."""
     if isinstance(what, MessageQueue):
@@ -90,7 +90,7 @@ def missing_error(
 
 
 def resolve(
-    reader: QueueReader,
+    reader: BlockingQueueReader,
     queues: Sequence[MessageQueue],
     position: Position,
     *,
@@ -185,7 +185,7 @@ def _times_of(queues: Sequence[MessageQueue], position: Position) -> dict[Messag
 
 
 def _by_time(
-    reader: QueueReader, queue: MessageQueue, at_ms: int, latest: int, position: Position
+    reader: BlockingQueueReader, queue: MessageQueue, at_ms: int, latest: int, position: Position
 ) -> int:
     offset = reader.offset_by_time(queue, at_ms)
     if offset < latest:
@@ -199,7 +199,7 @@ def _by_time(
 
 
 def check_available(
-    reader: QueueReader, start: Offsets, end: Offsets, *, fail_on_data_loss: bool
+    reader: BlockingQueueReader, start: Offsets, end: Offsets, *, fail_on_data_loss: bool
 ) -> Offsets:
     """The start of each queue that has something to read, moved up to what the broker still has, or DataLoss.
 
@@ -223,7 +223,7 @@ def check_available(
 
 
 def bounds_of(
-    reader: QueueReader, queues: Sequence[MessageQueue], *, fail_on_data_loss: bool
+    reader: BlockingQueueReader, queues: Sequence[MessageQueue], *, fail_on_data_loss: bool
 ) -> Offsets:
     """The oldest offsets; queues that no name server knows any more are left out, or DataLoss."""
     try:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from roquette.base.options import Kind, Unfit
+from roquette.base.options import OptionKind, Unfit
 
 T = TypeVar("T")
 Times = tuple[tuple[str, str, int, int], ...]
@@ -155,13 +155,13 @@ def _time(value: object) -> int:
 
 
 _OFFSETS: Final = 'JSON such as {"topic":{"broker-a":{"0":23,"1":-1}}}'
-STARTING: Final = Kind(wanted=f"earliest, latest, group or {_OFFSETS}", parse=_starting)
-ENDING: Final = Kind(wanted=f"latest or {_OFFSETS}", parse=_ending)
-TIMES: Final = Kind(
+STARTING: Final = OptionKind(wanted=f"earliest, latest, group or {_OFFSETS}", parse=_starting)
+ENDING: Final = OptionKind(wanted=f"latest or {_OFFSETS}", parse=_ending)
+TIMES: Final = OptionKind(
     wanted='JSON with milliseconds, such as {"topic":1700000000000} or {"topic":{"broker-a":{"0":1700000000000}}}',
     parse=_of_json(lambda value: tuple(sorted(_times(value)))),
 )
-ASSIGNED: Final = Kind(
+ASSIGNED: Final = OptionKind(
     wanted='JSON such as {"topic":{"broker-a":[0,1]}}',
     parse=lambda text: _queues(text) if text else (),
 )

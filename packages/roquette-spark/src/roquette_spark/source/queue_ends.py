@@ -9,7 +9,7 @@ from roquette.message.message import MessageQueue
 from roquette_spark.options import ReadOptions
 from roquette_spark.source.offsets import Offsets
 from roquette_spark.source.positions import bounds_of, find_queues, missing_error
-from roquette_spark.source.queues import QueueReader
+from roquette_spark.source.queues import BlockingQueueReader
 
 log = logging.getLogger("roquette_spark")
 
@@ -17,7 +17,7 @@ log = logging.getLogger("roquette_spark")
 class QueueEnds:
     """Queues are looked for once per discovery interval, their ends once per poll interval."""
 
-    def __init__(self, reader: QueueReader, options: ReadOptions, clock: Clock) -> None:
+    def __init__(self, reader: BlockingQueueReader, options: ReadOptions, clock: Clock) -> None:
         self._reader = reader
         self._options = options
         self._clock = clock

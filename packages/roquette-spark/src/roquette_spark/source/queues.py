@@ -1,6 +1,6 @@
 """Cluster, as far as the Spark source needs it: its queues, their bounds, and their records.
 
-`QueueReader` is the seam: `open_reader` binds it to our blocking client, tests bind it to a list.
+`BlockingQueueReader` is the seam: `open_reader` binds it to our blocking client, tests bind it to a list.
 """
 
 import os
@@ -14,7 +14,7 @@ from roquette_spark.source.offsets import Offsets
 from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 
 __all__ = [
-    "QueueReader",
+    "BlockingQueueReader",
     "open_reader",
     "pull_filter",
     "queue_bounds",
@@ -23,7 +23,7 @@ __all__ = [
 _POOL_SIZE = 8  # clusters (or groups, or time limits) one process reads at a time
 
 
-class QueueReader(Protocol):
+class BlockingQueueReader(Protocol):
     """Blocking reads of queues. Offsets are queue offsets; an end is exclusive."""
 
     def topics(self) -> list[str]:
@@ -67,7 +67,7 @@ class QueueReader(Protocol):
 _pool: dict[tuple[object, ...], BlockingReader] = {}
 
 
-def open_reader(options: ReadOptions) -> QueueReader:
+def open_reader(options: ReadOptions) -> BlockingQueueReader:
     """The reader of this process for the cluster, group and limits of these options.
 
     One per process, on purpose: Spark reuses its Python workers, so the connections are reused too.
@@ -116,7 +116,7 @@ def pull_filter(options: ReadOptions) -> PullFilter:
 
 def reader_of(
     namesrv: str, topics: Sequence[str], options: Mapping[str, str] | None = None
-) -> QueueReader:
+) -> BlockingQueueReader:
     """A reader of these topics. Raises ConfigError for a malformed address, name or option."""
     given = {"namesrvAddr": namesrv, "subscribe": ",".join(topics), **(options or {})}
     return open_reader(read_options(given))

@@ -13,7 +13,7 @@ from roquette.message.message import MessageQueue
 from roquette.message.record import decode_record
 from roquette_spark.source.offsets import Lives, Offsets
 from roquette_spark.source.positions import bounds_of, name_of, report_data_loss
-from roquette_spark.source.queues import QueueReader
+from roquette_spark.source.queues import BlockingQueueReader
 
 _ANEW = "{name} was made anew since its offset {offset} was read (the message before it is another one); {what}"
 _OLDER = (
@@ -30,7 +30,7 @@ class Restart:
     why: str
 
 
-def lives_before(reader: QueueReader, positions: Mapping[MessageQueue, int]) -> Lives:
+def lives_before(reader: BlockingQueueReader, positions: Mapping[MessageQueue, int]) -> Lives:
     """`MS.POSITION` of the message before each offset; a queue is missing if no broker knows it. One round trip."""
     wanted = {queue: offset - 1 for queue, offset in positions.items() if offset > 0}
     found: Lives = {}
@@ -43,7 +43,7 @@ def lives_before(reader: QueueReader, positions: Mapping[MessageQueue, int]) -> 
 
 
 def find_restarts(
-    reader: QueueReader, positions: Offsets, seen: Lives, ends: Offsets
+    reader: BlockingQueueReader, positions: Offsets, seen: Lives, ends: Offsets
 ) -> dict[MessageQueue, Restart]:
     """Queues whose message before the position is not the one that was seen there.
 
@@ -69,7 +69,7 @@ def find_restarts(
     return found
 
 
-def check_lives(reader: QueueReader, positions: Offsets, seen: Lives, why: str) -> None:
+def check_lives(reader: BlockingQueueReader, positions: Offsets, seen: Lives, why: str) -> None:
     """The messages before these positions must be those that were seen.
 
     Args:

@@ -14,7 +14,7 @@ from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeo
 from roquette.remoting.security import OPEN, Security
 from roquette.remoting.tls import words_of
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.signature import Signer
 
 _RECEIVE_SIZE: Final = 256 * 1024
@@ -45,7 +45,7 @@ class BlockingConnection:
         self._heard = False
         self._answers: dict[int, Command] = {}  # arrived before they were asked for
         self._waiting: set[int] = set()
-        self._wire = Connection()
+        self._wire = WireConnection()
         if security.credentials is not None:
             self._wire.signer = Signer(security.credentials)
         host, _, port = address.rpartition(":")

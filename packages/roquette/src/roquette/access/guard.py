@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from roquette.access.audit import Audit
-from roquette.access.model import Action, Kind, Resource, topic_resource
+from roquette.access.model import Action, Resource, ResourceType, topic_resource
 from roquette.access.needs import NEEDS, Actions, Needed
 from roquette.errors import Refused, RemoteProtocolError
 from roquette.remoting.request import Peer, RequestContext
@@ -133,7 +133,7 @@ class Guard:
         self._judge = judge
         self._audit = audit
         self._names: dict[int, SignedNames | None] = {}  # of proven requests, by code
-        self._cluster = Resource(Kind.CLUSTER, scope.cluster)
+        self._cluster = Resource(ResourceType.CLUSTER, scope.cluster)
         self._authorize = scope.authorize
         self._unjudged = scope.unjudged
         self._open = scope.unproven & scope.unjudged if scope.authorize else scope.unproven

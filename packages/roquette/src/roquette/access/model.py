@@ -37,7 +37,7 @@ class Action(_Named):
     LIST = "List"
 
 
-class Kind(_Named):
+class ResourceType(_Named):
     """Kind of a resource. `ANY` is the kind of `*`."""
 
     ANY = "Any"
@@ -86,7 +86,7 @@ class UserStatus(_Named):
 class Resource(msgspec.Struct, frozen=True, gc=False):
     """A topic, group, cluster or namespace; in policies also all whose names begin alike, or all there are."""
 
-    kind: Kind
+    kind: ResourceType
     name: str = ""
     pattern: Pattern = Pattern.LITERAL
 
@@ -97,10 +97,10 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
             return ANYTHING
         word, colon, name = key.partition(":")
         try:
-            kind = Kind(word)
+            kind = ResourceType(word)
         except ValueError:
-            kind = Kind.ANY
-        if kind is Kind.ANY or not colon:
+            kind = ResourceType.ANY
+        if kind is ResourceType.ANY or not colon:
             raise ValueError(
                 f"resource {key[:80]!r} is not '*', 'Topic:<name>', 'Group:<name>', 'Cluster:<name>'"
                 " or 'Namespace:<name>', where a '*' may end the name"
@@ -116,14 +116,14 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
         return cls(kind, name)
 
     def __str__(self) -> str:
-        if self.kind is Kind.ANY:
+        if self.kind is ResourceType.ANY:
             return "*"
         star = "" if self.pattern is Pattern.LITERAL else "*"
         return f"{self.kind.value}:{self.name}{star}"
 
     def covers(self, other: "Resource") -> bool:
         """Return True if this resource of a policy means `other`, the literal one of a request."""
-        if self.kind is Kind.ANY:
+        if self.kind is ResourceType.ANY:
             return True
         if self.kind is not other.kind:
             return False
@@ -132,19 +132,21 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
         return self.pattern is Pattern.ANY or self.name == other.name
 
 
-ANYTHING: Final = Resource(Kind.ANY, "", Pattern.ANY)
+ANYTHING: Final = Resource(ResourceType.ANY, "", Pattern.ANY)
 
 
 def topic_resource(name: str) -> Resource:
     """Return the resource that decides about the topic `name`: a retry topic, `%RETRY%g` or POP's `%RETRY%g+t`, is its group's."""
     if name.startswith(RETRY_PREFIX):
-        return Resource(Kind.GROUP, group_of_retry_topic(name))
-    return Resource(Kind.TOPIC, name)
+        return Resource(ResourceType.GROUP, group_of_retry_topic(name))
+    return Resource(ResourceType.TOPIC, name)
 
 
 def group_resource(name: str) -> Resource:
     """The group `name`, which may be given by its retry topic, or by the name under which our clients hand queues over."""
-    return Resource(Kind.GROUP, name.removeprefix(HANDOVER_PREFIX).removeprefix(RETRY_PREFIX))
+    return Resource(
+        ResourceType.GROUP, name.removeprefix(HANDOVER_PREFIX).removeprefix(RETRY_PREFIX)
+    )
 
 
 class User(msgspec.Struct):
@@ -159,7 +161,7 @@ class User(msgspec.Struct):
         return f"User({self.username!r}, {self.user_type.value}, {self.user_status.value})"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class PolicyEntry(msgspec.Struct, frozen=True):
     """One line of a policy. `source_ips`: addresses and networks (10.0.0.0/8); none are all."""
 
     resource: Resource
@@ -178,7 +180,7 @@ class Policy(msgspec.Struct, frozen=True):
     """The entries of one type."""
 
     policy_type: PolicyType = PolicyType.CUSTOM
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[PolicyEntry, ...] = ()
 
 
 class Acl(msgspec.Struct, frozen=True):

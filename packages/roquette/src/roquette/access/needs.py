@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from roquette.access.model import (
     Action,
-    Kind,
     Resource,
+    ResourceType,
     group_resource,
     topic_resource,
 )
@@ -65,7 +65,7 @@ class Right:
         popped_by: the attribute of the group that pops: it may be given its POP retry topic `%RETRY%g_t` for `t`.
     """
 
-    kind: Kind
+    kind: ResourceType
     actions: Actions
     field: str = ""
     split: str = ""
@@ -77,12 +77,12 @@ class Right:
             yield own, self.actions
             return
         value: str | None = getattr(header, self.field)
-        if self.kind is Kind.CLUSTER:
-            yield Resource(Kind.CLUSTER, value) if value else own, self.actions
+        if self.kind is ResourceType.CLUSTER:
+            yield Resource(ResourceType.CLUSTER, value) if value else own, self.actions
             return
         if self.popped_by and value and value.startswith(RETRY_PREFIX):
             value = value.removeprefix(f"{RETRY_PREFIX}{getattr(header, self.popped_by)}_")
-        resource = topic_resource if self.kind is Kind.TOPIC else group_resource
+        resource = topic_resource if self.kind is ResourceType.TOPIC else group_resource
         for name in (value or "").split(self.split) if self.split else (value,):
             if name:
                 yield resource(name), self.actions
@@ -133,7 +133,7 @@ class Need:
         self.said: Final[Callable[[Any], Any] | None] = attrgetter(*fields) if whole else None
         only = rights[0] if len(rights) == 1 and body is None else None
         self.of: Callable[[Any, bytes, Resource], list[Needed]] = self._of
-        if only is not None and only.kind is Kind.TOPIC and not only.split:
+        if only is not None and only.kind is ResourceType.TOPIC and not only.split:
             self.of = self._of_topic
 
     def _of_topic(self, header: Any, body: bytes, own: Resource) -> list[Needed]:
@@ -242,19 +242,19 @@ UNCHECKED: Final = "Apache asks for nothing"
 
 
 def _topic(actions: Actions, field: str = "topic") -> Right:
-    return Right(Kind.TOPIC, actions, field)
+    return Right(ResourceType.TOPIC, actions, field)
 
 
 def _popped() -> Right:
-    return Right(Kind.TOPIC, SUB, "topic", popped_by="consumer_group")
+    return Right(ResourceType.TOPIC, SUB, "topic", popped_by="consumer_group")
 
 
 def _group(actions: Actions, field: str = "consumer_group") -> Right:
-    return Right(Kind.GROUP, actions, field)
+    return Right(ResourceType.GROUP, actions, field)
 
 
 def _cluster(actions: Actions, field: str = "", note: str = "") -> Need:
-    return Need(Right(Kind.CLUSTER, actions, field), otherwise=actions, note=note)
+    return Need(Right(ResourceType.CLUSTER, actions, field), otherwise=actions, note=note)
 
 
 _SEND = "a retry topic is its own group's; Apache asks for the group the sender names"
@@ -317,8 +317,8 @@ NEEDS: Final[dict[int, Need]] = {
     R.QUERY_SUBSCRIPTION_BY_CONSUMER: Need(_topic(GET), _group(GET, "group")),
     R.QUERY_CONSUME_TIME_SPAN: Need(_topic(GET), _group(GET, "group")),
     R.QUERY_CONSUME_QUEUE: Need(_topic(GET), _group(GET)),
-    R.QUERY_CORRECTION_OFFSET: Need(_topic(GET), _group(GET, "compare_group"), Right(Kind.GROUP, GET, "filter_groups", ",")),
-    R.GET_CONSUME_STATS: Need(_group(GET), _topic(GET), Right(Kind.TOPIC, GET, "topic_list", ";")),
+    R.QUERY_CORRECTION_OFFSET: Need(_topic(GET), _group(GET, "compare_group"), Right(ResourceType.GROUP, GET, "filter_groups", ",")),
+    R.GET_CONSUME_STATS: Need(_group(GET), _topic(GET), Right(ResourceType.TOPIC, GET, "topic_list", ";")),
     R.GET_CONSUMER_CONNECTION_LIST: Need(_group(GET)),
     R.GET_CONSUMER_RUNNING_INFO: Need(_group(GET)),
     R.CONSUME_MESSAGE_DIRECTLY: Need(_group(SUB), _topic(SUB), touches=SUB, note=_TOUCH),

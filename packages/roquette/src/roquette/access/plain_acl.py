@@ -12,12 +12,12 @@ from roquette.access.model import (
     Acl,
     Action,
     Decision,
-    Entry,
-    Kind,
     Pattern,
     Policy,
+    PolicyEntry,
     PolicyType,
     Resource,
+    ResourceType,
     User,
     UserType,
     group_resource,
@@ -170,8 +170,8 @@ class _FileReader:
             self.note(line, _NO_LIKE)
         custom = self._perms(given)
         default = (
-            *self._default(given, "defaultTopicPerm", Kind.TOPIC),
-            *self._default(given, "defaultGroupPerm", Kind.GROUP),
+            *self._default(given, "defaultTopicPerm", ResourceType.TOPIC),
+            *self._default(given, "defaultGroupPerm", ResourceType.GROUP),
         )
         pairs = ((PolicyType.CUSTOM, custom), (PolicyType.DEFAULT, default))
         kind = UserType.SUPER if admin in _TRUE else UserType.NORMAL
@@ -180,14 +180,14 @@ class _FileReader:
             Policy(policy_type, entries) for policy_type, entries in pairs if entries
         )
 
-    def _default(self, given: Mapping, name: str, kind: Kind) -> list[Entry]:
+    def _default(self, given: Mapping, name: str, kind: ResourceType) -> list[PolicyEntry]:
         text = self._text(given, name)
         if text is None or not text.strip():
             return []
         return [self._entry(given.line, Resource(kind, "", Pattern.ANY), text)]
 
-    def _perms(self, given: Mapping) -> tuple[Entry, ...]:
-        found: dict[Resource, Entry] = {}
+    def _perms(self, given: Mapping) -> tuple[PolicyEntry, ...]:
+        found: dict[Resource, PolicyEntry] = {}
         for name, made in (("topicPerms", topic_resource), ("groupPerms", group_resource)):
             for text in self.texts(given, name):
                 words = [word for word in text.split("=") if word]
@@ -198,11 +198,11 @@ class _FileReader:
                 found[resource] = self._entry(text.line, resource, words[1])
         return tuple(found.values())
 
-    def _entry(self, line: int, resource: Resource, text: str) -> Entry:
+    def _entry(self, line: int, resource: Resource, text: str) -> PolicyEntry:
         """As Apache reads a perm: whatever else it may be denies."""
         actions = PERMS.get(text.strip())
         if actions is None:
             self._add_note(line, f"{text[:80]!r} is none of {', '.join(PERMS)}: it denies")
         if actions in (None, DENY):
-            return Entry(resource, DENY, decision=Decision.DENY)
-        return Entry(resource, actions)
+            return PolicyEntry(resource, DENY, decision=Decision.DENY)
+        return PolicyEntry(resource, actions)

@@ -17,12 +17,12 @@ from roquette.access.model import (
     Acl,
     Action,
     Decision,
-    Entry,
-    Kind,
     Pattern,
     Policy,
+    PolicyEntry,
     PolicyType,
     Resource,
+    ResourceType,
 )
 from roquette.access.needs import Needed
 from roquette.message.names import is_inner_topic
@@ -98,7 +98,7 @@ class _Rule:
 
     __slots__ = ("deny", "mask", "places", "verdict")
 
-    def __init__(self, entry: Entry, policy_type: PolicyType) -> None:
+    def __init__(self, entry: PolicyEntry, policy_type: PolicyType) -> None:
         self.deny = entry.decision is Decision.DENY
         given = {_BITS[action] for action in entry.actions}
         self.mask: int = _EVERY if Action.ALL in entry.actions else sum(given)
@@ -124,13 +124,13 @@ class _Level:
 
     def __init__(self, policy: Policy) -> None:
         self._exact: dict[Resource, _Rules] = {}
-        self._kinds: dict[Kind, _Rules] = {}  # `Topic:*`; under Kind.ANY `*`
-        self._prefixes: dict[tuple[Kind, str], _Rules] = {}
-        lengths: dict[Kind, set[int]] = {}
+        self._kinds: dict[ResourceType, _Rules] = {}  # `Topic:*`; under Kind.ANY `*`
+        self._prefixes: dict[tuple[ResourceType, str], _Rules] = {}
+        lengths: dict[ResourceType, set[int]] = {}
         for entry in policy.entries:
             resource = entry.resource
             rule = _Rule(entry, policy.policy_type)
-            if resource.pattern is Pattern.ANY or resource.kind is Kind.ANY:
+            if resource.pattern is Pattern.ANY or resource.kind is ResourceType.ANY:
                 self._kinds.setdefault(resource.kind, []).append(rule)
             elif resource.pattern is Pattern.PREFIXED:
                 lengths.setdefault(resource.kind, set()).add(len(resource.name))
@@ -152,13 +152,13 @@ class _Level:
         exact = self._exact.get(resource)
         if exact is not None:
             yield exact
-        if kind is Kind.TOPIC and is_inner_topic(name):
+        if kind is ResourceType.TOPIC and is_inner_topic(name):
             return  # everybody's messages: no pattern means them
         for length in self._lengths.get(kind, ()):
             rules = self._prefixes.get((kind, name[:length]))
             if rules is not None:
                 yield rules
-        for any_of in (kind, Kind.ANY):
+        for any_of in (kind, ResourceType.ANY):
             rules = self._kinds.get(any_of)
             if rules is not None:
                 yield rules

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from roquette.access import records
 from roquette.access.guard import Account
-from roquette.access.model import Acl, Kind, PolicyType, Resource, UserType, subject_of
+from roquette.access.model import Acl, PolicyType, Resource, ResourceType, UserType, subject_of
 from roquette.access.records import check_name, denied, invalid, username_of
 from roquette.access.settings import AccessSettings
 from roquette.access.users import State, Users
@@ -155,7 +155,7 @@ class AccessProcessor:
         self._not_its_own(ctx, name)
         acl = records.acl_of(info, subject_of(name))
         kinds = {entry.resource.kind for policy in acl.policies for entry in policy.entries}
-        if Kind.NAMESPACE in kinds:  # a Deny would deny nothing
+        if ResourceType.NAMESPACE in kinds:  # a Deny would deny nothing
             words = "no request needs a right on a namespace: name its topics and groups, as Topic:<namespace>%*"
             raise invalid(words)
 

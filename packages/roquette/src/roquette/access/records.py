@@ -8,8 +8,8 @@ from roquette.access.model import (
     Acl,
     Action,
     Decision,
-    Entry,
     Policy,
+    PolicyEntry,
     PolicyType,
     Resource,
     User,
@@ -138,7 +138,7 @@ def resource_of(text: str | None) -> Resource:
         raise denied(str(error)) from None
 
 
-def _entry(info: PolicyEntryInfo) -> Entry:
+def _entry(info: PolicyEntryInfo) -> PolicyEntry:
     resource = resource_of(info.resource)
     if not info.actions:
         raise denied("The actions is empty.")
@@ -160,7 +160,7 @@ def _entry(info: PolicyEntryInfo) -> Entry:
         decision = Decision(info.decision or "")
     except ValueError:
         raise denied("The decision is null or illegal.") from None
-    return Entry(resource, actions, ips, decision)
+    return PolicyEntry(resource, actions, ips, decision)
 
 
 def merged(old: Acl | None, new: Acl) -> Acl:
@@ -203,7 +203,7 @@ def acl_info(acl: Acl, resource: str = "") -> AclInfo:
     return AclInfo(subject=acl.subject, policies=policies)
 
 
-def _info(entry: Entry) -> PolicyEntryInfo:
+def _info(entry: PolicyEntry) -> PolicyEntryInfo:
     return PolicyEntryInfo(
         resource=str(entry.resource),
         actions=[action.value for action in entry.actions],

@@ -41,7 +41,7 @@ USERS: Final = "users.json"
 ACLS: Final = "acls.json"
 
 
-class Kept(msgspec.Struct):
+class AccessTables(msgspec.Struct):
     """Content of users.json, acls.json and of the answer to a replica."""
 
     users: list[UserInfo] = []
@@ -75,12 +75,14 @@ class State(msgspec.Struct, frozen=True):
         users = {each: user for each, user in self.users.items() if each != name}
         return State(users, self.with_acl(name, None).acls)
 
-    def kept(self) -> Kept:
+    def kept(self) -> AccessTables:
         """As files have it."""
-        return Kept(kept_users(self.users.values()), [acl_info(acl) for acl in self.acls.values()])
+        return AccessTables(
+            kept_users(self.users.values()), [acl_info(acl) for acl in self.acls.values()]
+        )
 
 
-def state_of(kept: Kept) -> State:
+def state_of(kept: AccessTables) -> State:
     """Read the state from what files or a master say. Raises Refused: it is none."""
     if len(kept.users) > MOST_USERS or len(kept.acls) > MOST_USERS:
         raise Refused(ResponseCode.NO_PERMISSION, f"There are more than {MOST_USERS} users")
@@ -139,8 +141,8 @@ class Users:
             generations.load(self._files, f"{self._directory}/{name}", _parse)
             for name in (USERS, ACLS)
         ]
-        users, acls = (Kept() if part is None else part.value for part in parts)
-        self._publish(state_of(Kept(users.users, acls.acls)))
+        users, acls = (AccessTables() if part is None else part.value for part in parts)
+        self._publish(state_of(AccessTables(users.users, acls.acls)))
 
     async def change(self, make: Callable[[State], State]) -> None:
         """Make another state of the present one, bring it to the disk, and let it count.
@@ -162,11 +164,11 @@ class Users:
     def _write(self, old: State, new: State) -> None:
         kept = new.kept()
         if new.acls != old.acls:  # first: a user who comes again finds no rules of the one before
-            self._save(ACLS, Kept(acls=kept.acls))
+            self._save(ACLS, AccessTables(acls=kept.acls))
         if new.users != old.users:
-            self._save(USERS, Kept(users=kept.users))
+            self._save(USERS, AccessTables(users=kept.users))
 
-    def _save(self, name: str, kept: Kept) -> None:
+    def _save(self, name: str, kept: AccessTables) -> None:
         part = {"users": kept.users} if name == USERS else {"acls": kept.acls}
         data = fastjson_pretty(part)
         generations.save(self._files, f"{self._directory}/{name}", data, private=True)
@@ -211,7 +213,7 @@ class Users:
                     USERS,
                 )
 
-    async def follow(self, kept: Kept) -> None:
+    async def follow(self, kept: AccessTables) -> None:
         """Make users and rules those of a master. Raises Refused: they are none, or cannot be written."""
         state = await run_blocking(state_of, kept)
         if state != self.state:
@@ -227,8 +229,8 @@ def _with(user: User, state: State) -> State:
     return state.with_user(user)
 
 
-def _parse(data: bytes) -> Kept:
-    kept = decode_body(Kept, data)
+def _parse(data: bytes) -> AccessTables:
+    kept = decode_body(AccessTables, data)
     try:
         state_of(kept)
     except Refused as error:
@@ -236,11 +238,11 @@ def _parse(data: bytes) -> Kept:
     return kept
 
 
-def decode_kept(data: bytes) -> Kept:
+def decode_kept(data: bytes) -> AccessTables:
     """Decode a master's answer; raises RemoteProtocolError."""
     if not data:
         raise RemoteProtocolError("no users in the answer")
-    return decode_body(Kept, data)
+    return decode_body(AccessTables, data)
 
 
 def _account(user: User) -> Account:

@@ -21,7 +21,7 @@ OfCluster = Annotated[
 ]
 
 
-class Keeper(NamedTuple):
+class AccessServer(NamedTuple):
     """A server that keeps users and rules. name: of a broker, empty: a name server."""
 
     name: str
@@ -71,7 +71,9 @@ class AclRow(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def keepers(name_servers: Sequence[str], cluster: str | None = None) -> Operation[list[Keeper]]:
+def keepers(
+    name_servers: Sequence[str], cluster: str | None = None
+) -> Operation[list[AccessServer]]:
     """Who keeps users: the masters of one cluster or of all, and the name servers.
 
     Name servers without any broker are enough: their users come first when a cluster is set up.
@@ -82,8 +84,8 @@ def keepers(name_servers: Sequence[str], cluster: str | None = None) -> Operatio
         if cluster is not None:
             raise
         masters = []
-    brokers = [Keeper(name, address) for name, address in masters]
-    return [*brokers, *(Keeper("", address) for address in name_servers)]
+    brokers = [AccessServer(name, address) for name, address in masters]
+    return [*brokers, *(AccessServer("", address) for address in name_servers)]
 
 
 def would(

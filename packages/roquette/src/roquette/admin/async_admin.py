@@ -9,7 +9,7 @@ import msgspec
 from roquette.admin.catalogue import OWN, GroupRow, group_rows, groups, topics
 from roquette.admin.clients import MemberRow, members
 from roquette.admin.groups import LagRow, delete_group, group_lag
-from roquette.admin.places import Place, parse_place
+from roquette.admin.places import QueuePlace, parse_place
 from roquette.admin.seek import SeekRow, apply_seek, plan_seek, require_done
 from roquette.admin.topics import (
     TopicDescription,
@@ -176,9 +176,9 @@ class Admin:
     async def _run(self, operation: Operation[T]) -> T:
         return await self._client.session.run(operation)
 
-    def _place(self, to: StartFrom | datetime | str) -> Place:
+    def _place(self, to: StartFrom | datetime | str) -> QueuePlace:
         if isinstance(to, datetime):
-            return Place("time", since_1970_ms("to", to))
+            return QueuePlace("time", since_1970_ms("to", to))
         word = _ENDS[to] if isinstance(to, StartFrom) else to
         return parse_place(word, self._client.session.clock.now_ms())
 

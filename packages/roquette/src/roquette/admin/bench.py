@@ -16,7 +16,7 @@ from roquette.client.consumer_options import StartFrom
 from roquette.errors import RoquetteError
 
 if TYPE_CHECKING:
-    from roquette.admin.places import Place
+    from roquette.admin.places import QueuePlace
     from roquette.client.client import Client
     from roquette.client.producer import SendReceipt
     from roquette.client.reader import Reader
@@ -268,7 +268,7 @@ class Reading:
 
     topic: str
     group: str | None
-    place: "Place"
+    place: "QueuePlace"
     follow: bool
 
 
@@ -349,7 +349,7 @@ def _unread(reader: "Reader", ends: "dict[MessageQueue, int]") -> bool:
     return any(reader.position(queue) < ends[queue] for queue in reader.assigned())
 
 
-async def _start(client: "Client", queue: "MessageQueue", place: "Place", end: int) -> int:
+async def _start(client: "Client", queue: "MessageQueue", place: "QueuePlace", end: int) -> int:
     if place.kind == "time":
         return await client.offset_by_time(queue, place.number)
     return place.at(await client.min_offset(queue), end)

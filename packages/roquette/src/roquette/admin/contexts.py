@@ -107,7 +107,7 @@ def contexts_of(environ: Mapping[str, str]) -> Contexts:
     return Contexts(path)
 
 
-class Place(NamedTuple):
+class CommandTarget(NamedTuple):
     """Where a command goes, as whom (`login`: the path of a login file, None: as the environment says), and which
     brokers are to be there."""
 
@@ -118,7 +118,7 @@ class Place(NamedTuple):
 
 def place_of(
     namesrv: str | None, login: str | None, context: str | None, environ: Mapping[str, str]
-) -> Place:
+) -> CommandTarget:
     """What options and the environment say together.
 
     The first of these that is given: name servers, a context, $ROQUETTE_CONTEXT, $NAMESRV_ADDR, the context in use,
@@ -130,14 +130,14 @@ def place_of(
     if namesrv and context:
         raise ConfigError("give --namesrv or --context, not both")
     if namesrv:
-        return Place(namesrv, login)
+        return CommandTarget(namesrv, login)
     book = contexts_of(environ)
     name = context or environ.get(VARIABLE)
     if not name:
         if environ.get("NAMESRV_ADDR"):
-            return Place(environ["NAMESRV_ADDR"], login)
+            return CommandTarget(environ["NAMESRV_ADDR"], login)
         name = book.current
     if not name:
-        return Place(DEFAULT_NAME_SERVERS, login)
+        return CommandTarget(DEFAULT_NAME_SERVERS, login)
     found = book.get(name)
-    return Place(found.namesrv, login or found.login or None, found.brokers)
+    return CommandTarget(found.namesrv, login or found.login or None, found.brokers)

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from roquette.admin.facts import Facts
+from roquette.admin.facts import ClusterFacts
 
 KINDS: Final = {
     "there": ("joined", "left"),
@@ -19,7 +19,7 @@ KINDS: Final = {
 """What is looked at: the words when it begins to be so, or is another one, and when it ends."""
 
 
-class Event(msgspec.Struct, frozen=True):
+class ClusterEvent(msgspec.Struct, frozen=True):
     """One change, seen at `at_ms` by the clock of who looked. `kind`: one of the words of KINDS."""
 
     at_ms: int
@@ -28,16 +28,16 @@ class Event(msgspec.Struct, frozen=True):
     says: str
 
 
-def events(before: Facts, now: Facts) -> Iterator[Event]:
+def events(before: ClusterFacts, now: ClusterFacts) -> Iterator[ClusterEvent]:
     """The changes, by subject."""
     old, new = _states(before), _states(now)
     for key in sorted(key for key in {**old, **new} if old.get(key) != new.get(key)):
         subject, kind, _ = key
         words = KINDS[kind][key not in new]
-        yield Event(now.at_ms, subject, words, new.get(key, old.get(key, "")))
+        yield ClusterEvent(now.at_ms, subject, words, new.get(key, old.get(key, "")))
 
 
-def _states(facts: Facts) -> dict[tuple[str, str, str], str]:
+def _states(facts: ClusterFacts) -> dict[tuple[str, str, str], str]:
     """By subject, what of it is so, and which of several: in words, where there is something to tell."""
     found: dict[tuple[str, str, str], str] = {}
     for server in facts.name_servers:

@@ -171,7 +171,7 @@ class GroupFacts(msgspec.Struct, kw_only=True):
     probes: list[FilterProbe] = []
 
 
-class Facts(msgspec.Struct, kw_only=True):
+class ClusterFacts(msgspec.Struct, kw_only=True):
     """One look at a cluster.
 
     Attributes:
@@ -219,15 +219,15 @@ class Facts(msgspec.Struct, kw_only=True):
                 found[topic] = has, lacks
         return found
 
-    def behind(self) -> dict[tuple[str, str], list["Position"]]:
+    def behind(self) -> dict[tuple[str, str], list["GroupPosition"]]:
         """By (group, topic) of the users, where messages wait."""
-        found: dict[tuple[str, str], list[Position]] = {}
+        found: dict[tuple[str, str], list[GroupPosition]] = {}
         for at in self.positions():
             if at.lag and is_users_group(at.group):
                 found.setdefault((at.group, at.queue.topic), []).append(at)
         return dict(sorted(found.items()))
 
-    def positions(self) -> Iterator["Position"]:
+    def positions(self) -> Iterator["GroupPosition"]:
         """Every queue whose ends are known, of each topic that a group has an offset of; -1: it has none in this one."""
         for broker in self.masters():
             queues: dict[str, list[tuple[MessageQueue, TopicOffset]]] = {}
@@ -235,10 +235,10 @@ class Facts(msgspec.Struct, kw_only=True):
                 queues.setdefault(queue.topic, []).append((queue, ends))
             for (group, topic), offsets in broker.offsets.items():
                 for queue, ends in queues.get(topic, ()):
-                    yield Position(group, queue, offsets.get(queue.queue_id, -1), ends)
+                    yield GroupPosition(group, queue, offsets.get(queue.queue_id, -1), ends)
 
 
-class Position(msgspec.Struct, frozen=True):
+class GroupPosition(msgspec.Struct, frozen=True):
     """A group's place in one queue, and the queue's ends, which were read later."""
 
     group: str

@@ -27,7 +27,7 @@ _FORMS: Final = (
 _MOST: Final = 2**63 - 1
 
 
-class Place(NamedTuple):
+class QueuePlace(NamedTuple):
     """A place in any queue: either a time, or a number counted from an end, or an offset.
 
     Attributes:
@@ -45,19 +45,19 @@ class Place(NamedTuple):
         return max(low, min(wanted[self.kind], high))
 
 
-def parse_place(text: str, now_ms: int) -> Place:
+def parse_place(text: str, now_ms: int) -> QueuePlace:
     """What a word of people means; raises ConfigError."""
     words = text.strip()
     if words in ("first", "earliest"):
-        return Place("start", 0)
+        return QueuePlace("start", 0)
     if words in ("last", "latest"):
-        return Place("end", 0)
+        return QueuePlace("end", 0)
     if words.startswith("@"):
-        return Place("time", _time(words[1:], text, now_ms))
+        return QueuePlace("time", _time(words[1:], text, now_ms))
     if words[:1] in ("+", "-") and whole_number(words[1:], _MOST) >= 0:
-        return Place("start" if words[0] == "+" else "end", int(words))
+        return QueuePlace("start" if words[0] == "+" else "end", int(words))
     if (offset := whole_number(words, _MOST)) >= 0:
-        return Place("offset", offset)
+        return QueuePlace("offset", offset)
     raise ConfigError(f"{text!r} is no place in a queue: say {_FORMS}")
 
 

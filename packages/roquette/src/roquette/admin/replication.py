@@ -85,7 +85,7 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
         return not self.problems
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """A group's record, and where it was read."""
 
     address: str
@@ -93,7 +93,7 @@ class Found(NamedTuple):
     record: GroupRecord
 
 
-def group_record(name_servers: Sequence[str], key: str) -> Operation[Found | None]:
+def group_record(name_servers: Sequence[str], key: str) -> Operation[FoundRecord | None]:
     """The newest record that any of the name servers has; None: the group has none.
 
     Raises:
@@ -104,7 +104,7 @@ def group_record(name_servers: Sequence[str], key: str) -> Operation[Found | Non
     if not said:
         raise _no_controller(answers)
     found = [
-        Found(answer.address, answer.value.revision, decode_record(answer.value.value))
+        FoundRecord(answer.address, answer.value.revision, decode_record(answer.value.value))
         for answer in said
         if answer.value is not None and answer.value.revision
     ]
@@ -195,7 +195,7 @@ def _told_without_record(
     )
 
 
-class Member(NamedTuple):
+class MemberReport(NamedTuple):
     """What a broker says of its group, and of itself.
 
     Attributes:
@@ -211,7 +211,7 @@ class Member(NamedTuple):
     trouble: str
 
 
-def _members(info: ClusterInfo, name: str) -> Operation[list[Member]]:
+def _members(info: ClusterInfo, name: str) -> Operation[list[MemberReport]]:
     """Those of a name that are members of a group, as far as they are registered and answer."""
     data = info.broker_addr_table.get(name)
     addresses = {} if data is None else {int(who): at for who, at in data.broker_addrs.items()}
@@ -221,7 +221,7 @@ def _members(info: ClusterInfo, name: str) -> Operation[list[Member]]:
         table = answer.value or {}
         if "groupRecordNumber" in table:
             found.append(
-                Member(
+                MemberReport(
                     who,
                     table["groupId"],
                     last := _number(table, "groupLastEpoch"),
@@ -404,12 +404,14 @@ def order_master(
     raise AgreementError(f"the record {key} changed under each of {TRIES} tries to order a master")
 
 
-def _is_of_others(record: GroupRecord, member: Member | None) -> bool:
+def _is_of_others(record: GroupRecord, member: MemberReport | None) -> bool:
     groups = {record.group, member.group if member else ""} - {""}
     return len(groups) > 1
 
 
-def _begun_anew(key: str, known: dict[int, Member], member: int, accept_loss: bool) -> GroupRecord:
+def _begun_anew(
+    key: str, known: dict[int, MemberReport], member: int, accept_loss: bool
+) -> GroupRecord:
     """A record for a group that has none of its own."""
     if member not in known:
         raise AgreementError(

@@ -31,7 +31,7 @@ MOST_SCANNED: Final = 20_000
 _PULLED: Final = 32
 
 
-class Place(msgspec.Struct, frozen=True):
+class TopicOnBroker(msgspec.Struct, frozen=True):
     """A topic on one broker, as it is."""
 
     broker: str
@@ -57,12 +57,12 @@ class ProofRow(msgspec.Struct, frozen=True):
     unread: int = 0
 
 
-def places_of(topic: str) -> Operation[list[Place]]:
+def places_of(topic: str) -> Operation[list[TopicOnBroker]]:
     """The masters that have the topic; raises ConfigError when none has it, ClientError when one does not answer."""
     masters = yield from masters_of()
     answers = yield from configs_of(topic, [address for _, address in masters])
     found = [
-        Place(broker, address, config)
+        TopicOnBroker(broker, address, config)
         for (broker, address), answer in zip(masters, answers, strict=True)
         if (config := answer.get()) is not None
     ]
@@ -73,7 +73,7 @@ def places_of(topic: str) -> Operation[list[Place]]:
     return found
 
 
-def check(places: Sequence[Place], write: int, read: int, *, force: bool) -> None:
+def check(places: Sequence[TopicOnBroker], write: int, read: int, *, force: bool) -> None:
     """Raise ConfigError for an order that loses messages, or that nobody can mean."""
     topic = places[0].config.topic_name
     if read < write and not force:
@@ -89,10 +89,10 @@ def check(places: Sequence[Place], write: int, read: int, *, force: bool) -> Non
         )
 
 
-def put(places: Sequence[Place], write: int, read: int) -> Operation[list[Place]]:
+def put(places: Sequence[TopicOnBroker], write: int, read: int) -> Operation[list[TopicOnBroker]]:
     """Change the topic's numbers on these brokers; the places as they are then."""
     changed = [
-        Place(
+        TopicOnBroker(
             place.broker,
             place.address,
             msgspec.structs.replace(place.config, write_queue_nums=write, read_queue_nums=read),
@@ -106,7 +106,9 @@ def put(places: Sequence[Place], write: int, read: int) -> Operation[list[Place]
     return changed
 
 
-def set_numbers(topic: str, write: int, read: int, *, force: bool) -> Operation[list[Place]]:
+def set_numbers(
+    topic: str, write: int, read: int, *, force: bool
+) -> Operation[list[TopicOnBroker]]:
     """Change both numbers at once, on every broker that has the topic.
 
     Raises:
@@ -123,7 +125,9 @@ def set_numbers(topic: str, write: int, read: int, *, force: bool) -> Operation[
     return (yield from put(places, write, read))
 
 
-def prove(place: Place, first: int, ignored: Collection[str] = ()) -> Operation[list[ProofRow]]:
+def prove(
+    place: TopicOnBroker, first: int, ignored: Collection[str] = ()
+) -> Operation[list[ProofRow]]:
     """Where every group is in the queues of a broker that go, from number `first` on, and what may still come to them.
 
     What may come is asked before where the groups are, and where they are before the ends: so each row errs to
@@ -156,7 +160,7 @@ def prove(place: Place, first: int, ignored: Collection[str] = ()) -> Operation[
     return rows
 
 
-def _coming(place: Place, first: int, found: Holdings) -> Operation[int]:
+def _coming(place: TopicOnBroker, first: int, found: Holdings) -> Operation[int]:
     """Messages that the broker itself may still put to the topic's queues from `first` on."""
     topic, count = place.config.topic_name, 0
     waiting = [
@@ -199,7 +203,7 @@ def _count(
     return count
 
 
-def begin(topic: str, queues: int, *, force: bool = False) -> Operation[list[Place]]:
+def begin(topic: str, queues: int, *, force: bool = False) -> Operation[list[TopicOnBroker]]:
     """The first step: brokers get the queues they lack, and nobody sends to those that go.
 
     Returns:
@@ -212,7 +216,7 @@ def begin(topic: str, queues: int, *, force: bool = False) -> Operation[list[Pla
     check(places, queues, queues, force=force)
     fewer = [place for place in places if place.config.read_queue_nums > queues]
     yield from put([place for place in places if place not in fewer], queues, queues)
-    going: list[Place] = []
+    going: list[TopicOnBroker] = []
     for place in fewer:
         going += yield from put([place], queues, place.config.read_queue_nums)
     return going
@@ -291,7 +295,7 @@ async def resize(
 
 async def _close(
     run: Run,
-    going: Sequence[Place],
+    going: Sequence[TopicOnBroker],
     queues: int,
     pace: Pace,
     force: bool,
@@ -323,7 +327,7 @@ async def _close(
         await pace.pause(pace.look_s)
 
 
-async def _take_away(run: Run, place: Place, queues: int, rows: Sequence[ProofRow]) -> bool:
+async def _take_away(run: Run, place: TopicOnBroker, queues: int, rows: Sequence[ProofRow]) -> bool:
     """Close the queues for consumers; open them again when one has grown behind its proof."""
     await run(put([place], queues, queues))
     grown = await run(_grown(place, rows))
@@ -332,7 +336,7 @@ async def _take_away(run: Run, place: Place, queues: int, rows: Sequence[ProofRo
     return not grown
 
 
-def _grown(place: Place, rows: Sequence[ProofRow]) -> Operation[bool]:
+def _grown(place: TopicOnBroker, rows: Sequence[ProofRow]) -> Operation[bool]:
     ends = {row.queue: row.end_offset for row in rows}
     topic = place.config.topic_name
     answers = yield from ask_all(

@@ -10,9 +10,9 @@ from roquette.access.model import (
     Acl,
     Action,
     Decision,
-    Entry,
     Pattern,
     Policy,
+    PolicyEntry,
     PolicyType,
     Resource,
 )
@@ -291,7 +291,7 @@ def acl_of(user: str, rules: Sequence[AclRow]) -> Acl:
     policies = []
     for kind in PolicyType:
         entries = [
-            Entry(
+            PolicyEntry(
                 Resource.parse(row.resource),
                 model_actions(row.actions.split(",")),
                 tuple(row.source_ips.split(",")) if row.source_ips else (),

@@ -7,7 +7,7 @@ import msgspec
 
 from roquette.admin.cluster import masters_of
 from roquette.admin.command import Flag, Plan, Report, command
-from roquette.admin.places import Place, parse_place
+from roquette.admin.places import QueuePlace, parse_place
 from roquette.base.clock import Clock
 from roquette.client import calls
 from roquette.client.group_requests import reset_by_time, reset_offset
@@ -50,14 +50,14 @@ class SeekPlan(msgspec.Struct, frozen=True):
 
     group: str
     topic: str
-    place: Place
+    place: QueuePlace
     rows: list[SeekRow]
     addresses: dict[str, str]
     old: list[str]
 
 
 def plan_seek(
-    group: str, topic: str, place: Place, queue: int | None = None
+    group: str, topic: str, place: QueuePlace, queue: int | None = None
 ) -> Operation[SeekPlan]:
     """Where each queue of a topic would go on. Changes nothing.
 
@@ -113,7 +113,7 @@ def _is_old(answer: Answer[dict[str, str]]) -> bool:
 
 
 def _targets(
-    found: list[tuple[str, str, MessageQueue, int, int]], place: Place
+    found: list[tuple[str, str, MessageQueue, int, int]], place: QueuePlace
 ) -> Operation[list[int]]:
     if place.kind == "group":
         asked = yield from ask_all(
@@ -233,7 +233,7 @@ def seek_group(
     """
     if (to is None) == (like is None):
         raise ConfigError("say either --to PLACE or --like OTHER")
-    place = Place("group", 0, like or "") if to is None else parse_place(to, clock.now_ms())
+    place = QueuePlace("group", 0, like or "") if to is None else parse_place(to, clock.now_ms())
     plan = yield from plan_seek(group, topic, place, queue)
     again = -sum(min(row.delta, 0) for row in plan.rows)
     never = sum(max(row.delta, 0) for row in plan.rows)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from roquette.admin.cluster import left_words
-from roquette.admin.facts import Facts
+from roquette.admin.facts import ClusterFacts
 from roquette.message.names import REPLY_TOPIC_SUFFIX, is_users_group
 
 
@@ -49,7 +49,7 @@ class TopRow(msgspec.Struct, frozen=True):
     lag: int
 
 
-def broker_rows(facts: Facts, expected: Sequence[str] = ()) -> list[BrokerState]:
+def broker_rows(facts: ClusterFacts, expected: Sequence[str] = ()) -> list[BrokerState]:
     """Every broker process, by cluster, name and id, with what is wrong with it; then those that are not there."""
     drained = {name for server in facts.name_servers for name in server.drained}
     rows = [
@@ -95,7 +95,7 @@ def _first(text: str) -> float:
         return -1.0
 
 
-def busiest(before: Facts, now: Facts) -> list[TopRow]:
+def busiest(before: ClusterFacts, now: ClusterFacts) -> list[TopRow]:
     """Topics with each of their groups: those first that have most to do, by rates, then by lag."""
     seconds = max((now.steady_ms - before.steady_ms) / 1000, 0.001)
     ends = {queue: at.max_offset for b in before.masters() for queue, at in b.queues.items()}

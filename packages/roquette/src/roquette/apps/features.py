@@ -47,7 +47,7 @@ from roquette.broker.replication.metadata_copy import MetadataCopy
 from roquette.broker.replication.quorum import ClassicQuorum
 from roquette.broker.replication.role import ReplicaRole
 from roquette.broker.replication.table_feed import TableFeed
-from roquette.broker.replication.take_over import TakeOver
+from roquette.broker.replication.take_over import OffsetTakeOver
 from roquette.broker.sending.feature import SendFeature
 from roquette.broker.timers.delay_feature import DelayFeature
 from roquette.broker.timers.feature import TimerFeature
@@ -67,7 +67,7 @@ def broker_features(
     pulls, pops = PullFeature(core), PopFeature(core)
     return [
         core.saved,
-        TakeOver(core),
+        OffsetTakeOver(core),
         delays,
         TimerFeature(core, delays.levels),
         StoreMaintenance(core),

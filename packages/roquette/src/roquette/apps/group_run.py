@@ -11,7 +11,14 @@ import msgspec
 from roquette.admin.replication import MASTER, GroupState, group_states
 from roquette.apps import local_group, running
 from roquette.apps.dev import DEV_SETTINGS
-from roquette.apps.local_group import Keeper, LocalGroup, Part, load_group, runs, send_signal
+from roquette.apps.local_group import (
+    GroupKeeper,
+    GroupProcess,
+    LocalGroup,
+    load_group,
+    runs,
+    send_signal,
+)
 from roquette.base.executor import pause
 from roquette.base.files import OsFiles
 from roquette.cli.output import Output, say, show
@@ -51,8 +58,8 @@ def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str,
         raise ConfigError(
             f"a group runs in {folder} already: {local_group.words_of(folder, 'status')}"
         ) from None
-    name_servers = [Part(name=f"namesrv-{one}") for one in range(1, 4 if etcd else 2)]
-    brokers = [Part(name=f"broker-{broker_id}") for broker_id in range(1, replicas + 1)]
+    name_servers = [GroupProcess(name=f"namesrv-{one}") for one in range(1, 4 if etcd else 2)]
+    brokers = [GroupProcess(name=f"broker-{broker_id}") for broker_id in range(1, replicas + 1)]
     if files.exists(os.path.join(folder, local_group.STATE)):
         before = load_group(folder)
         if any(map(runs, before.parts)):
@@ -64,24 +71,26 @@ def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str,
                 f"{folder} has another group, of {len(before.brokers)} brokers and {len(before.name_servers)} "
                 "name server(s): give the same options, remove the folder, or name another one by --dir"
             )
-        name_servers = [Part(name=part.name, peer=part.peer) for part in before.name_servers]
+        name_servers = [
+            GroupProcess(name=part.name, peer=part.peer) for part in before.name_servers
+        ]
     pid = os.getpid()
     group = LocalGroup(
         cluster=CLUSTER_NAME,
         name=GROUP_NAME,
-        keeper=Part(name="keeper", pid=pid, born=local_group.born(pid)),
+        keeper=GroupProcess(name="keeper", pid=pid, born=local_group.born(pid)),
         name_servers=name_servers,
         brokers=brokers,
     )
     shared = {key: text for key, text in DEV_SETTINGS.items() if key != "brokerName"}
-    keeper = Keeper(folder, group, shared | settings, etcd)
+    keeper = GroupKeeper(folder, group, shared | settings, etcd)
     try:
         return running.run(lambda stop: _keep(keeper, stop))
     finally:
         lock.release()
 
 
-async def _keep(keeper: Keeper, stop: asyncio.Event) -> int:
+async def _keep(keeper: GroupKeeper, stop: asyncio.Event) -> int:
     """Start, tell, look after them until `stop`, end all."""
     group = keeper.group
     say(f"starting {len(group.brokers)} brokers and {len(group.name_servers)} name server(s)")
@@ -222,7 +231,7 @@ def restart(folder: str | None, target: str) -> None:
     show(lines(group, state), Output.TABLE)
 
 
-def find(group: LocalGroup, name: str) -> Part:
+def find(group: LocalGroup, name: str) -> GroupProcess:
     """The process of that name; raises ConfigError."""
     for part in group.parts:
         if part.name == name:

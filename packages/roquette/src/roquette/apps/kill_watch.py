@@ -24,7 +24,7 @@ LIMIT_S: Final = 30.0
 READ_S: Final = 15.0
 
 
-class Probes:
+class ProbeSender:
     """Messages sent at a steady pace, whatever becomes of them. Times are the loop's, seconds."""
 
     def __init__(self, client: Client) -> None:
@@ -105,7 +105,7 @@ async def _watch(group: LocalGroup, target: str, folder: str | None) -> tuple[bo
         member = chosen(state, target, folder)
         role = "master" if member == state.master else "replica"
         await _need_topic(client, servers)
-        probes = Probes(client)
+        probes = ProbeSender(client)
         tasks.start("probes", probes.run(tasks))
         try:
             await asyncio.sleep(BEFORE_S)
@@ -143,7 +143,7 @@ async def _tell(
     client: Client,
     servers: list[str],
     group: LocalGroup,
-    probes: Probes,
+    probes: ProbeSender,
     killed_s: float,
     before: GroupState,
 ) -> None:
@@ -168,7 +168,7 @@ async def _tell(
     raise ClientError(f"no message is acknowledged {LIMIT_S:.0f} s after the kill")
 
 
-async def _sum_up(probes: Probes) -> bool:
+async def _sum_up(probes: ProbeSender) -> bool:
     times = sorted(at for at, _ in probes.acknowledged.values())
     pause_s = max(b - a for a, b in itertools.pairwise(times))
     say(

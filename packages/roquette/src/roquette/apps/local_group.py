@@ -32,7 +32,7 @@ STOP_S: Final = 20.0
 _files = OsFiles()
 
 
-class Part(msgspec.Struct, kw_only=True):
+class GroupProcess(msgspec.Struct, kw_only=True):
     """One process.
 
     Attributes:
@@ -53,12 +53,12 @@ class LocalGroup(msgspec.Struct, kw_only=True):
 
     cluster: str
     name: str
-    keeper: Part
-    name_servers: list[Part]
-    brokers: list[Part]
+    keeper: GroupProcess
+    name_servers: list[GroupProcess]
+    brokers: list[GroupProcess]
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[GroupProcess]:
         """All that the keeper has started."""
         return [*self.name_servers, *self.brokers]
 
@@ -110,12 +110,12 @@ def born(pid: int) -> str:
     return "" if words[0] in "ZX" else f"{_files.boot_id.hex()}-{words[19]}"
 
 
-def runs(part: Part) -> bool:
+def runs(part: GroupProcess) -> bool:
     """Does that very process run?"""
     return part.born != "" and born(part.pid) == part.born
 
 
-def send_signal(part: Part, number: signal.Signals) -> bool:
+def send_signal(part: GroupProcess, number: signal.Signals) -> bool:
     """Signal that very process; whether it was there."""
     if not runs(part):
         return False
@@ -124,7 +124,7 @@ def send_signal(part: Part, number: signal.Signals) -> bool:
     return True
 
 
-class Keeper:
+class GroupKeeper:
     """Starts a group's processes, starts those again that are ordered, and ends all.
 
     Args:
@@ -172,7 +172,7 @@ class Keeper:
                     part.peer = f"{part.name}={LOOPBACK}:{port + 1}:{port}"
                 port += 10
 
-    def command(self, part: Part) -> list[str]:
+    def command(self, part: GroupProcess) -> list[str]:
         """The command line of a process."""
         own = os.path.join(self.folder, part.name)
         if part in self.group.name_servers:
@@ -205,7 +205,7 @@ class Keeper:
         flags = [word for pair in pairs for word in ("--set", pair)]
         return [sys.executable, "-m", "roquette.apps.entry", *words, *flags]
 
-    async def _start(self, part: Part) -> None:
+    async def _start(self, part: GroupProcess) -> None:
         environ = {key: text for key, text in os.environ.items() if key != "NAMESRV_ADDR"}
         path = self.log_of(part)
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -224,7 +224,7 @@ class Keeper:
         part.pid, part.born, part.started_ms = child.pid, born(child.pid), SystemClock().now_ms()
         self.save()
 
-    async def _ready(self, part: Part) -> None:
+    async def _ready(self, part: GroupProcess) -> None:
         child, path, line = self._children[part.name], self.log_of(part), b""
         assert child.stdout is not None
         with contextlib.suppress(TimeoutError):
@@ -233,7 +233,7 @@ class Keeper:
             raise ConfigError(f"{part.name} did not start; the end of {path}: {_last_line(path)}")
         say(f"  {part.name} runs at {part.address}, pid {part.pid}, log {path}")
 
-    def log_of(self, part: Part) -> str:
+    def log_of(self, part: GroupProcess) -> str:
         """Return the path of a process's log."""
         return os.path.join(self.folder, f"{part.name}.log")
 

@@ -27,8 +27,8 @@ from roquette.broker.floor.tables.topics import Topic as BrokerTopic
 from roquette.errors import ClientError, ConnectError, Refused
 from roquette.message.names import TBW102, is_system_topic, topic_error
 from roquette.proxy.access import CallGuard
-from roquette.proxy.answers import Answer, Asks, Then
-from roquette.proxy.backend import Topic
+from roquette.proxy.answers import Asks, BrokerAnswer, Then
+from roquette.proxy.backend import TopicFacts
 from roquette.proxy.call import Caller
 from roquette.proxy.lookups import Lookup
 from roquette.proxy.parts import make_proxy
@@ -62,7 +62,7 @@ MADE_FOR_V5: Final = {MESSAGE_TYPE: "MIXED"}
 """Attributes of a topic that a v5 client's question makes: it takes messages of every type (docs/compatibility.md)."""
 
 
-def _nothing(answer: Answer) -> None:
+def _nothing(answer: BrokerAnswer) -> None:
     return None
 
 
@@ -109,7 +109,7 @@ class LocalBackend:
         self._outbound = core.outbound
         self._created = created
         self._tasks = Tasks()
-        self._known: dict[str, tuple[TopicConfig, int, Topic]] = {}
+        self._known: dict[str, tuple[TopicConfig, int, TopicFacts]] = {}
         self._routes: Lookup[TopicRouteData] = Lookup(
             self._look, self._tasks, lambda: core.clock.steady_ms() / 1000
         )
@@ -160,7 +160,7 @@ class LocalBackend:
                 job.admitted = True  # a client that was let in has asked for it
         return _Inside(self._dispatcher, asks, number, job)
 
-    def topic(self, caller: Caller, name: str, then: Callable[[Topic | None], None]) -> None:
+    def topic(self, caller: Caller, name: str, then: Callable[[TopicFacts | None], None]) -> None:
         """See `Backend`: one that is nowhere is made, as by a first message, for who may send that."""
         found = self._core.tables.topics.find(name)
         if found is not None:
@@ -182,7 +182,7 @@ class LocalBackend:
         caller: Caller,
         name: str,
         route: TopicRouteData | None,
-        then: Callable[[Topic | None], None],
+        then: Callable[[TopicFacts | None], None],
     ) -> None:
         """This broker does not have the topic; `route`: other brokers do, as their operator wants it."""
         found = self._core.tables.topics.find(name)
@@ -212,11 +212,11 @@ class LocalBackend:
             attributes=MADE_FOR_V5,
         )
 
-    async def _made(self, topic: BrokerTopic, then: Callable[[Topic | None], None]) -> None:
+    async def _made(self, topic: BrokerTopic, then: Callable[[TopicFacts | None], None]) -> None:
         await self._created(topic, TBW102)
         then(self._facts_of(topic))
 
-    def _facts_of(self, topic: BrokerTopic) -> Topic:
+    def _facts_of(self, topic: BrokerTopic) -> TopicFacts:
         core = self._core
         shown, perm = topic.shown, core.live.current.broker_permission
         known = self._known.get(topic.name)
@@ -226,7 +226,7 @@ class LocalBackend:
             known = self._known[topic.name] = shown, perm, self._describe(topic)
         return known[2]
 
-    def _describe(self, topic: BrokerTopic) -> Topic:
+    def _describe(self, topic: BrokerTopic) -> TopicFacts:
         core = self._core
         queues = QueueData(
             broker_name=self._name,
@@ -242,10 +242,12 @@ class LocalBackend:
             broker_addrs={core.identity.broker_id: str(core.address)},
         )
         kind = topic.attributes.get(MESSAGE_TYPE, "NORMAL")
-        return Topic(topic.name, kind, TopicRouteData(queue_datas=[queues], broker_datas=[broker]))
+        return TopicFacts(
+            topic.name, kind, TopicRouteData(queue_datas=[queues], broker_datas=[broker])
+        )
 
     def route(
-        self, caller: Caller, name: str, used: Endpoints, then: Callable[[Topic | None], None]
+        self, caller: Caller, name: str, used: Endpoints, then: Callable[[TopicFacts | None], None]
     ) -> None:
         """See `Backend`: what the name servers say of ports that speak this protocol, and of this broker what it knows itself."""
 
@@ -291,13 +293,13 @@ class LocalBackend:
         queues = [data for data in route.queue_datas if data.broker_name not in silent]
         return TopicRouteData(queue_datas=queues, broker_datas=brokers)
 
-    def _joined(self, name: str, own: Topic | None, route: TopicRouteData) -> Topic:
+    def _joined(self, name: str, own: TopicFacts | None, route: TopicRouteData) -> TopicFacts:
         if own is None:
-            return Topic(name, "UNSPECIFIED", route)
+            return TopicFacts(name, "UNSPECIFIED", route)
         queues = [data for data in route.queue_datas if data.broker_name != self._name]
         brokers = [data for data in route.broker_datas if data.broker_name != self._name]
         mine = [data for data in route.broker_datas if data.broker_name == self._name]
-        return Topic(
+        return TopicFacts(
             name,
             own.kind,
             TopicRouteData(

@@ -44,7 +44,7 @@ _TIMES: Final = ("--heartbeat-interval", "50", "--election-timeout", "500")
 _KEPT: Final = ("--auto-compaction-mode", "revision", "--auto-compaction-retention", "1000")
 
 
-class Place(NamedTuple):
+class MemberAddress(NamedTuple):
     """Addresses at which a member is reached, by its fellows and by name servers."""
 
     name: str
@@ -76,7 +76,7 @@ class Place(NamedTuple):
         return self._url_host
 
 
-def parse_places(text: str) -> list[Place]:
+def parse_places(text: str) -> list[MemberAddress]:
     """The members of `controllerPeers`; raises ConfigError."""
     found = []
     for word in filter(None, (part.strip() for part in text.replace(",", ";").split(";"))):
@@ -84,7 +84,7 @@ def parse_places(text: str) -> list[Place]:
         if match is None or not all(0 < int(port) < 65_536 for port in match.groups()[2:]):
             raise ConfigError(f"controllerPeers: {word!r} is not of the form {_FORM}")
         name, host, peer, client = match.groups()
-        found.append(Place(name, host.strip("[]"), int(peer), int(client)))
+        found.append(MemberAddress(name, host.strip("[]"), int(peer), int(client)))
     if not found or len({place.name for place in found}) != len(found):
         raise ConfigError(f"controllerPeers names each member once, in the form {_FORM}")
     return found
@@ -243,7 +243,7 @@ class ManagedEtcd:
         await self._ask(other, "/v3/cluster/member/add", {"peerURLs": [self._peer_url]})
         return "existing"
 
-    async def _meet(self) -> tuple[Place, list[dict[str, Any]]] | None:
+    async def _meet(self) -> tuple[MemberAddress, list[dict[str, Any]]] | None:
         """Wait until all fellows say that they are new as well; or what `_listed` says, when a cluster answers first.
 
         It goes on when it knows that all are new, and each of them knows it of this one: an answer that was lost comes
@@ -281,7 +281,7 @@ class ManagedEtcd:
         self._new.add(fellow)
         return "application/json", b"{}"
 
-    async def _listed(self) -> tuple[Place, list[dict[str, Any]]] | None:
+    async def _listed(self) -> tuple[MemberAddress, list[dict[str, Any]]] | None:
         """Another member, and whom it knows as members; None when no cluster answers."""
         for other in self._others:
             with suppress(MemberEnded):
@@ -289,7 +289,7 @@ class ManagedEtcd:
         return None
 
     async def _ask(
-        self, place: Place, path: str, body: dict[str, Any] | None = None
+        self, place: MemberAddress, path: str, body: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """A request about the cluster's members. Raises MemberEnded: no answer, or a refusal."""
         try:

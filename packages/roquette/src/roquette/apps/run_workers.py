@@ -78,7 +78,7 @@ class Worker:
             self._process.send_signal(number)
 
 
-class Keeper:
+class WorkerKeeper:
     """Keeps workers.
 
     Args:
@@ -198,6 +198,6 @@ def keep_workers(
     command += ["-n", name_servers] if name_servers else []
     command += ["--drain", str(drain_s)] if drain_s is not None else []
     workers = [Worker(number, command, environ) for number in range(1, count + 1)]
-    keeper = Keeper(workers, os.getcwd() if reload else None)
+    keeper = WorkerKeeper(workers, os.getcwd() if reload else None)
     with asyncio.Runner() as runner:
         return runner.run(keeper.keep(target, health))

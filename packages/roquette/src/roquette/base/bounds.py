@@ -53,7 +53,7 @@ class Bound:
             raise Refused(code, f"{what}: {self.words()}")
 
 
-class Bounds:
+class TableBounds:
     """The bounds of a server's tables: the attributes of a subclass."""
 
     def all(self) -> list[Bound]:

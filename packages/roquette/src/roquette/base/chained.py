@@ -9,7 +9,7 @@ from roquette.base.checksum import crc32
 _HEAD: Final = struct.Struct(">IIB")  # bytes of the content, CRC-32 of the last sum and it, kind
 
 
-class Entry(NamedTuple):
+class ChainedEntry(NamedTuple):
     """One sound entry: `end` is the byte behind it, `crc` its sum."""
 
     kind: int
@@ -25,7 +25,7 @@ def chained(kind: int, content: bytes, previous: int) -> tuple[bytes, int]:
     return _HEAD.pack(len(content), crc, kind) + content, crc
 
 
-def chained_entries(data: bytes) -> Iterator[Entry]:
+def chained_entries(data: bytes) -> Iterator[ChainedEntry]:
     """The entries of a file as far as its sums are right."""
     start, crc = 0, 0
     while start + _HEAD.size <= len(data):
@@ -34,5 +34,5 @@ def chained_entries(data: bytes) -> Iterator[Entry]:
         content = data[start + _HEAD.size : end]
         if end > len(data) or said != crc32(crc.to_bytes(4, "big") + content):
             return
-        yield Entry(kind, content, start, end, said)
+        yield ChainedEntry(kind, content, start, end, said)
         start, crc = end, said

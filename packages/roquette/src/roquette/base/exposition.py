@@ -28,7 +28,7 @@ Sample = tuple[str, float]
 """Labels (of `labels`), and the value."""
 
 
-class Table(NamedTuple):
+class MetricTable(NamedTuple):
     """A metric that has `size` samples; making one costs, so those without room are not made."""
 
     family: Family
@@ -36,9 +36,9 @@ class Table(NamedTuple):
     samples: Iterable[Sample]
 
 
-def one(family: Family, value: float) -> Table:
+def one(family: Family, value: float) -> MetricTable:
     """A metric of one sample, without labels of its own."""
-    return Table(family, 1, [("", value)])
+    return MetricTable(family, 1, [("", value)])
 
 
 def escaped(value: str) -> str:
@@ -91,7 +91,7 @@ class Exposition:
         if begun and lines:
             yield "".join(lines).encode()
 
-    def table(self, table: Table) -> Iterator[bytes]:
+    def table(self, table: MetricTable) -> Iterator[bytes]:
         """The lines of a metric that has a sample for each of many things: as many as there is room for."""
         fit = max(0, min(self._most, self.left, table.size))
         self.drop(table.family, table.size - fit)

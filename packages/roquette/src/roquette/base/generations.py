@@ -28,7 +28,7 @@ _MARKS: Final = 8  # of each content two: of the file, and of its copy
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ContentMark:
     """Mark of one content we wrote."""
 
     crc: int
@@ -55,7 +55,7 @@ class Loaded(Generic[T]):
     path: str
     problems: list[str]
     foreign: bool
-    mark: Mark
+    mark: ContentMark
 
 
 def save(files: Files, path: str, data: bytes, *, private: bool = False) -> None:
@@ -79,7 +79,7 @@ def save(files: Files, path: str, data: bytes, *, private: bool = False) -> None
         _write_sums(files, path, marks, private)
 
 
-def _keep(files: Files, path: str, private: bool) -> list[Mark]:
+def _keep(files: Files, path: str, private: bool) -> list[ContentMark]:
     """Make the present content the newest backup, the others older by one; returns the marks of the two.
 
     A copy, so that the file itself is never missing. It needs no sync: the file is whole at every moment.
@@ -91,7 +91,7 @@ def _keep(files: Files, path: str, private: bool) -> list[Mark]:
             raise
         log.error("%s cannot be read, so it is replaced without a backup error=%s", path, error)
         return []
-    marks = [Mark(crc32(data), len(data), files.modified_ms(path))]
+    marks = [ContentMark(crc32(data), len(data), files.modified_ms(path))]
     names = [path + suffix for suffix in BACKUPS]
     if files.exists(names[0]) and files.read_bytes(names[0]) == data:
         return marks  # a save before this one came no further
@@ -103,12 +103,14 @@ def _keep(files: Files, path: str, private: bool) -> list[Mark]:
     return marks
 
 
-def _write(files: Files, path: str, data: bytes, *, sync: bool, private: bool = False) -> Mark:
+def _write(
+    files: Files, path: str, data: bytes, *, sync: bool, private: bool = False
+) -> ContentMark:
     write_whole(files, path, data, sync=sync, private=private)
-    return Mark(crc32(data), len(data), files.modified_ms(path))
+    return ContentMark(crc32(data), len(data), files.modified_ms(path))
 
 
-def _write_sums(files: Files, path: str, marks: list[Mark], private: bool) -> None:
+def _write_sums(files: Files, path: str, marks: list[ContentMark], private: bool) -> None:
     _write(files, path + SUMS + ".tmp", _encode(marks[:_MARKS]), sync=True, private=private)
     files.rename(path + SUMS + ".tmp", path + SUMS)
 
@@ -150,7 +152,7 @@ def load(files: Files, path: str, parse: Callable[[bytes], T]) -> Loaded[T] | No
         if foreign and any(0 < mark.modified_ms == modified_ms for mark in marks):
             problems.append(f"{name}: its bytes have changed since they were written (checksum)")
             continue
-        mark = Mark(crc32(data), len(data), modified_ms)
+        mark = ContentMark(crc32(data), len(data), modified_ms)
         found = Loaded(value, name, problems, foreign and bool(marks), mark)
         _tell(found)
         return found
@@ -173,7 +175,7 @@ def _tell(found: Loaded[T]) -> None:
         log.info("config file %s was changed since we wrote it: taken as it is", found.path)
 
 
-def _marks(files: Files, path: str) -> list[Mark]:
+def _marks(files: Files, path: str) -> list[ContentMark]:
     """The checksums beside a file; empty without them."""
     try:
         text = files.read_bytes(path + SUMS).decode("ascii", "replace")
@@ -184,9 +186,9 @@ def _marks(files: Files, path: str) -> list[Mark]:
     return parse_marks(text)
 
 
-def parse_marks(text: str) -> list[Mark]:
+def parse_marks(text: str) -> list[ContentMark]:
     """The lines of a file of sums; those that say nothing are passed over, and all when one is damaged."""
-    marks: list[Mark] = []
+    marks: list[ContentMark] = []
     for line in text.splitlines():
         line, _, check = line.partition(" #")
         if check and check != _check_of(line):
@@ -194,13 +196,13 @@ def parse_marks(text: str) -> list[Mark]:
         words = line.split()
         if len(words) == 3 and words[1].isdecimal() and words[2].isdecimal():
             try:
-                marks.append(Mark(int(words[0], 16), int(words[1]), int(words[2])))
+                marks.append(ContentMark(int(words[0], 16), int(words[1]), int(words[2])))
             except ValueError:
                 continue
     return marks
 
 
-def _encode(marks: list[Mark]) -> bytes:
+def _encode(marks: list[ContentMark]) -> bytes:
     lines = [f"{m.crc:08x} {m.size} {m.modified_ms}" for m in marks]
     return "".join(f"{line} #{_check_of(line)}\n" for line in lines).encode()
 

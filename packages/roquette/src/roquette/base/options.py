@@ -2,7 +2,7 @@
 
 `option` declares one and `options_of` lists those of a class. `Option.read` makes a value of what a property file,
 the environment, a flag, YAML or Spark gives; every refusal has one form: what, where, what is wanted, what is given.
-`base/config.py` reads property files and the environment; flags, YAML and Spark's options go through `Reader`.
+`base/config.py` reads property files and the environment; flags, YAML and Spark's options go through `OptionReader`.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ class Unfit(ValueError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class OptionKind:
     """Kind of value that several options share.
 
     Attributes:
@@ -54,7 +54,7 @@ class Kind:
     most: float | None = None
 
 
-def matching(form: str, wanted: str) -> Kind:
+def matching(form: str, wanted: str) -> OptionKind:
     """Texts of which all matches the regular expression `form`."""
 
     def parse(text: str) -> str:
@@ -62,7 +62,7 @@ def matching(form: str, wanted: str) -> Kind:
             raise ValueError
         return text
 
-    return Kind(wanted=wanted, parse=parse)
+    return OptionKind(wanted=wanted, parse=parse)
 
 
 def _parse_size(text: str) -> int:
@@ -80,14 +80,14 @@ def parse_duration(text: str) -> int:
     return int(match[1]) * _MILLISECONDS[match[2]]
 
 
-PLAIN: Final = Kind()
-MILLISECONDS: Final = Kind(least=1, most=1 << 40)
-PERCENT: Final = Kind(least=1, most=100)
-INT32: Final = Kind(least=1, most=2**31 - 1)
-INT64: Final = Kind(least=0, most=2**63 - 1)
-SIZE: Final = Kind(wanted="a size such as 128m", parse=_parse_size)
+PLAIN: Final = OptionKind()
+MILLISECONDS: Final = OptionKind(least=1, most=1 << 40)
+PERCENT: Final = OptionKind(least=1, most=100)
+INT32: Final = OptionKind(least=1, most=2**31 - 1)
+INT64: Final = OptionKind(least=0, most=2**63 - 1)
+SIZE: Final = OptionKind(wanted="a size such as 128m", parse=_parse_size)
 """Bytes: `134217728`, `128m`, `1g`."""
-DURATION: Final = Kind(wanted="a time such as 10s or 15m", parse=parse_duration)
+DURATION: Final = OptionKind(wanted="a time such as 10s or 15m", parse=parse_duration)
 """Milliseconds: `500`, `500ms`, `10s`, `15m`, `24h`, `7d`."""
 
 
@@ -96,7 +96,7 @@ class Traits(typing.TypedDict, total=False):
 
     name: str
     also: Sequence[str]
-    kind: Kind
+    kind: OptionKind
     least: float
     most: float
     choices: Sequence[str]
@@ -154,7 +154,7 @@ class Option:
     name: str
     help: str = ""
     also: Sequence[str] = ()
-    kind: Kind = PLAIN
+    kind: OptionKind = PLAIN
     least: float | None = None
     most: float | None = None
     choices: Sequence[str] = ()
@@ -309,7 +309,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
+class OptionReader:
     """Reads options from mappings of names to values, where an unknown name is an error.
 
     Attributes:

@@ -12,7 +12,7 @@ from roquette.base.clock import Clock
 from roquette.base.config import to_properties
 from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
-from roquette.base.exposition import Table
+from roquette.base.exposition import MetricTable
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.broker.floor.addresses import advertised_host, free_ports, store_host
@@ -23,7 +23,7 @@ from roquette.broker.floor.feature import Feature, Start, hooks
 from roquette.broker.floor.parts import Address, BrokerTables, Identity
 from roquette.broker.listeners import Listeners
 from roquette.errors import StoreError
-from roquette.remoting.account import Account
+from roquette.remoting.account import MemoryAccount
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.protection import UNPROTECTED
 from roquette.remoting.request import Peer, RequestContext, Row
@@ -256,7 +256,7 @@ class Broker:
         """How many connections spoke none of the ports' protocols, and the last one's host:port."""
         return self._listeners.limits.strangers, self._listeners.limits.last_stranger
 
-    def kept(self) -> Account:
+    def kept(self) -> MemoryAccount:
         """What is kept for peers."""
         return self._listeners.limits.account
 
@@ -294,7 +294,7 @@ class Broker:
         """The first reason of a feature; "": there is none."""
         return next((why for one in self._features if (why := one.unready())), "")
 
-    def measures(self, now_ms: int) -> Iterator[Table]:
+    def measures(self, now_ms: int) -> Iterator[MetricTable]:
         """The features' metrics."""
         for feature in self._features:
             yield from feature.measures(now_ms)

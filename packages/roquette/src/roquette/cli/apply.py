@@ -14,7 +14,7 @@ from roquette.cli.output import say
 from roquette.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
-    from roquette.admin.apply.wanted import Wanted
+    from roquette.admin.apply.wanted import WantedCluster
 
 Expected = Annotated[
     str | None, Flag("--file -f FILE", "The cluster's YAML: miss the brokers it names, too.")
@@ -86,8 +86,8 @@ def apply(
 
 def _wanted(
     file: str | None, group: str | None, settings: Mapping[str, str], attributes: Mapping[str, str]
-) -> "Wanted":
-    from roquette.admin.apply.wanted import Wanted, WantedGroup, group_setting
+) -> "WantedCluster":
+    from roquette.admin.apply.wanted import WantedCluster, WantedGroup, group_setting
     from roquette.message.names import client_group_error
 
     if (file is None) == (group is None) or (file and (settings or attributes)):
@@ -97,7 +97,7 @@ def _wanted(
     if error := client_group_error(group or ""):
         raise ConfigError(error)
     fields = dict(group_setting(*item) for item in settings.items())
-    return Wanted([], [WantedGroup(group or "", fields, dict(attributes))], {})
+    return WantedCluster([], [WantedGroup(group or "", fields, dict(attributes))], {})
 
 
 def expected_of(cluster: Cluster, file: str | None) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def expected_of(cluster: Cluster, file: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*cluster.expected, *named)))
 
 
-def read_file(file: str) -> "Wanted":
+def read_file(file: str) -> "WantedCluster":
     """What a cluster's file wants; `-` is standard input. Raises ConfigError."""
     from roquette.admin.apply.wanted import read_wanted
     from roquette.base.files import OsReadFiles, read_all

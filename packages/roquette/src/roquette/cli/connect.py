@@ -15,7 +15,7 @@ from roquette.cli.output import Output, say_error, show, show_value
 from roquette.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
-    from roquette.admin.contexts import Place
+    from roquette.admin.contexts import CommandTarget
     from roquette.client.client import Client
     from roquette.client.operations import Operation
 
@@ -71,7 +71,7 @@ COMMAND: Final = re.compile("`(roquette (?!store |tls |context )[^`]+)`")  # of 
 CLEAR: Final = "\x1b[H\x1b[2J"
 
 
-def place_of(namesrv: str | None, login: str | None, context: str | None) -> "Place":
+def place_of(namesrv: str | None, login: str | None, context: str | None) -> "CommandTarget":
     """Which cluster the options and the environment mean; raises ConfigError."""
     from roquette.admin.contexts import place_of
 

@@ -14,7 +14,7 @@ from roquette.cli.output import say
 from roquette.errors import ConfigError, RouteNotFound
 
 if TYPE_CHECKING:
-    from roquette.admin.places import Place
+    from roquette.admin.places import QueuePlace
     from roquette.client.client import Client
     from roquette.message.message import MessageQueue, ReceivedMessage
 
@@ -138,7 +138,7 @@ async def _start(client: "Client", queue: "MessageQueue", offset: str, end: int)
     return place.at(low, end)
 
 
-def _place(offset: str) -> "Place":
+def _place(offset: str) -> "QueuePlace":
     """`timestamp:MILLISECONDS` is the older way to say `@MILLISECONDS`. Raises ConfigError."""
     from roquette.admin.places import parse_place
     from roquette.base.clock import SystemClock

@@ -17,7 +17,7 @@ from roquette.errors import ClientError
 
 if TYPE_CHECKING:
     from roquette.admin.doctor.findings import Finding, Intent, Remedy
-    from roquette.admin.facts import Facts
+    from roquette.admin.facts import ClusterFacts
     from roquette.client.session import Session
 
 
@@ -77,7 +77,7 @@ async def _doctor(
 
 async def _look(
     session: "Session", cluster: Cluster, intent: "Intent", seconds: float
-) -> "tuple[Facts, list[Finding]]":
+) -> "tuple[ClusterFacts, list[Finding]]":
     from roquette.admin.doctor.checks.diagnosis import diagnose
     from roquette.admin.doctor.examination import examine
     from roquette.base.clock import SystemClock
@@ -91,7 +91,7 @@ async def _look(
     return now, diagnose(now, before, intent)
 
 
-def _show(cluster: Cluster, facts: "Facts", findings: "list[Finding]") -> None:
+def _show(cluster: Cluster, facts: "ClusterFacts", findings: "list[Finding]") -> None:
     if cluster.output is not Output.TABLE:
         cluster.show([_row(finding, cluster.typed(finding.fix)) for finding in findings])
         return

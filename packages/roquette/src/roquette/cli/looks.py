@@ -12,7 +12,7 @@ from roquette.cli.exits import UNHEALTHY
 from roquette.cli.output import Output, local_time, prints_lines, say, show_value
 
 if TYPE_CHECKING:
-    from roquette.admin.facts import Facts
+    from roquette.admin.facts import ClusterFacts
 
 Count = Annotated[int, Flag("--count -c", "End after so many; 0: never.", 0)]
 
@@ -43,7 +43,7 @@ def top(
     from roquette.admin.doctor.examination import where_they_are
     from roquette.admin.top import busiest
 
-    def tell(before: "Facts", now: "Facts") -> None:
+    def tell(before: "ClusterFacts", now: "ClusterFacts") -> None:
         rows = busiest(before, now)
         where.show(rows[:most], empty="no topics yet")
         for bound in [
@@ -65,7 +65,7 @@ def events(where: Cluster, *, every: Every = 2.0, count: Count = 0) -> None:
 
     as_lines = prints_lines(where.output)
 
-    def tell(before: "Facts", now: "Facts") -> None:
+    def tell(before: "ClusterFacts", now: "ClusterFacts") -> None:
         for each in events(before, now):
             if as_lines:
                 show_value([each], Output.JSONL)

@@ -33,7 +33,7 @@ from roquette.cli.store_runs import Steps
 from roquette.errors import ConfigError, StoreError
 from roquette.message.record_layout import StoredRecord
 from roquette.store.offline.store_dir import StoreDir
-from roquette.store.offline.walk import Fault
+from roquette.store.offline.walk import DamagedStretch
 
 
 def grep(
@@ -125,7 +125,7 @@ def _found(store: StoreDir, query: Any) -> Iterator[StoredRecord]:
     steps = Steps("read", "file", store.log_bytes)
     files = OsReadFiles()
     for found in search(files, store, query, lambda file: steps.begin(file.path)):
-        if isinstance(found, Fault):
+        if isinstance(found, DamagedStretch):
             say(f"damage: {found.path} byte {found.position} to {found.end}: {found.words}")
         else:
             yield found

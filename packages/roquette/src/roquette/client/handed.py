@@ -8,10 +8,10 @@ from roquette.client.core.process_queue import ProcessQueue
 from roquette.client.handler import HandlerRunner, QueueDelivery
 from roquette.client.interceptors import Handled
 from roquette.client.queue_locks import Membership, QueueLocks
-from roquette.message.message import DONE, Decision, Done, ReceivedMessage
+from roquette.message.message import DONE, Done, HandlerDecision, ReceivedMessage
 
 TURN_S: Final = 0.005  # so long messages that are there are handed out before others get a turn
-AGAIN: Final = Decision()
+AGAIN: Final = HandlerDecision()
 _HERE: Final = 0  # the key of the message at work
 
 
@@ -61,13 +61,13 @@ class HandedQueues(QueueDelivery, ConcurrentQueues):
             self._at_work[_HERE] = (state, [message], self._member.session.clock.steady_ms())
             self._tell = self._runner.began(message)
 
-    def _decide(self, message: ReceivedMessage, decision: Decision) -> Done:
+    def _decide(self, message: ReceivedMessage, decision: HandlerDecision) -> Done:
         super()._decide(message, decision)
         if message is self._current:
             self.settle(decision)
         return DONE
 
-    def settle(self, decision: Decision) -> None:
+    def settle(self, decision: HandlerDecision) -> None:
         """The message at work is done, dead, or failed and comes again; nothing happens when there is none."""
         message, self._current = self._current, None
         if message is None:

@@ -11,7 +11,7 @@ from roquette.base.stacks import waiting_at
 from roquette.client.answers import for_loop, not_understood, verdict
 from roquette.client.interceptors import Handled, Interceptors
 from roquette.errors import MessageSettled, Retry
-from roquette.message.message import DONE, Decision, Done, ReceivedMessage
+from roquette.message.message import DONE, Done, HandlerDecision, ReceivedMessage
 
 log = logging.getLogger("roquette.client")
 
@@ -24,7 +24,7 @@ Messages = list[ReceivedMessage]
 BatchHandler = Callable[[Messages], "Awaitable[int | None] | int | None"]
 """Returns None or True when all are done, False when none is, or how many of the first are: the others come again."""
 
-ACKED: Final = Decision(accepted=True)
+ACKED: Final = HandlerDecision(accepted=True)
 
 _RUNNING: Final["ContextVar[HandlerRunner | None]"] = ContextVar("handler", default=None)
 
@@ -43,11 +43,11 @@ class QueueDelivery:
 
     def retry(self, message: ReceivedMessage, after_s: float | None) -> Done:
         """It comes again."""
-        return self._decide(message, Decision(after_s=after_s))
+        return self._decide(message, HandlerDecision(after_s=after_s))
 
     def dead_letter(self, message: ReceivedMessage) -> Done:
         """It is dead."""
-        return self._decide(message, Decision(dead=True))
+        return self._decide(message, HandlerDecision(dead=True))
 
     def extend(self, message: ReceivedMessage, seconds: float) -> Done:
         """Raises ValueError: it is ours as long as its queue is."""
@@ -56,7 +56,7 @@ class QueueDelivery:
     def expires_in(self, message: ReceivedMessage) -> None:
         """It has no time."""
 
-    def _decide(self, message: ReceivedMessage, decision: Decision) -> Done:
+    def _decide(self, message: ReceivedMessage, decision: HandlerDecision) -> Done:
         if message.decision is not None and message.decision != decision:
             raise MessageSettled(f"message {message.message_id} is settled already")
         message.decision = decision
@@ -169,7 +169,7 @@ class HandlerRunner(QueueDelivery):
         except Retry as again:
             for message in messages:
                 if message.decision is None:
-                    message.decision = Decision(after_s=again.after_s)
+                    message.decision = HandlerDecision(after_s=again.after_s)
         except Exception as error:  # noqa: BLE001 - the application's
             self._failed(messages, error)
             raised = error

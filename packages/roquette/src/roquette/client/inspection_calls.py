@@ -9,9 +9,9 @@ from roquette.wire.bodies import (
     GroupList,
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
-    TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
 )
+from roquette.wire.bodies.topic_config import TopicConfig
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.headers import (

@@ -18,7 +18,7 @@ ANSWER_S: Final = 1.0  # a round waits so long for the first answer
 SEARCH_S: Final = 15.0  # then the route is left to the next failure, and to the periodic refresh
 
 
-class Routes(Protocol):
+class SessionRoutes(Protocol):
     """Part of the session that the search for a master needs."""
 
     tasks: Tasks
@@ -41,7 +41,7 @@ class Routes(Protocol):
 class MasterSearch:
     """Asks for routes of topics, some of whose brokers have no master that answers."""
 
-    def __init__(self, session: Routes) -> None:
+    def __init__(self, session: SessionRoutes) -> None:
         self._session = session
         self._rounds: dict[str, asyncio.Future[None]] = {}  # topics searched for: the present round
 

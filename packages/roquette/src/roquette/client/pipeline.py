@@ -31,7 +31,7 @@ class _Sending:
 
     def __init__(
         self,
-        pipeline: "Pipeline",
+        pipeline: "SendPipeline",
         request: SendRequest,
         choose: Chooser,
         result: "asyncio.Future[SendReceipt]",
@@ -122,7 +122,7 @@ class Places:
 LetGo = Callable[[_Sending], None]
 
 
-class Pipeline:
+class SendPipeline:
     """At most `max_in_flight` sends without an answer, and `max_bytes_in_flight` bytes of their bodies.
 
     Args:

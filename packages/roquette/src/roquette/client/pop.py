@@ -18,7 +18,7 @@ from roquette.base.lifecycle import Health
 from roquette.client import pop_requests
 from roquette.client.interceptors import Handled, Interceptors
 from roquette.client.opened import Opened
-from roquette.client.pop_acks import Acks, Broker
+from roquette.client.pop_acks import Acks, PopBroker
 from roquette.client.pop_polls import Polls, PopPlan
 from roquette.client.pop_requests import Popped, Receipt
 from roquette.client.selection import matcher, subscription
@@ -31,7 +31,7 @@ from roquette.errors import (
     MessageSettled,
     Retry,
 )
-from roquette.message.message import Decision, ReceivedMessage, received
+from roquette.message.message import HandlerDecision, ReceivedMessage, received
 from roquette.message.properties import POP_CK
 from roquette.message.record import decode_records
 
@@ -43,7 +43,7 @@ SIDE_BY_SIDE: Final = 64  # renewals, and messages given back, at the same time
 GIVEN_BACK_MS: Final = 1_000  # what was popped and not handed out comes again after so long
 
 
-class Job:
+class PoppedJob:
     """A popped message at work: what is said of it goes to its broker. It holds its message until that is handed out."""
 
     __slots__ = (
@@ -84,23 +84,25 @@ class Job:
 
     def ack(self, message: ReceivedMessage) -> "Settling":
         """Returns when the broker has confirmed it; acks that wait together go together. Twice does nothing."""
-        return self._begin(message, Decision(accepted=True), self._ack)
+        return self._begin(message, HandlerDecision(accepted=True), self._ack)
 
     def retry(self, message: ReceivedMessage, after_s: float | None) -> "Settling":
         """Let it come again after so many seconds (at once for None). Popped in order, the messages behind it wait."""
         return self._begin(
-            message, Decision(after_s=after_s), partial(self._change, _ms(after_s or 0.0))
+            message, HandlerDecision(after_s=after_s), partial(self._change, _ms(after_s or 0.0))
         )
 
     def dead_letter(self, message: ReceivedMessage) -> "Settling":
         """Put it into the dead letters and acknowledge it."""
-        return self._begin(message, Decision(dead=True), self.bury)
+        return self._begin(message, HandlerDecision(dead=True), self.bury)
 
     def extend(self, message: ReceivedMessage, seconds: float) -> "Settling":
         """Hide it for so long from now."""
         return self._begin(message, None, partial(self._change, _ms(seconds)))
 
-    def _begin(self, message: ReceivedMessage, decision: Decision | None, work: Work) -> "Settling":
+    def _begin(
+        self, message: ReceivedMessage, decision: HandlerDecision | None, work: Work
+    ) -> "Settling":
         self._work = self._jobs._work(self._do(self._work, message, decision, work))
         return Settling(self._work)
 
@@ -108,7 +110,7 @@ class Job:
         self,
         before: "asyncio.Task[ClientError | None] | None",
         message: ReceivedMessage,
-        decision: Decision | None,
+        decision: HandlerDecision | None,
         work: Work,
     ) -> ClientError | None:
         """One thing at a time, in the order of the calls. `decision`: what has become of the message with it."""
@@ -224,17 +226,17 @@ class PoppedMessages(Opened):
         self._plan = plan
         self.expired = 0
         self.unreadable = 0
-        self._broker = Broker(session, plan.topic)
+        self._broker = PopBroker(session, plan.topic)
         self._acks = Acks(self._broker, plan.group, plan.topic)
         self._session = session
         self._interceptors = interceptors
         self._wanted = subscription(plan.topic, plan.wanted, 0)
         self._matches = matcher(self._wanted)
-        self._ready: deque[Job] = deque()
+        self._ready: deque[PoppedJob] = deque()
         self._arrived = asyncio.Event()
         self._polls = polls or Polls(session, plan.topic)
         self._polls.to = self
-        self._held: WeakValueDictionary[int, Job] = WeakValueDictionary()  # not settled
+        self._held: WeakValueDictionary[int, PoppedJob] = WeakValueDictionary()  # not settled
         self._numbers = itertools.count()
         self._renewing: asyncio.Task[None] | None = None
         self.closed = False
@@ -290,7 +292,7 @@ class PoppedMessages(Opened):
 
     # popping
 
-    def _next(self) -> Job | None:
+    def _next(self) -> PoppedJob | None:
         while self._ready:
             job = self._ready.popleft()
             if job.left_s <= 0:
@@ -328,7 +330,7 @@ class PoppedMessages(Opened):
                 message.topic = plan.topic
                 self._session.namespace.show(message)
                 message.properties.pop(POP_CK, None)
-                job = Job(self, message, receipt, over_s)
+                job = PoppedJob(self, message, receipt, over_s)
                 # Popped for us, and nobody reads it: others need not wait until its time is over.
                 if self.closed:
                     aside.append(job.give_back)
@@ -342,7 +344,7 @@ class PoppedMessages(Opened):
             if aside:
                 self._work(self._aside(aside))
 
-    async def _give_back(self, jobs: list[Job]) -> None:
+    async def _give_back(self, jobs: list[PoppedJob]) -> None:
         await self._aside([job.give_back for job in jobs])
 
     async def _aside(self, works: list[Work]) -> None:
@@ -372,6 +374,6 @@ class PoppedMessages(Opened):
         """Begin what goes on without its caller."""
         return self._session.tasks.start("pop", work)
 
-    def _settled(self, job: Job) -> None:
+    def _settled(self, job: PoppedJob) -> None:
         """A job has come to its end."""
         self._held.pop(job.number, None)

@@ -18,7 +18,7 @@ MOST: Final = 256  # of one request
 AGAIN_S: Final = 0.5  # between two tries of what may be said twice
 
 
-class Broker:
+class PopBroker:
     """Asks brokers what may be asked twice, until a popped message's time is over."""
 
     def __init__(self, session: Session, topic: str) -> None:
@@ -55,7 +55,7 @@ class _Ack:
 class Acks:
     """Of one group and topic."""
 
-    def __init__(self, broker: Broker, group: str, topic: str) -> None:
+    def __init__(self, broker: PopBroker, group: str, topic: str) -> None:
         self._broker = broker
         self._group = group
         self._topic = topic

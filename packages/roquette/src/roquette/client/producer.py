@@ -20,7 +20,7 @@ from roquette.client.core.retry_policy import PAUSE_LEAST_MS, may_retry, pause_m
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.detector import Detector
 from roquette.client.interceptors import UNSEEN, Begun, Interceptors
-from roquette.client.pipeline import Pipeline
+from roquette.client.pipeline import SendPipeline
 from roquette.client.preparation import Preparation
 from roquette.client.send_request import (
     SEND_OK,
@@ -92,7 +92,7 @@ class Producer:
         self._turns: dict[str, RoundRobin] = {}
         self._headers = Headers(group, session.config, session.clock)
         self.under_way = UnderWay()
-        self._pipeline = Pipeline(
+        self._pipeline = SendPipeline(
             session, self._headers, self._publish_route, self._attempts, self.under_way
         )
         self._preparation = Preparation(session, self.namespace)

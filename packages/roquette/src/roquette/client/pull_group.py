@@ -28,7 +28,7 @@ Changed = Callable[[list[MessageQueue], list[MessageQueue]], None]
 """Told when a reader's queues have changed: those it gained, and those it lost."""
 
 
-class Reader(Protocol):
+class GroupReader(Protocol):
     """Reader as its membership of a group uses it."""
 
     def assigned(self) -> list[MessageQueue]:
@@ -58,7 +58,7 @@ class PullGroup:
         subscriptions: Mapping[str, SubscriptionData],
         start_from: StartFrom | int,
         strategy: Strategy,
-        reader: Reader,
+        reader: GroupReader,
     ) -> None:
         self.group = group
         self.changed: Changed | None = None

@@ -53,7 +53,7 @@ T = TypeVar("T")
 log = logging.getLogger("roquette.client")
 
 
-class Consumer(InspectableConsumer, Protocol):
+class GroupConsumer(InspectableConsumer, Protocol):
     """Consumer that is part of a group, as the session uses it."""
 
     group: str
@@ -105,7 +105,7 @@ class Session:
         self._routes: dict[str, TopicRoute] = {}
         self._fetching: dict[str, asyncio.Future[TopicRoute]] = {}
         self._producer_groups: dict[str, None] = {}
-        self._consumers: dict[str, Consumer] = {}
+        self._consumers: dict[str, GroupConsumer] = {}
         self._heartbeat_lock = asyncio.Lock()
         self._greeted: set[str] = set()
         self._closed = False
@@ -408,7 +408,7 @@ class Session:
         """Heartbeats name it no more."""
         self._producer_groups.pop(group, None)
 
-    async def add_consumer(self, consumer: Consumer) -> None:
+    async def add_consumer(self, consumer: GroupConsumer) -> None:
         """Heartbeats name this consumer from now on; one per group."""
         if consumer.group in self._consumers:
             raise ConfigError(
@@ -416,7 +416,7 @@ class Session:
             )
         self._consumers[consumer.group] = consumer
 
-    async def remove_consumer(self, consumer: Consumer) -> None:
+    async def remove_consumer(self, consumer: GroupConsumer) -> None:
         """Leave the group on every broker, so that the others take over at once."""
         if self._consumers.get(consumer.group) is not consumer:
             return

@@ -11,7 +11,7 @@ from roquette.client.handler import ACKED
 from roquette.client.opened import Opened
 from roquette.client.push_consumer import PushConsumer
 from roquette.errors import ClientClosed, Retry
-from roquette.message.message import Decision, ReceivedMessage
+from roquette.message.message import HandlerDecision, ReceivedMessage
 
 
 class MessageStream(Opened):
@@ -97,5 +97,5 @@ class MessageStream(Opened):
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, Retry) and self._handed is not None:
-            self._handed.settle(Decision(after_s=error.after_s))
+            self._handed.settle(HandlerDecision(after_s=error.after_s))
         await self.close()

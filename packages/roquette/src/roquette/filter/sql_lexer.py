@@ -12,7 +12,7 @@ from typing import Final
 from roquette.errors import ExpressionError
 
 
-class Kind(IntEnum):
+class TokenKind(IntEnum):
     """Kind of a token."""
 
     END = 0
@@ -45,19 +45,21 @@ class Kind(IntEnum):
     MINUS = 27
 
 
-_KEYWORDS: Final = {kind.name: kind for kind in Kind if Kind.NOT <= kind <= Kind.ENDSWITH}
+_KEYWORDS: Final = {
+    kind.name: kind for kind in TokenKind if TokenKind.NOT <= kind <= TokenKind.ENDSWITH
+}
 _SYMBOLS: Final = {
-    "=": Kind.EQUAL,
-    "<>": Kind.NOT_EQUAL,
-    ">": Kind.GREATER,
-    ">=": Kind.GREATER_EQUAL,
-    "<": Kind.LESS,
-    "<=": Kind.LESS_EQUAL,
-    "(": Kind.OPEN,
-    ",": Kind.COMMA,
-    ")": Kind.CLOSE,
-    "+": Kind.PLUS,
-    "-": Kind.MINUS,
+    "=": TokenKind.EQUAL,
+    "<>": TokenKind.NOT_EQUAL,
+    ">": TokenKind.GREATER,
+    ">=": TokenKind.GREATER_EQUAL,
+    "<": TokenKind.LESS,
+    "<=": TokenKind.LESS_EQUAL,
+    "(": TokenKind.OPEN,
+    ",": TokenKind.COMMA,
+    ")": TokenKind.CLOSE,
+    "+": TokenKind.PLUS,
+    "-": TokenKind.MINUS,
 }
 
 _BLANK: Final = re.compile(
@@ -81,7 +83,7 @@ class Lexer:
     def __init__(self, source: str) -> None:
         self._source = source
         self._place = 0
-        self.kind = Kind.END
+        self.kind = TokenKind.END
         self.text = ""
         self.column = 0
 
@@ -96,7 +98,7 @@ class Lexer:
         place = blank.end()
         self.column = place + 1
         if place >= len(self._source):
-            self.kind, self.text, self._place = Kind.END, "", place
+            self.kind, self.text, self._place = TokenKind.END, "", place
             return
         found = _TOKEN.match(self._source, place)
         if found is None:
@@ -107,13 +109,13 @@ class Lexer:
         self._place = found.end()
         group = found.lastgroup
         if group == "name":
-            self.kind = _KEYWORDS.get(self.text.upper(), Kind.NAME)
+            self.kind = _KEYWORDS.get(self.text.upper(), TokenKind.NAME)
         elif group == "symbol":
             self.kind = _SYMBOLS[self.text]
         elif group == "string":
-            self.kind = Kind.STRING
+            self.kind = TokenKind.STRING
         else:
-            self.kind = Kind.FLOAT if group == "float" else Kind.DECIMAL
+            self.kind = TokenKind.FLOAT if group == "float" else TokenKind.DECIMAL
 
     def string(self) -> str:
         """The value of a string token: without its quotes, doubled quotes as one."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from roquette.errors import ExpressionError
 from roquette.filter.conversions import MAX_INTEGER, MAX_LONG
-from roquette.filter.sql_lexer import Kind, Lexer
+from roquette.filter.sql_lexer import Lexer, TokenKind
 from roquette.filter.sql_tree import (
     Cast,
     Constant,
@@ -39,12 +39,12 @@ MAX_DEPTH: Final = 64  # of brackets, NOT and signs
 MAX_HEIGHT: Final = 128  # of the tree: comparisons in a row nest, too
 
 _MAX_WORDS: Final = 120  # of an error, since it may quote a literal
-_TEXT_MATCHES: Final = (Kind.CONTAINS, Kind.STARTSWITH, Kind.ENDSWITH)
+_TEXT_MATCHES: Final = (TokenKind.CONTAINS, TokenKind.STARTSWITH, TokenKind.ENDSWITH)
 _ORDERS: Final = {
-    Kind.GREATER: ">",
-    Kind.GREATER_EQUAL: ">=",
-    Kind.LESS: "<",
-    Kind.LESS_EQUAL: "<=",
+    TokenKind.GREATER: ">",
+    TokenKind.GREATER_EQUAL: ">=",
+    TokenKind.LESS: "<",
+    TokenKind.LESS_EQUAL: "<=",
 }
 
 
@@ -78,32 +78,32 @@ class _Parser:
 
     def _or(self) -> Node:
         left = self._and()
-        if self._lexer.kind is not Kind.OR:
+        if self._lexer.kind is not TokenKind.OR:
             return left
         items = [self._boolean(left)]
-        while self._accept(Kind.OR):
+        while self._accept(TokenKind.OR):
             items.append(self._boolean(self._and()))
         return self._count(Junction(True, tuple(items)))
 
     def _and(self) -> Node:
         left = self._equality()
-        if self._lexer.kind is not Kind.AND:
+        if self._lexer.kind is not TokenKind.AND:
             return left
         items = [self._boolean(left)]
-        while self._accept(Kind.AND):
+        while self._accept(TokenKind.AND):
             items.append(self._boolean(self._equality()))
         return self._count(Junction(False, tuple(items)))
 
     def _equality(self) -> Node:
         left = self._comparison()
         while True:
-            if self._accept(Kind.EQUAL):
+            if self._accept(TokenKind.EQUAL):
                 left = self._equal(left, self._comparison())
-            elif self._accept(Kind.NOT_EQUAL):
+            elif self._accept(TokenKind.NOT_EQUAL):
                 left = self._count(Not(self._equal(left, self._comparison())))
-            elif self._accept(Kind.IS):
-                negated = self._accept(Kind.NOT)
-                self._expect(Kind.NULL)
+            elif self._accept(TokenKind.IS):
+                negated = self._accept(TokenKind.NOT)
+                self._expect(TokenKind.NULL)
                 left = self._count(IsNull(left))
                 if negated:
                     left = self._count(Not(left))
@@ -129,9 +129,9 @@ class _Parser:
             if order is not None:
                 lexer.advance()
                 left = self._order(order, left, self._unary())
-            elif kind in _TEXT_MATCHES or kind in (Kind.BETWEEN, Kind.IN):
+            elif kind in _TEXT_MATCHES or kind in (TokenKind.BETWEEN, TokenKind.IN):
                 left = self._predicate(left, negated=False)
-            elif kind is Kind.NOT:
+            elif kind is TokenKind.NOT:
                 lexer.advance()
                 left = self._predicate(left, negated=True)
             else:
@@ -140,12 +140,12 @@ class _Parser:
     def _predicate(self, left: Node, *, negated: bool) -> Node:
         """Parse what may follow an optional NOT."""
         kind = self._lexer.kind
-        if kind is Kind.BETWEEN:
+        if kind is TokenKind.BETWEEN:
             self._lexer.advance()
             low = self._unary()
-            self._expect(Kind.AND)
+            self._expect(TokenKind.AND)
             return self._between(left, low, self._unary(), negated)
-        if kind is Kind.IN:
+        if kind is TokenKind.IN:
             self._lexer.advance()
             return self._in_list(left, negated)
         if kind in _TEXT_MATCHES:
@@ -177,11 +177,11 @@ class _Parser:
         return self._count(Order(operator, left, right))
 
     def _in_list(self, left: Node, negated: bool) -> Node:
-        self._expect(Kind.OPEN)
+        self._expect(TokenKind.OPEN)
         values = [self._string()]
-        while self._accept(Kind.COMMA):
+        while self._accept(TokenKind.COMMA):
             values.append(self._string())
-        self._expect(Kind.CLOSE)
+        self._expect(TokenKind.CLOSE)
         if not isinstance(left, Property):
             raise self._wrong("IN wants a property on its left")
         return self._count(InList(left, frozenset(values), negated))
@@ -191,15 +191,15 @@ class _Parser:
         if self._depth > MAX_DEPTH:
             raise self._wrong(f"nested deeper than {MAX_DEPTH}")
         node: Node
-        if self._accept(Kind.PLUS):
+        if self._accept(TokenKind.PLUS):
             node = self._unary()
-        elif self._accept(Kind.MINUS):
+        elif self._accept(TokenKind.MINUS):
             node = self._count(Negate(self._unary()))
-        elif self._accept(Kind.NOT):
+        elif self._accept(TokenKind.NOT):
             node = self._count(Not(self._boolean(self._unary())))
-        elif self._accept(Kind.OPEN):
+        elif self._accept(TokenKind.OPEN):
             node = self._or()
-            self._expect(Kind.CLOSE)
+            self._expect(TokenKind.CLOSE)
         else:
             node = self._primary()
         self._depth -= 1
@@ -209,17 +209,17 @@ class _Parser:
         lexer = self._lexer
         kind, text = lexer.kind, lexer.text
         node: Node
-        if kind is Kind.NAME:
+        if kind is TokenKind.NAME:
             node = Property(text)
-        elif kind is Kind.STRING:
+        elif kind is TokenKind.STRING:
             node = Constant(Type.STRING, lexer.string())
-        elif kind is Kind.DECIMAL:
+        elif kind is TokenKind.DECIMAL:
             node = self._decimal(text)
-        elif kind is Kind.FLOAT:
+        elif kind is TokenKind.FLOAT:
             node = self._float(text)
-        elif kind in (Kind.TRUE, Kind.FALSE):
-            node = Constant(Type.BOOLEAN, kind is Kind.TRUE)
-        elif kind is Kind.NULL:
+        elif kind in (TokenKind.TRUE, TokenKind.FALSE):
+            node = Constant(Type.BOOLEAN, kind is TokenKind.TRUE)
+        elif kind is TokenKind.NULL:
             node = Constant(Type.NULL, None)
         else:
             raise self._unexpected("a property, a literal or a bracket")
@@ -255,18 +255,18 @@ class _Parser:
             raise self._wrong(f"more than {MAX_NODES} names, literals and operators")
         return node
 
-    def _accept(self, kind: Kind) -> bool:
+    def _accept(self, kind: TokenKind) -> bool:
         if self._lexer.kind is not kind:
             return False
         self._lexer.advance()
         return True
 
-    def _expect(self, kind: Kind) -> None:
+    def _expect(self, kind: TokenKind) -> None:
         if not self._accept(kind):
             raise self._unexpected(kind.name)
 
     def _string(self) -> str:
-        if self._lexer.kind is not Kind.STRING:
+        if self._lexer.kind is not TokenKind.STRING:
             raise self._unexpected("a text in single quotes")
         text = self._lexer.string()
         self._lexer.advance()
@@ -274,7 +274,7 @@ class _Parser:
 
     def _unexpected(self, wanted: str) -> ExpressionError:
         lexer = self._lexer
-        met = "the end" if lexer.kind is Kind.END else repr(lexer.text[:40])
+        met = "the end" if lexer.kind is TokenKind.END else repr(lexer.text[:40])
         return ExpressionError(f"{met} at column {lexer.column}, expected {wanted}")
 
     def _wrong(self, words: str) -> ExpressionError:

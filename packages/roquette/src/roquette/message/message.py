@@ -205,7 +205,7 @@ class Delivery(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class HandlerDecision:
     """Decision of an application about a message before its handler ended.
 
     Attributes:
@@ -254,7 +254,7 @@ class ReceivedMessage:
     store_size: int
     prepared_offset: int
     delivery: Delivery | None = field(default=None, repr=False, compare=False)
-    decision: Decision | None = field(default=None, repr=False, compare=False)
+    decision: HandlerDecision | None = field(default=None, repr=False, compare=False)
 
     def ack(self) -> Awaitable[None]:
         """It is done, whatever comes after; twice does nothing. Of a popped message the broker has confirmed it when this is awaited.

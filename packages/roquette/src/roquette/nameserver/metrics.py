@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
 from roquette.base import metric_families as m
-from roquette.base.exposition import KIND, Exposition, Table, labels
+from roquette.base.exposition import KIND, Exposition, MetricTable, labels
 from roquette.base.lifecycle import Tasks
 from roquette.base.server_metrics import LoopLag, ServerFigures, server_families, unwell
 from roquette.nameserver.floor.core import NameServerCore
-from roquette.remoting.account import Account
+from roquette.remoting.account import MemoryAccount
 from roquette.remoting.http_listener import HttpListener
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.http_stream import StreamedPage
@@ -38,7 +38,7 @@ class NameServerMetrics:
         core: NameServerCore,
         tasks: Tasks,
         connections: Callable[[], int],
-        kept: Account,
+        kept: MemoryAccount,
         refused: Callable[[], Mapping[str, int]],
         ends: CertificateEnds,
     ) -> None:
@@ -80,7 +80,7 @@ class NameServerMetrics:
             return f"no broker is registered here; {left} have left within a day"
         return ""
 
-    def _brokers(self, text: str) -> Iterator[Table]:
+    def _brokers(self, text: str) -> Iterator[MetricTable]:
         """Who is there, who left and who is refused; of each name whether it has a master."""
         routes, masters = self._core.routes, dict[tuple[str, str], bool]()
         found = [(*live.identity.place, live.identity.address, "") for live in routes.live.all()]
@@ -91,9 +91,11 @@ class NameServerMetrics:
             found.append((*place, left.broker_addr, left.why))
         names = "cluster", "broker", "broker_id", "address", "why"
         up = ((labels(dict(zip(names, row, strict=True))), float(not row[-1])) for row in found)
-        yield Table(m.BROKER_UP, len(found), ((f"{text},{row}", value) for row, value in up))
+        yield MetricTable(m.BROKER_UP, len(found), ((f"{text},{row}", value) for row, value in up))
         has = ((labels(dict(zip(names, key))), float(value)) for key, value in masters.items())
-        yield Table(m.HAS_MASTER, len(masters), ((f"{text},{row}", value) for row, value in has))
+        yield MetricTable(
+            m.HAS_MASTER, len(masters), ((f"{text},{row}", value) for row, value in has)
+        )
 
     def _pieces(self) -> Iterator[bytes]:
         core, routes = self._core, self._core.routes

@@ -14,17 +14,17 @@ from roquette.base.config import to_properties
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.errors import ConfigError
-from roquette.nameserver.controller.groups import GroupProcessor
+from roquette.nameserver.controller.groups import ControllerProcessor
 from roquette.nameserver.controller.register_file import RegisterFile
 from roquette.nameserver.controller.registers import RegisterProcessor
 from roquette.nameserver.floor.config import NamesrvConfig
-from roquette.nameserver.floor.core import Lane, NameServerCore
+from roquette.nameserver.floor.core import NameServerCore, NameServerLane
 from roquette.nameserver.metrics import ABOUT, NameServerMetrics
 from roquette.nameserver.processors.brokers import BrokerProcessor
 from roquette.nameserver.processors.kv_config import KvConfigProcessor
 from roquette.nameserver.processors.routes import RouteProcessor
 from roquette.nameserver.processors.settings import SettingsProcessor
-from roquette.nameserver.processors.topics import TopicProcessor
+from roquette.nameserver.processors.topics import TopicListProcessor
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
 from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd
@@ -101,12 +101,12 @@ class NameServer:
         return [
             *RouteProcessor(self.core).rows(),
             *BrokerProcessor(self.core, self._nudge).rows(),
-            *TopicProcessor(self.core).rows(),
+            *TopicListProcessor(self.core).rows(),
             *self._kv.rows(),
             *settings.rows(),
-            *AccessProcessor(self.access.settings, self.access.users).rows(Lane.BROKERS),
+            *AccessProcessor(self.access.settings, self.access.users).rows(NameServerLane.BROKERS),
             *RegisterProcessor(self._registers).rows(),
-            *GroupProcessor(self.core, self._registers, settings).rows(),
+            *ControllerProcessor(self.core, self._registers, settings).rows(),
         ]
 
     async def start(self, host: str | None = None, port: int | None = None) -> int:

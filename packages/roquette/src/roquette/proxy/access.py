@@ -12,7 +12,7 @@ from roquette.access.guard import Guard
 from roquette.access.model import group_resource, topic_resource
 from roquette.access.needs import PUB, ROUTE, SUB, Needed
 from roquette.errors import Refused
-from roquette.proxy.call import Call, Caller
+from roquette.proxy.call import Caller, RpcCall
 from roquette.proxy.clients import Clients
 from roquette.proxy.service import SERVICE, Proxy
 from roquette.proxy.statuses import RpcError
@@ -188,7 +188,7 @@ class CallGuard:
             raise RpcError(Code.UNAUTHORIZED, "authentication header is incorrect.")
         caller.account = account
 
-    def judge(self, call: Call, request: Any) -> None:
+    def judge(self, call: RpcCall, request: Any) -> None:
         """Judge a message of a call before it is served (`Proxy.gate`); raises RpcError FORBIDDEN."""
         rule = RULES.get(call.rpc.name)
         caller = call.caller

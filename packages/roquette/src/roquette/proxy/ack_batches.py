@@ -7,10 +7,10 @@ one that is alone, go by ACK_MESSAGE, whose refusals say more.
 from typing import Final
 
 from roquette.base.javatypes import whole_number
-from roquette.proxy.answers import Answer, Then
+from roquette.proxy.answers import BrokerAnswer, Then
 from roquette.proxy.backend import Backend
 from roquette.proxy.call import Caller
-from roquette.proxy.handles import Handle, ack
+from roquette.proxy.handles import ReceiptHandle, ack
 from roquette.wire.bodies import BatchAck, BatchAckMessageRequestBody
 from roquette.wire.codes import RequestCode
 from roquette.wire.json_body import encode_body
@@ -30,10 +30,10 @@ class _Batch:
         self.topic = topic
         self.group = group
         self.words = words  # of the receipt
-        self.handles: list[Handle] = []
+        self.handles: list[ReceiptHandle] = []
         self.thens: list[Then] = []
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: BrokerAnswer) -> None:
         """The broker has said it of all."""
         for then in self.thens:
             then(answer)
@@ -46,7 +46,9 @@ class AckBatches:
         self._backend = backend
         self._batches: dict[tuple[Caller, str, str, str], _Batch] = {}
 
-    def ack(self, caller: Caller, handle: Handle, topic: str, group: str, then: Then) -> None:
+    def ack(
+        self, caller: Caller, handle: ReceiptHandle, topic: str, group: str, then: Then
+    ) -> None:
         """Acknowledge a message, at the latest with the next turn of the loop."""
         words = handle.text.split(" ", 8)
         start = words[0]

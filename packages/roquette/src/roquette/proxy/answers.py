@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class Answer(NamedTuple):
+class BrokerAnswer(NamedTuple):
     """A broker's answer; `ext` is the JSON object of its ext fields, or empty."""
 
     code: int
@@ -13,7 +13,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-Then = Callable[[Answer], None]
+Then = Callable[[BrokerAnswer], None]
 
 
 class Asks:
@@ -43,4 +43,4 @@ class Asks:
         """An answer has come; one that nobody waits for is dropped."""
         then = self._waiting.pop(number, None)
         if then is not None:
-            then(Answer(code, remark or "", ext, body))
+            then(BrokerAnswer(code, remark or "", ext, body))

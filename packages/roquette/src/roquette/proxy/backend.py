@@ -11,7 +11,7 @@ from roquette.wire.bodies.route import BrokerData, TopicRouteData
 from roquette.wire.proto.definition_pb2 import Endpoints
 
 
-class Ask(Protocol):
+class RequestUnderWay(Protocol):
     """A request under way."""
 
     def cancel(self) -> None:
@@ -22,7 +22,7 @@ class Ask(Protocol):
         """
 
 
-class Topic(NamedTuple):
+class TopicFacts(NamedTuple):
     """Facts of a topic that the proxy needs.
 
     Attributes:
@@ -47,7 +47,7 @@ class Backend(Protocol):
     def ask(
         self, caller: Caller, broker: str, code: int, header: Any, body: bytes, then: Then,
         timeout_ms: int = 3000,
-    ) -> Ask:  # fmt: skip
+    ) -> RequestUnderWay:  # fmt: skip
         """Send a request to the master of a broker name.
 
         Args:
@@ -55,11 +55,11 @@ class Backend(Protocol):
             then: gets the answer; SYSTEM_BUSY, PROXY_TIMEOUT and the like where there is none.
         """
 
-    def topic(self, caller: Caller, name: str, then: Callable[[Topic | None], None]) -> None:
+    def topic(self, caller: Caller, name: str, then: Callable[[TopicFacts | None], None]) -> None:
         """Look a topic up; None: there is none, and none may be made for this caller."""
 
     def route(
-        self, caller: Caller, name: str, used: Endpoints, then: Callable[[Topic | None], None]
+        self, caller: Caller, name: str, used: Endpoints, then: Callable[[TopicFacts | None], None]
     ) -> None:
         """The topic with all its queues, of all brokers: for the client's own choice."""
 

@@ -58,8 +58,8 @@ class Rpc(Generic[Q]):
     Args:
         name: as in the protocol, without the service.
         serve: gets the call and its first message; raises RpcError, Refused, or ends the call later.
-        streams: the reply may have several messages (`Call.send`).
-        listens: the request may have several messages (`Call.on_message`).
+        streams: the reply may have several messages (`RpcCall.send`).
+        listens: the request may have several messages (`RpcCall.on_message`).
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Rpc(Generic[Q]):
         name: str,
         request: type[Q],
         reply: Callable[..., Message],
-        serve: Callable[["Call", Q], None],
+        serve: Callable[["RpcCall", Q], None],
         *,
         streams: bool = False,
         listens: bool = False,
@@ -80,7 +80,7 @@ class Rpc(Generic[Q]):
         self.listens = listens
 
 
-class Call:
+class RpcCall:
     """One rpc of a client under way.
 
     Attributes:

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from roquette.base.clock import Clock
 from roquette.proxy.backend import Backend
-from roquette.proxy.call import Call, Caller
-from roquette.proxy.service import Beat, Part
+from roquette.proxy.call import Caller, RpcCall
+from roquette.proxy.service import Part, ProxyBeat
 from roquette.proxy.statuses import RpcError
 from roquette.remoting.request import Peer
 from roquette.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
@@ -31,7 +31,7 @@ GONE: Final = -1  # the owner of clients whose connection is lost, until they co
 MOST_NAMES: Final = 1_000  # topics of a client
 
 
-class Wanted(NamedTuple):
+class Negotiated(NamedTuple):
     """Settings that a client negotiated.
 
     Attributes:
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
     config: SubscriptionGroupConfig | None = None
 
 
-class Client:
+class KnownClient:
     """One client.
 
     Attributes:
@@ -58,12 +58,12 @@ class Client:
 
     __slots__ = ("call", "caller", "known", "owner", "seen_ms", "wanted")
 
-    def __init__(self, caller: Caller, wanted: Wanted, known: bool) -> None:
+    def __init__(self, caller: Caller, wanted: Negotiated, known: bool) -> None:
         self.caller = caller
         self.wanted = wanted
         self.known = known
         self.owner: int | str = GONE
-        self.call: Call | None = None
+        self.call: RpcCall | None = None
         self.seen_ms = 0
 
     @property
@@ -86,7 +86,7 @@ class _Share:
     """Clients and bytes of one account or connection. closed_ms: steady; it gets no more before."""
 
     def __init__(self) -> None:
-        self.clients: dict[str, Client] = {}
+        self.clients: dict[str, KnownClient] = {}
         self.closed_ms = 0
         self.size = 0
 
@@ -97,10 +97,10 @@ class Clients(Part):
     def __init__(self, backend: Backend, clock: Clock) -> None:
         self._backend = backend
         self._clock = clock
-        self._clients: dict[str, Client] = {}
-        self._places: dict[Place, dict[str, Client]] = {}
-        self._producers: dict[str, dict[str, Client]] = {}
-        self._of_peer: dict[int, dict[str, Client]] = {}
+        self._clients: dict[str, KnownClient] = {}
+        self._places: dict[Place, dict[str, KnownClient]] = {}
+        self._producers: dict[str, dict[str, KnownClient]] = {}
+        self._of_peer: dict[int, dict[str, KnownClient]] = {}
         self._shares: dict[int | str, _Share] = {}
         self._bytes = 0
         self.gone: Callable[[str], None] = lambda client_id: None  # told of who ends
@@ -109,11 +109,11 @@ class Clients(Part):
     def __len__(self) -> int:
         return len(self._clients)
 
-    def find(self, client_id: str) -> Client | None:
+    def find(self, client_id: str) -> KnownClient | None:
         """The client of an id."""
         return self._clients.get(client_id)
 
-    def producer_of(self, topic: str, peer: Peer | None, message_topic: str) -> Client | None:
+    def producer_of(self, topic: str, peer: Peer | None, message_topic: str) -> KnownClient | None:
         """A producer of a topic that listens, one after the other; those on connection `peer` first.
 
         Args:
@@ -144,13 +144,13 @@ class Clients(Part):
 
         self._backend.group(caller, group, found)
 
-    def put(self, caller: Caller, wanted: Wanted, *, known: bool = True) -> Client:
+    def put(self, caller: Caller, wanted: Negotiated, *, known: bool = True) -> KnownClient:
         """A client says what it wants; it is registered. Raises RpcError: there is no room."""
         client = self._clients.get(caller.client_id)
         before = 0 if client is None else WEIGHT + client.wanted.size
         self._make_room(_owner(caller), WEIGHT + wanted.size - before)
         if client is None:
-            client = self._clients[caller.client_id] = Client(caller, wanted, known)
+            client = self._clients[caller.client_id] = KnownClient(caller, wanted, known)
         else:
             stay = set(_groups(wanted))
             self._leave(client, [one for one in _groups(client.wanted) if one not in stay])
@@ -160,7 +160,7 @@ class Clients(Part):
         self._register(client)
         return client
 
-    def heard(self, client: Client, caller: Caller) -> None:
+    def heard(self, client: KnownClient, caller: Caller) -> None:
         """A client lives, on this connection: its registration goes on."""
         if caller.peer is not client.caller.peer:
             self._unindex(client)
@@ -170,7 +170,7 @@ class Clients(Part):
             client.caller = caller
         self._register(client)
 
-    def drop(self, client_id: str) -> Client | None:
+    def drop(self, client_id: str) -> KnownClient | None:
         """A client says goodbye."""
         client = self._clients.pop(client_id, None)
         if client is not None:
@@ -179,9 +179,9 @@ class Clients(Part):
             self.gone(client_id)
         return client
 
-    def beats(self) -> Iterable[Beat]:
+    def beats(self) -> Iterable[ProxyBeat]:
         """Expiry."""
-        return (Beat("v5-clients", LOOK_S, self.expire),)
+        return (ProxyBeat("v5-clients", LOOK_S, self.expire),)
 
     def expire(self) -> None:
         """Drop who was not heard: consumers whose registration has ended, and producers without a stream, too."""
@@ -206,13 +206,13 @@ class Clients(Part):
             table.clear()
         self._bytes = 0
 
-    def _register(self, client: Client) -> None:
+    def _register(self, client: KnownClient) -> None:
         client.seen_ms = self._clock.steady_ms()
         data = self._heartbeat(client)
         if data is not None:
             self._backend.register(client.caller, data)
 
-    def _heartbeat(self, client: Client) -> HeartbeatData | None:
+    def _heartbeat(self, client: KnownClient) -> HeartbeatData | None:
         wanted = client.wanted
         if not wanted.group:
             producers = [ProducerData(group_name=topic) for topic in wanted.topics]
@@ -232,7 +232,7 @@ class Clients(Part):
             data.without_sub, data.heartbeat_fingerprint = True, 1
         return data
 
-    def _leave(self, client: Client, groups: Iterable[str]) -> None:
+    def _leave(self, client: KnownClient, groups: Iterable[str]) -> None:
         """Leave groups at the broker; another client of the connection takes the place at once."""
         wanted = client.wanted
         producer = not wanted.group
@@ -267,14 +267,14 @@ class Clients(Part):
                     raise RpcError(Code.TOO_MANY_REQUESTS, "there are too many clients")
             self.drop(next(reversed(giver.clients)))
 
-    def _count(self, client: Client, owner: int | str) -> None:
+    def _count(self, client: KnownClient, owner: int | str) -> None:
         share = self._shares.setdefault(owner, _Share())
         share.clients[client.id] = client
         client.owner = owner
         share.size += WEIGHT + client.wanted.size
         self._bytes += WEIGHT + client.wanted.size
 
-    def _uncount(self, client: Client) -> None:
+    def _uncount(self, client: KnownClient) -> None:
         share = self._shares[client.owner]
         del share.clients[client.id]
         share.size -= WEIGHT + client.wanted.size
@@ -282,7 +282,7 @@ class Clients(Part):
         if not share.clients:
             del self._shares[client.owner]
 
-    def _index(self, client: Client) -> None:
+    def _index(self, client: KnownClient) -> None:
         self._count(client, _owner(client.caller))
         self._of_peer.setdefault(client.caller.peer.id, {})[client.id] = client
         for place in _places(client):
@@ -290,13 +290,13 @@ class Clients(Part):
             if place[1]:
                 self._producers.setdefault(place[2], {})[client.id] = client
 
-    def _unindex(self, client: Client) -> None:
+    def _unindex(self, client: KnownClient) -> None:
         self._uncount(client)
         _discard(self._of_peer, client.caller.peer.id, client.id)
         for place in _places(client):
             self._unplace(place, client)
 
-    def _unplace(self, place: Place, client: Client) -> None:
+    def _unplace(self, place: Place, client: KnownClient) -> None:
         _discard(self._places, place, client.id)
         if place[1]:
             _discard(self._producers, place[2], client.id)
@@ -311,17 +311,17 @@ def _owner(caller: Caller) -> int | str:
     return caller.account or caller.peer.id
 
 
-def _groups(wanted: Wanted) -> tuple[str, ...]:
+def _groups(wanted: Negotiated) -> tuple[str, ...]:
     return (wanted.group,) if wanted.group else wanted.topics
 
 
-def _places(client: Client) -> list[Place]:
+def _places(client: KnownClient) -> list[Place]:
     wanted = client.wanted
     peer = client.caller.peer.id
     return [(peer, not wanted.group, group) for group in _groups(wanted)]
 
 
-def _discard(table: dict[K, dict[str, Client]], key: K, client_id: str) -> None:
+def _discard(table: dict[K, dict[str, KnownClient]], key: K, client_id: str) -> None:
     found = table.get(key)
     if found is not None:
         found.pop(client_id, None)

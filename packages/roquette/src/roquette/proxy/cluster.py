@@ -20,8 +20,8 @@ from roquette.client.inspection_calls import topic_config
 from roquette.client.session import Session
 from roquette.errors import ClientError, Refused, RequestTimeout, RouteNotFound, TooManyRequests
 from roquette.message.names import is_system_topic
-from roquette.proxy.answers import Answer, Asks, Then
-from roquette.proxy.backend import Topic
+from roquette.proxy.answers import Asks, BrokerAnswer, Then
+from roquette.proxy.backend import TopicFacts
 from roquette.proxy.call import Caller
 from roquette.proxy.lookups import WAITING, Lookup, group_config
 from roquette.proxy.places import prove_place
@@ -136,18 +136,18 @@ class ClusterAsk:
             return
         command = future.result()
         ext = b"" if command.ext is None else bytes(command.ext)
-        self.end(Answer(command.code, command.remark or "", ext, command.body))
+        self.end(BrokerAnswer(command.code, command.remark or "", ext, command.body))
 
     def failed(self, error: BaseException) -> None:
         """There will be no answer."""
         if isinstance(error, TooManyRequests):
-            self.end(Answer(ResponseCode.SYSTEM_BUSY, str(error), b"", b""))
+            self.end(BrokerAnswer(ResponseCode.SYSTEM_BUSY, str(error), b"", b""))
             return
         self._on_failure()
         code = PROXY_TIMEOUT if isinstance(error, RequestTimeout) else ResponseCode.SYSTEM_ERROR
-        self.end(Answer(code, str(error), b"", b""))
+        self.end(BrokerAnswer(code, str(error), b"", b""))
 
-    def end(self, answer: Answer) -> None:
+    def end(self, answer: BrokerAnswer) -> None:
         """Tell who waits, once."""
         then, self._then = self._then, None
         if then is not None:
@@ -195,7 +195,7 @@ class ClusterBackend:
         self._told_soon = False
         self._next = 0
         tasks, now_s = self.session.tasks, self._loop.time
-        self._topics: Lookup[Topic] = Lookup(self._find_topic, tasks, now_s)
+        self._topics: Lookup[TopicFacts] = Lookup(self._find_topic, tasks, now_s)
         self._groups: Lookup[SubscriptionGroupConfig] = Lookup(self._find_group, tasks, now_s)
         self._brokers: Lookup[ClusterInfo] = Lookup(self._find_brokers, tasks, now_s)
         self._looked_s = -CLUSTER_AGAIN_S
@@ -237,7 +237,7 @@ class ClusterBackend:
                 self._guard(job, header)
             except Refused as refusal:
                 ask = ClusterAsk(then, _nothing, stays=False)
-                ask.end(Answer(refusal.code, refusal.remark, b"", b""))
+                ask.end(BrokerAnswer(refusal.code, refusal.remark, b"", b""))
                 return ask
             may_touch = job.may_touch
         if pops:
@@ -251,7 +251,7 @@ class ClusterBackend:
         if peer is not None and may_touch is None:
             self._send(peer, ask, code, ext, body, timeout_ms)
         elif self._connecting >= WAITING:
-            ask.end(Answer(ResponseCode.SYSTEM_BUSY, f"broker {broker} is sought", b"", b""))
+            ask.end(BrokerAnswer(ResponseCode.SYSTEM_BUSY, f"broker {broker} is sought", b"", b""))
         else:
             self._connecting += 1
             request = _Request(code, ext, body, timeout_ms, header, may_touch)
@@ -287,7 +287,7 @@ class ClusterBackend:
                 address = await self._locate(broker)
             if address is None:
                 text = f"cannot find broker {broker}"
-                ask.end(Answer(ResponseCode.SYSTEM_ERROR, text, b"", b""))
+                ask.end(BrokerAnswer(ResponseCode.SYSTEM_ERROR, text, b"", b""))
                 return
             peer = await self.session.remoting.connect(address)
             if request.may_touch is not None:
@@ -298,7 +298,7 @@ class ClusterBackend:
         except ClientError as error:
             ask.failed(error)
         except Refused as refusal:
-            ask.end(Answer(refusal.code, refusal.remark, b"", b""))
+            ask.end(BrokerAnswer(refusal.code, refusal.remark, b"", b""))
         finally:
             self._connecting -= 1
 
@@ -338,7 +338,7 @@ class ClusterBackend:
 
     # topics and groups
 
-    def topic(self, caller: Caller, name: str, then: Callable[[Topic | None], None]) -> None:
+    def topic(self, caller: Caller, name: str, then: Callable[[TopicFacts | None], None]) -> None:
         """Look a topic up (`Backend.topic`)."""
         known, route = self._topics.known(name), self.session.known_route(name)
         if known is not None and route is not None and known.route is not route.data:
@@ -346,7 +346,7 @@ class ClusterBackend:
         self._topics.get(name, then)
 
     def route(
-        self, caller: Caller, name: str, used: Endpoints, then: Callable[[Topic | None], None]
+        self, caller: Caller, name: str, used: Endpoints, then: Callable[[TopicFacts | None], None]
     ) -> None:
         """All brokers are reached through this proxy: the same."""
         self.topic(caller, name, then)
@@ -357,7 +357,7 @@ class ClusterBackend:
         """Return what the client used to get here."""
         return used
 
-    async def _find_topic(self, name: str) -> Topic | None:
+    async def _find_topic(self, name: str) -> TopicFacts | None:
         known = self._topics.known(name)
         try:
             route = await self.session.route(name, fresh=known is not None)
@@ -376,16 +376,16 @@ class ClusterBackend:
             if config is not None:
                 kind = config.attributes.get("message.type", "NORMAL")
                 break
-        return Topic(name, kind, route.data)
+        return TopicFacts(name, kind, route.data)
 
-    async def _to_be_made(self, name: str) -> Topic | None:
+    async def _to_be_made(self, name: str) -> TopicFacts | None:
         """The topic that a first message makes, where brokers make topics."""
         try:
             template = await self.session.publish_route(name)
         except RouteNotFound:
             return None
         self._loop.call_later(TO_BE_MADE_S, self._topics.forget, name)
-        return Topic(name, "UNSPECIFIED", template.data)
+        return TopicFacts(name, "UNSPECIFIED", template.data)
 
     def group(
         self, caller: Caller, name: str, then: Callable[[SubscriptionGroupConfig | None], None]

@@ -15,11 +15,11 @@ from roquette.errors import CorruptRecord, RemoteProtocolError
 from roquette.message.properties import PGROUP, decode_properties
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
-from roquette.proxy.answers import Answer
+from roquette.proxy.answers import BrokerAnswer
 from roquette.proxy.call import Caller
-from roquette.proxy.clients import Client, Clients
+from roquette.proxy.clients import Clients, KnownClient
 from roquette.proxy.delivered import to_message
-from roquette.proxy.service import Beat, Part
+from roquette.proxy.service import Part, ProxyBeat
 from roquette.proxy.transactions import Half
 from roquette.remoting.request import Peer
 from roquette.wire.bodies.clients import ConsumeMessageDirectlyResult, ConsumerRunningInfo
@@ -52,11 +52,11 @@ RESULTS: Final[dict[int, str]] = {
     Code.MESSAGE_CORRUPTED: "CR_RETURN_NULL",
 }
 
-Answers = Callable[[Answer], None]
+Answers = Callable[[BrokerAnswer], None]
 
 
 class _Waiting(NamedTuple):
-    client: Client
+    client: KnownClient
     answer: Answers
     until_ms: int
 
@@ -73,9 +73,9 @@ class Commands(Part):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def beats(self) -> Iterable[Beat]:
+    def beats(self) -> Iterable[ProxyBeat]:
         """Return the beat that ends commands whose client does not answer."""
-        return (Beat("v5-commands", LOOK_S, self.expire),)
+        return (ProxyBeat("v5-commands", LOOK_S, self.expire),)
 
     def asked(
         self, peer: Peer | None, code: int, ext: bytes, body: bytes, answer: Answers
@@ -144,11 +144,11 @@ class Commands(Part):
             command.verify_message_command.message.CopyFrom(message)
             self._send(client, command)
 
-    def _listening(self, client_id: str, group: str) -> Client | None:
+    def _listening(self, client_id: str, group: str) -> KnownClient | None:
         client = self._clients.find(client_id)
         return client if client and client.listens and client.wanted.group == group else None
 
-    def _wait(self, client: Client, answer: Answers) -> str | None:
+    def _wait(self, client: KnownClient, answer: Answers) -> str | None:
         """The nonce of a new command; None: there are too many, and `answer` says so."""
         mine = sum(one.client is client for one in self._waiting.values())
         if len(self._waiting) >= MOST or mine >= MOST_OF_CLIENT:
@@ -159,7 +159,7 @@ class Commands(Part):
         return nonce
 
     @staticmethod
-    def _send(client: Client, command: TelemetryCommand) -> None:
+    def _send(client: KnownClient, command: TelemetryCommand) -> None:
         assert client.call is not None
         client.call.send(command)
 
@@ -217,19 +217,19 @@ def _record(body: bytes) -> StoredRecord:
     return records[0]
 
 
-def _info(client: Client) -> ConsumerRunningInfo:
+def _info(client: KnownClient) -> ConsumerRunningInfo:
     return ConsumerRunningInfo(
         properties={"PROP_CLIENT_VERSION": client.caller.version},
         subscription_set=list(client.wanted.subscriptions),
     )
 
 
-def _done(body: msgspec.Struct) -> Answer:
-    return Answer(ResponseCode.SUCCESS, "", b"", encode_body(body))
+def _done(body: msgspec.Struct) -> BrokerAnswer:
+    return BrokerAnswer(ResponseCode.SUCCESS, "", b"", encode_body(body))
 
 
-def _refusal(code: int, text: str) -> Answer:
-    return Answer(code, text, b"", b"")
+def _refusal(code: int, text: str) -> BrokerAnswer:
+    return BrokerAnswer(code, text, b"", b"")
 
 
 def _offline(group: str, client_id: str) -> str:

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from roquette.message.names import RETRY_PREFIX, pop_retry_topic
-from roquette.proxy.answers import Answer, Then
-from roquette.proxy.backend import Ask, Backend
+from roquette.proxy.answers import BrokerAnswer, Then
+from roquette.proxy.backend import Backend, RequestUnderWay
 from roquette.proxy.call import Caller
 from roquette.proxy.statuses import RpcError
 from roquette.wire.codes import RequestCode, ResponseCode
@@ -30,7 +30,7 @@ _KINDS: Final = ("0", "1", "2")
 _changed: Final = HeaderDecoder(ChangeInvisibleTimeResponseHeader)
 
 
-class Handle(NamedTuple):
+class ReceiptHandle(NamedTuple):
     """A receipt handle, read.
 
     Attributes:
@@ -63,7 +63,7 @@ def kind_of(topic: str) -> str:
     return "2" if "+" in topic else "1"
 
 
-def read_handle(text: str) -> Handle:
+def read_handle(text: str) -> ReceiptHandle:
     """Read a handle.
 
     Raises:
@@ -74,14 +74,14 @@ def read_handle(text: str) -> Handle:
         raise RpcError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is invalid")
     try:
         place = int(words[8]) if len(words) > 8 else -1
-        return Handle(
+        return ReceiptHandle(
             text, int(words[1]), int(words[2]), words[4], words[5], int(words[6]), int(words[7]), place
         )  # fmt: skip
     except ValueError:
         raise RpcError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is invalid") from None
 
 
-def living_handle(text: str, now_ms: int) -> Handle:
+def living_handle(text: str, now_ms: int) -> ReceiptHandle:
     """Read a handle whose message is still invisible. Raises RpcError."""
     handle = read_handle(text)
     if handle.visible_ms <= now_ms:
@@ -90,8 +90,8 @@ def living_handle(text: str, now_ms: int) -> Handle:
 
 
 def ack(
-    backend: Backend, caller: Caller, handle: Handle, topic: str, group: str, then: Then
-) -> Ask:
+    backend: Backend, caller: Caller, handle: ReceiptHandle, topic: str, group: str, then: Then
+) -> RequestUnderWay:
     """Acknowledge a message."""
     header = AckMessageRequestHeader(
         consumer_group=group,
@@ -106,21 +106,21 @@ def ack(
 def change(
     backend: Backend,
     caller: Caller,
-    handle: Handle,
+    handle: ReceiptHandle,
     topic: str,
     group: str,
     invisible_ms: int,
-    then: Callable[[Answer, str], None],
+    then: Callable[[BrokerAnswer, str], None],
     *,
     suspend: bool = False,
-) -> Ask:
+) -> RequestUnderWay:
     """Change how long a message is invisible, from now.
 
     Args:
         then: gets the answer and the message's handle from now on: the new one, or the old one where it stays.
     """
 
-    def answered(answer: Answer) -> None:
+    def answered(answer: BrokerAnswer) -> None:
         text = handle.text
         if answer.code == ResponseCode.SUCCESS and answer.ext:
             new = _changed(msgspec.Raw(answer.ext))
@@ -156,7 +156,7 @@ def give_back(backend: Backend, text: str, topic: str, group: str) -> None:
 def forward(
     backend: Backend,
     caller: Caller,
-    handle: Handle,
+    handle: ReceiptHandle,
     topic: str,
     group: str,
     message_id: str,
@@ -170,7 +170,7 @@ def forward(
     if handle.place < 0:
         raise RpcError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
 
-    def answered(answer: Answer) -> None:
+    def answered(answer: BrokerAnswer) -> None:
         if answer.code == ResponseCode.SUCCESS:
             ack(backend, backend.own, handle, topic, group, lambda ignored: None)
         then(answer)

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from roquette.base.clock import Clock
 from roquette.proxy.ack_batches import AckBatches
-from roquette.proxy.answers import Answer
+from roquette.proxy.answers import BrokerAnswer
 from roquette.proxy.backend import Backend
-from roquette.proxy.call import Call, Rpc
+from roquette.proxy.call import Rpc, RpcCall
 from roquette.proxy.encoding import acknowledged
 from roquette.proxy.handles import ack, change, forward, living_handle, read_handle
 from roquette.proxy.names import group_of, topic_of
@@ -70,7 +70,7 @@ class Receipts(Part):
         if self._batches is not None:
             self._batches.send()
 
-    def _ack(self, call: Call, request: AckMessageRequest) -> None:
+    def _ack(self, call: RpcCall, request: AckMessageRequest) -> None:
         topic, group = topic_of(request.topic), group_of(request.group)
         entries = list(request.entries)
         if not entries:
@@ -92,7 +92,7 @@ class Receipts(Part):
                 acks.note(index, status(error.code, error.text))
                 return
 
-            def answered(answer: Answer) -> None:
+            def answered(answer: BrokerAnswer) -> None:
                 if answer.code == ResponseCode.SUCCESS:
                     acks.note(index, _OK)
                     return
@@ -107,7 +107,7 @@ class Receipts(Part):
 
         self._renewals.take(call.caller.client_id, group, text, valid)
 
-    def _change(self, call: Call, request: ChangeInvisibleDurationRequest) -> None:
+    def _change(self, call: RpcCall, request: ChangeInvisibleDurationRequest) -> None:
         topic, group = topic_of(request.topic), group_of(request.group)
         time_ms = request.invisible_duration.seconds * 1000
         time_ms += request.invisible_duration.nanos // 1_000_000
@@ -127,7 +127,7 @@ class Receipts(Part):
                 self._backend, call.caller, handle, topic, group, time_ms, answered, suspend=suspend
             )
 
-        def answered(answer: Answer, new: str) -> None:
+        def answered(answer: BrokerAnswer, new: str) -> None:
             self._renewals.changed(client_id, group, text, new)
             if answer.code == ResponseCode.SUCCESS:
                 said = _OK
@@ -137,7 +137,7 @@ class Receipts(Part):
 
         self._renewals.take(client_id, group, text, valid)
 
-    def _forward(self, call: Call, request: ForwardMessageToDeadLetterQueueRequest) -> None:
+    def _forward(self, call: RpcCall, request: ForwardMessageToDeadLetterQueueRequest) -> None:
         topic, group = topic_of(request.topic), group_of(request.group)
         text, message_id = request.receipt_handle, request.message_id
         self._renewals.seen(call.caller)
@@ -149,7 +149,7 @@ class Receipts(Part):
             except RpcError as error:
                 call.refuse(error.code, error.text)
 
-        def answered(answer: Answer) -> None:
+        def answered(answer: BrokerAnswer) -> None:
             if answer.code == ResponseCode.SUCCESS:
                 call.refuse(Code.OK, "OK")
             else:
@@ -163,7 +163,7 @@ class _Acks:
 
     __slots__ = ("_entries", "_left", "_results", "call")
 
-    def __init__(self, call: Call, entries: list[AckMessageEntry]) -> None:
+    def __init__(self, call: RpcCall, entries: list[AckMessageEntry]) -> None:
         self.call = call
         self._entries = entries
         self._left = len(entries)
@@ -192,7 +192,7 @@ class _Acks:
         self.call.reply(reply)
 
 
-def refusal(answer: Answer, text: str) -> Status:
+def refusal(answer: BrokerAnswer, text: str) -> Status:
     """The status for a broker's refusal to take a receipt."""
     if answer.code in _TOLD:
         return status(code_of(answer.code), answer.remark)

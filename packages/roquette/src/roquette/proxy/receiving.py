@@ -14,9 +14,9 @@ from roquette.message import properties
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
-from roquette.proxy.answers import Answer
-from roquette.proxy.backend import Ask, Backend, Topic
-from roquette.proxy.call import Call, Rpc
+from roquette.proxy.answers import BrokerAnswer
+from roquette.proxy.backend import Backend, RequestUnderWay, TopicFacts
+from roquette.proxy.call import Rpc, RpcCall
 from roquette.proxy.delivered import to_message
 from roquette.proxy.encoding import delivered, delivery_time
 from roquette.proxy.handles import ack, forward, give_back, kind_of, read_handle
@@ -24,7 +24,7 @@ from roquette.proxy.names import group_of, topic_of
 from roquette.proxy.receipts import check_invisible
 from roquette.proxy.renewals import UNRENEWED_MS, Renewals
 from roquette.proxy.routes import is_readable, no_route
-from roquette.proxy.service import Beat, Part
+from roquette.proxy.service import Part, ProxyBeat
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.statuses import RpcError, code_of, status
 from roquette.proxy.validators import check_expression
@@ -60,7 +60,7 @@ class _Poll:
     header: PopMessageRequestHeader
     until_ms: int  # steady: it waits no longer
 
-    def __init__(self, owner: "Receiving", call: Call, topic: str, group: str) -> None:
+    def __init__(self, owner: "Receiving", call: RpcCall, topic: str, group: str) -> None:
         self.owner = owner
         self.call = call
         self.topic = topic
@@ -70,7 +70,7 @@ class _Poll:
         self.renews = False
         self.tags: frozenset[str] | None = None
         self.most_tries = 0
-        self.ask: Ask | None = None
+        self.ask: RequestUnderWay | None = None
         self.done = False
 
     # Methods, not closures: a held poll costs little.
@@ -81,7 +81,7 @@ class _Poll:
         if self.ask is not None:
             self.ask.cancel()
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: BrokerAnswer) -> None:
         """The broker has answered."""
         self.owner.answered(self, answer)
 
@@ -116,17 +116,17 @@ class Receiving(Part):
             streams=True,
         )
 
-    def beats(self) -> Iterable[Beat]:
+    def beats(self) -> Iterable[ProxyBeat]:
         """Those whose time is over."""
-        yield Beat("receives", END_S, self.expire)
+        yield ProxyBeat("receives", END_S, self.expire)
 
-    def _receive(self, call: Call, request: ReceiveMessageRequest) -> None:
+    def _receive(self, call: RpcCall, request: ReceiveMessageRequest) -> None:
         try:
             self._begin(call, request)
         except RpcError as error:
             self._fail(call, error.code, error.text)
 
-    def _begin(self, call: Call, request: ReceiveMessageRequest) -> None:
+    def _begin(self, call: RpcCall, request: ReceiveMessageRequest) -> None:
         polling_ms = self._polling_ms(call, request)
         queue = request.message_queue
         poll = _Poll(self, call, topic_of(queue.topic), group_of(request.group))
@@ -173,7 +173,7 @@ class Receiving(Part):
     def _look(self, poll: _Poll) -> None:
         self._backend.topic(poll.call.caller, poll.topic, lambda topic: self._found(poll, topic))
 
-    def _polling_ms(self, call: Call, request: ReceiveMessageRequest) -> int:
+    def _polling_ms(self, call: RpcCall, request: ReceiveMessageRequest) -> int:
         """Return how long the broker may hold the pop, ms. Raises RpcError."""
         settings = self._settings
         least = settings.grpc_client_consumer_min_long_polling_timeout_millis
@@ -261,7 +261,7 @@ class Receiving(Part):
             if poll.until_ms <= until_ms:
                 self._end(poll, Code.MESSAGE_NOT_FOUND, "no new message")
 
-    def _found(self, poll: _Poll, topic: Topic | None) -> None:
+    def _found(self, poll: _Poll, topic: TopicFacts | None) -> None:
         if poll.done:
             return
         if topic is None:
@@ -293,7 +293,7 @@ class Receiving(Part):
             poll.answered, timeout,
         )  # fmt: skip
 
-    def answered(self, poll: _Poll, answer: Answer) -> None:
+    def answered(self, poll: _Poll, answer: BrokerAnswer) -> None:
         """The broker has answered a pop."""
         code = answer.code
         if code == ResponseCode.SUCCESS:
@@ -312,7 +312,7 @@ class Receiving(Part):
         else:
             self._end(poll, code_of(code), answer.remark)
 
-    def _deliver(self, poll: _Poll, answer: Answer) -> None:
+    def _deliver(self, poll: _Poll, answer: BrokerAnswer) -> None:
         """Messages have come: those that fit go to the client, the others are acknowledged or are dead."""
         popped = _ext(msgspec.Raw(answer.ext))
         starts = _starts_of(popped.start_offset_info)
@@ -376,7 +376,7 @@ class Receiving(Part):
         self.leave(poll)
         self._fail(poll.call, code, text)
 
-    def _fail(self, call: Call, code: int, text: str) -> None:
+    def _fail(self, call: RpcCall, code: int, text: str) -> None:
         said = ReceiveMessageResponse(status=status(code, text)).SerializeToString()
         call.send_bytes([said, delivery_time(self._clock.now_ms())])
         call.finish()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from roquette.proxy.call import Call, Rpc
+from roquette.proxy.call import Rpc, RpcCall
 from roquette.proxy.service import Part
 from roquette.proxy.statuses import GRPC_UNIMPLEMENTED
 from roquette.wire.proto import service_pb2 as s
@@ -24,7 +24,7 @@ REFUSED: Final = (
 )  # fmt: skip
 
 
-def _refuse(call: Call, text: str) -> None:
+def _refuse(call: RpcCall, text: str) -> None:
     call.finish(GRPC_UNIMPLEMENTED, text.format(call.rpc.name))
 
 

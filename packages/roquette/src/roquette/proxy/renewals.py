@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from roquette.base.clock import Clock
-from roquette.proxy.answers import Answer
+from roquette.proxy.answers import BrokerAnswer
 from roquette.proxy.backend import Backend
 from roquette.proxy.call import Caller
-from roquette.proxy.handles import Handle, change, give_back, read_handle
-from roquette.proxy.service import Beat, Part
+from roquette.proxy.handles import ReceiptHandle, change, give_back, read_handle
+from roquette.proxy.service import Part, ProxyBeat
 from roquette.wire.bodies.group_config import (
     RETRY_WAITS_MS,
     ExponentialRetryPolicy,
@@ -53,7 +53,13 @@ class _Entry:
     )  # fmt: skip
 
     def __init__(
-        self, caller: Caller, key: Key, topic: str, handle: Handle, reconsumed: int, now_ms: int
+        self,
+        caller: Caller,
+        key: Key,
+        topic: str,
+        handle: ReceiptHandle,
+        reconsumed: int,
+        now_ms: int,
     ) -> None:
         self.caller = caller
         self.key = key
@@ -91,9 +97,9 @@ class Renewals(Part):
         count = self._clients.get(client_id, (None, 0))[1]
         return len(self._entries) < MOST or (count < LITTLE and len(self._entries) < 2 * MOST)
 
-    def beats(self) -> Iterable[Beat]:
+    def beats(self) -> Iterable[ProxyBeat]:
         """Renew what is due."""
-        yield Beat("renewals", SCAN_S, self.step)
+        yield ProxyBeat("renewals", SCAN_S, self.step)
 
     def seen(self, caller: Caller) -> None:
         """A client asks something, perhaps over another connection than before."""
@@ -192,7 +198,7 @@ class Renewals(Part):
         left_ms = LONGEST_MS - (self._clock.steady_ms() - entry.since_ms)
         time_ms = min(TIMES_MS[min(entry.times, len(TIMES_MS) - 1)], left_ms + AHEAD_MS)
 
-        def renewed(answer: Answer, text: str) -> None:
+        def renewed(answer: BrokerAnswer, text: str) -> None:
             entry.busy = False
             if answer.code == ResponseCode.SUCCESS:
                 entry.handle = read_handle(text)

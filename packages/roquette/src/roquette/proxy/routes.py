@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from roquette.base.javatypes import whole_number
 from roquette.message.names import PERM_READ, PERM_WRITE
-from roquette.proxy.backend import Backend, Topic
-from roquette.proxy.call import Call, Rpc
+from roquette.proxy.backend import Backend, TopicFacts
+from roquette.proxy.call import Rpc, RpcCall
 from roquette.proxy.names import group_of, topic_of
 from roquette.proxy.service import Part
 from roquette.proxy.statuses import status
@@ -78,10 +78,10 @@ class Routes(Part):
             self._query_assignment,
         )
 
-    def _query_route(self, call: Call, request: QueryRouteRequest) -> None:
+    def _query_route(self, call: RpcCall, request: QueryRouteRequest) -> None:
         name, resource, used = topic_of(request.topic), request.topic, used_endpoints(request)
 
-        def found(topic: Topic | None) -> None:
+        def found(topic: TopicFacts | None) -> None:
             if topic is None:
                 call.refuse(Code.TOPIC_NOT_FOUND, no_route(name))
                 return
@@ -98,7 +98,7 @@ class Routes(Part):
 
         self._backend.route(call.caller, name, used, found)
 
-    def _query_assignment(self, call: Call, request: QueryAssignmentRequest) -> None:
+    def _query_assignment(self, call: RpcCall, request: QueryAssignmentRequest) -> None:
         name, group = topic_of(request.topic), group_of(request.group)
         resource, used = request.topic, used_endpoints(request)
 
@@ -106,7 +106,7 @@ class Routes(Part):
             fifo = config is not None and config.consume_message_orderly
             self._backend.route(call.caller, name, used, lambda topic: found(topic, fifo))
 
-        def found(topic: Topic | None, fifo: bool) -> None:
+        def found(topic: TopicFacts | None, fifo: bool) -> None:
             if topic is None:
                 call.refuse(Code.TOPIC_NOT_FOUND, no_route(name))
                 return
@@ -135,7 +135,9 @@ class Routes(Part):
 
         self._backend.group(call.caller, group, known)
 
-    def _brokers(self, call: Call, topic: Topic, used: Endpoints) -> dict[str, dict[int, Broker]]:
+    def _brokers(
+        self, call: RpcCall, topic: TopicFacts, used: Endpoints
+    ) -> dict[str, dict[int, Broker]]:
         """The brokers of a route by name and id, with the endpoints this client reaches them at."""
         found: dict[str, dict[int, Broker]] = {}
         for data in topic.route.broker_datas:
@@ -171,7 +173,7 @@ def no_route(topic: str) -> str:
     return f"No topic route info in name server for the topic: {topic}"
 
 
-def out_of_reach(topic: Topic) -> str:
+def out_of_reach(topic: TopicFacts) -> str:
     """The words for a topic that only brokers have whose ports do not speak this protocol; "" for another one."""
     brokers = topic.route.broker_datas
     names = ", ".join(sorted(data.broker_name for data in brokers if not data.broker_addrs))

@@ -15,13 +15,13 @@ from roquette.message.batch import encode_batch
 from roquette.message.message_id import decode_offset_message_id
 from roquette.message.names import RETRY_PREFIX, TBW102
 from roquette.message.recall_handle import decode_handle
-from roquette.proxy.answers import Answer
-from roquette.proxy.backend import Backend, Topic
-from roquette.proxy.call import Call, Rpc
+from roquette.proxy.answers import BrokerAnswer
+from roquette.proxy.backend import Backend, TopicFacts
+from roquette.proxy.call import Rpc, RpcCall
 from roquette.proxy.messages import Converter, Outgoing
 from roquette.proxy.names import topic_of
 from roquette.proxy.queue_choice import QueueChoice
-from roquette.proxy.sent import Sent
+from roquette.proxy.sent import SendAnswer
 from roquette.proxy.sent import recalled as recalled_of
 from roquette.proxy.sent import sent as sent_of
 from roquette.proxy.service import Part, fail
@@ -99,7 +99,7 @@ class Sending(Part):
 
     # SendMessage.
 
-    def send(self, call: Call, request: SendMessageRequest) -> None:
+    def send(self, call: RpcCall, request: SendMessageRequest) -> None:
         """Check and convert all messages, then send them."""
         messages = request.messages
         if not messages:
@@ -114,7 +114,9 @@ class Sending(Part):
             out.append(convert(message, name, remote, now_ms))
         self._backend.topic(call.caller, name, partial(self._send, call, name, out))
 
-    def _send(self, call: Call, name: str, out: list[Outgoing], topic: Topic | None) -> None:
+    def _send(
+        self, call: RpcCall, name: str, out: list[Outgoing], topic: TopicFacts | None
+    ) -> None:
         try:
             bundles = self._bundles(name, out, topic)
         except RpcError as error:
@@ -127,7 +129,7 @@ class Sending(Part):
         for number, bundle in enumerate(bundles):
             self._ask(call, name, bundle, partial(reply.answered, number, bundle))
 
-    def _bundles(self, name: str, out: list[Outgoing], topic: Topic | None) -> list[_Bundle]:
+    def _bundles(self, name: str, out: list[Outgoing], topic: TopicFacts | None) -> list[_Bundle]:
         """The requests to make, in order."""
         route = _known(topic, name).route
         check = self._check
@@ -166,7 +168,9 @@ class Sending(Part):
             raise RpcError(Code.FORBIDDEN, "no writable queue")
         return queue
 
-    def _ask(self, call: Call, name: str, bundle: _Bundle, then: Callable[[Answer], None]) -> None:
+    def _ask(
+        self, call: RpcCall, name: str, bundle: _Bundle, then: Callable[[BrokerAnswer], None]
+    ) -> None:
         first = bundle.messages[0]
         several = len(bundle.messages) > 1
         header = SendMessageRequestHeaderV2(
@@ -190,12 +194,12 @@ class Sending(Part):
 
     # RecallMessage.
 
-    def recall(self, call: Call, request: RecallMessageRequest) -> None:
+    def recall(self, call: RpcCall, request: RecallMessageRequest) -> None:
         """Take a delayed message back."""
         name = topic_of(request.topic)
         handle = request.recall_handle
 
-        def known(topic: Topic | None) -> None:
+        def known(topic: TopicFacts | None) -> None:
             try:
                 _known(topic, name)
                 self._check.kind(name, _kind_of(topic), "DELAY")
@@ -213,7 +217,7 @@ class Sending(Part):
                 _RECALL_TIMEOUT_MS,
             )  # fmt: skip
 
-        def recalled(answer: Answer) -> None:
+        def recalled(answer: BrokerAnswer) -> None:
             if answer.code != ResponseCode.SUCCESS:
                 call.refuse(code_of(answer.code), answer.remark)
                 return
@@ -227,25 +231,25 @@ class Sending(Part):
         self._backend.topic(call.caller, name, known)
 
 
-def _known(topic: Topic | None, name: str) -> Topic:
+def _known(topic: TopicFacts | None, name: str) -> TopicFacts:
     if topic is None:
         raise no_topic(name)
     return topic
 
 
-def _kind_of(topic: Topic | None) -> str:
+def _kind_of(topic: TopicFacts | None) -> str:
     return "NORMAL" if topic is None or topic.kind == "UNSPECIFIED" else topic.kind
 
 
 class _Gathered:
     """The answers to several requests of one call; they may come in any order."""
 
-    def __init__(self, call: Call, count: int) -> None:
+    def __init__(self, call: RpcCall, count: int) -> None:
         self._call = call
         self._entries: list[list[SendResultEntry]] = [[] for _ in range(count)]
         self._left = count
 
-    def answered(self, number: int, bundle: _Bundle, answer: Answer) -> None:
+    def answered(self, number: int, bundle: _Bundle, answer: BrokerAnswer) -> None:
         """One of them; the last one makes the reply."""
         refusal = _refusal(answer)
         if refusal is None:
@@ -264,7 +268,7 @@ class _Gathered:
         self._call.reply(SendMessageResponse(status=status(code, Code.Name(code)), entries=entries))
 
 
-def _answer_one(call: Call, bundle: _Bundle, answer: Answer) -> None:
+def _answer_one(call: RpcCall, bundle: _Bundle, answer: BrokerAnswer) -> None:
     """The reply to a call of one request."""
     if answer.code == ResponseCode.SUCCESS:
         try:
@@ -288,7 +292,7 @@ def _answer_one(call: Call, bundle: _Bundle, answer: Answer) -> None:
         call.refuse(refusal.code, refusal.message)
 
 
-def _refusal(answer: Answer) -> Status | None:
+def _refusal(answer: BrokerAnswer) -> Status | None:
     """Return why nothing was stored, or is not safe; None: it is stored."""
     if answer.code == ResponseCode.SUCCESS:
         return None
@@ -298,16 +302,16 @@ def _refusal(answer: Answer) -> Status | None:
     return status(code_of(answer.code), answer.remark)
 
 
-def _entries(bundle: _Bundle, answer: Answer) -> list[SendResultEntry]:
+def _entries(bundle: _Bundle, answer: BrokerAnswer) -> list[SendResultEntry]:
     """An entry for each message that is stored."""
     entries = [_READY_ENTRY(_ENTRY) for _ in bundle.messages]
     _fill(entries, bundle, answer)
     return entries
 
 
-def _fill(entries: Sequence[SendResultEntry], bundle: _Bundle, answer: Answer) -> None:
+def _fill(entries: Sequence[SendResultEntry], bundle: _Bundle, answer: BrokerAnswer) -> None:
     """Write into entries, one for each message, where it is."""
-    sent = sent_of(answer.ext) if answer.ext else Sent()
+    sent = sent_of(answer.ext) if answer.ext else SendAnswer()
     offset = int(sent.queue_offset)
     first, entry = bundle.messages[0], entries[0]
     entry.message_id = first.message_id

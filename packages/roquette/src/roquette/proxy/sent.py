@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 
-class Sent(msgspec.Struct, rename="camel", gc=False):
+class SendAnswer(msgspec.Struct, rename="camel", gc=False):
     """Answer to a send; numbers are words."""
 
     msg_id: str = ""
@@ -20,5 +20,5 @@ class Recalled(msgspec.Struct, rename="camel", gc=False):
     msg_id: str = ""
 
 
-sent: Final = msgspec.json.Decoder(Sent).decode
+sent: Final = msgspec.json.Decoder(SendAnswer).decode
 recalled: Final = msgspec.json.Decoder(Recalled).decode

@@ -10,8 +10,8 @@ from mypy_extensions import mypyc_attr
 from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
 from roquette.errors import Refused
-from roquette.proxy.answers import Answer
-from roquette.proxy.call import Call, Rpc
+from roquette.proxy.answers import BrokerAnswer
+from roquette.proxy.call import Rpc, RpcCall
 from roquette.proxy.statuses import GRPC_INTERNAL, GRPC_INVALID_ARGUMENT, GRPC_OK, RpcError, code_of
 from roquette.remoting.request import Peer
 from roquette.wire.proto.definition_pb2 import Code
@@ -22,7 +22,7 @@ SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
 FAILED: Final = "the request failed inside the server, whose log says why"
 
 
-class Beat(NamedTuple):
+class ProxyBeat(NamedTuple):
     """Work that comes again and again."""
 
     name: str
@@ -38,7 +38,7 @@ class Part:
         """The rpcs it serves."""
         return ()
 
-    def beats(self) -> Iterable[Beat]:
+    def beats(self) -> Iterable[ProxyBeat]:
         """Return the work that is done again and again."""
         return ()
 
@@ -48,7 +48,7 @@ class Part:
         code: int,
         ext: bytes,
         body: bytes,
-        answer: Callable[[Answer], None],
+        answer: Callable[[BrokerAnswer], None],
     ) -> bool:
         """A broker asks clients something (CHECK_TRANSACTION_STATE and its kin); False: not this part's.
 
@@ -75,30 +75,30 @@ class Proxy:
     def __init__(self, parts: list[Part], clock: Clock) -> None:
         self.parts = parts
         self.crashed = 0
-        self.gate: Callable[[Call, Any], None] | None = None
+        self.gate: Callable[[RpcCall, Any], None] | None = None
         self._noise = RateLimited(log, clock)
         self.rpcs = {f"{SERVICE}{rpc.name}": rpc for part in parts for rpc in part.rpcs()}
 
-    def begin(self, call: Call, message: bytes) -> None:
+    def begin(self, call: RpcCall, message: bytes) -> None:
         """Serve a call's first message; it is answered now or later."""
         try:
             self._serve(call, message)
         except Exception as error:  # noqa: BLE001 - a defect of one call ends no server
             self._break(call, error)
 
-    def go_on(self, call: Call, message: bytes) -> None:
+    def go_on(self, call: RpcCall, message: bytes) -> None:
         """A further message of a call that listens."""
         if call.on_message is not None and not call.over:
             self.guarded(call, lambda: self._take(call, message))
 
-    def _take(self, call: Call, message: bytes) -> None:
+    def _take(self, call: RpcCall, message: bytes) -> None:
         request = call.rpc.request.FromString(message)
         if self.gate is not None:
             self.gate(call, request)
         if call.on_message is not None:
             call.on_message(request)
 
-    def _serve(self, call: Call, message: bytes) -> None:
+    def _serve(self, call: RpcCall, message: bytes) -> None:
         rpc = call.rpc
         request = rpc.request.FromString(message)
         if not call.caller.client_id:
@@ -107,14 +107,14 @@ class Proxy:
             self.gate(call, request)
         rpc.serve(call, request)
 
-    def guarded(self, call: Call, work: Callable[[], object]) -> None:
+    def guarded(self, call: RpcCall, work: Callable[[], object]) -> None:
         """Do something for a call; an error ends it, and nothing else."""
         try:
             work()
         except Exception as error:  # noqa: BLE001 - see `begin`
             self._break(call, error)
 
-    def _break(self, call: Call, error: Exception) -> None:
+    def _break(self, call: RpcCall, error: Exception) -> None:
         """A call ends with an error."""
         name = call.rpc.name
         if isinstance(error, DecodeError):
@@ -138,7 +138,7 @@ class Proxy:
         code: int,
         ext: bytes,
         body: bytes,
-        answer: Callable[[Answer], None],
+        answer: Callable[[BrokerAnswer], None],
     ) -> bool:
         """A broker asks clients something: the first part that knows it does it (`Part.asked`)."""
         return any(part.asked(peer, code, ext, body, answer) for part in self.parts)
@@ -154,7 +154,7 @@ class Proxy:
             part.stop()
 
 
-def fail(call: Call, error: RpcError) -> None:
+def fail(call: RpcCall, error: RpcError) -> None:
     """End a call with an error: a reply of its kind, or gRPC's status where the error names one."""
     if error.grpc != GRPC_OK or call.rpc.listens:
         theirs = 40_000 <= error.code < 50_000

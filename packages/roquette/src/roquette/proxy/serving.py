@@ -8,7 +8,7 @@ from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError
 from roquette.proxy.answers import Asks
-from roquette.proxy.call import Call, Caller, Rpc
+from roquette.proxy.call import Caller, Rpc, RpcCall
 from roquette.proxy.service import Proxy
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.dispatcher import Dispatcher
@@ -52,14 +52,14 @@ def make_connection(limits: Http2Limits) -> Http2:
     return NgConnection(limits)
 
 
-class Session(Protocol):
+class ServedConnection(Protocol):
     """A connection, as its server sees it.
 
     Attributes:
         gone_away: no further calls are taken.
     """
 
-    calls: dict[int, Call]
+    calls: dict[int, RpcCall]
     gone_away: bool
 
     def look(self, now_s: float, steady_ms: int) -> None:
@@ -101,7 +101,7 @@ class Serving:
         self.noise = RateLimited(log, clock)
         self.rpcs: dict[bytes, Rpc[Any]] = {path.encode(): rpc for path, rpc in proxy.rpcs.items()}
         self.open_now: dict[
-            int, Session
+            int, ServedConnection
         ] = {}  # by identity: numbers are a port's, and ports share this
         self.closing = False
         self.floods = 0  # connections that went beyond a limit

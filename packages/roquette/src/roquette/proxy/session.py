@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from roquette.errors import ConnectError, RemoteProtocolError
-from roquette.proxy.answers import Answer, Asks
+from roquette.proxy.answers import Asks, BrokerAnswer
 from roquette.proxy.backlog import Backlog
-from roquette.proxy.call import Call
+from roquette.proxy.call import RpcCall
 from roquette.proxy.service import fail
 from roquette.proxy.serving import Callers, Serving, keep_half
 from roquette.proxy.statuses import GRPC_INTERNAL, GRPC_UNAVAILABLE, GRPC_UNIMPLEMENTED, RpcError
@@ -79,7 +79,7 @@ class GrpcSession(asyncio.Protocol):
         on_lost: Callable[[Peer, Exception | None], None],
         pages: HttpPages | None = None,
     ) -> None:
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, RpcCall] = {}
         self._sessions = sessions
         self._dispatcher = sessions.dispatcher
         self._number = number
@@ -238,7 +238,7 @@ class GrpcSession(asyncio.Protocol):
         if rpc is None or not fields.get(b"content-type", b"").startswith(GRPC):
             self._turn_away(stream, fields)
             return
-        call = Call(self._callers.caller(fields), rpc, self, stream)
+        call = RpcCall(self._callers.caller(fields), rpc, self, stream)
         call.arrived_ms = steady_ms
         call.now_ms = sessions.clock.now_ms()
         call.size = self._callers.size
@@ -298,7 +298,7 @@ class GrpcSession(asyncio.Protocol):
             known = RpcError(bad.code, str(error), bad.grpc)
             call.broken(lambda: fail(call, known))
 
-    def _piece(self, call: Call, reader: Messages, data: bytes, ended: bool) -> None:
+    def _piece(self, call: RpcCall, reader: Messages, data: bytes, ended: bool) -> None:
         """A piece of a request's body that is not just one message."""
         before = reader.held
         try:
@@ -322,7 +322,7 @@ class GrpcSession(asyncio.Protocol):
                 raise RemoteProtocolError("the request has no message")
             self._begin(call, reader.first)
 
-    def _listen(self, call: Call, messages: list[bytes], ended: bool) -> None:
+    def _listen(self, call: RpcCall, messages: list[bytes], ended: bool) -> None:
         proxy = self._sessions.proxy
         for message in messages:
             if call.begun:
@@ -345,14 +345,14 @@ class GrpcSession(asyncio.Protocol):
         if call is not None:
             self._sessions.proxy.guarded(call, call.cancelled)
 
-    def _remove_call(self, stream: int) -> Call | None:
+    def _remove_call(self, stream: int) -> RpcCall | None:
         """A call is over."""
         call = self.calls.pop(stream, None)
         if call is not None:
             self._held -= call.size
         return call
 
-    def _begin(self, call: Call, message: bytes) -> None:
+    def _begin(self, call: RpcCall, message: bytes) -> None:
         """Serve a call: what is made of its message may live as long as it does."""
         call.size += len(message)
         self._held += len(message)
@@ -404,7 +404,7 @@ class GrpcSession(asyncio.Protocol):
         self._close(stream)
 
     def _asked(self, opaque: int, code: int, ext: bytes, body: bytes, oneway: bool) -> None:
-        def answer(said: Answer) -> None:
+        def answer(said: BrokerAnswer) -> None:
             if not oneway:
                 command = Command(
                     code=said.code,
@@ -418,7 +418,7 @@ class GrpcSession(asyncio.Protocol):
 
         if not self._sessions.proxy.asked(self._peer, code, ext, body, answer):
             text = f" request type {code} not supported"
-            answer(Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text, b"", b""))
+            answer(BrokerAnswer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text, b"", b""))
 
     def look(self, now_s: float, steady_ms: int) -> None:
         """The beat: deadlines, silence, idleness, and the end of a connection that was told to go."""

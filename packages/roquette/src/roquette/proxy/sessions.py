@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from roquette.proxy.service import Beat
+from roquette.proxy.service import ProxyBeat
 from roquette.proxy.serving import Serving
 from roquette.proxy.session import GrpcSession
 from roquette.remoting.http_pages import HttpPages
@@ -39,9 +39,9 @@ class Sessions(Serving):
         return sum(len(session.calls) for session in self.open_now.values())
 
     @property
-    def beat_row(self) -> Beat:
+    def beat_row(self) -> ProxyBeat:
         """Beat that looks after the connections."""
-        return Beat("grpc-sessions", 1.0, self.beat)
+        return ProxyBeat("grpc-sessions", 1.0, self.beat)
 
     def beat(self) -> None:
         """Look after every connection."""

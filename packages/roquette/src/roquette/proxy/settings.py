@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from roquette.base.options import Kind, option
+from roquette.base.options import OptionKind, option
 
-PORT = Kind(wanted="a port, 0 for none", least=0, most=65_535)
+PORT = OptionKind(wanted="a port, 0 for none", least=0, most=65_535)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

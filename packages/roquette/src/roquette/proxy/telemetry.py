@@ -17,8 +17,8 @@ from typing import Any, Final
 from roquette.base.clock import Clock
 from roquette.client.selection import subscription
 from roquette.proxy.backend import Backend
-from roquette.proxy.call import Call, Caller, Rpc
-from roquette.proxy.clients import MOST_NAMES, MOST_SETTINGS, Client, Clients, Wanted
+from roquette.proxy.call import Caller, Rpc, RpcCall
+from roquette.proxy.clients import MOST_NAMES, MOST_SETTINGS, Clients, KnownClient, Negotiated
 from roquette.proxy.names import group_of, topic_of
 from roquette.proxy.service import Part, fail
 from roquette.proxy.settings import ProxySettings
@@ -88,7 +88,7 @@ class Telemetry(Part):
         self._clock = clock
         self._max_body = max_body
         self._report = report
-        self._calls: dict[int, Call] = {}  # by identity: a stream each
+        self._calls: dict[int, RpcCall] = {}  # by identity: a stream each
 
     def rpcs(self) -> Iterable[Rpc[Any]]:
         """The three of them."""
@@ -106,7 +106,7 @@ class Telemetry(Part):
             ),
         )  # fmt: skip
 
-    def telemetry(self, call: Call, command: TelemetryCommand) -> None:
+    def telemetry(self, call: RpcCall, command: TelemetryCommand) -> None:
         """A stream begins; it stays open, whatever its first message is."""
         self._calls[id(call)] = call
         call.on_message = lambda message: self._heard(call, message)
@@ -114,7 +114,7 @@ class Telemetry(Part):
         call.on_end = lambda: self._ended(call)
         self._heard(call, command)
 
-    def _heard(self, call: Call, command: Any) -> None:
+    def _heard(self, call: RpcCall, command: Any) -> None:
         try:
             if command.HasField("settings"):
                 self._negotiate(call, command.settings)
@@ -123,17 +123,17 @@ class Telemetry(Part):
         except RpcError as error:
             self._fail(call, error)
 
-    def _ended(self, call: Call) -> None:
+    def _ended(self, call: RpcCall) -> None:
         self._gone(call)
         call.finish()
 
-    def _gone(self, call: Call) -> None:
+    def _gone(self, call: RpcCall) -> None:
         self._calls.pop(id(call), None)
         client = self._clients.find(call.caller.client_id)
         if client is not None and client.call is call:
             client.call = None
 
-    def _fail(self, call: Call, error: RpcError) -> None:
+    def _fail(self, call: RpcCall, error: RpcError) -> None:
         """End a stream as Apache does: the client's own fault is INVALID_ARGUMENT."""
         self._gone(call)
         own = Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR
@@ -142,7 +142,7 @@ class Telemetry(Part):
         text = error.text if error.grpc else FAILED + error.text
         fail(call, RpcError(error.code, text, grpc))
 
-    def _negotiate(self, call: Call, settings: Settings) -> None:
+    def _negotiate(self, call: RpcCall, settings: Settings) -> None:
         """Take settings in; their reply has what is decided here in place of what the client said."""
         if settings.client_type in LITE:
             raise RpcError(Code.UNSUPPORTED, NO_LITE, GRPC_INVALID_ARGUMENT)
@@ -152,13 +152,13 @@ class Telemetry(Part):
         if settings.HasField("publishing"):
             topics = tuple(dict.fromkeys(topic_of(one) for one in settings.publishing.topics))
             _count(len(topics))
-            self._agreed(call, settings, Wanted(settings.client_type, size, topics))
+            self._agreed(call, settings, Negotiated(settings.client_type, size, topics))
         elif settings.HasField("subscription"):
             self._subscribe(call, settings, size)
         else:
             raise RpcError(Code.BAD_REQUEST, NEITHER, GRPC_INVALID_ARGUMENT)
 
-    def _subscribe(self, call: Call, settings: Settings, size: int) -> None:
+    def _subscribe(self, call: RpcCall, settings: Settings, size: int) -> None:
         group = group_of(settings.subscription.group)
         entries = settings.subscription.subscriptions
         _count(len(entries))
@@ -170,14 +170,14 @@ class Telemetry(Part):
                 if config is None:
                     text = f"group not found: {group}"
                     raise RpcError(Code.CONSUMER_GROUP_NOT_FOUND, text)
-                agreed = Wanted(kind, size, group=group, subscriptions=wanted, config=config)
+                agreed = Negotiated(kind, size, group=group, subscriptions=wanted, config=config)
                 self._agreed(call, settings, agreed)
             except RpcError as error:  # it may come later than the message
                 self._fail(call, error)
 
         self._clients.config(call.caller, group, found)
 
-    def _agreed(self, call: Call, settings: Settings, wanted: Wanted) -> None:
+    def _agreed(self, call: RpcCall, settings: Settings, wanted: Negotiated) -> None:
         if call.over:
             return
         client = self._clients.put(call.caller, self._same(call.caller, wanted))
@@ -186,7 +186,7 @@ class Telemetry(Part):
         self._decide(reply.settings, wanted.config)
         call.send(reply)
 
-    def _same(self, caller: Caller, wanted: Wanted) -> Wanted:
+    def _same(self, caller: Caller, wanted: Negotiated) -> Negotiated:
         """Subscriptions that a client repeats keep their version."""
         client = self._clients.find(caller.client_id)
         if client is None or client.wanted.group != wanted.group:
@@ -224,7 +224,7 @@ class Telemetry(Part):
         reply.metric.on = False
         reply.metric.SetInParent()
 
-    def heartbeat(self, call: Call, request: HeartbeatRequest) -> None:
+    def heartbeat(self, call: RpcCall, request: HeartbeatRequest) -> None:
         """A client lives."""
         caller = call.caller
         client = self._clients.find(caller.client_id)
@@ -239,14 +239,14 @@ class Telemetry(Part):
             self._clients.heard(client, caller)
         call.reply(HeartbeatResponse(status=status(Code.OK, "OK")))
 
-    def _unknown(self, caller: Caller, request: HeartbeatRequest) -> Client | None:
+    def _unknown(self, caller: Caller, request: HeartbeatRequest) -> KnownClient | None:
         kind = request.client_type
         if kind not in CONSUMERS or not request.group.name:
             return None
-        wanted = Wanted(kind, 0, group=group_of(request.group))
+        wanted = Negotiated(kind, 0, group=group_of(request.group))
         return self._clients.put(caller, wanted, known=False)
 
-    def terminate(self, call: Call, request: NotifyClientTerminationRequest) -> None:
+    def terminate(self, call: RpcCall, request: NotifyClientTerminationRequest) -> None:
         """A client says goodbye: its settings and registration end. Its stream is its own to end."""
         client = self._clients.drop(call.caller.client_id)
         if client is None:

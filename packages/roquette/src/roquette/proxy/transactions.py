@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from roquette.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-from roquette.proxy.answers import Answer
+from roquette.proxy.answers import BrokerAnswer
 from roquette.proxy.backend import Backend
-from roquette.proxy.call import Call, Rpc
+from roquette.proxy.call import Rpc, RpcCall
 from roquette.proxy.names import topic_of
 from roquette.proxy.service import Part
 from roquette.proxy.statuses import RpcError, code_of, status
@@ -72,7 +72,7 @@ class Transactions(Part):
         """EndTransaction."""
         return (Rpc("EndTransaction", EndTransactionRequest, EndTransactionResponse, self.end),)
 
-    def end(self, call: Call, request: EndTransactionRequest) -> None:
+    def end(self, call: RpcCall, request: EndTransactionRequest) -> None:
         """Commit or roll back; who does not know is asked later, by the broker."""
         topic = topic_of(request.topic)
         transaction_id = request.transaction_id
@@ -97,7 +97,7 @@ class Transactions(Part):
             transaction_id=request.message_id,
         )
 
-        def ended(answer: Answer) -> None:
+        def ended(answer: BrokerAnswer) -> None:
             if answer.code == ResponseCode.SUCCESS:
                 call.reply(EndTransactionResponse(status=status(Code.OK, "OK")))
             elif answer.code == ResponseCode.ILLEGAL_OPERATION:

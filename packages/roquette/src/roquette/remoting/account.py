@@ -21,7 +21,7 @@ USUAL: Final = (
 _NOTHING: Final = msgspec.Raw(b"{}")
 
 
-class Account:
+class MemoryAccount:
     """Account of the bytes that one server keeps.
 
     Args:

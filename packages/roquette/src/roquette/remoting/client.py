@@ -18,7 +18,7 @@ from roquette.remoting.security import OPEN, Security
 from roquette.remoting.tls import TlsRefused, connect
 from roquette.remoting.transport import HANG_UP_S, PeerProtocol, cut_stalled, hang_up
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 from roquette.wire.signature import Signer
 
 log = logging.getLogger("roquette.remoting")
@@ -144,7 +144,7 @@ class RemotingClient:
             if made[0].closed:
                 raise why[0] if why else ConnectError("the connection was closed at once")
             wire = made[0].wire
-            assert isinstance(wire, Connection)
+            assert isinstance(wire, WireConnection)
             wire.signer = self._signer(address)
             self._peers[address] = made[0]
             self.made(address)

@@ -35,7 +35,7 @@ NO_HTTP2: Final = b"this port serves no gRPC: point the client at a broker's por
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Kind(enum.Enum):
+class ConnectionKind(enum.Enum):
     """Protocol that a connection may begin with."""
 
     REMOTING = "remoting"
@@ -50,25 +50,25 @@ _METHODS: Final = (
     b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT",
 )  # fmt: skip
 _BEGINNINGS: Final = (
-    (b"PRI", Kind.HTTP2),  # of its preface (RFC 9113, section 3.4)
-    (proxy_protocol.TEXT, Kind.PROXY),
-    (proxy_protocol.BINARY, Kind.PROXY),
-    *((method + b" ", Kind.HTTP1) for method in _METHODS),
+    (b"PRI", ConnectionKind.HTTP2),  # of its preface (RFC 9113, section 3.4)
+    (proxy_protocol.TEXT, ConnectionKind.PROXY),
+    (proxy_protocol.BINARY, ConnectionKind.PROXY),
+    *((method + b" ", ConnectionKind.HTTP1) for method in _METHODS),
 )
 
 
-def kind_of(first: bytes) -> Kind | None:
+def kind_of(first: bytes) -> ConnectionKind | None:
     """Return the kind that begins with these bytes, of which there is one at least; None: more of them must tell."""
     if first[0] <= 1:  # the high byte of a frame's length, at most 16 MiB
-        return Kind.REMOTING
+        return ConnectionKind.REMOTING
     if first[0] == HELLO:
-        return Kind.TLS
+        return ConnectionKind.TLS
     for beginning, kind in _BEGINNINGS:
         if first.startswith(beginning):
             return kind
         if beginning.startswith(first):
             return None
-    return Kind.OTHER
+    return ConnectionKind.OTHER
 
 
 class Lobby:
@@ -228,7 +228,7 @@ class Door(asyncio.Protocol):
     def __init__(
         self,
         tls: ServerTls | None,
-        inner: Callable[[Kind], asyncio.Protocol],
+        inner: Callable[[ConnectionKind], asyncio.Protocol],
         lobby: Lobby,
         speaks: Speaks | None = None,
         *,
@@ -262,30 +262,30 @@ class Door(asyncio.Protocol):
         self._first += data
         while self._first and not (self._raw.is_closing() or self._shaking):
             kind = self._kind()
-            if kind is None or (kind is Kind.PROXY and not self._read_proxy()):
+            if kind is None or (kind is ConnectionKind.PROXY and not self._read_proxy()):
                 if self._timer is None:
                     loop = asyncio.get_running_loop()
                     self._timer = loop.call_later(FIRST_BYTES_S, self._refuse, "are not whole")
                 return
             self._stop_timer()
-            if kind is not Kind.PROXY:
+            if kind is not ConnectionKind.PROXY:
                 self._decide(kind)
                 return
 
-    def _kind(self) -> Kind | None:
+    def _kind(self) -> ConnectionKind | None:
         if self._speaks is not None:
             kind = kind_of(self._first)
         else:
-            kind = Kind.TLS if self._first[0] == HELLO else Kind.REMOTING
-        if kind is Kind.TLS and self._tls is None:
-            kind = Kind.REMOTING if self._speaks is None else Kind.OTHER
-        if kind is Kind.PROXY and self._settled:
-            kind = Kind.OTHER
+            kind = ConnectionKind.TLS if self._first[0] == HELLO else ConnectionKind.REMOTING
+        if kind is ConnectionKind.TLS and self._tls is None:
+            kind = ConnectionKind.REMOTING if self._speaks is None else ConnectionKind.OTHER
+        if kind is ConnectionKind.PROXY and self._settled:
+            kind = ConnectionKind.OTHER
         return kind
 
-    def _decide(self, kind: Kind) -> None:
+    def _decide(self, kind: ConnectionKind) -> None:
         tls, speaks = self._tls, self._speaks
-        if kind is Kind.TLS:
+        if kind is ConnectionKind.TLS:
             assert tls is not None
             self._shaking = True
             self._raw.pause_reading()  # until there is a context
@@ -298,16 +298,19 @@ class Door(asyncio.Protocol):
                 "connection closed peer=%s: it does not begin with TLS (tls.server.mode=enforcing)",
                 self.remote,
             )
-            if kind in (Kind.REMOTING, Kind.HTTP2):  # they would take a word for a broken frame
+            if kind in (
+                ConnectionKind.REMOTING,
+                ConnectionKind.HTTP2,
+            ):  # they would take a word for a broken frame
                 self._lobby.stranger(self.remote)
                 self._raw.abort()
             else:
                 self._part(TLS_ONLY)
-        elif kind is Kind.OTHER:
+        elif kind is ConnectionKind.OTHER:
             self._refuse("are none that is spoken here")
-        elif kind is Kind.HTTP1:
+        elif kind is ConnectionKind.HTTP1:
             self._open_http(speaks)
-        elif kind is Kind.HTTP2 and (speaks is None or speaks.http2 is None):
+        elif kind is ConnectionKind.HTTP2 and (speaks is None or speaks.http2 is None):
             self._part(_go_away(NO_HTTP2))
         else:
             self._lobby.leave(self)

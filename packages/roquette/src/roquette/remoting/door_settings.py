@@ -3,7 +3,7 @@
 import ipaddress
 from dataclasses import dataclass
 
-from roquette.base.options import Kind, option
+from roquette.base.options import OptionKind, option
 from roquette.remoting.door import Network, Speaks
 from roquette.remoting.http_pages import HttpPages
 
@@ -17,7 +17,9 @@ def _checked(text: str) -> str:
     return text
 
 
-NETWORKS = Kind(wanted="addresses or networks as 10.0.0.0/8, separated by commas", parse=_checked)
+NETWORKS = OptionKind(
+    wanted="addresses or networks as 10.0.0.0/8, separated by commas", parse=_checked
+)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

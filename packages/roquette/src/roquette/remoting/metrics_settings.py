@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Final
 
-from roquette.base.options import Kind, live, matching, option
+from roquette.base.options import OptionKind, live, matching, option
 
 LISTEN: Final = matching(r"([\w.\-]+|\[[0-9a-fA-F:]+\]):\d{1,5}", "HOST:PORT")
 PROM: Final = ("PROM", "2")  # MetricsExporterType, by name and by number
@@ -32,13 +32,13 @@ class MetricsSettings:
     metrics_max_series: int = live(
         10_000,
         "Series of one metric from which on others are left out; rocketmq_metrics_series_dropped tells how many.",
-        kind=Kind(least=1, most=1_000_000),
+        kind=OptionKind(least=1, most=1_000_000),
     )
     metrics_max_samples: int = live(
         30_000,
         "Samples of one scrape; where there are more, metrics of topics and groups are left out, those first that say the "
         "same by another name; rocketmq_metrics_series_dropped tells which.",
-        kind=Kind(least=1_000, most=10_000_000),
+        kind=OptionKind(least=1_000, most=10_000_000),
     )
 
     def metrics_address(self) -> str:

@@ -11,7 +11,7 @@ from roquette.remoting.outcomes import Outcome
 from roquette.remoting.pending import PendingTable, Waiter
 from roquette.remoting.promises import Promise
 from roquette.wire.command import Command
-from roquette.wire.connection import Connection, Wire
+from roquette.wire.connection import Wire, WireConnection
 from roquette.wire.header_codec import HeaderDecoder
 
 ANSWERS: Final = 1  # why a peer is not read: it does not take its answers,
@@ -110,7 +110,7 @@ class Peer:
         remote: str,
         wire: Wire | None = None,
     ) -> None:
-        self.wire: Wire = Connection() if wire is None else wire
+        self.wire: Wire = WireConnection() if wire is None else wire
         self.transport: asyncio.Transport = transport
         self.id: int = number
         self.host: bytes = host  # ip and port, as stored in records: 8 or 20 bytes

@@ -9,7 +9,7 @@ from roquette.base.descriptors import connection_limit
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.door import Door, Kind, Lobby, Speaks, stop_listening
+from roquette.remoting.door import ConnectionKind, Door, Lobby, Speaks, stop_listening
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import BYTES, Peer
 from roquette.remoting.tls import ServerTls, TlsMode
@@ -118,9 +118,9 @@ class Server:
     def _door(self) -> asyncio.Protocol:
         return Door(self._tls, self._new_protocol, self._lobby, self.speaks)
 
-    def _new_protocol(self, kind: Kind = Kind.REMOTING) -> asyncio.Protocol:
+    def _new_protocol(self, kind: ConnectionKind = ConnectionKind.REMOTING) -> asyncio.Protocol:
         """The protocol of a connection of this kind."""
-        if kind is Kind.HTTP2:
+        if kind is ConnectionKind.HTTP2:
             return self.http2(None if self.speaks is None else self.speaks.pages)
         bound = self._bound
         bound.met += 1

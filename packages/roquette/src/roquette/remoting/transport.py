@@ -12,7 +12,7 @@ from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.request import ANSWERS, Peer
 from roquette.remoting.tls import TlsRefused
 from roquette.remoting.unfinished import PeerLimits, UnfinishedTable, cut
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 
 log = logging.getLogger("roquette.remoting")
 
@@ -62,7 +62,7 @@ class PeerProtocol(asyncio.Protocol):
         self._on_lost: Callable[[Peer, Exception | None], None] = on_lost
         self._reads_always: bool = reads_always
         self._peer: Peer | None = None
-        self._wire: Connection = Connection()
+        self._wire: WireConnection = WireConnection()
         self._served: bool = False  # whether it ever sent a whole frame
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -142,7 +142,7 @@ class PeerProtocol(asyncio.Protocol):
             peer.transport.abort()
         else:
             wire = peer.wire
-            assert isinstance(wire, Connection)
+            assert isinstance(wire, WireConnection)
             given_up = wire.refused
             wire.refused = []
             self._dispatcher.refuse(peer, given_up)
@@ -180,7 +180,7 @@ class PeerProtocol(asyncio.Protocol):
             table.end(peer)
             peer.half = None
             wire = peer.wire
-            if isinstance(wire, Connection) and wire.drop():  # else a message of gRPC's
+            if isinstance(wire, WireConnection) and wire.drop():  # else a message of gRPC's
                 self._refuse(peer)
             else:
                 peer.closed = True

@@ -10,7 +10,7 @@ that hoard go before those that work.
 from typing import Final
 
 from roquette.base.logs import RateLimited
-from roquette.remoting.account import Account
+from roquette.remoting.account import MemoryAccount
 from roquette.remoting.request import Peer, Unfinished
 
 SLOWEST: Final = 1_024  # bytes a second
@@ -27,8 +27,8 @@ class UnfinishedTable:
 
     __slots__ = ("_account", "_entries", "limit", "timeout_s", "total")
 
-    def __init__(self, timeout_s: float, limit: int, account: Account) -> None:
-        self._account: Account = account
+    def __init__(self, timeout_s: float, limit: int, account: MemoryAccount) -> None:
+        self._account: MemoryAccount = account
         self.timeout_s: float = timeout_s
         self.limit: int = limit
         self.total: int = 0
@@ -102,7 +102,7 @@ class PeerLimits:
         unsent_bytes: int = 256 << 20,
         kept_bytes: int = 512 << 20,
     ) -> None:
-        self.account: Account = Account(kept_bytes)
+        self.account: MemoryAccount = MemoryAccount(kept_bytes)
         self.frames: UnfinishedTable = UnfinishedTable(frame_timeout_s, frame_bytes, self.account)
         self.unsent: UnfinishedTable = UnfinishedTable(unsent_timeout_s, unsent_bytes, self.account)
         self.strangers: int = 0

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from roquette.replication.record import GroupRecord, Place
+from roquette.replication.record import GroupRecord, MemberPlace
 
 
 class Role(enum.Enum):
@@ -78,7 +78,7 @@ class Follow:
     """Be a slave of that one: connect there, close any other connection first."""
 
     master: int
-    place: Place
+    place: MemberPlace
     epoch: int
 
 

@@ -12,7 +12,7 @@ EPOCH_STEP: Final = 1_000  # the thousands of an epoch count elections, the rest
 NEW_EPOCHS: Final = 1_000 * EPOCH_STEP
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class MemberPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses at which a member is found.
 
     Attributes:
@@ -70,7 +70,7 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[int, ...] = ()
     set_epoch: int = 0
     beat: int = 0
-    places: dict[int, Place] = {}
+    places: dict[int, MemberPlace] = {}
     doubtful: dict[int, tuple[int, int]] = {}
     ordered: int = 0
     accept_loss: bool = False

@@ -15,13 +15,13 @@ from roquette.replication.epochs import EpochMarks
 from roquette.replication.identity import OwnStore, fault_of
 from roquette.replication.in_sync import InSync
 from roquette.replication.join import Join, Refuse, join
-from roquette.replication.record import GroupRecord, Place, next_epoch
+from roquette.replication.record import GroupRecord, MemberPlace, next_epoch
 from roquette.replication.standing import bar, by_loss, patience, valid_order
 from roquette.replication.writes import (
     NO_RECORD,
     TROUBLES,
     Asked,
-    Kind,
+    WriteKind,
     asked_of_all,
     elected,
     not_begun,
@@ -51,7 +51,12 @@ class TakeOver:
     """
 
     def __init__(
-        self, me: int, place: Place, marks: EpochMarks, settings: TakeOverSettings, own: OwnStore
+        self,
+        me: int,
+        place: MemberPlace,
+        marks: EpochMarks,
+        settings: TakeOverSettings,
+        own: OwnStore,
     ) -> None:
         self.me = me
         self.place = place
@@ -206,12 +211,12 @@ class TakeOver:
             return effects
         kind, record = wish
         # The write names the end of our log: from here on no master may append to it.
-        if kind is Kind.ELECT:
+        if kind is WriteKind.ELECT:
             self.role = Role.IDLE
             if self._followed is not None:
                 self._followed = None
                 effects.append(do.Leave())
-        if kind is Kind.RELEASE:
+        if kind is WriteKind.RELEASE:
             self._lease_ms = LONG_AGO  # from the moment it is sent
         after = self.record.number if self.record else 0
         self._asked = Asked(kind, self._revision, after, record, now_ms)
@@ -266,9 +271,9 @@ class TakeOver:
     # A record has come.
 
     def _carried_out(self, asked: Asked) -> list[Effect]:
-        if asked.kind is Kind.RENEW:
+        if asked.kind is WriteKind.RENEW:
             self._lease_ms = max(self._lease_ms, asked.sent_ms)
-        if asked.kind is not Kind.ELECT:
+        if asked.kind is not WriteKind.ELECT:
             return []
         self.role, self.epoch, self._lease_ms = Role.MASTER, asked.record.epoch, asked.sent_ms
         self._began_ms, self.confirmed, self._old_master, self._why_none = None, 0, 0, ""
@@ -283,7 +288,7 @@ class TakeOver:
 
     def _follow(self, record: GroupRecord) -> list[Effect]:
         place = record.places.get(record.master)
-        standing = self._asked is not None and self._asked.kind is Kind.ELECT
+        standing = self._asked is not None and self._asked.kind is WriteKind.ELECT
         if self.role is Role.MASTER or record.master == self.me or place is None or standing:
             return []
         follow = do.Follow(record.master, place, record.epoch)
@@ -315,12 +320,12 @@ class TakeOver:
         master before us, who told nobody."""
         return max(self.confirmed, self._start)
 
-    def _office(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
+    def _office(self, now_ms: int, record: GroupRecord) -> tuple[WriteKind, GroupRecord] | None:
         """Return the record that a master wants to write."""
         ordered = valid_order(record) and record.ordered != self.me
         fails = self.sick != "" and len(record.members) > 1  # another one has all, and a disk
         if ordered or fails or record.set_back or self._hands_over(now_ms):
-            return Kind.RELEASE, self._beaten(now_ms, record, master=0)
+            return WriteKind.RELEASE, self._beaten(now_ms, record, master=0)
         members, doubtful = self._members(now_ms, record)
         unfit = {member: why for member, why in record.unfit.items() if member in doubtful}
         changed = (members, doubtful, unfit, 0) != (
@@ -328,7 +333,7 @@ class TakeOver:
         )  # fmt: skip
         if not changed and now_ms - self._lease_ms < self.settings.renew_ms:
             return None
-        return Kind.RENEW, self._beaten(
+        return WriteKind.RENEW, self._beaten(
             now_ms,
             record,
             members=members,
@@ -375,7 +380,7 @@ class TakeOver:
 
     # Everybody's wishes.
 
-    def _wish(self, now_ms: int) -> tuple[Kind, GroupRecord] | None:
+    def _wish(self, now_ms: int) -> tuple[WriteKind, GroupRecord] | None:
         record = self.record
         if record is None:
             return self._create()
@@ -386,20 +391,20 @@ class TakeOver:
             return None
         if not self._entered or record.places.get(self.me) != self.place:
             changes = {"set_back": True} if self._is_old(record) else {}
-            return Kind.PLACE, self._placed(record, **self._accused(record), **changes)
+            return WriteKind.PLACE, self._placed(record, **self._accused(record), **changes)
         if not record.members and record.epoch == 0:
             return self._begin(now_ms, record)
         if record.set_back and not {*record.places, *self._own.known} <= {*record.doubtful}:
             if not self._vacant(now_ms, record):
                 return None
             asks = asked_of_all(record, self.me, *self._position(), self._own.known)
-            return Kind.DOUBT, self._placed(record, **asks)
+            return WriteKind.DOUBT, self._placed(record, **asks)
         # Said before it stands: the others wait for what a doubtful member has to say (standing.bar).
         if not self.settled or self._grown_since(now_ms, record):
-            return Kind.DOUBT, self._placed(record, doubtful=self._doubt(record))
+            return WriteKind.DOUBT, self._placed(record, doubtful=self._doubt(record))
         return self._stand(now_ms, record)
 
-    def _create(self) -> tuple[Kind, GroupRecord] | None:
+    def _create(self) -> tuple[WriteKind, GroupRecord] | None:
         """A record of nobody yet, ourselves included: when this write comes late, where another one was lost, our store may
         be full or gone, and who begins that record would count on it."""
         if not self._absent or self._leaving_ms is not None:
@@ -407,12 +412,12 @@ class TakeOver:
         if self.marks.marks or self._own.group:
             self._store_trouble = NO_RECORD
             return None
-        return Kind.CREATE, GroupRecord(number=self._own.seen + 1, group=self._own.fresh)
+        return WriteKind.CREATE, GroupRecord(number=self._own.seen + 1, group=self._own.fresh)
 
-    def _begin(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
+    def _begin(self, now_ms: int, record: GroupRecord) -> tuple[WriteKind, GroupRecord] | None:
         self._why_none = not_begun(record, self.settings.total)
         if not self._why_none:
-            return Kind.PLACE, self._placed(record, members=(self.me,))
+            return WriteKind.PLACE, self._placed(record, members=(self.me,))
         return self._election(now_ms, record) if by_loss(record, self.me) else None
 
     def _is_old(self, record: GroupRecord) -> bool:
@@ -479,7 +484,7 @@ class TakeOver:
 
     # Standing.
 
-    def _stand(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord] | None:
+    def _stand(self, now_ms: int, record: GroupRecord) -> tuple[WriteKind, GroupRecord] | None:
         waited = now_ms - self._beat_ms
         if self._leaving_ms is not None or not self._vacant(now_ms, record):
             self._why_none = ""
@@ -488,12 +493,12 @@ class TakeOver:
         barred = self._why_none or (self.sick and not by_loss(record, self.me))
         return None if barred else self._election(now_ms, record)
 
-    def _election(self, now_ms: int, record: GroupRecord) -> tuple[Kind, GroupRecord]:
+    def _election(self, now_ms: int, record: GroupRecord) -> tuple[WriteKind, GroupRecord]:
         last = max(record.epoch, record.newest_epoch, self.marks.last_epoch)
         epoch = next_epoch(last, self._own.opening)
         old = record.master or self._old_master  # silent: it comes back when it is level
         changes = elected(record, self.me, epoch, old, self._end)
-        return Kind.ELECT, self._beaten(now_ms, record, **changes)
+        return WriteKind.ELECT, self._beaten(now_ms, record, **changes)
 
 
 def _changed(old: Mapping[int, object], new: Mapping[int, object]) -> set[int]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from roquette.replication.identity import OwnStore
-from roquette.replication.record import NEW_EPOCHS, GroupRecord, Place
+from roquette.replication.record import NEW_EPOCHS, GroupRecord, MemberPlace
 from roquette.replication.standing import by_loss
 
 TROUBLES: Final = ("identity", "record", "disk", "office")  # kinds of what is wrong with a member
@@ -19,7 +19,7 @@ NO_RECORD: Final = (
 )
 
 
-class Kind(enum.Enum):
+class WriteKind(enum.Enum):
     """Purpose of a write."""
 
     CREATE = "create"
@@ -34,7 +34,7 @@ class Kind(enum.Enum):
 class Asked:
     """A write whose outcome is not known; `after`: the number of the record that it is to replace."""
 
-    kind: Kind
+    kind: WriteKind
     revision: int
     after: int
     record: GroupRecord
@@ -74,7 +74,7 @@ def old_record(record: GroupRecord | None, me: int, newest: int) -> str:
 
 
 def placed(
-    record: GroupRecord, me: int, place: Place, own: OwnStore, newest: int, **changes: Any
+    record: GroupRecord, me: int, place: MemberPlace, own: OwnStore, newest: int, **changes: Any
 ) -> GroupRecord:
     """With what the record has to know of a member; `newest`: the last epoch of its log."""
     return replace(

@@ -27,7 +27,7 @@ from roquette.store.queues.consume_queues import ConsumeQueues, TopicQueues
 MAX_BATCH_KEYS: Final = 32_768  # besides the first of each message
 
 
-class Part:
+class BatchPart:
     """Messages that stand in one file of the log and of their queue: records, queue units and index entries."""
 
     __slots__ = ("first_size", "keys", "records", "units")
@@ -133,7 +133,7 @@ class BatchAppender:
         now_ms: i64,
         done: BatchAppended,
         fresh: list[Arrival],
-    ) -> list[Part]:
+    ) -> list[BatchPart]:
         """All that is to be written; says in `done` and `fresh` where it will stand."""
         born_host = draft.born_host
         store_host = self._store_host
@@ -145,8 +145,8 @@ class BatchAppender:
         message.reconsume_times = draft.reconsume_times
         place = Place(entry.name, store_host, now_ms, done.queue_offset, self._log.end_offset)
         ids = BytesWriter()
-        parts: list[Part] = []
-        part: Part | None = None
+        parts: list[BatchPart] = []
+        part: BatchPart | None = None
         while cursor.advance():
             message.flag = cursor.flag
             message.body = cursor.body
@@ -159,7 +159,7 @@ class BatchAppender:
                 or physical != place.physical_offset
                 or offset % self._queues.units_per_file == 0
             ):
-                part = Part(size)
+                part = BatchPart(size)
                 parts.append(part)
             place.physical_offset = physical
             write_record(part.records, message, place)
@@ -178,7 +178,7 @@ class BatchAppender:
         done.message_ids = ids.getvalue()
         return parts
 
-    def _give(self, queue: ConsumeQueue, part: Part, now_ms: i64) -> None:
+    def _give(self, queue: ConsumeQueue, part: BatchPart, now_ms: i64) -> None:
         """Give a part to the log, the queue and the index. Raises OSError: nothing of it was given."""
         index = self._index
         queue.reserve()

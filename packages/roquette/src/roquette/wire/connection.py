@@ -2,7 +2,7 @@
 
     length 4 | serialize type 1, header length 3 | header | body        (Apache: RemotingCommand.decode)
 
-`length` counts everything after itself. One `Connection` serves either end: servers send requests too.
+`length` counts everything after itself. One `WireConnection` serves either end: servers send requests too.
 HOT: compiled by mypyc in the fast build.
 """
 
@@ -60,7 +60,7 @@ class Wire:
         raise NotImplementedError
 
 
-class Connection(Wire):
+class WireConnection(Wire):
     """Bytes in, commands out; commands in, bytes out. Symmetric, and free of clocks and sockets.
 
     Memory is bounded by one frame of `max_frame` bytes that has not arrived completely.

@@ -13,7 +13,7 @@ from roquette_spark.pipelines.kit.topics import checkpoint_offsets, stream_optio
 from roquette_spark.pipelines.tables.streamed_table import position_files
 from roquette_spark.pipelines.tables.table_place import CHECKPOINT, SHARED_SETTING
 from roquette_spark.source.positions import matching_topics
-from roquette_spark.source.queues import QueueReader, open_reader
+from roquette_spark.source.queues import BlockingQueueReader, open_reader
 from roquette_spark.source.topic_patterns import closed_pattern, why_left_out
 
 _SHOWN = 10  # names in a line
@@ -120,11 +120,11 @@ def _without(pattern: str, topics: Sequence[str]) -> str:
     return rf"(?!(?:{names})\Z){pattern}" if topics else pattern
 
 
-def _reader(options: ArchiveOptions, pattern: str) -> QueueReader:
+def _reader(options: ArchiveOptions, pattern: str) -> BlockingQueueReader:
     return open_reader(read_options({**stream_options(options), "subscribePattern": pattern}))
 
 
-def _topics(reader: QueueReader, options: ArchiveOptions) -> list[str]:
+def _topics(reader: BlockingQueueReader, options: ArchiveOptions) -> list[str]:
     try:
         return reader.topics()
     except ClientError as error:
@@ -133,7 +133,7 @@ def _topics(reader: QueueReader, options: ArchiveOptions) -> list[str]:
         ) from None
 
 
-def _readable(reader: QueueReader, topic: str) -> bool:
+def _readable(reader: BlockingQueueReader, topic: str) -> bool:
     try:
         return bool(reader.queues(topic))
     except RouteNotFound:

@@ -14,7 +14,7 @@ from roquette_spark.pipelines.archive.report import build_result
 from roquette_spark.pipelines.archive.stream import ArchiveStream
 from roquette_spark.pipelines.archive.topic import kept_form
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
-from roquette_spark.pipelines.kit.health import Health, TableHealth
+from roquette_spark.pipelines.kit.health import RunHealth, TableHealth
 from roquette_spark.pipelines.kit.stream import Sum, await_end
 from roquette_spark.pipelines.kit.topics import QueueBounds, describe, find_topics, stream_options
 from roquette_spark.pipelines.tables.streamed_table import QUARANTINE, is_fresh, position_files
@@ -65,7 +65,7 @@ def run(options: ArchiveOptions, job: Job) -> Result:
     for line in choice.notes:
         job.progress.say(line)
     streams: list[ArchiveStream] = []
-    health = Health("archive", lambda: _look(streams, options), job.clock, options.interval_s)
+    health = RunHealth("archive", lambda: _look(streams, options), job.clock, options.interval_s)
     with health.served(options.metrics_listen) as port:
         if port:
             host = options.metrics_listen.rpartition(":")[0]
@@ -87,7 +87,7 @@ def _archive(
     streams: list[ArchiveStream],
     options: ArchiveOptions,
     job: Job,
-    health: Health,
+    health: RunHealth,
 ) -> Result:
     job.progress.step("starting Spark")
     spark = job.open_spark()
@@ -116,7 +116,7 @@ def _stream(
     group: Sequence[ArchiveStream],
     options: ArchiveOptions,
     job: Job,
-    health: Health,
+    health: RunHealth,
 ) -> None:
     """Read by some streams at the same time, to their end or until stopped; then join small files."""
     if job.stop.is_set():

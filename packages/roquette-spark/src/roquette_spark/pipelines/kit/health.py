@@ -46,7 +46,7 @@ class TableHealth:
     rows: int
 
 
-class Health:
+class RunHealth:
     """What a run says of itself; its pages are served by a thread, so that nothing of Spark holds them up.
 
     Args:

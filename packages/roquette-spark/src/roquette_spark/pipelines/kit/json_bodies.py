@@ -21,7 +21,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _MOST_DIGITS = 19  # of a long
 
 
-class Number(str):
+class NumberText(str):
     """The text of a number with a fraction or an exponent, so that nothing of it is lost."""
 
     __slots__ = ()
@@ -95,7 +95,9 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=Number, parse_constant=Number)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_float=NumberText, parse_constant=NumberText
+)
 
 
 def rescue(value: Any, known: Any, fitted: list[bool] | None = None) -> Any:
@@ -133,7 +135,7 @@ def _rescue_items(value: dict[str, Any], fields: dict[str, Any], fitted: list[bo
 
 def _rescue_one(container: Any, key: Any, known: Any, fitted: list[bool]) -> Any:
     value = container[key]
-    if isinstance(value, Number) and known in _WHOLE:
+    if isinstance(value, NumberText) and known in _WHOLE:
         number = Decimal(value)
         if number.is_finite() and number.adjusted() < _MOST_DIGITS and number == int(number):
             container[key] = int(number)
@@ -144,7 +146,7 @@ def _rescue_one(container: Any, key: Any, known: Any, fitted: list[bool]) -> Any
 
 def text_of(value: Any) -> str:
     """JSON with each number as it was written."""
-    if isinstance(value, Number):
+    if isinstance(value, NumberText):
         return str(value)
     if isinstance(value, dict):
         items = (

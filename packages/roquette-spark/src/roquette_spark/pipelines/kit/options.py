@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from roquette.base.files import Files
-from roquette.base.options import Kind, Reader, option, options_of, parse_duration
+from roquette.base.options import OptionKind, OptionReader, option, options_of, parse_duration
 from roquette.errors import ConfigError
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ def _span(text: str) -> str:
     return text
 
 
-SPAN: Final = Kind(wanted="a time such as 30m, 24h or 7d", parse=_span)
+SPAN: Final = OptionKind(wanted="a time such as 30m, 24h or 7d", parse=_span)
 """Times that `parse_duration` reads; they stay texts, since reports show them as they are given."""
 
 
@@ -48,7 +48,7 @@ class PipelineOptions:
     )
 
 
-_READER: Final = Reader(
+_READER: Final = OptionReader(
     names=lambda option: (option.field,),
     normal=lambda name: name.replace("-", "_"),
     shown=lambda option: option.flag,

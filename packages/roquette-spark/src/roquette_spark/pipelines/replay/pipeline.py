@@ -22,7 +22,7 @@ from roquette_spark.pipelines.replay.target import Target
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ID = "__replay_id"
+ID: Final = "__replay_id"
 SENT = ("body", "keys", "tags", "properties", "message_group", "flag")
 
 

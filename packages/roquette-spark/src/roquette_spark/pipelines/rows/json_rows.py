@@ -19,7 +19,7 @@ import pyarrow.json
 from roquette_spark.pipelines.kit.json_bodies import (  # fmt: skip
     MALFORMED,
     TWICE,
-    Number,
+    NumberText,
     Twice,
     decode_object,
     rescue,
@@ -138,11 +138,11 @@ class JsonReader:
         try:
             row = self._convert(value)
         except (ValueError, ArithmeticError):
-            self.news = joined(self.news, kind_of(value, Number))
+            self.news = joined(self.news, kind_of(value, NumberText))
             return None, MALFORMED, None
         if left is None:
             return row, None, None
-        self.news = joined(self.news, kind_of(left, Number))
+        self.news = joined(self.news, kind_of(left, NumberText))
         return row, None, text_of(left)
 
 
@@ -232,7 +232,7 @@ def _decimal(digits: int, places: int) -> Convert:
 
 
 def _double(value: Any) -> float:
-    if isinstance(value, Number):
+    if isinstance(value, NumberText):
         return float(value)
     if type(value) is int:
         try:
@@ -275,7 +275,7 @@ def _date(value: Any) -> Any:
 
 def _time(value: Any) -> datetime:
     """Texts as ISO 8601 has them, in UTC where they do not say; numbers are seconds since 1970."""
-    if isinstance(value, Number) or type(value) is int:
+    if isinstance(value, NumberText) or type(value) is int:
         try:
             return datetime.fromtimestamp(float(value), UTC)
         except OSError:  # beyond what the system's calendar has

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.avro_bodies import columns_of_avro
-from roquette_spark.pipelines.kit.json_bodies import Number
+from roquette_spark.pipelines.kit.json_bodies import NumberText
 from roquette_spark.pipelines.rows.decoder import Bodies
 from roquette_spark.pipelines.rows.json_rows import EMPTY, JsonReader, Row
 from roquette_spark.pipelines.rows.kinds import NULL, Kind, complete, joined
@@ -291,9 +291,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, float):
-        return Number(repr(value)) if math.isfinite(value) else _SPECIAL[str(value)]
+        return NumberText(repr(value)) if math.isfinite(value) else _SPECIAL[str(value)]
     if isinstance(value, Decimal):
-        return Number(value)
+        return NumberText(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime | date | time):

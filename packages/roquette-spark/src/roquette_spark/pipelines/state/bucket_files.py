@@ -32,7 +32,7 @@ _MOST_PARTS = 4  # of a bucket that is split: so many files are written at the s
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class BucketRules:
     """When a bucket is rewritten, joined or split.
 
     Attributes:
@@ -73,7 +73,7 @@ class ChangeWork:
     schema: pa.Schema
     key: tuple[str, ...]
     staged: tuple[str, ...]
-    rules: Rules
+    rules: BucketRules
     forget_before: datetime | None = None
     whole: bool = False
 

@@ -30,9 +30,9 @@ from roquette_spark.pipelines.kit.topics import (
 )
 from roquette_spark.pipelines.rows.decoder import arrow_of
 from roquette_spark.pipelines.state.bucket_files import (
+    BucketRules,
     Changed,
     ChangeWork,
-    Rules,
     change_table,
     count_keys,
 )
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-RULES = Rules()
+RULES = BucketRules()
 ENVELOPES = ("none", "debezium")
 
 

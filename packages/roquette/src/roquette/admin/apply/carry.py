@@ -5,8 +5,8 @@ from typing import TypeVar
 
 import msgspec
 
-from roquette.admin.apply.plan import Effect, Step, There
-from roquette.admin.apply.wanted import Wanted
+from roquette.admin.apply.plan import Effect, PlanStep, There
+from roquette.admin.apply.wanted import WantedCluster
 from roquette.admin.cluster import cluster_info, masters_of
 from roquette.client.calls import Call
 from roquette.client.change_calls import group_configs, put_group, put_topic
@@ -29,7 +29,7 @@ class StepRow(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def what_is_there(wanted: Wanted) -> Operation[list[There]]:
+def what_is_there(wanted: WantedCluster) -> Operation[list[There]]:
     """Topics, groups and settings of every master, those of them that are wanted somehow.
 
     Raises:
@@ -58,7 +58,7 @@ def _asked(
     return [answer.get() for answer in answers]
 
 
-def carry_out(steps: Sequence[Step], *, refuses: bool) -> Operation[list[StepRow]]:
+def carry_out(steps: Sequence[PlanStep], *, refuses: bool) -> Operation[list[StepRow]]:
     """Take the safe steps, and with `refuses` those that refuse senders or consumers; what was taken.
 
     Settings come first, so that topics are made under them. A broker that does not do one does the others.
@@ -74,7 +74,7 @@ def carry_out(steps: Sequence[Step], *, refuses: bool) -> Operation[list[StepRow
     ]
 
 
-def _call(step: Step) -> Call[None]:
+def _call(step: PlanStep) -> Call[None]:
     if step.topic is not None:
         return put_topic(step.topic)
     if step.group is not None:
@@ -83,7 +83,7 @@ def _call(step: Step) -> Call[None]:
     return change_broker_settings(dict([step.setting]))
 
 
-def rows(steps: Iterable[Step]) -> list[StepRow]:
+def rows(steps: Iterable[PlanStep]) -> list[StepRow]:
     """Steps as they are shown."""
     return [
         StepRow(

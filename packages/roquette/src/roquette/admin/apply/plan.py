@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from roquette.admin.apply.wanted import EVERY_BROKER, Wanted, WantedGroup, WantedTopic
+from roquette.admin.apply.wanted import EVERY_BROKER, WantedCluster, WantedGroup, WantedTopic
 from roquette.admin.catalogue import OWN, kind_of
 from roquette.admin.groups import group_table
 from roquette.message.names import PERM_READ, PERM_WRITE, is_users_group, perm_text, reply_topic
@@ -49,7 +49,7 @@ class There(msgspec.Struct, frozen=True):
     settings: dict[str, str]
 
 
-class Step(msgspec.Struct, frozen=True):
+class PlanStep(msgspec.Struct, frozen=True):
     """One difference on one broker, and what is done about it.
 
     Attributes:
@@ -72,9 +72,9 @@ class Step(msgspec.Struct, frozen=True):
     setting: tuple[str, str] | None = None
 
 
-def plan(wanted: Wanted, there: list[There]) -> list[Step]:
+def plan(wanted: WantedCluster, there: list[There]) -> list[PlanStep]:
     """The steps from what is there to what is wanted, topics first; [] when they are the same but for drift."""
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     for place in there:
         for topic in wanted.topics:
             if topic.cluster in (None, place.cluster):
@@ -85,7 +85,7 @@ def plan(wanted: Wanted, there: list[There]) -> list[Step]:
     return [*steps, *_drift(wanted, there)]
 
 
-def unknown(wanted: Wanted, there: list[There]) -> list[str]:
+def unknown(wanted: WantedCluster, there: list[There]) -> list[str]:
     """Names of clusters and brokers in the file that are not there."""
     clusters = {topic.cluster for topic in wanted.topics if topic.cluster is not None}
     missing = [f"cluster {name}" for name in sorted(clusters - {place.cluster for place in there})]
@@ -93,7 +93,7 @@ def unknown(wanted: Wanted, there: list[There]) -> list[str]:
     return missing + [f"broker {name}" for name in sorted(brokers)]
 
 
-def _topic(wanted: WantedTopic, place: There) -> Iterator[Step]:
+def _topic(wanted: WantedTopic, place: There) -> Iterator[PlanStep]:
     now = place.topics.get(wanted.topic)
     before = now or TopicConfig(wanted.topic, _NEW_QUEUES, _NEW_QUEUES, PERM_READ | PERM_WRITE)
     after = msgspec.structs.replace(
@@ -124,7 +124,9 @@ def _topic(wanted: WantedTopic, place: There) -> Iterator[Step]:
         )
     told = None if effect is Effect.LOSSY else after
     words = (_topic_words(now) if now else "", _topic_words(after))
-    yield Step("topic", wanted.topic, place.broker, place.address, *words, effect, how, topic=told)
+    yield PlanStep(
+        "topic", wanted.topic, place.broker, place.address, *words, effect, how, topic=told
+    )
 
 
 def _topic_words(config: TopicConfig) -> str:
@@ -132,7 +134,7 @@ def _topic_words(config: TopicConfig) -> str:
     return f"{config.write_queue_nums} write {config.read_queue_nums} read {perm_text(config.perm)}{order}"
 
 
-def _group(wanted: WantedGroup, place: There) -> Iterator[Step]:
+def _group(wanted: WantedGroup, place: There) -> Iterator[PlanStep]:
     now = place.groups.get(wanted.group)
     before = now or SubscriptionGroupConfig(group_name=wanted.group)
     named = {**before.attributes, **wanted.attributes}
@@ -153,7 +155,7 @@ def _group(wanted: WantedGroup, place: There) -> Iterator[Step]:
         for name, value in wanted.attributes.items()
         if value != before.attributes.get(name, "")
     }
-    yield Step(
+    yield PlanStep(
         *("group", wanted.group, place.broker, place.address, *words, effect, how),
         group=after,
         attributes=changes,
@@ -168,13 +170,13 @@ def _group_words(config: SubscriptionGroupConfig, other: SubscriptionGroupConfig
     return " ".join(changed) or "as a new one"
 
 
-def _settings(wanted: Mapping[str, Mapping[str, str]], place: There) -> Iterator[Step]:
+def _settings(wanted: Mapping[str, Mapping[str, str]], place: There) -> Iterator[PlanStep]:
     for key, value in {**wanted.get(EVERY_BROKER, {}), **wanted.get(place.broker, {})}.items():
         now = place.settings.get(key)
         if now == value:
             continue
         how = "" if now is not None else "the broker shows no such setting, and may refuse it"
-        yield Step(
+        yield PlanStep(
             "setting",
             key,
             place.broker,
@@ -187,7 +189,7 @@ def _settings(wanted: Mapping[str, Mapping[str, str]], place: There) -> Iterator
         )
 
 
-def _drift(wanted: Wanted, there: list[There]) -> Iterator[Step]:
+def _drift(wanted: WantedCluster, there: list[There]) -> Iterator[PlanStep]:
     topics, groups = {each.topic for each in wanted.topics}, {each.group for each in wanted.groups}
     clusters = {place.cluster for place in there}
     own = {*clusters, *map(reply_topic, clusters), *(place.broker for place in there)}
@@ -201,9 +203,9 @@ def _drift(wanted: Wanted, there: list[There]) -> Iterator[Step]:
                 yield _left(place, "group", name, _group_words(group, new))
 
 
-def _left(place: There, kind: str, name: str, now: str) -> Step:
+def _left(place: There, kind: str, name: str, now: str) -> PlanStep:
     how = f"not in the file; roquette {kind} delete {name} removes it"
-    return Step(kind, name, place.broker, place.address, now, "", Effect.DRIFT, how)
+    return PlanStep(kind, name, place.broker, place.address, now, "", Effect.DRIFT, how)
 
 
 def _or(value: T | None, before: T) -> T:

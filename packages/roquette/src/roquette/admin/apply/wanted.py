@@ -65,7 +65,7 @@ class WantedGroup(msgspec.Struct, frozen=True):
     attributes: dict[str, str] = {}
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedCluster(msgspec.Struct, frozen=True):
     """The whole file. `settings`: by broker name, or "*" for all, under Apache's keys."""
 
     topics: list[WantedTopic]
@@ -77,7 +77,7 @@ class Wanted(msgspec.Struct, frozen=True):
         return [name for name in self.settings if name != EVERY_BROKER]
 
 
-def read_wanted(data: bytes, where: str) -> Wanted:
+def read_wanted(data: bytes, where: str) -> WantedCluster:
     """What a file wants. Blocks.
 
     Args:
@@ -89,7 +89,7 @@ def read_wanted(data: bytes, where: str) -> Wanted:
     root = read_yaml(data, where)
     found = _Reader(where)
     parts = found.mapping(root, "the file", {"topics", "groups", "brokers"})
-    return Wanted(
+    return WantedCluster(
         [found.topic(name, words) for name, words in found.items(parts, "topics")],
         [found.group(name, words) for name, words in found.items(parts, "groups")],
         {

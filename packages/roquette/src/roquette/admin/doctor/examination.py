@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 from roquette.admin.doctor.group_examination import examine_groups, examine_waits
 from roquette.admin.facts import (
     BrokerFacts,
+    ClusterFacts,
     DelayLevel,
-    Facts,
     NameServerFacts,
     is_of_group,
     whole,
@@ -47,9 +47,9 @@ _RUNTIME: Final = re.compile(
 )
 
 
-def who_is_there(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
+def who_is_there(name_servers: Sequence[str], clock: Clock) -> Operation[ClusterFacts]:
     """Name servers, brokers, and what each broker tells of itself; raises ClientError: no name server answers."""
-    facts = Facts()
+    facts = ClusterFacts()
     facts.name_servers = yield from _name_servers(name_servers)
     facts.brokers = _brokers_of(facts.name_servers)
     yield from _running_state(facts.brokers, clock)
@@ -57,7 +57,7 @@ def who_is_there(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
     return facts
 
 
-def where_they_are(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
+def where_they_are(name_servers: Sequence[str], clock: Clock) -> Operation[ClusterFacts]:
     """Besides who is there: topics, groups, ends of queues, and where each group is in them."""
     facts = yield from who_is_there(name_servers, clock)
     yield from _tables(facts.masters())
@@ -67,7 +67,7 @@ def where_they_are(name_servers: Sequence[str], clock: Clock) -> Operation[Facts
     return facts
 
 
-def examine(name_servers: Sequence[str], clock: Clock) -> Operation[Facts]:
+def examine(name_servers: Sequence[str], clock: Clock) -> Operation[ClusterFacts]:
     """One look at all that checks judge; raises ClientError: no name server answers."""
     facts = yield from where_they_are(name_servers, clock)
     call = inspection_calls.broker_settings()
@@ -162,7 +162,7 @@ def _tables(masters: Sequence[BrokerFacts]) -> Operation[None]:
         broker.offsets = offsets or {}
 
 
-def _routes(facts: Facts) -> Operation[None]:
+def _routes(facts: ClusterFacts) -> Operation[None]:
     """The routes of each name server, when there is more than one to compare."""
     servers = [server for server in facts.name_servers if not server.error]
     if len(servers) < 2:

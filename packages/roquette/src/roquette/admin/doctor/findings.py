@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from roquette.admin.facts import BrokerFacts, Facts
+from roquette.admin.facts import BrokerFacts, ClusterFacts
 from roquette.base.quantities import counted
 
 
@@ -99,8 +99,8 @@ class Looks(NamedTuple):
         before: an earlier look, when there were two.
     """
 
-    now: Facts
-    before: Facts | None
+    now: ClusterFacts
+    before: ClusterFacts | None
     intent: Intent
 
     @property

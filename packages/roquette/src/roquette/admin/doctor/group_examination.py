@@ -5,7 +5,7 @@ from typing import Final
 
 from roquette.admin.facts import (
     BrokerFacts,
-    Facts,
+    ClusterFacts,
     FilterProbe,
     GroupFacts,
     MemberFacts,
@@ -58,7 +58,7 @@ def examine_groups(
     return found, [name for name in names if name not in groups]
 
 
-def examine_waits(facts: Facts, now_ms: int) -> Operation[None]:
+def examine_waits(facts: ClusterFacts, now_ms: int) -> Operation[None]:
     """For how long messages wait for groups that are away, and for those that are far behind."""
     away = set(facts.offline)
     reads = {group.group: group.subscriptions for group in facts.groups}

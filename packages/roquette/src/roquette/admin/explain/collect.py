@@ -16,7 +16,7 @@ from roquette.admin.cluster import (
     system_names,
 )
 from roquette.admin.command import Flag, Printed, Report, command
-from roquette.admin.explain.facts import UNFOUND, Attempt, BrokerFacts, Facts
+from roquette.admin.explain.facts import UNFOUND, Attempt, BrokerEvidence, MessageFacts
 from roquette.admin.explain.traces import attempts_in
 from roquette.admin.explain.verdicts import explain
 from roquette.admin.left import Holdings, look_at
@@ -77,7 +77,7 @@ def explain_message(
     return Report(value, shown, full_words(copies, MOST))
 
 
-def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[Facts]]:
+def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[MessageFacts]]:
     """What brokers know of a message id or key: facts of each message it names; of one without copies if none does.
 
     Args:
@@ -110,8 +110,8 @@ def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[Facts]
         raise ConfigError(
             f"no broker has {asked!r} in any topic: {UNFOUND}; --topic says more about one of them"
         )
-    facts: list[Facts] = []
-    brokers: dict[str, list[Answer[BrokerFacts]]] = {}
+    facts: list[MessageFacts] = []
+    brokers: dict[str, list[Answer[BrokerEvidence]]] = {}
     for name, message_id in sorted(found) or [(named or "", wanted)]:
         copies = found.get((name, message_id), [])
         copies = copies + [copy for copy in waiting if copy.message_id == message_id]
@@ -171,9 +171,9 @@ def _facts(
     masters: Masters,
     about: tuple[str, str, int],
     copies: list[ReceivedMessage],
-    told: Sequence[Answer[BrokerFacts]],
+    told: Sequence[Answer[BrokerEvidence]],
     away: dict[str, str],
-) -> Operation[Facts]:
+) -> Operation[MessageFacts]:
     message_id, topic, now_ms = about
     named = [(name, answer) for (name, _), answer in zip(masters, told, strict=True)]
     brokers = {name: answer.value for name, answer in named if answer.value is not None}
@@ -197,10 +197,10 @@ def _facts(
     more = yield from _find(product(failures, masters), message_id)
     attempts = yield from _attempts(masters, message_id)
     known = [copy for copy in [*copies, *more] if copy.queue.broker_name in brokers]
-    return Facts(message_id, topic, now_ms, known, brokers, attempts, unreachable)
+    return MessageFacts(message_id, topic, now_ms, known, brokers, attempts, unreachable)
 
 
-def _broker(address: str, topic: str) -> Operation[BrokerFacts]:
+def _broker(address: str, topic: str) -> Operation[BrokerEvidence]:
     holdings: Holdings = yield from look_at(address, [topic])
     (config,) = yield from configs_of(topic, [address])
     groups = yield from ask(address, change_calls.group_configs())
@@ -208,7 +208,7 @@ def _broker(address: str, topic: str) -> Operation[BrokerFacts]:
     table = yield from ask(address, calls.runtime_info())
     delays = delays_ms(settings.get("messageDelayLevel", ""))
     first_ms = int(table.get("earliestMessageTimeStamp", "0"))
-    return BrokerFacts(holdings, config.get(), groups, delays, first_ms)
+    return BrokerEvidence(holdings, config.get(), groups, delays, first_ms)
 
 
 def delays_ms(levels: str) -> tuple[int, ...]:

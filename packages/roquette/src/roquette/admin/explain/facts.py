@@ -12,7 +12,7 @@ UNFOUND: Final = "it never came, is older than what is kept, or is on a broker t
 
 
 @dataclass(frozen=True)
-class BrokerFacts:
+class BrokerEvidence:
     """One broker.
 
     Attributes:
@@ -41,7 +41,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Facts:
+class MessageFacts:
     """All of it.
 
     Attributes:
@@ -53,13 +53,13 @@ class Facts:
     topic: str
     now_ms: int
     copies: list[ReceivedMessage]
-    brokers: dict[str, BrokerFacts]
+    brokers: dict[str, BrokerEvidence]
     attempts: list[Attempt] = field(default_factory=list)
     unreachable: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Evidence:
     """One thing that happened, or did not, and how it is known.
 
     Attributes:

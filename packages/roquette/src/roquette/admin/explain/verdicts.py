@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from roquette.admin.explain.facts import UNFOUND, BrokerFacts, Facts, Verdict
+from roquette.admin.explain.facts import UNFOUND, BrokerEvidence, Evidence, MessageFacts
 from roquette.admin.left import TRANS_GROUP
 from roquette.client.selection import wants
 from roquette.message.message import ReceivedMessage
@@ -18,10 +18,10 @@ from roquette.message.names import (
 )
 from roquette.message.properties import DELAY, REAL_TOPIC, TIMER_OUT_MS, TRANSACTION_CHECK_TIMES
 
-Verdicts = Iterator[Verdict]
+Verdicts = Iterator[Evidence]
 
 
-def explain(facts: Facts) -> list[Verdict]:
+def explain(facts: MessageFacts) -> list[Evidence]:
     """What became of the message: where it is, what holds it back, and each group's part."""
     stored = [copy for copy in facts.copies if copy.topic == facts.topic]
     found = [
@@ -35,15 +35,15 @@ def explain(facts: Facts) -> list[Verdict]:
         found += _readers(facts, copy)
     found += _failures(facts)
     for broker, reason in sorted(facts.unreachable.items()):
-        found.append(Verdict("unknown", "", f"{broker} was not asked: it may have more", reason))
+        found.append(Evidence("unknown", "", f"{broker} was not asked: it may have more", reason))
     return found
 
 
-def _missing(facts: Facts) -> Verdicts:
+def _missing(facts: MessageFacts) -> Verdicts:
     if facts.copies:
         return
     if not any(broker.topic for broker in facts.brokers.values()):
-        yield Verdict(
+        yield Evidence(
             "topic-gone", "", f"no broker has a topic {facts.topic}: its messages went with it", ""
         )
         return
@@ -51,7 +51,7 @@ def _missing(facts: Facts) -> Verdicts:
         f"{name} begins at {_time(broker.first_ms)}"
         for name, broker in sorted(facts.brokers.items())
     )
-    yield Verdict(
+    yield Evidence(
         "not-found",
         "",
         f"no broker has {facts.asked!r} in {facts.topic}: {UNFOUND}",
@@ -63,15 +63,15 @@ def _stored(stored: list[ReceivedMessage]) -> Verdicts:
     for copy in stored:
         says = f"stored at {_time(copy.store_timestamp_ms)} by {copy.queue.broker_name}"
         evidence = f"{_place(copy)}, sent by {copy.born_host}, tag {copy.tag or 'none'}"
-        yield Verdict("stored", "", says, evidence)
+        yield Evidence("stored", "", says, evidence)
     if len(stored) > 1:
         text = (
             f"{len(stored)} messages have this id or key: sent more than once, or delivered again"
         )
-        yield Verdict("several", "", text, ", ".join(map(_place, stored)))
+        yield Evidence("several", "", text, ", ".join(map(_place, stored)))
 
 
-def _delayed(facts: Facts, stored: list[ReceivedMessage]) -> Verdicts:
+def _delayed(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts:
     for copy in facts.copies:
         if copy.topic != SCHEDULE_TOPIC:
             continue
@@ -82,7 +82,7 @@ def _delayed(facts: Facts, stored: list[ReceivedMessage]) -> Verdicts:
         target = copy.properties.get(REAL_TOPIC, facts.topic)
         if progress > copy.queue_offset:
             if stored and target == facts.topic:
-                yield Verdict(
+                yield Evidence(
                     "delay-over",
                     "",
                     f"waited at delay level {level}, and was put to {target}",
@@ -92,22 +92,22 @@ def _delayed(facts: Facts, stored: list[ReceivedMessage]) -> Verdicts:
         wait_ms = broker.delays_ms[level - 1] if 0 < level <= len(broker.delays_ms) else 0
         due = _due(copy.store_timestamp_ms + wait_ms, facts.now_ms)
         group = target.removeprefix(RETRY_PREFIX) if target.startswith(RETRY_PREFIX) else ""
-        yield Verdict(
+        yield Evidence(
             "delayed", group, f"waits at delay level {level} for {target}: {due}", evidence
         )
 
 
-def _timed(facts: Facts, stored: list[ReceivedMessage]) -> Verdicts:
+def _timed(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts:
     for copy in facts.copies:
         if copy.topic == TIMER_TOPIC and not stored:
             due_ms = int(copy.properties.get(TIMER_OUT_MS, "0"))
             says = f"is to be delivered at a time of its own: {_due(due_ms, facts.now_ms)}"
             if due_ms <= facts.now_ms:
                 says += "; it was recalled, or the broker is late"
-            yield Verdict("timed", "", says, _place(copy))
+            yield Evidence("timed", "", says, _place(copy))
 
 
-def _transaction(facts: Facts, stored: list[ReceivedMessage]) -> Verdicts:
+def _transaction(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts:
     halves = [copy for copy in facts.copies if copy.topic == TRANS_HALF_TOPIC]
     if not halves:
         return
@@ -115,30 +115,30 @@ def _transaction(facts: Facts, stored: list[ReceivedMessage]) -> Verdicts:
     checks = half.properties.get(TRANSACTION_CHECK_TIMES, "0")
     evidence = f"half message at {_place(half)}, checked {checks} times"
     if stored:
-        yield Verdict("committed", "", "its transaction was committed", evidence)
+        yield Evidence("committed", "", "its transaction was committed", evidence)
         return
     if any(copy.topic == TRANS_CHECK_MAX_TIME_TOPIC for copy in facts.copies):
         says = "its producer never said what became of the transaction: the broker has given up"
-        yield Verdict("given-up", "", says, f"{evidence}; it is in {TRANS_CHECK_MAX_TIME_TOPIC}")
+        yield Evidence("given-up", "", says, f"{evidence}; it is in {TRANS_CHECK_MAX_TIME_TOPIC}")
         return
     places = facts.brokers[half.queue.broker_name].holdings.places
     progress = places.get((TRANS_GROUP, TRANS_HALF_TOPIC), {}).get(half.queue.queue_id, 0)
     evidence += f"; transactions are ended up to offset {progress}"
     if half.queue_offset >= progress:
-        yield Verdict(
+        yield Evidence(
             "open", "", "its transaction is neither committed nor rolled back yet", evidence
         )
     else:
-        yield Verdict(
+        yield Evidence(
             "rolled-back", "", "its transaction was rolled back: nobody gets it", evidence
         )
 
 
-def _readers(facts: Facts, copy: ReceivedMessage) -> Verdicts:
+def _readers(facts: MessageFacts, copy: ReceivedMessage) -> Verdicts:
     broker = facts.brokers[copy.queue.broker_name]
     if broker.topic is None:
         says = f"{copy.queue.broker_name} has no topic {facts.topic} any more: nobody can read it"
-        yield Verdict("topic-gone", "", says, _place(copy))
+        yield Evidence("topic-gone", "", says, _place(copy))
         return
     groups = sorted(
         {group for group, topic in broker.holdings.pairs if topic == facts.topic}
@@ -149,19 +149,21 @@ def _readers(facts: Facts, copy: ReceivedMessage) -> Verdicts:
         }
     )
     if not groups:
-        yield Verdict(
+        yield Evidence(
             "nobody", "", f"no group reads {facts.topic} at {copy.queue.broker_name}", _place(copy)
         )
     for group in groups:
         yield _reader(facts, copy, broker, group)
 
 
-def _reader(facts: Facts, copy: ReceivedMessage, broker: BrokerFacts, group: str) -> Verdict:
+def _reader(
+    facts: MessageFacts, copy: ReceivedMessage, broker: BrokerEvidence, group: str
+) -> Evidence:
     online = broker.holdings.online.get(group)
     subscribed = online.subscription_table.get(facts.topic) if online else None
     if group in broker.holdings.broadcasting:
         says = "broadcasts: its members keep their offsets themselves, and which of them has it cannot be known"
-        return Verdict(
+        return Evidence(
             "broadcast", group, says, f"{len(online.connection_set) if online else 0} members"
         )
     place = broker.holdings.places.get((group, facts.topic), {}).get(copy.queue.queue_id)
@@ -172,15 +174,15 @@ def _reader(facts: Facts, copy: ReceivedMessage, broker: BrokerFacts, group: str
     if wanted is False:
         kind = "sql" if subscribed is not None and subscribed.expression_type == "SQL92" else "tag"
         says = f"does not want it: its {'condition' if kind == 'sql' else 'tags'} leave it out"
-        return Verdict(f"filtered-by-{kind}", group, says, evidence)
+        return Evidence(f"filtered-by-{kind}", group, says, evidence)
     if place is not None and place > copy.queue_offset:
         return _passed(facts, copy, group, evidence, known=wanted is not None)
     return _waiting(copy, broker, group, place, evidence)
 
 
 def _passed(
-    facts: Facts, copy: ReceivedMessage, group: str, evidence: str, *, known: bool
-) -> Verdict:
+    facts: MessageFacts, copy: ReceivedMessage, group: str, evidence: str, *, known: bool
+) -> Evidence:
     tries = [attempt for attempt in facts.attempts if attempt.group == group]
     if tries:
         last = max(tries, key=lambda attempt: attempt.begun_ms)
@@ -188,36 +190,38 @@ def _passed(
             last.ok
         ]
         says = f"handled it at {_time(last.begun_ms)} at {last.host} {outcome}"
-        return Verdict("handled", group, says, f"{evidence}; trace, attempt {last.retries + 1}")
+        return Evidence("handled", group, says, f"{evidence}; trace, attempt {last.retries + 1}")
     says = "is past it: it was handled, or skipped by a reset; who did it is not traced"
     if not known:
         says += "; with nobody online, what the group filters is not known"
-    return Verdict("passed", group, says, evidence)
+    return Evidence("passed", group, says, evidence)
 
 
 def _waiting(
-    copy: ReceivedMessage, broker: BrokerFacts, group: str, place: int | None, evidence: str
-) -> Verdict:
+    copy: ReceivedMessage, broker: BrokerEvidence, group: str, place: int | None, evidence: str
+) -> Evidence:
     topic, config = broker.topic, broker.groups.get(group)
     if config is not None and not config.consume_enable:
-        return Verdict("disabled", group, "may not consume (consumeEnable=false)", evidence)
+        return Evidence("disabled", group, "may not consume (consumeEnable=false)", evidence)
     if topic is not None and not (
         topic.perm & PERM_READ and copy.queue.queue_id < topic.read_queue_nums
     ):
         says = "cannot reach it: the topic is not readable, or has fewer queues to read now"
         numbers = f"perm {topic.perm}, {topic.read_queue_nums} queues to read"
-        return Verdict("out-of-reach", group, says, f"{numbers}; {evidence}")
+        return Evidence("out-of-reach", group, says, f"{numbers}; {evidence}")
     if group not in broker.holdings.online:
-        return Verdict("offline", group, "has not read it, and nobody of it is connected", evidence)
+        return Evidence(
+            "offline", group, "has not read it, and nobody of it is connected", evidence
+        )
     if place is None:
         says = "has committed nothing in this queue yet: it has just begun, or begins behind the message"
-        return Verdict("not-begun", group, says, evidence)
+        return Evidence("not-begun", group, says, evidence)
     before = copy.queue_offset - place
     says = "reads it next" if before == 0 else f"has {before} messages before it"
-    return Verdict("waiting", group, f"{says}; held up by what is at offset {place}", evidence)
+    return Evidence("waiting", group, f"{says}; held up by what is at offset {place}", evidence)
 
 
-def _failures(facts: Facts) -> Verdicts:
+def _failures(facts: MessageFacts) -> Verdicts:
     groups = sorted(
         {
             copy.topic.removeprefix(DLQ_PREFIX)
@@ -228,7 +232,7 @@ def _failures(facts: Facts) -> Verdicts:
     for group in groups:
         dead = [copy for copy in facts.copies if copy.topic == DLQ_PREFIX + group]
         says = f"failed {max(copy.reconsume_times for copy in dead)} times and gave it up: it is a dead letter"
-        yield Verdict("dead", group, says, ", ".join(map(_place, dead)))
+        yield Evidence("dead", group, says, ", ".join(map(_place, dead)))
     retried = [copy for copy in facts.copies if copy.topic.startswith(RETRY_PREFIX)]
     for topic in sorted({copy.topic for copy in retried}):
         group = topic.removeprefix(RETRY_PREFIX)
@@ -240,12 +244,12 @@ def _failures(facts: Facts) -> Verdicts:
         place = places.get((group, topic), {}).get(last.queue.queue_id, 0)
         evidence = f"{_place(last)}, the group is at {place} there"
         if place > last.queue_offset:
-            yield Verdict(
+            yield Evidence(
                 "retried", group, f"failed, and got it again {last.reconsume_times} times", evidence
             )
         else:
             says = f"failed {last.reconsume_times} times, and is to get it again"
-            yield Verdict("retrying", group, says, evidence)
+            yield Evidence("retrying", group, says, evidence)
 
 
 def _place(copy: ReceivedMessage) -> str:

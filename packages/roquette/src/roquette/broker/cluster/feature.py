@@ -1,10 +1,10 @@
 """The broker in its cluster: registration, and questions to name servers."""
 
-from roquette.base.exposition import Table, labels
+from roquette.base.exposition import MetricTable, labels
 from roquette.base.lifecycle import Tasks
 from roquette.base.metric_families import REGISTERED
 from roquette.broker.cluster.cluster_queues import ClusterQueues
-from roquette.broker.cluster.registration import Registration
+from roquette.broker.cluster.registration import BrokerRegistrar
 from roquette.broker.cluster.route_agreement import RouteConsistencyCheck
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
@@ -27,7 +27,7 @@ class ClusterFeature(Feature):
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
         self._again_ms = 0
-        self.registration = Registration(core, RouteConsistencyCheck(core))
+        self.registration = BrokerRegistrar(core, RouteConsistencyCheck(core))
         core.saved.registrar = self.registration
         core.outbound.lost.append(self.registration.connection_lost)
         self.queues = ClusterQueues(core)
@@ -47,11 +47,11 @@ class ClusterFeature(Feature):
             self.registration.again()
         return Reply()
 
-    def measures(self, now_ms: int) -> list[Table]:
+    def measures(self, now_ms: int) -> list[MetricTable]:
         """Its metrics."""
         taken = self.registration.taken().items()
         shown = ((labels({"namesrv": address}), float(done)) for address, done in taken)
-        return [Table(REGISTERED, len(taken), shown)]
+        return [MetricTable(REGISTERED, len(taken), shown)]
 
     async def start(self, tasks: Tasks) -> None:
         """Register; waits for the name servers, but not for long."""

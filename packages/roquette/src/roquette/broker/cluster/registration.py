@@ -14,7 +14,7 @@ from roquette.base.lifecycle import Health
 from roquette.broker.cluster.route_agreement import RouteConsistencyCheck
 from roquette.broker.floor.config import BrokerConfig, name_servers
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.outbound import Registered
+from roquette.broker.floor.outbound import NameServerAnswer
 from roquette.broker.floor.table_files import SETTLE_S
 from roquette.errors import BrokerError, ClientError
 from roquette.message.names import PERM_WRITE
@@ -70,7 +70,7 @@ class _Server:
         self.task: asyncio.Task[None] | None = None
 
 
-class Registration:
+class BrokerRegistrar:
     """Keeps the broker registered with all name servers.
 
     Args:
@@ -342,7 +342,7 @@ class Registration:
 
     async def _tell(
         self, server: _Server, config: BrokerConfig, wanted: list[str], version: DataVersion
-    ) -> Registered:
+    ) -> NameServerAnswer:
         """Register topics, in parts when there are many; the loop gets its turns between them.
 
         Apache's name server takes changes of a topic it knows only with another version than the last message's:
@@ -353,7 +353,7 @@ class Registration:
         parts = [wanted[start : start + size] for start in range(0, len(wanted), size)] or [[]]
         place, identity = self._core.address, self._core.identity
         address, ha_address = str(place), f"{place.host}:{identity.ha_port}"
-        answer = Registered(None, "", "")
+        answer = NameServerAnswer(None, "", "")
         for number, names in enumerate(parts):
             header = RegisterBrokerRequestHeader(
                 broker_name=config.broker_name,
@@ -381,7 +381,7 @@ class Registration:
             )
         return answer
 
-    def _take_master(self, server: _Server, told: Registered) -> None:
+    def _take_master(self, server: _Server, told: NameServerAnswer) -> None:
         """A replica believes the last name server that knows a master; none is there when none knows one."""
         found = server.master = told.master_address, told.ha_address
         if not found[0] and any(s.master[0] for s in self._servers.values() if s.reachable):
@@ -392,7 +392,7 @@ class Registration:
             for follow in self.master_changed:
                 follow()
 
-    def _take_order_topics(self, told: Registered) -> None:
+    def _take_order_topics(self, told: NameServerAnswer) -> None:
         table = told.order_topics
         if table is not None and table.table:
             for name in table.table:  # updateOrderTopicConfig

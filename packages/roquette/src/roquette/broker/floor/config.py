@@ -18,7 +18,7 @@ from roquette.base.options import (
     option,
     split_addresses,
 )
-from roquette.broker.floor.tables.bounds import CAPACITY, Bounds, BoundSettings
+from roquette.broker.floor.tables.bounds import CAPACITY, BoundSettings, BrokerBounds
 from roquette.message import names
 from roquette.remoting.metrics_settings import MetricsSettings
 from roquette.store.format.config import StoreConfig
@@ -363,7 +363,7 @@ class LiveConfig:
     def __init__(self, current: BrokerConfig, store: StoreConfig, now_ms: int) -> None:
         self.current: BrokerConfig = current
         self.store: StoreConfig = store
-        self.bounds = Bounds(lambda: self.current)
+        self.bounds = BrokerBounds(lambda: self.current)
         self.changed: list[Callable[[list[str]], None]] = []
         self.fixed: dict[str, str] = {}
         self._version = DataVersion(counter=0, state_version=0, timestamp=now_ms)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from roquette.base.exposition import Table
+from roquette.base.exposition import MetricTable
 from roquette.base.lifecycle import Interval, Tasks
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
@@ -115,7 +115,7 @@ class Feature:
         """Its lines of GET_BROKER_RUNTIME_INFO."""
         return {}
 
-    def measures(self, now_ms: int) -> Iterable[Table]:
+    def measures(self, now_ms: int) -> Iterable[MetricTable]:
         """Its metrics; of the labels those that are not the broker's own."""
         return ()
 

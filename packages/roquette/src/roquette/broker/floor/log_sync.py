@@ -54,7 +54,7 @@ class Waiting:
         self.size = size  # of what was sent
 
 
-class Shell(Protocol):
+class SyncedBroker(Protocol):
     """The broker, as its syncs see it."""
 
     def wake(self) -> None:
@@ -94,7 +94,7 @@ class LogSync:
         clock: Clock,
         live: LiveConfig,
         replicas: ReplicaState,
-        shell: Shell,
+        shell: SyncedBroker,
     ) -> None:
         self._store = store
         self._clock = clock

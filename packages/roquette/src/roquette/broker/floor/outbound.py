@@ -37,7 +37,7 @@ LOG_END = "logEnd"
 """Field of ours in answers for replicas: where the log ended when the answer was true."""
 
 
-class Registered(NamedTuple):
+class NameServerAnswer(NamedTuple):
     """What a name server answers: its order-topic table, if it sent one, and to replicas where their master is."""
 
     order_topics: KVTable | None
@@ -72,7 +72,7 @@ class Outbound:
         timeout_ms: int,
         *,
         part: bool = False,
-    ) -> "Registered":
+    ) -> "NameServerAnswer":
         """REGISTER_BROKER at one name server.
 
         `part`: there are more topics than in this body; our name server reads that, Apache's ignores it.
@@ -96,7 +96,7 @@ class Outbound:
         if reply.code != ResponseCode.SUCCESS:
             raise BrokerError(reply.code, reply.remark or "", address=name_server)
         told = ext_dict(reply.ext)
-        return Registered(
+        return NameServerAnswer(
             decode_body(KVTable, reply.body) if reply.body else None,
             told.get("masterAddr", ""),
             told.get("haServerAddr", ""),

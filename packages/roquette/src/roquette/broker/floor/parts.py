@@ -7,7 +7,7 @@ from typing import Protocol
 from roquette.access.assemble import Access
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
-from roquette.base.exposition import Table
+from roquette.base.exposition import MetricTable
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.broker.floor.clock import BrokerClock
@@ -29,7 +29,7 @@ from roquette.broker.floor.tables.producers import ProducerTable
 from roquette.broker.floor.tables.request_modes import RequestModes
 from roquette.broker.floor.tables.topics import TopicTable
 from roquette.broker.floor.writer import MessageWriter
-from roquette.remoting.account import Account
+from roquette.remoting.account import MemoryAccount
 from roquette.remoting.protection import Protection
 from roquette.remoting.request import Peer, RequestContext
 from roquette.store.message_store import MessageStore
@@ -70,7 +70,7 @@ class Shell(Protocol):
     def unready(self) -> str:
         """Why clients are not served now, as the features say; "": they are."""
 
-    def measures(self, now_ms: int) -> Iterable[Table]:
+    def measures(self, now_ms: int) -> Iterable[MetricTable]:
         """The features' metrics."""
 
     def strangers(self) -> tuple[int, str]:
@@ -82,7 +82,7 @@ class Shell(Protocol):
     def refusals(self) -> dict[str, int]:
         """Requests and connections refused since the start, by why."""
 
-    def kept(self) -> Account:
+    def kept(self) -> MemoryAccount:
         """What is kept for peers."""
 
     def lanes(self) -> list[tuple[str, int, int, int]]:

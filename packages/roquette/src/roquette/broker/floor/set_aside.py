@@ -23,7 +23,7 @@ LIMIT: Final = 1_000  # entries kept, the newest
 _REASON_LENGTH: Final = 200
 
 
-class Entry(msgspec.Struct, rename="camel", kw_only=True):
+class SetAsideEntry(msgspec.Struct, rename="camel", kw_only=True):
     """One entry: where its message is, and why it was not processed.
 
     time: epoch ms. task: the task's name in the run-time table.
@@ -42,7 +42,7 @@ class SetAsideFile(msgspec.Struct, rename="camel"):
     """setAside.json: how many by task since the store was made, and the newest entries, oldest first."""
 
     counts: dict[str, int] = {}
-    entries: list[Entry] = []
+    entries: list[SetAsideEntry] = []
 
 
 class SetAside:
@@ -50,7 +50,7 @@ class SetAside:
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
-        self.entries: deque[Entry] = deque(maxlen=LIMIT)
+        self.entries: deque[SetAsideEntry] = deque(maxlen=LIMIT)
         self.changed: list[Callable[[], None]] = []
 
     def load(self, found: SetAsideFile | None) -> None:
@@ -100,7 +100,7 @@ class SetAside:
         now_ms: int,
     ) -> None:
         """`put` for an entry whose record cannot be read. One that is known from before a crash counts once."""
-        entry = Entry(
+        entry = SetAsideEntry(
             task=task,
             topic=topic,
             queue_id=queue_id,
@@ -132,7 +132,7 @@ class SetAside:
         return lines
 
 
-def _place(entry: Entry) -> tuple[str, str, int, int, int]:
+def _place(entry: SetAsideEntry) -> tuple[str, str, int, int, int]:
     return (entry.task, entry.topic, entry.queue_id, entry.queue_offset, entry.physical_offset)
 
 

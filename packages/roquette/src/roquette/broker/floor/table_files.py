@@ -12,7 +12,7 @@ from typing import Protocol
 
 from roquette.base.descriptors import NO_SPACE, rights_words
 from roquette.base.executor import run_blocking
-from roquette.base.exposition import Table, one
+from roquette.base.exposition import MetricTable, one
 from roquette.base.metric_families import TABLES_UNWRITTEN
 from roquette.broker.floor import config_files, set_aside
 from roquette.broker.floor.config import system_topics
@@ -351,7 +351,7 @@ class TablePersistence(Feature):
         remedy = rights_words(self._files.place[1])
         return {"tablesUnwritten": self._trouble or "no", "tablesRemedy": remedy}
 
-    def measures(self, now_ms: int) -> list[Table]:
+    def measures(self, now_ms: int) -> list[MetricTable]:
         """How many those are."""
         return [one(TABLES_UNWRITTEN, len(self._files.failures))]
 

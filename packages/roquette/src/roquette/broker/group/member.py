@@ -39,7 +39,7 @@ from roquette.replication.effects import Follow, Role, TakeOverSettings
 from roquette.replication.epochs import EpochMarks, load_epochs, save_epochs
 from roquette.replication.identity import OwnStore
 from roquette.replication.join import BeginAnew, Cut, Join
-from roquette.replication.record import GroupRecord, Place, record_key
+from roquette.replication.record import GroupRecord, MemberPlace, record_key
 from roquette.replication.takeover import TakeOver
 from roquette.store.cut import cut_log, drop_log
 from roquette.store.format.config import FlushDiskType, StoreConfig
@@ -216,7 +216,7 @@ class GroupMember:
             ha_send_heartbeat_interval=self._settings.silent_ms // 3,
         )
         host = advertised_host(self.config)
-        self.place = Place(address=f"{host}:{port}", ha_address=f"{host}:{ha_port}")
+        self.place = MemberPlace(address=f"{host}:{port}", ha_address=f"{host}:{ha_port}")
 
     def _begin_life(self, broker: Broker) -> OwnStore:
         store = broker.store

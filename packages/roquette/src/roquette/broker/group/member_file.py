@@ -14,7 +14,7 @@ from roquette.replication.record import GroupRecord
 IDENTITY: Final = "roquetteMember.json"
 
 
-class Kept(msgspec.Struct, kw_only=True):
+class RememberedState(msgspec.Struct, kw_only=True):
     """What a member remembers of itself beside its log.
 
     Attributes:
@@ -56,7 +56,7 @@ class MemberFile:
         self._key = key
         self._path = os.path.join(root, IDENTITY)
 
-    def load(self, asked: int, clean: bool) -> Kept:
+    def load(self, asked: int, clean: bool) -> RememberedState:
         """What stands there, or of a new store.
 
         Args:
@@ -66,9 +66,9 @@ class MemberFile:
             ConfigError: it is not readable, of another group, or of another id than the one asked for.
         """
         if not self._files.exists(self._path):
-            return Kept(group=self._key, id=asked, boot="", clean=clean)
+            return RememberedState(group=self._key, id=asked, boot="", clean=clean)
         try:
-            found = msgspec.json.decode(self._files.read_bytes(self._path), type=Kept)
+            found = msgspec.json.decode(self._files.read_bytes(self._path), type=RememberedState)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"{self._path} is not readable: {error}. Remove it, and set brokerId to this member's id"
@@ -85,7 +85,7 @@ class MemberFile:
             )
         return found
 
-    def save(self, kept: Kept) -> None:
+    def save(self, kept: RememberedState) -> None:
         """Replace it."""
         self._files.make_dirs(self._root)
         self._files.write_atomic(self._path, msgspec.json.encode(kept))
@@ -94,13 +94,13 @@ class MemberFile:
         """Which boot of the machine this is, and which directory."""
         return self._files.boot_id.hex(), self._files.folder_id(self._root)
 
-    def runs(self, kept: Kept, sync: bool) -> None:
+    def runs(self, kept: RememberedState, sync: bool) -> None:
         """From now on a power cut may take something back; `kept` is to be saved."""
         kept.boot, kept.folder = self._here()
         kept.clean, kept.sync = False, sync
 
     def begin_life(
-        self, kept: Kept, entropy: Entropy, sync: bool, damage: str, empty: bool
+        self, kept: RememberedState, entropy: Entropy, sync: bool, damage: str, empty: bool
     ) -> OwnStore:
         """Another opening of the store; `kept` is to be saved before anybody hears of it.
 

@@ -6,17 +6,17 @@ from typing import Final
 
 import msgspec
 
-from roquette.broker.group.member_file import Kept
+from roquette.broker.group.member_file import RememberedState
 from roquette.errors import AgreementError
 from roquette.replication.agreement import Agreement, read_group
-from roquette.replication.record import GroupRecord, Life, Place, free_id
+from roquette.replication.record import GroupRecord, Life, MemberPlace, free_id
 
 log = logging.getLogger("roquette.broker.replication")
 
 JOIN_S: Final = 1.0  # between two tries to get a place in the record
 
 
-async def find_id(kept: Kept, agreement: Agreement, key: str, place: Place) -> int:
+async def find_id(kept: RememberedState, agreement: Agreement, key: str, place: MemberPlace) -> int:
     """The own id, or a free one, entered in the record so that nobody else gets it: waits until that can be written. One
     that was drawn while the record was lost may be another's, whom this process must not end."""
     own = kept.id

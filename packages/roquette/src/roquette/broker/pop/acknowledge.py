@@ -8,7 +8,7 @@ from roquette.broker.floor.requests import decode_request
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, Ack, CheckPoint
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.order import ILLEGAL
-from roquette.broker.pop.receipt import Receipt, parse_extra_info, real_topic
+from roquette.broker.pop.receipt import PopReceipt, parse_extra_info, real_topic
 from roquette.broker.pop.state import PopState
 from roquette.errors import Refused
 from roquette.remoting.outcomes import Later, Reply
@@ -208,7 +208,7 @@ class AckProcessor:
     def _append_one(
         self,
         header: AckMessageRequestHeader | ChangeInvisibleTimeRequestHeader,
-        receipt: Receipt,
+        receipt: PopReceipt,
         now_ms: int,
     ) -> int:
         """Acknowledge the message of a receipt; returns the log's end."""

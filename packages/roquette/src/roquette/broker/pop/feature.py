@@ -3,7 +3,7 @@
 import asyncio
 
 from roquette.base import metric_families as m
-from roquette.base.exposition import Table, one
+from roquette.base.exposition import MetricTable, one
 from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.floor.config_files import ORDERS, Saver, SaveSteps
 from roquette.broker.floor.core import BrokerCore
@@ -126,7 +126,7 @@ class PopFeature(Feature):
             health,
         )
 
-    def measures(self, now_ms: int) -> list[Table]:
+    def measures(self, now_ms: int) -> list[MetricTable]:
         """Pops that are out, and what came of them."""
         reviver = self.pop.reviver
         return [

@@ -84,7 +84,7 @@ def build_extra_info(
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Receipt:
+class PopReceipt:
     """What the broker reads of a receipt."""
 
     start_offset: int
@@ -94,7 +94,7 @@ class Receipt:
     broker_name: str
 
 
-def parse_extra_info(text: str) -> Receipt:
+def parse_extra_info(text: str) -> PopReceipt:
     """Read a receipt.
 
     Raises:
@@ -105,7 +105,7 @@ def parse_extra_info(text: str) -> Receipt:
         parts.pop()  # as String.split does
     if len(parts) < len(_READERS):
         raise _illegal(f"{_READERS[len(parts)]} fail, extraInfoStrs length {len(parts)}")
-    return Receipt(
+    return PopReceipt(
         start_offset=_number(parts[0]),
         pop_time=_number(parts[1]),
         invisible_time=_number(parts[2]),

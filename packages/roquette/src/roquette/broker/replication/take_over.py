@@ -28,7 +28,7 @@ class ReplicaOf(msgspec.Struct):
     lacks: list[str] = []
 
 
-class TakeOver(Feature):
+class OffsetTakeOver(Feature):
     """Offsets that point behind their queues' ends go back to them: what will come there has not been consumed. Topics that
     the log has messages of get default settings: their table had not come yet. Deleted ones stay deleted
     (`DeletedTopics`)."""

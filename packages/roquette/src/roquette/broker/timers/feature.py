@@ -1,7 +1,7 @@
 """Messages with an arbitrary time of delivery: the timer, what recalls them, and what replicas ask of it."""
 
 from roquette.base.executor import run_blocking
-from roquette.base.exposition import Table
+from roquette.base.exposition import MetricTable
 from roquette.base.lifecycle import Tasks
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
@@ -77,7 +77,7 @@ class TimerFeature(Feature):
         """How far the timer is behind, and its rates."""
         return NO_TIMER if self.timer is None else self.timer.runtime_info(now_ms)
 
-    def measures(self, now_ms: int) -> list[Table]:
+    def measures(self, now_ms: int) -> list[MetricTable]:
         """What waits, and how late it is."""
         return [] if self.timer is None else self.timer.measures(now_ms)
 

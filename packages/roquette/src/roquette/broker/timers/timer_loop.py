@@ -11,7 +11,7 @@ from librt.strings import read_i64_be
 
 from roquette.base import metric_families as m
 from roquette.base.executor import run_blocking, submit
-from roquette.base.exposition import Table, labels, one
+from roquette.base.exposition import MetricTable, labels, one
 from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.floor.config_files import TIMER_METRICS
 from roquette.broker.floor.core import BrokerCore
@@ -198,7 +198,7 @@ class TimerLoop:
             "timerDequeueTps": repr(round(self._dequeued.rate(10), 1)),
         }
 
-    def measures(self, now_ms: int) -> list[Table]:
+    def measures(self, now_ms: int) -> list[MetricTable]:
         """The timer's metrics."""
         waiting = self.metrics.waiting()
         topics = ((labels({"topic": topic}), count) for topic, count in waiting)
@@ -207,7 +207,7 @@ class TimerLoop:
             one(m.TIMER_LATE, max(0, now_ms - self._storage.read_ms)),
             one(m.TIMER_IN, self.timers.enqueued),
             one(m.TIMER_OUT, self.timers.dequeued),
-            Table(m.TIMING, len(waiting), topics),
+            MetricTable(m.TIMING, len(waiting), topics),
         ]
 
     def checkpoint_body(self) -> bytes:

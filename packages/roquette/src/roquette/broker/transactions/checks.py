@@ -15,7 +15,7 @@ from functools import partial
 from roquette.access.model import Action
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.tables.consumers import ClientChannel
-from roquette.broker.transactions.half_messages import HALF_QUEUE, TASK, Transactions, real_place
+from roquette.broker.transactions.half_messages import HALF_QUEUE, TASK, HalfMessages, real_place
 from roquette.errors import MessageIllegal, Refused, RefusedForNow
 from roquette.message import names, properties
 from roquette.message.draft import draft_of, place_of
@@ -34,7 +34,7 @@ MAX_BEHIND = 1 << 22  # half messages behind one that waits: with more, it is pu
 HOUR_MS = 3_600_000
 
 
-class Verdict(enum.Enum):
+class CheckVerdict(enum.Enum):
     """What a pass does with an open half message."""
 
     CHECK = "ask its producer"
@@ -44,7 +44,7 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class CheckRules:
     """The settings that decide."""
 
     timeout_ms: int
@@ -52,7 +52,7 @@ class Rules:
     reserved_ms: int
 
 
-def judge(named: dict[str, str], age_ms: int, rules: Rules) -> Verdict:
+def judge(named: dict[str, str], age_ms: int, rules: CheckRules) -> CheckVerdict:
     """What becomes of an open half message (needDiscard, needSkip and the immunity rules of `check`).
 
     Args:
@@ -62,20 +62,20 @@ def judge(named: dict[str, str], age_ms: int, rules: Rules) -> Verdict:
     try:
         real_place(named)
     except Refused:
-        return Verdict.DISCARD  # nobody could commit it
+        return CheckVerdict.DISCARD  # nobody could commit it
     checks = _number(named.get(properties.TRANSACTION_CHECK_TIMES))
     if checks >= rules.check_max:
-        return Verdict.DISCARD
+        return CheckVerdict.DISCARD
     if age_ms > rules.reserved_ms:
-        return Verdict.DISCARD
+        return CheckVerdict.DISCARD
     if checks > 0:
-        return Verdict.CHECK  # a copy: its time was over when it was checked first
+        return CheckVerdict.CHECK  # a copy: its time was over when it was checked first
     own = named.get(properties.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if own is None:
-        return Verdict.CHECK if age_ms > rules.timeout_ms else Verdict.FRESH
+        return CheckVerdict.CHECK if age_ms > rules.timeout_ms else CheckVerdict.FRESH
     seconds = _number(own)
     immunity_ms = rules.timeout_ms if seconds == -1 else seconds * 1000
-    return Verdict.CHECK if age_ms > immunity_ms else Verdict.IMMUNE
+    return CheckVerdict.CHECK if age_ms > immunity_ms else CheckVerdict.IMMUNE
 
 
 def immunity_over(half: StoredRecord, age_ms: int, timeout_ms: int) -> bool:
@@ -98,7 +98,7 @@ def _number(text: str | None) -> int:
 class CheckPlan:
     """One pass after the other over the open half messages; time is an argument, the store is not slow."""
 
-    def __init__(self, core: BrokerCore, transactions: Transactions) -> None:
+    def __init__(self, core: BrokerCore, transactions: HalfMessages) -> None:
         self._transactions = transactions
         self._live = core.live
         self._producers = core.tables.producers
@@ -118,7 +118,7 @@ class CheckPlan:
         self._cursor = state.base
         state.mark(self._end, op_end)
 
-    def step(self, now_ms: int, steady_ms: int, rules: Rules) -> bool:
+    def step(self, now_ms: int, steady_ms: int, rules: CheckRules) -> bool:
         """Work off some half messages; False when the pass is over.
 
         Raises:
@@ -155,19 +155,19 @@ class CheckPlan:
         """The pass is over: what has ended in front is forgotten."""
         self._transactions.state.advance(self._end)
 
-    def _work_off(self, half: StoredRecord, now_ms: int, steady_ms: int, rules: Rules) -> bool:
+    def _work_off(self, half: StoredRecord, now_ms: int, steady_ms: int, rules: CheckRules) -> bool:
         """Do what is due with one half message; False when all behind it are too young."""
         named = decode_properties(half.properties)
         verdict = judge(named, self._times.age_ms(half, steady_ms), rules)
-        if verdict is Verdict.DISCARD:
+        if verdict is CheckVerdict.DISCARD:
             self._discard(half, named, now_ms)
-        elif verdict is Verdict.CHECK:
+        elif verdict is CheckVerdict.CHECK:
             self._check(half, named, now_ms)
         elif half.queue_offset < self._end - MAX_BEHIND:
             # Apache puts immune ones again in every pass; here only when too much waits behind them.
             first = named.get(properties.TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
             self._renew(half, {properties.TRAN_PREPARED_QUEUE_OFFSET: first}, now_ms)
-        return verdict is not Verdict.FRESH
+        return verdict is not CheckVerdict.FRESH
 
     def _check(self, half: StoredRecord, named: dict[str, str], now_ms: int) -> None:
         """Count the check, and ask; without a producer it counts as well, as Apache does.
@@ -244,7 +244,7 @@ class CheckPlan:
 class TransactionChecks:
     """The beat: passes at their interval, and the progress of CID_RMQ_SYS_TRANS after each."""
 
-    def __init__(self, core: BrokerCore, transactions: Transactions) -> None:
+    def __init__(self, core: BrokerCore, transactions: HalfMessages) -> None:
         self.plan = CheckPlan(core, transactions)
         self._transactions = transactions
         self._store = core.store
@@ -284,7 +284,7 @@ class TransactionChecks:
     async def _run(self) -> None:
         while True:
             now_ms, current = self._clock.now_ms(), self._live.current
-            rules = Rules(
+            rules = CheckRules(
                 timeout_ms=current.transaction_time_out,
                 check_max=current.transaction_check_max,
                 reserved_ms=self._live.store.file_reserved_hours * HOUR_MS,

@@ -5,7 +5,7 @@ Apache: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
 
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.transactions.checks import immunity_over
-from roquette.broker.transactions.half_messages import Transactions
+from roquette.broker.transactions.half_messages import HalfMessages
 from roquette.errors import Refused
 from roquette.message import names, properties, sysflag
 from roquette.message.message_id import decode_offset_message_id
@@ -29,7 +29,7 @@ _NO_HALF = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF
 class TransactionProcessor:
     """Requests 37 and 323."""
 
-    def __init__(self, core: BrokerCore, transactions: Transactions) -> None:
+    def __init__(self, core: BrokerCore, transactions: HalfMessages) -> None:
         self._core = core
         self._live = core.live
         self._transactions = transactions

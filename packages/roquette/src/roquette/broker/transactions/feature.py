@@ -1,12 +1,12 @@
 """Transactions: their ends by request, and checks of those whose producers stay silent."""
 
 from roquette.base import metric_families as m
-from roquette.base.exposition import Table, one
+from roquette.base.exposition import MetricTable, one
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Beat, Feature, Lane, Start
 from roquette.broker.transactions.checks import TransactionChecks
 from roquette.broker.transactions.end_transaction import TransactionProcessor
-from roquette.broker.transactions.half_messages import Transactions
+from roquette.broker.transactions.half_messages import HalfMessages
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import Row, row
 from roquette.wire.codes import RequestCode
@@ -24,7 +24,7 @@ class TransactionFeature(Feature):
     """
 
     def __init__(self, core: BrokerCore) -> None:
-        self.transactions = Transactions(
+        self.transactions = HalfMessages(
             core.store, core.writer, core.address.store_host, core.delivered
         )
         self.checks = TransactionChecks(core, self.transactions)
@@ -53,7 +53,7 @@ class TransactionFeature(Feature):
         """Checks."""
         return [Beat("transaction-checks", BEAT_S, self.checks.tick)]
 
-    def measures(self, now_ms: int) -> list[Table]:
+    def measures(self, now_ms: int) -> list[MetricTable]:
         """Open half messages, and how transactions ended."""
         known = self.transactions
         waiting = known.state.open_before(known.end_offset)

@@ -39,7 +39,7 @@ _TIMERS = (properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_MS, properties.TI
 _RENEWED = (properties.TRANSACTION_CHECK_TIMES, properties.TRAN_PREPARED_QUEUE_OFFSET)
 
 
-class Transactions:
+class HalfMessages:
     """The two transaction queues of one broker.
 
     Args:

@@ -23,7 +23,7 @@ Errors = tuple[type[Exception], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class FailurePolicy:
     """Policy for messages that are not handled, and for answers; `Router.consumer` explains each.
 
     Attributes:
@@ -93,7 +93,7 @@ class Endpoint:
         self,
         function: Function,
         topics: Mapping[str, Selection],
-        policy: Policy,
+        policy: FailurePolicy,
         options: ConsumerOptions,
     ) -> None:
         self.function = function

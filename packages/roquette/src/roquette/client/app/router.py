@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar, Unpack, cast
 
-from roquette.client.app.endpoint import Endpoint, Errors, Fate, Function, Policy
+from roquette.client.app.endpoint import Endpoint, Errors, FailurePolicy, Fate, Function
 from roquette.client.app.members import Member
 from roquette.client.app.values import Decode
 from roquette.client.arguments import Topics, check_group, check_words, member_options
@@ -76,7 +76,7 @@ class Router:
         chosen = member_options(name, topic, options, batch=batch or 0, call="consumer")
         if batch is not None and (batch < 1 or publish is not None):
             raise ConfigError(f"batch={batch} is no number of messages from 1 on, without publish=")
-        policy = Policy(
+        policy = FailurePolicy(
             undecodable=undecodable,
             dead_letter_on=dead_letter_on,
             drop_on=drop_on,
@@ -119,7 +119,7 @@ class Router:
 
         def add(function: F) -> F:
             called = Function("server", function, decode, most=chosen.concurrency)
-            endpoint = Endpoint(called, chosen.subscriptions, Policy(), words)
+            endpoint = Endpoint(called, chosen.subscriptions, FailurePolicy(), words)
             self._add(Member(name, [endpoint], serves=True))
             return function
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from roquette.errors import AgreementError, Refused
 from roquette.nameserver.controller.registers import need
-from roquette.nameserver.floor.core import Lane, NameServerCore, decode_or_refuse
+from roquette.nameserver.floor.core import NameServerCore, NameServerLane, decode_or_refuse
 from roquette.nameserver.processors.settings import SettingsProcessor
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise as P
@@ -36,7 +36,7 @@ LOOK_S: Final = 0.05
 Change = Callable[[GroupRecord], GroupRecord]
 
 
-class GroupProcessor:
+class ControllerProcessor:
     """Shows and changes the records of groups."""
 
     def __init__(
@@ -48,7 +48,7 @@ class GroupProcessor:
 
     def rows(self) -> list[Row]:
         """What is served."""
-        lane = Lane.BROKERS
+        lane = NameServerLane.BROKERS
         return [
             row(R.CONTROLLER_GET_METADATA_INFO, self.metadata, None, lane, P.NOTHING),
             row(R.CONTROLLER_GET_SYNC_STATE_DATA, self.sync_state, None, lane, P.NOTHING),

@@ -7,7 +7,7 @@ from roquette.nameserver.controller.register_file import (
     TOO_LARGE,
     RegisterFile,
 )
-from roquette.nameserver.floor.core import Lane
+from roquette.nameserver.floor.core import NameServerLane
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise as P
 from roquette.remoting.request import RequestContext, Row, row
@@ -41,7 +41,7 @@ class RegisterProcessor:
 
     def rows(self) -> list[Row]:
         """What is served."""
-        h, lane = headers, Lane.BROKERS
+        h, lane = headers, NameServerLane.BROKERS
         return [
             row(R.GET_REGISTER, self.get, h.GetRegisterRequestHeader, lane, P.NOTHING),
             row(R.PUT_REGISTER_IF, self.put_if, h.PutRegisterIfRequestHeader, lane, P.FILE),

@@ -20,7 +20,7 @@ CACHED_BYTES: Final = 64 << 20  # and their size
 LEFT_BROKERS: Final = 1_000  # that left, or are refused, and are remembered
 
 
-class Bounds(bounds.Bounds):
+class NameServerBounds(bounds.TableBounds):
     """The bounds of one name server's tables."""
 
     def __init__(self) -> None:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquette.base.config import to_properties
-from roquette.base.options import Kind, live, matching, option, options_of
+from roquette.base.options import OptionKind, live, matching, option, options_of
 from roquette.remoting.metrics_settings import MetricsSettings
 
 ENVIRONMENT: Final = matching(r"[\w.-]{1,64}", "1 to 64 letters, digits, dots, - and _")
-_CAPACITY: Final = Kind(least=1, most=10_000_000)
+_CAPACITY: Final = OptionKind(least=1, most=10_000_000)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

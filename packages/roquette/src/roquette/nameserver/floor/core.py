@@ -6,7 +6,7 @@ from typing import Any
 
 from roquette.base.clock import Clock
 from roquette.errors import Refused, RemoteProtocolError
-from roquette.nameserver.floor.bounds import Bounds
+from roquette.nameserver.floor.bounds import NameServerBounds
 from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.floor.kv_table import KvTable
 from roquette.nameserver.floor.route_table import RouteTable
@@ -15,7 +15,7 @@ from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_request_body
 
 
-class Lane(IntEnum):
+class NameServerLane(IntEnum):
     """Classes of work, each with a bounded queue of its own."""
 
     CLIENTS = 0
@@ -34,7 +34,7 @@ class NameServerCore:
     def __init__(self, config: NamesrvConfig, clock: Clock) -> None:
         self.config = config
         self.clock = clock
-        self.bounds = Bounds()
+        self.bounds = NameServerBounds()
         self.routes = RouteTable(self.bounds)
         self.kv = KvTable(self.bounds)
         self.started_ms = 0

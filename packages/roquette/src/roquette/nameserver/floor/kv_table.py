@@ -1,6 +1,6 @@
 """The KV config: namespace -> key -> value. Pure; the service writes it to disk. Apache: KVConfigManager."""
 
-from roquette.nameserver.floor.bounds import NAME, Bounds
+from roquette.nameserver.floor.bounds import NAME, NameServerBounds
 from roquette.wire.bodies import KVConfigFile
 from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_body, fastjson_pretty
@@ -14,8 +14,8 @@ def encode(content: KVConfigFile) -> bytes:
 class KvTable:
     """Texts by namespace and key. `version` grows with every change."""
 
-    def __init__(self, bounds: Bounds | None = None) -> None:
-        bounds = bounds or Bounds()
+    def __init__(self, bounds: NameServerBounds | None = None) -> None:
+        bounds = bounds or NameServerBounds()
         self._entries, self._characters = bounds.kv_entries, bounds.kv_characters
         self.version = 0
         self._table: dict[str, dict[str, str]] = {}

@@ -18,7 +18,7 @@ import msgspec
 
 from roquette.errors import Refused
 from roquette.message.names import PERM_READ, PERM_WRITE
-from roquette.nameserver.floor.bounds import FILTER_SERVERS, NAME, Bounds
+from roquette.nameserver.floor.bounds import FILTER_SERVERS, NAME, NameServerBounds
 from roquette.nameserver.floor.departed import Departed
 from roquette.nameserver.floor.identity import (
     BrokerIdentity,
@@ -57,8 +57,8 @@ class RouteTable:
     `revision` grows whenever the answer to a lookup may have changed.
     """
 
-    def __init__(self, bounds: Bounds | None = None) -> None:
-        self.bounds = bounds or Bounds()
+    def __init__(self, bounds: NameServerBounds | None = None) -> None:
+        self.bounds = bounds or NameServerBounds()
         self.live = LiveBrokers()
         self.departed = Departed()
         self.revision = 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from roquette.errors import Refused
-from roquette.nameserver.floor.bounds import NAME, WATCHED_TOPICS, Bounds
+from roquette.nameserver.floor.bounds import NAME, WATCHED_TOPICS, NameServerBounds
 from roquette.wire.codes import ResponseCode
 
 
@@ -14,7 +14,7 @@ class RouteWatches:
         wake: called when there is something to `take`.
     """
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: NameServerBounds) -> None:
         self.wake: Callable[[], None] = _nothing
         self._bound = bounds.watches
         self._watchers: dict[str, dict[int, None]] = {}

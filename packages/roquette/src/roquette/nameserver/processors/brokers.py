@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from roquette.base.executor import run_blocking
 from roquette.base.logs import RateLimited
 from roquette.errors import Refused, RemoteProtocolError
-from roquette.nameserver.floor.core import Lane, NameServerCore, decode_or_refuse
+from roquette.nameserver.floor.core import NameServerCore, NameServerLane, decode_or_refuse
 from roquette.nameserver.floor.identity import BrokerIdentity, Registered, Registration
 from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.remoting.promises import Promise as P
@@ -65,7 +65,7 @@ class BrokerProcessor:
 
     def rows(self) -> list[Row]:
         """What is served."""
-        h, lane = headers, Lane.BROKERS
+        h, lane = headers, NameServerLane.BROKERS
         return [
             row(R.REGISTER_BROKER, self.register, h.RegisterBrokerRequestHeader, lane, P.MEMORY),
             row(

@@ -6,7 +6,7 @@ from roquette.base import generations
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.errors import ConfigError, Refused, StoreError
-from roquette.nameserver.floor.core import Lane, NameServerCore
+from roquette.nameserver.floor.core import NameServerCore, NameServerLane
 from roquette.nameserver.floor.kv_table import encode
 from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise as P
@@ -31,7 +31,7 @@ class KvConfigProcessor:
 
     def rows(self) -> list[Row]:
         """What is served."""
-        h, lane = headers, Lane.BROKERS
+        h, lane = headers, NameServerLane.BROKERS
         return [
             row(R.PUT_KV_CONFIG, self.put, None, lane, P.FILE),
             row(R.GET_KV_CONFIG, self.get, h.GetKVConfigRequestHeader, lane, P.NOTHING),

@@ -5,7 +5,7 @@ import msgspec
 from roquette.errors import Refused
 from roquette.nameserver.floor.bounds import CACHED_BYTES, CACHED_ROUTES, WATCH_BYTES
 from roquette.nameserver.floor.config import NamesrvConfig
-from roquette.nameserver.floor.core import Lane, NameServerCore, decode_or_refuse
+from roquette.nameserver.floor.core import NameServerCore, NameServerLane, decode_or_refuse
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import RequestContext, Row, row
@@ -30,8 +30,14 @@ class RouteProcessor:
         """What is served."""
         header = headers.GetRouteInfoRequestHeader
         return [
-            row(R.GET_ROUTEINFO_BY_TOPIC, self.find_route, header, Lane.CLIENTS, Promise.NOTHING),
-            row(R.WATCH_ROUTES, self.watch, None, Lane.CLIENTS, Promise.MEMORY),
+            row(
+                R.GET_ROUTEINFO_BY_TOPIC,
+                self.find_route,
+                header,
+                NameServerLane.CLIENTS,
+                Promise.NOTHING,
+            ),
+            row(R.WATCH_ROUTES, self.watch, None, NameServerLane.CLIENTS, Promise.MEMORY),
         ]
 
     def watch(self, ctx: RequestContext, header: None, body: bytes) -> Reply:

@@ -7,7 +7,7 @@ from roquette.base.foreign_keys import NAMESRV
 from roquette.base.property_files import format_properties
 from roquette.errors import ConfigError, Refused
 from roquette.nameserver.floor.config import forbidden_keys, shown_settings
-from roquette.nameserver.floor.core import Lane, NameServerCore
+from roquette.nameserver.floor.core import NameServerCore, NameServerLane
 from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise as P
 from roquette.remoting.request import RequestContext, Row, row
@@ -25,7 +25,7 @@ class SettingsProcessor:
 
     def rows(self) -> list[Row]:
         """What is served."""
-        lane = Lane.BROKERS
+        lane = NameServerLane.BROKERS
         return [
             row(R.UPDATE_NAMESRV_CONFIG, self.update_settings, None, lane, P.MEMORY),
             row(R.GET_NAMESRV_CONFIG, self.get_settings, None, lane, P.NOTHING),

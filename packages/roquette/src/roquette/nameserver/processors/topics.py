@@ -4,7 +4,7 @@ from typing import Final
 
 from roquette.base.executor import run_blocking
 from roquette.errors import Refused
-from roquette.nameserver.floor.core import Lane, NameServerCore, decode_or_refuse
+from roquette.nameserver.floor.core import NameServerCore, NameServerLane, decode_or_refuse
 from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.remoting.promises import Promise as P
 from roquette.remoting.request import RequestContext, Row, row
@@ -17,7 +17,7 @@ from roquette.wire.json_body import encode_body
 MANY: Final = 20_000  # topics: longer lists are encoded in the executor, off the event loop
 
 
-class TopicProcessor:
+class TopicListProcessor:
     """Lists of topics, and their removal."""
 
     def __init__(self, core: NameServerCore) -> None:
@@ -26,7 +26,7 @@ class TopicProcessor:
 
     def rows(self) -> list[Row]:
         """What is served."""
-        h, lane = headers, Lane.BROKERS
+        h, lane = headers, NameServerLane.BROKERS
         return [
             row(R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.all_topics, None, lane, P.NOTHING),
             row(

@@ -46,7 +46,7 @@ ADVICE: Final[dict[str, str]] = {
 }
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class StoreFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One fault, or something worth a note.
 
     Attributes:
@@ -68,9 +68,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def finding(
     kind: str, file: str, position: int, message: str, severity: str = DAMAGE, count: int = 1
-) -> Finding:
+) -> StoreFinding:
     """A finding with its kind's advice."""
-    return Finding(
+    return StoreFinding(
         severity=severity,
         kind=kind,
         file=file,
@@ -86,7 +86,7 @@ class Findings:
 
     def __init__(self, limit: int = MAX_OF_PART) -> None:
         self._limit = limit
-        self.items: list[Finding] = []
+        self.items: list[StoreFinding] = []
         self.left_out = 0
         self._run: tuple[str, str, int] = (
             "",
@@ -94,7 +94,7 @@ class Findings:
             -1,
         )  # kind, file, the place a neighbour would have
 
-    def add(self, item: Finding) -> None:
+    def add(self, item: StoreFinding) -> None:
         """Take one, or count it when there are too many."""
         self._run = ("", "", -1)
         if len(self.items) < self._limit:

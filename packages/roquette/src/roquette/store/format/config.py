@@ -4,11 +4,11 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from roquette.base.options import INT32, INT64, PERCENT, Kind, live, matching, option
+from roquette.base.options import INT32, INT64, PERCENT, OptionKind, live, matching, option
 from roquette.message.properties import DELAY_LEVELS
 
-MESSAGES: Final = Kind(least=1, most=32_768)
-BYTES: Final = Kind(least=1, most=1 << 30)
+MESSAGES: Final = OptionKind(least=1, most=32_768)
+BYTES: Final = OptionKind(least=1, most=1 << 30)
 HOURS: Final = matching(
     r"\s*|\s*([01]?\d|2[0-3])\s*(;\s*([01]?\d|2[0-3])\s*)*;?", "hours such as 04 or 02;14"
 )

@@ -21,7 +21,7 @@ _ANEW: Final = "move it away, and the queues are made anew from the log"
 _MANIFEST: Final = "MANIFEST-"
 
 
-class Kind(Enum):
+class ForeignKind(Enum):
     """What is not of our kind."""
 
     DLEDGER = auto()
@@ -38,7 +38,7 @@ class Kind(Enum):
 class ForeignPart:
     """Something of another kind, and its directory. `empty`: a DLedger directory without a log."""
 
-    kind: Kind
+    kind: ForeignKind
     path: str
     empty: bool = False
 
@@ -55,24 +55,27 @@ def find_foreign_parts(files: ReadFiles, root: str, config: str) -> Iterator[For
         if name.startswith("dledger-"):
             parts = (f"{path}/data", f"{path}/index")
             yield ForeignPart(
-                Kind.DLEDGER, path, empty=not any(files.list_dir(part) for part in parts)
+                ForeignKind.DLEDGER, path, empty=not any(files.list_dir(part) for part in parts)
             )
     for name in names:
         path = f"{root}/{name}"
         if name != "commitlog" and is_rocksdb(files, path):
             yield ForeignPart(
-                Kind.ROCKSDB_QUEUES if name.startswith("consumequeue") else Kind.ROCKSDB, path
+                ForeignKind.ROCKSDB_QUEUES
+                if name.startswith("consumequeue")
+                else ForeignKind.ROCKSDB,
+                path,
             )
     for name in files.list_dir(config):
         if is_rocksdb(files, f"{config}/{name}"):
-            yield ForeignPart(Kind.ROCKSDB_CONFIG, f"{config}/{name}")
+            yield ForeignPart(ForeignKind.ROCKSDB_CONFIG, f"{config}/{name}")
     for topic in files.list_dir(f"{root}/batchconsumequeue"):
-        yield ForeignPart(Kind.BATCH_QUEUES, f"{root}/batchconsumequeue/{topic}")
+        yield ForeignPart(ForeignKind.BATCH_QUEUES, f"{root}/batchconsumequeue/{topic}")
     if files.list_dir(f"{root}/consumequeue_ext"):
-        yield ForeignPart(Kind.EXTENDED_QUEUES, f"{root}/consumequeue_ext")
+        yield ForeignPart(ForeignKind.EXTENDED_QUEUES, f"{root}/consumequeue_ext")
     compacted = f"{root}/compaction/compactionLog"
     for topic in files.list_dir(compacted):
-        yield ForeignPart(Kind.COMPACTION, f"{compacted}/{topic}")
+        yield ForeignPart(ForeignKind.COMPACTION, f"{compacted}/{topic}")
 
 
 def is_rocksdb(files: ReadFiles, directory: str) -> bool:
@@ -107,7 +110,7 @@ def refuse_other_kinds(files: Files, layout: StoreLayout) -> None:
     if files.exists(layout.repair_pending):
         raise StoreError(pending_words(layout.root))
     for strange in find_foreign_parts(files, layout.root, layout.config):
-        if strange.kind is Kind.ROCKSDB:
+        if strange.kind is ForeignKind.ROCKSDB:
             log.warning("not read: %s is a RocksDB database", strange.path)
         elif not strange.empty:
             raise StoreError(f"{_refusal(strange, layout)}; nothing was changed")
@@ -116,24 +119,24 @@ def refuse_other_kinds(files: Files, layout: StoreLayout) -> None:
 def _refusal(strange: ForeignPart, layout: StoreLayout) -> str:
     path = strange.path
     match strange.kind:
-        case Kind.DLEDGER:
+        case ForeignKind.DLEDGER:
             return (
                 f"{path} is the log of a DLedger group, which is not served here: "
                 "copy the messages out with a consumer of Apache's broker, or give another storePathRootDir"
             )
-        case Kind.ROCKSDB_QUEUES:
+        case ForeignKind.ROCKSDB_QUEUES:
             return f"{path} holds consume queues in RocksDB (storeType=defaultRocksDB), which are not served here: {_ANEW}"
-        case Kind.ROCKSDB_CONFIG:
+        case ForeignKind.ROCKSDB_CONFIG:
             return (
                 f"{path} holds topics, groups or offsets in RocksDB, which is not read here: export them to "
                 f"JSON files in {layout.config} (mqadmin rocksDBConfigToJson) and move the directory away"
             )
-        case Kind.BATCH_QUEUES:
+        case ForeignKind.BATCH_QUEUES:
             return (
                 f"{path} is a queue of batches (queue.type=BatchCQ), which is not served here: "
                 "consume that topic with Apache's broker and delete it there"
             )
-        case Kind.EXTENDED_QUEUES:
+        case ForeignKind.EXTENDED_QUEUES:
             return (
                 f"{path} holds extensions of consume queues (enableConsumeQueueExt=true), which are not served "
                 f"here: move it and {layout.consume_queues} away, and the queues are made anew from the log"

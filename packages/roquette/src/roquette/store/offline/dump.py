@@ -22,7 +22,7 @@ from roquette.store.offline.describe import record_fields
 from roquette.store.offline.index_check import DEFAULT_SLOTS
 from roquette.store.offline.small_files import load_json
 from roquette.store.offline.timer_check import read_wheel
-from roquette.store.offline.walk import Fault, FileEnd, walk_bytes
+from roquette.store.offline.walk import DamagedStretch, FileEnd, walk_bytes
 from roquette.store.timer.timer_log import UNIT_SIZE as TIMER_UNIT_SIZE
 from roquette.store.timer.timer_log import unpack_unit
 
@@ -169,7 +169,7 @@ def _log(
     source = files.open_file(path)
     try:
         for found in walk_bytes(source, path, base, start=start, sync=start > 0):
-            if isinstance(found, Fault):
+            if isinstance(found, DamagedStretch):
                 size = found.end - found.position
                 yield {
                     "byte": found.position,

@@ -12,7 +12,14 @@ from typing import Any
 import msgspec
 
 from roquette.base.files import ReadFiles, read_all
-from roquette.store.audit.findings import DAMAGE, MAX_FINDINGS, NOTE, Finding, Findings, finding
+from roquette.store.audit.findings import (
+    DAMAGE,
+    MAX_FINDINGS,
+    NOTE,
+    Findings,
+    StoreFinding,
+    finding,
+)
 from roquette.store.format.log_mark import wrote_of
 from roquette.store.format.unit import UNIT_SIZE
 from roquette.store.offline.index_check import IndexSpec, IndexTask, find_specs, open_views
@@ -44,7 +51,7 @@ class FsckOptions:
     hash_slots: int | None = None
 
 
-class Report(msgspec.Struct, kw_only=True):
+class CheckReport(msgspec.Struct, kw_only=True):
     """What a check found.
 
     Attributes:
@@ -59,7 +66,7 @@ class Report(msgspec.Struct, kw_only=True):
     queues: int = 0
     end: int = 0
     quick: bool = False
-    findings: list[Finding] = []
+    findings: list[StoreFinding] = []
     left_out: int = 0
 
     @property
@@ -89,12 +96,12 @@ class LogTask:
 
 def check_store(
     files: ReadFiles, store: StoreDir, options: FsckOptions, run: Runner = map
-) -> Report:
+) -> CheckReport:
     """Look at a store. Raises OSError when a file cannot be read."""
     return _Fsck(files, store, options, run).check()
 
 
-def _after_crash(item: Finding) -> Finding:
+def _after_crash(item: StoreFinding) -> StoreFinding:
     """An index that is behind its log is what a crash leaves, as queues are."""
     if item.kind != "index_behind":
         return item
@@ -124,9 +131,9 @@ class _Fsck:
         self._cut_from = NO_CRASH
         self._queues: dict[tuple[str, int], _Queue] = {}
 
-    def check(self) -> Report:
+    def check(self) -> CheckReport:
         found, store, options = self._found, self._store, self._options
-        report = Report(store=store.root, quick=options.quick)
+        report = CheckReport(store=store.root, quick=options.quick)
         for words in store.strange:
             found.add(
                 finding("strange", words.partition(": ")[0], -1, words.partition(": ")[2], NOTE)
@@ -195,7 +202,7 @@ class _Fsck:
                 source.close()
         return self._store.log[-1:]
 
-    def _take(self, part: LogPart, report: Report) -> None:
+    def _take(self, part: LogPart, report: CheckReport) -> None:
         report.records += part.records
         report.bytes += part.bytes
         report.damaged += part.damaged

@@ -32,7 +32,7 @@ _MAX_WINDOWS: Final = 4096  # queues whose units are held at once
 _MULTI_OFFSET: Final = b"INNER_MULTI_QUEUE_OFFSET\x01"
 
 
-class QueueState:
+class SeenQueue:
     """What has been seen of one queue in this file."""
 
     __slots__ = (
@@ -77,7 +77,7 @@ class TopicState:
         self.skip: bool = skip  # its units are of a kind that is not checked
         self.keys: TopicKeys = TopicKeys(name)
         self.optional: bool = may_lack_entries(name)
-        self.queues: dict[int, QueueState] = {}
+        self.queues: dict[int, SeenQueue] = {}
 
 
 class LogCheck:
@@ -99,7 +99,7 @@ class LogCheck:
         self._crc: bool = check_crc
         self._extended: bool = files.is_dir(f"{store.root}/consumequeue_ext")
         self._topics: dict[bytes, TopicState] = {}
-        self._states: list[QueueState] = []
+        self._states: list[SeenQueue] = []
         self._windows: i64 = 0
         self._findings: Findings = Findings()
         self._entries: EntryCheck = EntryCheck(files, views, store.min_offset, self._findings)
@@ -231,11 +231,11 @@ class LogCheck:
         topic = self._topics[name] = TopicState(text, skip)
         return topic
 
-    def _new_queue(self, topic: TopicState, queue_id: int) -> QueueState:
+    def _new_queue(self, topic: TopicState, queue_id: int) -> SeenQueue:
         directory = self._store.consume_queues
         found = load_queue(self._files, directory, topic.name, queue_id)
         units = QueueUnits(self._files, found, self._store.segment_size)
-        state = topic.queues[queue_id] = QueueState(topic.name, queue_id, units)
+        state = topic.queues[queue_id] = SeenQueue(topic.name, queue_id, units)
         self._states.append(state)
         self._windows += 1
         if self._windows > _MAX_WINDOWS:
@@ -261,7 +261,7 @@ class LogCheck:
                 self._unit(state, reader, int(offsets[place]), code, False)
 
     def _unit(
-        self, state: QueueState, reader: LogReader, offset: i64, code: i64, delayed: bool
+        self, state: SeenQueue, reader: LogReader, offset: i64, code: i64, delayed: bool
     ) -> None:
         """Compare a record with the unit at its queue offset."""
         units = state.units
@@ -300,7 +300,7 @@ class LogCheck:
             )
             self._fault_of(units, "unit_tag", offset, 12, words)
 
-    def _wrong_unit(self, state: QueueState, offset: i64, physical: i64) -> None:
+    def _wrong_unit(self, state: SeenQueue, offset: i64, physical: i64) -> None:
         """The unit points elsewhere: at a later record of a topic made again, or at nothing."""
         units = state.units
         if not units.filler and self._lookup.claims(
@@ -316,7 +316,7 @@ class LogCheck:
         where = f"{units.topic}/{units.queue_id} offset {offset}: {words}"
         self._findings.add_run(kind, path, position + byte, where, offset)
 
-    def _report_lags(self, state: QueueState) -> None:
+    def _report_lags(self, state: SeenQueue) -> None:
         """Delayed messages of one queue wait equally long: what stands alone among many is wrong."""
         total = sum(state.lag_ms.values())
         if total < 10:
@@ -328,7 +328,7 @@ class LogCheck:
             path, _ = state.units.place(state.units.first)
             self._findings.add(finding("unit_tag", path, -1, words))
 
-    def _pend(self, state: QueueState, reason: str, offset: i64, physical: i64) -> None:
+    def _pend(self, state: SeenQueue, reason: str, offset: i64, physical: i64) -> None:
         """The record has no unit of its own; whether that is damage is known when all files are read."""
         if not state.units.exists:
             reason = "queue_missing"

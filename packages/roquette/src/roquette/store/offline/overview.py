@@ -28,7 +28,7 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True):
     last_ms: int = 0
 
 
-class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+class StoredQueueRow(msgspec.Struct, frozen=True, kw_only=True):
     """One queue: messages are those from `min_offset` to before `max_offset`."""
 
     topic: str
@@ -52,7 +52,7 @@ class Overview(msgspec.Struct, kw_only=True):
     first_ms: int = 0
     last_ms: int = 0
     topics: int = 0
-    queues: list[QueueRow] = []
+    queues: list[StoredQueueRow] = []
     messages: int = 0
     index_files: int = 0
     index_entries: int = 0
@@ -105,16 +105,16 @@ def written_end(units: QueueUnits) -> int:
     return low
 
 
-def queue_rows(files: ReadFiles, store: StoreDir) -> list[QueueRow]:
+def queue_rows(files: ReadFiles, store: StoreDir) -> list[StoredQueueRow]:
     """Every queue with its ends."""
-    rows: list[QueueRow] = []
+    rows: list[StoredQueueRow] = []
     for queue in list_queues(files, store):
         if not queue.files:
             continue
         units = QueueUnits(files, queue, store.segment_size)
         low, high = first_unit(units, store.min_offset), written_end(units)
         rows.append(
-            QueueRow(
+            StoredQueueRow(
                 topic=queue.topic,
                 queue=queue.queue_id,
                 min_offset=low,

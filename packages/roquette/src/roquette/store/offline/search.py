@@ -10,7 +10,7 @@ from roquette.message.record_layout import StoredRecord
 from roquette.store.format.log_reader import LogReader
 from roquette.store.offline.describe import plain_body
 from roquette.store.offline.store_dir import LogFile, StoreDir
-from roquette.store.offline.walk import Fault, FileEnd, first_record, walk_files
+from roquette.store.offline.walk import DamagedStretch, FileEnd, first_record, walk_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def search(
     query: Query,
     on_file: Callable[[LogFile], None] | None = None,
     check_crc: bool = True,
-) -> Iterator[StoredRecord | Fault]:
+) -> Iterator[StoredRecord | DamagedStretch]:
     """Messages that fit, in the order of the log, and the damaged stretches met on the way."""
     log = files_of(files, store, query)
     wanted = query.header_filter()
@@ -102,5 +102,5 @@ def search(
     ):
         if isinstance(found, FileEnd):
             continue
-        if isinstance(found, Fault) or query.wants(found):
+        if isinstance(found, DamagedStretch) or query.wants(found):
             yield found

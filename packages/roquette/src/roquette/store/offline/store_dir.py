@@ -11,7 +11,7 @@ from typing import Final
 
 from roquette.base.files import ReadFiles
 from roquette.errors import StoreError
-from roquette.store.format.foreign_parts import Kind, find_foreign_parts
+from roquette.store.format.foreign_parts import ForeignKind, find_foreign_parts
 from roquette.store.format.layout import parse_offset_name
 from roquette.store.format.unit import UNIT_SIZE
 
@@ -166,18 +166,18 @@ def _find_strange(files: ReadFiles, found: StoreDir) -> None:
     for strange in find_foreign_parts(files, found.root, found.config):
         path = strange.path
         match strange.kind:
-            case Kind.DLEDGER:
+            case ForeignKind.DLEDGER:
                 found.dledger = True
                 words = "a DLedger log; its messages are not in commitlog and cannot be read here"
-            case Kind.ROCKSDB_QUEUES:
+            case ForeignKind.ROCKSDB_QUEUES:
                 found.rocksdb_queues = True
                 words = (
                     "consume queues in RocksDB (storeType defaultRocksDB), which is not read here"
                 )
-            case Kind.ROCKSDB_CONFIG:
+            case ForeignKind.ROCKSDB_CONFIG:
                 found.rocksdb_config = True
                 words = "configuration in RocksDB, which is not read here"
-            case Kind.ROCKSDB:
+            case ForeignKind.ROCKSDB:
                 found.others.append(path)
                 continue
             case _:

@@ -11,7 +11,7 @@ from roquette.store.offline.store_dir import LogFile
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DamagedStretch:
     """A damaged stretch of a file.
 
     Attributes:
@@ -47,7 +47,7 @@ def walk_bytes(
     sync: bool = False,
     nominal: int = 0,
     wanted: Callable[[LogReader], bool] | None = None,
-) -> Iterator[StoredRecord | Fault | FileEnd]:
+) -> Iterator[StoredRecord | DamagedStretch | FileEnd]:
     """The records and faults of one file in order, then its `FileEnd`. Raises OSError.
 
     Args:
@@ -67,7 +67,7 @@ def walk_bytes(
                 yield reader.record()
             continue
         kind, words = FAULT_NAMES[reader.fault], FAULT_WORDS[reader.fault]
-        yield Fault(path, reader.position, reader.following, kind, words)
+        yield DamagedStretch(path, reader.position, reader.following, kind, words)
     if reader.ending != STOPPED:
         yield FileEnd(path, reader.position, reader.ending == FILLED)
 
@@ -80,7 +80,7 @@ def walk_files(
     check_crc: bool = True,
     wanted: Callable[[LogReader], bool] | None = None,
     on_file: Callable[[LogFile], None] | None = None,
-) -> Iterator[StoredRecord | Fault | FileEnd]:
+) -> Iterator[StoredRecord | DamagedStretch | FileEnd]:
     """The same of files in a row. `on_file` is called before each."""
     for file in log:
         if on_file is not None:

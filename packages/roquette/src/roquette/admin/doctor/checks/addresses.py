@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, IPv4Network, ip_address
 from typing import Final
 
 from roquette.admin.doctor.findings import Looks, Severity, Sign, change_setting
-from roquette.admin.facts import BrokerFacts, Facts
+from roquette.admin.facts import BrokerFacts, ClusterFacts
 from roquette.base.options import split_addresses
 
 # Docker's bridges, Docker Desktop, Podman, k3s, and Kubernetes with flannel or kind.
@@ -29,7 +29,7 @@ def is_loopback(address: str) -> bool:
         return host == "localhost"
 
 
-def beyond_loopback(facts: Facts) -> bool:
+def beyond_loopback(facts: ClusterFacts) -> bool:
     """Whether any broker is advertised to other machines."""
     return any(not is_loopback(broker.address) for broker in facts.brokers)
 
@@ -55,7 +55,7 @@ def unreachable(looks: Looks) -> Iterator[Sign]:
             )
 
 
-def _inside_container(facts: Facts, broker: BrokerFacts) -> bool:
+def _inside_container(facts: ClusterFacts, broker: BrokerFacts) -> bool:
     """Whether the address is one that only its host, or its own network, knows."""
     address = _ipv4(broker.address)
     ours = [found for server in facts.name_servers if (found := _ipv4(server.address))]
@@ -120,7 +120,7 @@ def silent_name_server(looks: Looks) -> Iterator[Sign]:
             )
 
 
-def _known(facts: Facts) -> dict[str, set[tuple[str, int, str]]]:
+def _known(facts: ClusterFacts) -> dict[str, set[tuple[str, int, str]]]:
     """By name server that answers: (name, id, address) of the brokers it knows."""
     return {
         server.address: {
@@ -146,7 +146,7 @@ def unknown_broker(looks: Looks) -> Iterator[Sign]:
             )
 
 
-def _way_to(missing: str, facts: Facts, wanted: tuple[str, int, str]) -> str:
+def _way_to(missing: str, facts: ClusterFacts, wanted: tuple[str, int, str]) -> str:
     """Its whole list with the missing one: what is set takes the place of what was."""
     for broker in facts.brokers:
         listed = split_addresses(broker.settings.get("namesrvAddr", ""))
@@ -159,7 +159,7 @@ def _way_to(missing: str, facts: Facts, wanted: tuple[str, int, str]) -> str:
     )
 
 
-def _unknown(facts: Facts) -> set[tuple[str, tuple[str, int, str]]]:
+def _unknown(facts: ClusterFacts) -> set[tuple[str, tuple[str, int, str]]]:
     known = _known(facts)
     every = set().union(*known.values()) if known else set()
     return {(server, broker) for server, table in known.items() for broker in every - table}

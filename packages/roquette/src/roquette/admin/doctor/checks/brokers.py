@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from roquette.admin.doctor.findings import Looks, Severity, Sign, change_setting, command
-from roquette.admin.facts import BrokerFacts, Facts, whole
+from roquette.admin.facts import BrokerFacts, ClusterFacts, whole
 from roquette.base.quantities import counted
 
 SKEW_MS: Final = 2_000
@@ -328,7 +328,7 @@ def tasks(looks: Looks) -> Iterator[Sign]:
                 )
 
 
-def _failures_before(before: Facts | None, broker: BrokerFacts, key: str) -> int:
+def _failures_before(before: ClusterFacts | None, broker: BrokerFacts, key: str) -> int:
     for each in before.brokers if before is not None else ():
         if each.address == broker.address:
             found = _TASK.fullmatch(each.runtime.get(key, ""))

@@ -5,7 +5,7 @@ from typing import Final
 from roquette.admin.doctor.checks import addresses, brokers, groups, missing, queues, topics, unread
 from roquette.admin.doctor.checks import settings as of_settings
 from roquette.admin.doctor.findings import Check, Finding, Intent, Looks, Severity, Sign
-from roquette.admin.facts import Facts
+from roquette.admin.facts import ClusterFacts
 
 MAX_EACH: Final = 50
 """Findings of one code that are listed; the last line counts the others."""
@@ -73,7 +73,7 @@ LEFT_OUT: Final = "RQ-D000"
 
 
 def diagnose(
-    now: Facts, before: Facts | None = None, intent: Intent | None = None
+    now: ClusterFacts, before: ClusterFacts | None = None, intent: Intent | None = None
 ) -> list[Finding]:
     """What is wrong with a cluster: errors first, then by code."""
     looks = Looks(now, before, intent or Intent())

@@ -5,7 +5,7 @@ from typing import Final
 
 from roquette.admin.doctor.checks.addresses import host_of
 from roquette.admin.doctor.findings import Looks, Severity, Sign, command
-from roquette.admin.facts import Facts, GroupFacts, MemberFacts
+from roquette.admin.facts import ClusterFacts, GroupFacts, MemberFacts
 from roquette.base.quantities import counted
 from roquette.message.message import MessageQueue
 from roquette.message.names import DLQ_PREFIX, PERM_READ, RETRY_PREFIX
@@ -14,7 +14,7 @@ from roquette.wire.bodies import TopicOffset
 RECENT_MS: Final = 300_000  # dead letters of the last five minutes are news
 
 
-def readable_queues(facts: Facts, topic: str) -> list[MessageQueue]:
+def readable_queues(facts: ClusterFacts, topic: str) -> list[MessageQueue]:
     """The queues of a topic that consumers divide among themselves."""
     return [
         MessageQueue(topic, broker.name, queue_id)
@@ -35,7 +35,7 @@ def divides_queues(group: GroupFacts) -> bool:
     return group.model == "CLUSTERING" and bool(group.members) and told
 
 
-def _doubled(facts: Facts) -> dict[tuple[str, str, str], set[str]]:
+def _doubled(facts: ClusterFacts) -> dict[tuple[str, str, str], set[str]]:
     """By (group, client id, broker): its connections, where there are more than one."""
     return {
         (group.group, member.client_id, broker): set(addresses)
@@ -80,7 +80,7 @@ def silent(looks: Looks) -> Iterator[Sign]:
             )
 
 
-def _silent(facts: Facts) -> dict[tuple[str, str], MemberFacts]:
+def _silent(facts: ClusterFacts) -> dict[tuple[str, str], MemberFacts]:
     return {(g.group, m.client_id): m for g in facts.groups for m in g.members if m.silent}
 
 
@@ -148,7 +148,7 @@ def dead_letters(looks: Looks) -> Iterator[Sign]:
         )
 
 
-def dead_queues(facts: Facts) -> dict[MessageQueue, TopicOffset]:
+def dead_queues(facts: ClusterFacts) -> dict[MessageQueue, TopicOffset]:
     """The ends of the queues of dead letters."""
     return {
         queue: ends
@@ -158,7 +158,7 @@ def dead_queues(facts: Facts) -> dict[MessageQueue, TopicOffset]:
     }
 
 
-def _recent_dead(facts: Facts) -> dict[str, str]:
+def _recent_dead(facts: ClusterFacts) -> dict[str, str]:
     last: dict[str, int] = {}
     for queue, ends in dead_queues(facts).items():
         if ends.max_offset > 0:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from roquette.admin.cluster import left_words
 from roquette.admin.doctor.findings import Looks, Severity, Sign, command
-from roquette.admin.facts import BrokerFacts, Facts
+from roquette.admin.facts import BrokerFacts, ClusterFacts
 from roquette.wire.bodies import ABSENT, ENDED, MASTER_ID, REFUSED, BrokerLeft
 
 
@@ -24,7 +24,7 @@ def absent(looks: Looks) -> Iterator[Sign]:
             )
 
 
-def _way_out(facts: Facts, gone: BrokerLeft) -> tuple[str, str]:
+def _way_out(facts: ClusterFacts, gone: BrokerLeft) -> tuple[str, str]:
     """Cause and cure."""
     if gone.why == REFUSED:
         return (
@@ -49,7 +49,7 @@ def _way_out(facts: Facts, gone: BrokerLeft) -> tuple[str, str]:
     )
 
 
-def _short(facts: Facts) -> list[BrokerFacts]:
+def _short(facts: ClusterFacts) -> list[BrokerFacts]:
     """Masters with fewer replicas in step than they should have."""
     numbers = [
         (b, b.number("replicasInStep"), b.number("replicasExpected")) for b in facts.masters()

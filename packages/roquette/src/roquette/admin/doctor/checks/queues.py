@@ -6,7 +6,7 @@ from typing import Final
 from roquette.admin.doctor.checks.groups import divides_queues, readable_queues, subscribed_topics
 from roquette.admin.doctor.findings import Looks, Sign, change_setting, command
 from roquette.admin.doctor.group_examination import MIN_LAG
-from roquette.admin.facts import Facts, GroupFacts, Position, whole
+from roquette.admin.facts import ClusterFacts, GroupFacts, GroupPosition, whole
 from roquette.base.quantities import counted
 from roquette.message.message import MessageQueue, unread
 from roquette.message.names import is_users_group
@@ -26,11 +26,11 @@ def queue_words(queues: Iterable[MessageQueue]) -> str:
     return ", ".join(listed[:_NAMED]) + more
 
 
-def _positions(facts: Facts) -> dict[tuple[str, MessageQueue], Position]:
+def _positions(facts: ClusterFacts) -> dict[tuple[str, MessageQueue], GroupPosition]:
     return {(at.group, at.queue): at for at in facts.positions()}
 
 
-def _settled(facts: Facts, group: GroupFacts) -> bool:
+def _settled(facts: ClusterFacts, group: GroupFacts) -> bool:
     """Whether its members have been there long enough to have divided the queues."""
     started = [
         member.running.properties.get("PROP_CONSUMER_START_TIMESTAMP", "")
@@ -40,7 +40,7 @@ def _settled(facts: Facts, group: GroupFacts) -> bool:
     return all(facts.at_ms - (whole(text) or facts.at_ms) > SETTLED_MS for text in started)
 
 
-def _unassigned(facts: Facts, group: GroupFacts) -> set[MessageQueue]:
+def _unassigned(facts: ClusterFacts, group: GroupFacts) -> set[MessageQueue]:
     """Queues of a group that no member has."""
     taken = {queue for member in group.members for queue in member.queues()}
     return {
@@ -70,7 +70,7 @@ def _waiting(looks: Looks, group: GroupFacts) -> dict[str, set[MessageQueue]]:
     return found
 
 
-def _lags(facts: Facts, group: str, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
+def _lags(facts: ClusterFacts, group: str, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
     """How many messages wait for a group in each queue: all of them where it has no offset."""
     ends = {queue: e for b in facts.masters() for queue, e in b.queues.items() if queue in queues}
     found = {queue: unread(None, e.min_offset, e.max_offset) for queue, e in ends.items()}
@@ -79,7 +79,7 @@ def _lags(facts: Facts, group: str, queues: set[MessageQueue]) -> dict[MessageQu
     }
 
 
-def _wait(facts: Facts, group: str, queues: set[MessageQueue]) -> str:
+def _wait(facts: ClusterFacts, group: str, queues: set[MessageQueue]) -> str:
     return f"{counted(sum(_lags(facts, group, queues).values()), 'message')} waiting"
 
 
@@ -123,7 +123,9 @@ def locked(looks: Looks) -> Iterator[Sign]:
             )
 
 
-def _same(before: Facts | None, group: str, client_id: str, queue: MessageQueue) -> int | None:
+def _same(
+    before: ClusterFacts | None, group: str, client_id: str, queue: MessageQueue
+) -> int | None:
     """Where a member was in a queue at the look before."""
     for each in before.groups if before is not None else ():
         for member in each.members if each.group == group else ():
@@ -190,7 +192,7 @@ def filtered_out(looks: Looks) -> Iterator[Sign]:
 
 def illegal_offset(looks: Looks) -> Iterator[Sign]:
     """Offsets of groups outside of their queues."""
-    beyond: dict[tuple[str, str], list[Position]] = {}
+    beyond: dict[tuple[str, str], list[GroupPosition]] = {}
     for at in looks.now.positions():
         if is_users_group(at.group) and at.offset > at.ends.max_offset:
             beyond.setdefault((at.group, at.queue.topic), []).append(at)
@@ -211,7 +213,7 @@ def illegal_offset(looks: Looks) -> Iterator[Sign]:
 def behind_retention(looks: Looks) -> Iterator[Sign]:
     """Groups with members whose next messages are deleted already."""
     online = {group.group for group in looks.now.groups}
-    lost: dict[tuple[str, str], list[Position]] = {}
+    lost: dict[tuple[str, str], list[GroupPosition]] = {}
     for at in looks.now.positions():
         if at.group in online and 0 <= at.offset < at.ends.min_offset:
             lost.setdefault((at.group, at.queue.topic), []).append(at)
@@ -230,7 +232,7 @@ def behind_retention(looks: Looks) -> Iterator[Sign]:
         )
 
 
-def _totals(facts: Facts) -> dict[tuple[str, str], tuple[int, int]]:
+def _totals(facts: ClusterFacts) -> dict[tuple[str, str], tuple[int, int]]:
     """By (group, topic): lag, and the sum of its offsets."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for at in facts.positions():

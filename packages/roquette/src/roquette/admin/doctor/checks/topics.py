@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from roquette.admin.doctor.findings import Looks, Remedy, Sign, command
-from roquette.admin.facts import BrokerFacts, Facts
+from roquette.admin.facts import BrokerFacts, ClusterFacts
 from roquette.base.quantities import counted
 from roquette.message.names import DLQ_PREFIX, PREDEFINED_GROUPS, RETRY_PREFIX
 from roquette.wire.bodies import TopicConfig, TopicRouteData
@@ -32,7 +32,7 @@ def disagreement(looks: Looks) -> Iterator[Sign]:
     )
 
 
-def _differing(facts: Facts) -> dict[str, str]:
+def _differing(facts: ClusterFacts) -> dict[str, str]:
     """Topic -> what each name server says. Brokers that some do not know at all are left out: that is told of them."""
     servers = [server for server in facts.name_servers if not server.error]
     if len(servers) < 2:

@@ -7,7 +7,7 @@ from roquette.admin.cluster import span_words
 from roquette.admin.doctor.checks.groups import RECENT_MS, dead_queues
 from roquette.admin.doctor.checks.queues import queue_words
 from roquette.admin.doctor.findings import Looks, Sign, change_setting, command
-from roquette.admin.facts import Position, whole
+from roquette.admin.facts import GroupPosition, whole
 from roquette.message.message import unread
 from roquette.message.names import DLQ_PREFIX
 
@@ -18,7 +18,7 @@ _HOUR_MS: Final = 3_600_000
 
 def out_of_reach(looks: Looks) -> Iterator[Sign]:
     """Messages in queues beyond those that consumers are told of."""
-    topics: dict[str, list[Position]] = {}
+    topics: dict[str, list[GroupPosition]] = {}
     for (_, topic), positions in looks.now.behind().items():
         for at in positions:
             broker = looks.now.master(at.queue.broker_name)

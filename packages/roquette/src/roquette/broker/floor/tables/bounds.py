@@ -9,7 +9,7 @@ from typing import Final
 
 from roquette.base import bounds
 from roquette.base.bounds import Bound
-from roquette.base.options import Kind, live
+from roquette.base.options import OptionKind, live
 
 PULLED: Final = 200_000  # pairs of topic and group of which the last pull is shown
 FORBIDDEN: Final = 100_000  # pairs of group and topic that may not be read
@@ -27,7 +27,7 @@ NAME: Final = (
     1_024  # characters of a name that Apache does not measure: client ids, producer groups
 )
 _RAISE: Final = "or raise"
-CAPACITY: Final = Kind(least=1, most=10_000_000)
+CAPACITY: Final = OptionKind(least=1, most=10_000_000)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class BoundSettings:
     )
 
 
-class Bounds(bounds.Bounds):
+class BrokerBounds(bounds.TableBounds):
     """The bounds of one broker's tables."""
 
     def __init__(self, settings: Callable[[], BoundSettings]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import structs
 
-from roquette.broker.floor.tables.bounds import Bounds, BoundSettings
+from roquette.broker.floor.tables.bounds import BoundSettings, BrokerBounds
 from roquette.message import names
 from roquette.wire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 from roquette.wire.codes import ResponseCode
@@ -45,14 +45,14 @@ class GroupTable:
         now_ms: int,
         auto_create: Callable[[], bool] = _yes,
         *,
-        bounds: Bounds | None = None,
+        bounds: BrokerBounds | None = None,
     ) -> None:
         self._groups: dict[str, SubscriptionGroupConfig] = {
             name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS
         }
         self._forbidden: dict[str, dict[str, int]] = {}
         self._forbidden_count = 0
-        bounds = bounds or Bounds(BoundSettings)
+        bounds = bounds or BrokerBounds(BoundSettings)
         self.bound, self._pairs = bounds.groups, bounds.forbidden
         self._auto_create = auto_create
         self.changed: list[Callable[[str], None]] = []

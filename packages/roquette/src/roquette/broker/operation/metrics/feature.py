@@ -11,7 +11,7 @@ from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import ABOUT, Beat, Feature
 from roquette.broker.floor.steps import paced
 from roquette.broker.operation.metrics.lag_times import LagTimes
-from roquette.broker.operation.metrics.rows import Popped, Rows, queues_of
+from roquette.broker.operation.metrics.rows import Popped, ScrapeRows, queues_of
 from roquette.broker.operation.metrics.scrape import Scrape
 from roquette.remoting import pem
 from roquette.remoting.http_listener import HttpListener
@@ -106,7 +106,7 @@ class MetricsFeature(Feature):
     def _scrape(self) -> Iterator[bytes]:
         core = self._core
         most = core.live.current.metrics_max_series
-        rows = Rows(core, self._is_system, self._times, most, self._popped)
+        rows = ScrapeRows(core, self._is_system, self._times, most, self._popped)
         kept = core.shell.kept()
         figures = ServerFigures(
             now_ms=core.clock.now_ms(),

@@ -22,7 +22,7 @@ def queues_of(store: MessageStore, topic: Topic) -> list[int]:
     return sorted({*range(topic.queue_limit), *store.queues_of(topic.name)})
 
 
-class TopicRow(NamedTuple):
+class TopicSample(NamedTuple):
     """A topic. `text` is its name as a label has it; `ends` where its queues end, `end` all of them added up."""
 
     topic: Topic
@@ -32,7 +32,7 @@ class TopicRow(NamedTuple):
     ends: list[tuple[int, int]]
 
 
-class GroupRow(NamedTuple):
+class GroupSample(NamedTuple):
     """A group of a topic: offsets and lags of all queues added up.
 
     Attributes:
@@ -55,7 +55,7 @@ class GroupRow(NamedTuple):
     queues: list[tuple[int, int, int]]
 
 
-class Rows:
+class ScrapeRows:
     """The rows of one scrape; what comes while they are collected may be missed.
 
     Args:
@@ -79,8 +79,8 @@ class Rows:
         # topic@group -> popped messages, and those behind the offset
         self._out: dict[str, tuple[int, int]] = {}
         self._each = core.live.current.metrics_per_queue
-        self.topics: list[TopicRow] = []
-        self.groups: list[GroupRow] = []
+        self.topics: list[TopicSample] = []
+        self.groups: list[GroupSample] = []
         self.dropped_topics = 0
         self._ends: dict[str, int] = {}  # of topics that have a row
         self._looked = 0  # queues, in this slice
@@ -110,7 +110,7 @@ class Rows:
                     self._looked = 0
                     yield
             system = "true" if self._is_system(name) else "false"
-            self.topics.append(TopicRow(topic, escaped(name), system, end, ends))
+            self.topics.append(TopicSample(topic, escaped(name), system, end, ends))
             self._ends[name] = end
 
     def _collect_popped(self) -> Iterator[None]:
@@ -135,7 +135,7 @@ class Rows:
                 self.groups.append((yield from self._group(found, group)))
             self._looked += 1
 
-    def _group(self, topic: Topic, group: str) -> Generator[None, None, GroupRow]:
+    def _group(self, topic: Topic, group: str) -> Generator[None, None, GroupSample]:
         store, offsets, name = self._core.store, self._core.tables.offsets, topic.name
         committed = lag = inflight = 0
         queues: list[tuple[int, int, int]] = []
@@ -157,7 +157,7 @@ class Rows:
         popped, passed = self._out.get(f"{name}@{group}", (0, 0))
         end = self._ends.get(name, committed + lag)
         now_ms = self._core.clock.steady_ms()
-        return GroupRow(
+        return GroupSample(
             topic=name,
             group=group,
             topic_text=escaped(name),

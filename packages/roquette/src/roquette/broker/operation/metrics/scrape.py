@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 from roquette.base import metric_families as m
-from roquette.base.exposition import Exposition, Family, Sample, Table, labels
+from roquette.base.exposition import Exposition, Family, MetricTable, Sample, labels
 from roquette.base.server_metrics import ServerFigures, server_families
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.item_stats import (
@@ -14,7 +14,7 @@ from roquette.broker.floor.item_stats import (
     TOPIC_PUT_SIZE,
     ItemStats,
 )
-from roquette.broker.operation.metrics.rows import AT_ONCE, GroupRow, Rows, TopicRow
+from roquette.broker.operation.metrics.rows import AT_ONCE, GroupSample, ScrapeRows, TopicSample
 from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX
 from roquette.replication.writes import TROUBLES
 
@@ -32,7 +32,7 @@ class Scrape:
     """
 
     def __init__(
-        self, core: BrokerCore, items: ItemStats, rows: Rows, figures: ServerFigures
+        self, core: BrokerCore, items: ItemStats, rows: ScrapeRows, figures: ServerFigures
     ) -> None:
         config = core.live.current
         self._core = core
@@ -59,7 +59,7 @@ class Scrape:
             yield from out.table(shown._replace(samples=_within(self._new, shown)))
         for family, of_server in server_families(self._figures, self._new):
             yield from out.family(family, of_server)
-        tables: dict[Family, Table] = {}
+        tables: dict[Family, MetricTable] = {}
         for table in self._tables():
             tables[table.family] = table
             yield b""
@@ -67,7 +67,7 @@ class Scrape:
             yield from out.table(tables[family])
         yield from Exposition().family(m.SERIES_DROPPED, self._dropped())
 
-    def _tables(self) -> Iterator[Table]:
+    def _tables(self) -> Iterator[MetricTable]:
         yield from self._of_members()
         yield from self._of_topics()
         yield from self._of_groups()
@@ -150,84 +150,88 @@ class Scrape:
                 yield None
         yield self._new, conflicts
 
-    def _of_members(self) -> Iterator[Table]:
+    def _of_members(self) -> Iterator[MetricTable]:
         old, new, groups = self._old, self._new, self._core.tables.consumers.groups()
 
         def members(text: str, label: str) -> Iterator[Sample]:
             for group in groups:
                 yield f"{text},{labels({label: group.name})}", len(group.channels)
 
-        yield Table(m.CONSUMERS, len(groups), members(new, "consumer_group"))
-        yield Table(m.GROUP_COUNT, len(groups), members(old, "group"))
+        yield MetricTable(m.CONSUMERS, len(groups), members(new, "consumer_group"))
+        yield MetricTable(m.GROUP_COUNT, len(groups), members(old, "group"))
 
-    def _of_topics(self) -> Iterator[Table]:
+    def _of_topics(self) -> Iterator[MetricTable]:
         old, new, rows = self._old, self._new, self._rows.topics
         ended, busy = [row for row in rows if row.end], [row for row in rows if row.topic.put_count]
 
-        def counted(family: Family, value: Callable[[TopicRow], float]) -> Table:
-            return Table(
+        def counted(family: Family, value: Callable[[TopicSample], float]) -> MetricTable:
+            return MetricTable(
                 family,
                 len(busy),
                 ((f'{new},topic="{r.text}",is_system="{r.system}"', value(r)) for r in busy),
             )
 
-        def shown(row: TopicRow) -> str:
+        def shown(row: TopicSample) -> str:
             return f'{old},topic="{row.text}"'
 
         topics = [(row.topic.name, row) for row in busy]
-        yield Table(m.PRODUCER_OFFSET, len(ended), ((shown(row), row.end) for row in ended))
+        yield MetricTable(m.PRODUCER_OFFSET, len(ended), ((shown(row), row.end) for row in ended))
         yield self._rates(m.PRODUCER_TPS, TOPIC_PUT_NUMS, topics, shown)
         yield self._rates(m.PRODUCER_SIZE, TOPIC_PUT_SIZE, topics, shown)
         yield counted(m.MESSAGES_IN, lambda row: row.topic.put_count)
         yield counted(m.BYTES_IN, lambda row: row.topic.put_bytes)
         yield self._dead_letters()
         ends = ((f'{shown(row)},partition="{q}"', end) for row in rows for q, end in row.ends)
-        yield Table(m.KAFKA_TOPIC_OFFSET, sum(len(row.ends) for row in rows), ends)
+        yield MetricTable(m.KAFKA_TOPIC_OFFSET, sum(len(row.ends) for row in rows), ends)
 
     def _rates(
         self, family: Family, kind: str, things: list[tuple[str, T]], text: Callable[[T], str]
-    ) -> Table:
+    ) -> MetricTable:
         """Of those things whose key, which comes before each, has a counter."""
         items = self._items
         known = [(key, thing) for key, thing in things if items.knows(kind, key)]
         if items.full:
             self._out.drop(family, len(things) - len(known))
         rates = ((text(thing), items.tps(kind, key)) for key, thing in known)
-        return Table(family, len(known), rates)
+        return MetricTable(family, len(known), rates)
 
-    def _dead_letters(self) -> Table:
+    def _dead_letters(self) -> MetricTable:
         dead = [row for row in self._rows.topics if row.topic.name.startswith(DLQ_PREFIX)]
 
-        def text(row: TopicRow) -> str:
+        def text(row: TopicSample) -> str:
             return f"{self._old},{labels({'group': row.topic.name.removeprefix(DLQ_PREFIX)})}"
 
-        return Table(m.DLQ_OFFSET, len(dead), ((text(row), row.end) for row in dead))
+        return MetricTable(m.DLQ_OFFSET, len(dead), ((text(row), row.end) for row in dead))
 
-    def _of_groups(self) -> Iterator[Table]:
+    def _of_groups(self) -> Iterator[MetricTable]:
         old, new, rows = self._old, self._new, self._rows.groups
         aged = [row for row in rows if row.latency_ms is not None]
 
-        def exporter(family: Family, value: Callable[[GroupRow], float]) -> Table:
-            return Table(family, len(rows), ((_exporter(old, row), value(row)) for row in rows))
+        def exporter(family: Family, value: Callable[[GroupSample], float]) -> MetricTable:
+            return MetricTable(
+                family, len(rows), ((_exporter(old, row), value(row)) for row in rows)
+            )
 
-        def otel(family: Family, value: Callable[[GroupRow], float]) -> Table:
-            return Table(family, len(rows), ((f"{new},{_otel(row)}", value(row)) for row in rows))
+        def otel(family: Family, value: Callable[[GroupSample], float]) -> MetricTable:
+            return MetricTable(
+                family, len(rows), ((f"{new},{_otel(row)}", value(row)) for row in rows)
+            )
 
         yield exporter(m.CONSUMER_OFFSET, lambda row: row.committed)
         yield exporter(m.ACCUMULATION, _lag)
-        yield Table(m.GROUP_DIFF, len(rows), self._diffs())
+        yield MetricTable(m.GROUP_DIFF, len(rows), self._diffs())
         yield otel(m.LAG, lambda row: row.lag + row.passed)
         yield otel(m.INFLIGHT, lambda row: row.inflight)
         yield otel(m.READY, lambda row: max(0, row.lag + row.passed - row.inflight))
         ages = ((_exporter(old, row), row.latency_ms or 0) for row in aged)
-        yield Table(m.LATENCY, len(aged), ages)
+        yield MetricTable(m.LATENCY, len(aged), ages)
         ages = ((f"{new},{_otel(row)}", row.latency_ms or 0) for row in aged)
-        yield Table(m.LAG_LATENCY, len(aged), ages)
+        yield MetricTable(m.LAG_LATENCY, len(aged), ages)
         count = sum(len(row.queues) or 1 for row in rows)
-        yield Table(m.KAFKA_LAG, count, self._kafka(_lag, 2))
-        yield Table(m.KAFKA_GROUP_OFFSET, count, self._kafka(lambda row: row.committed, 1))
+        yield MetricTable(m.KAFKA_LAG, count, self._kafka(_lag, 2))
+        yield MetricTable(m.KAFKA_GROUP_OFFSET, count, self._kafka(lambda row: row.committed, 1))
 
-    def _kafka(self, of_all: Callable[[GroupRow], float], of_queue: int) -> Iterator[Sample]:
+    def _kafka(self, of_all: Callable[[GroupSample], float], of_queue: int) -> Iterator[Sample]:
         """Of each queue where the rows have them, else of the topic: sums over partitions come out alike."""
         for row in self._rows.groups:
             text = f'{self._old},consumergroup="{row.group_text}",topic="{row.topic_text}"'
@@ -245,7 +249,7 @@ class Scrape:
             text = _exporter(self._old, row)
             yield f'{text},countOfOnlineConsumers="{members}",msgModel="{model}"', row.lag
 
-    def _of_gets(self) -> Iterator[Table]:
+    def _of_gets(self) -> Iterator[MetricTable]:
         old, new, stats = self._old, self._new, self._core.stats
         pairs = list(stats.group_gets.items())
         backs = list(stats.send_backs.items())
@@ -264,11 +268,11 @@ class Scrape:
         things = [(f"{key[0]}@{key[1]}", key) for key, _ in pairs]
         yield self._rates(m.CONSUMER_TPS, GROUP_GET_NUMS, things, shown)
         yield self._rates(m.CONSUMER_SIZE, GROUP_GET_SIZE, things, shown)
-        yield Table(m.MESSAGES_OUT, len(pairs), counted(False))
-        yield Table(m.BYTES_OUT, len(pairs), counted(True))
-        yield Table(m.SEND_BACKS, len(backs), ((text(key), count) for key, count in backs))
+        yield MetricTable(m.MESSAGES_OUT, len(pairs), counted(False))
+        yield MetricTable(m.BYTES_OUT, len(pairs), counted(True))
+        yield MetricTable(m.SEND_BACKS, len(backs), ((text(key), count) for key, count in backs))
         lost = list(stats.deleted_unread.items())
-        yield Table(m.DELETED_UNREAD, len(lost), ((text(key), count) for key, count in lost))
+        yield MetricTable(m.DELETED_UNREAD, len(lost), ((text(key), count) for key, count in lost))
 
 
 # In this order they get what room there is: what alerts need, what people look at first, the same by other names.
@@ -303,19 +307,19 @@ _TOPICS: Final = m.PRODUCER_OFFSET, m.PRODUCER_TPS, m.PRODUCER_SIZE, m.MESSAGES_
 _GROUPS: Final = m.CONSUMER_OFFSET, m.ACCUMULATION, m.GROUP_DIFF, m.LAG, m.KAFKA_LAG
 
 
-def _within(labels: str, table: Table) -> Iterator[Sample]:
+def _within(labels: str, table: MetricTable) -> Iterator[Sample]:
     return ((f"{labels},{text}" if text else labels, value) for text, value in table.samples)
 
 
-def _lag(row: GroupRow) -> float:
+def _lag(row: GroupSample) -> float:
     return row.lag
 
 
-def _exporter(text: str, row: GroupRow) -> str:
+def _exporter(text: str, row: GroupSample) -> str:
     return f'{text},topic="{row.topic_text}",group="{row.group_text}"'
 
 
-def _otel(row: GroupRow) -> str:
+def _otel(row: GroupSample) -> str:
     return (
         f'topic="{row.topic_text}",consumer_group="{row.group_text}",is_retry="{row.retry}",'
         f'is_system="{row.system}"'
