@@ -13,14 +13,13 @@ from typing import Any, cast
 
 from roquette.broker.floor.tables import bounds
 from roquette.broker.floor.tables.bounds import BoundSettings
-from roquette.broker.floor.tables.consumers import ConsumerTable
+from roquette.broker.floor.tables.consumers import ConsumerTable, ProducerTable
 from roquette.broker.floor.tables.groups import GroupTable
 from roquette.broker.floor.tables.locks import LockTable
 from roquette.broker.floor.tables.offsets import OffsetTable
-from roquette.broker.floor.tables.producers import ProducerTable
 from roquette.broker.floor.tables.topics import TopicTable
 from roquette.message.message import MessageQueue
-from roquette.nameserver.floor import bounds as name_server_bounds
+from roquette.nameserver.floor import config as name_server_bounds
 from roquette.nameserver.floor.identity import BrokerIdentity, Registration
 from roquette.nameserver.floor.route_table import RouteTable
 from roquette.wire.bodies import DataVersion, TopicConfig

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from roquette.base.files import OsFiles, OsReadFiles
-from roquette.message.draft import Draft
+from roquette.message.record_layout import Draft
 from roquette.store.audit.findings import Findings
 from roquette.store.format import log_reader as scan_module
 from roquette.store.format.config import StoreConfig

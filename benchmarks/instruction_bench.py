@@ -23,10 +23,9 @@ from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.remoting.door import ConnectionKind
 from roquette.store.format.config import StoreConfig
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette.wire.command import Command
-from roquette.wire.connection import WireConnection
-from roquette.wire.header_binary import encode_binary_header
+from roquette.wire.connection import WireConnection, encode_binary_header
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.signature import Credentials, Signer
 

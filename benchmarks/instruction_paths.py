@@ -47,9 +47,8 @@ from roquette.client.client_base import Outside
 from roquette.client.config import ClientConfig
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.send_request import SEND_OK, SendReceipt
-from roquette.message.batch import encode_batch
-from roquette.message.record import decode_records
-from roquette.remoting.in_process import HOSTS
+from roquette.message.record import decode_records, encode_batch
+from roquette.remoting.address import HOSTS
 from roquette.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 from roquette.wire.command import Command
 from roquette.wire.proto import definition_pb2 as d

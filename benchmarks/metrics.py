@@ -28,7 +28,7 @@ from roquette.base.files import OsFiles
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.broker.service import Broker
-from roquette.message.draft import Draft
+from roquette.message.record_layout import Draft
 from roquette.store.format.config import StoreConfig
 from roquette.wire.bodies import TopicConfig
 

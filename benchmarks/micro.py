@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from benchmarks.instruction_bench import Sink
-from roquette.access.audit import Audit
-from roquette.access.guard import Account, Guard, Scope
+from roquette.access.guard import Account, Audit, Guard, Scope
 from roquette.access.model import Acl, Action, Policy, PolicyEntry, PolicyType, Resource
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.apps.features import broker_features
@@ -25,10 +24,9 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
-from roquette.message.batch import encode_batch
-from roquette.message.draft import Draft, Place
 from roquette.message.properties import decode_properties
-from roquette.message.record import decode_record, decode_records, encode_record
+from roquette.message.record import decode_record, decode_records, encode_batch, encode_record
+from roquette.message.record_layout import Draft, Place
 from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.store.format.config import StoreConfig
 from roquette.store.log.reading import LogSource

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from roquette.base.files import OsFiles
-from roquette.message.draft import Draft
+from roquette.message.record_layout import Draft
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 

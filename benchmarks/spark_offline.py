@@ -24,11 +24,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import DataType, StructType
 
 from benchmarks.spark_source import family_cpu_s
-from roquette.message.draft import Draft, Place
 from roquette.message.message_id import host_bytes
 from roquette.message.properties import encode_properties
 from roquette.message.record import encode_blank, encode_record
-from roquette_spark.commitlog.options import commitlog_options
+from roquette.message.record_layout import Draft, Place
+from roquette_spark.commitlog.files import commitlog_options
 from roquette_spark.commitlog.plan import plan
 from roquette_spark.commitlog.source import CommitLogReader
 from roquette_spark.local.jdk import spark_session

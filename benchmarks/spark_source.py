@@ -26,9 +26,9 @@ from typing import Any
 
 from benchmarks import loads, servers
 from benchmarks.spark_floor import floors
-from roquette.message.draft import Draft, Place
 from roquette.message.message_id import host_bytes
 from roquette.message.record import encode_record
+from roquette.message.record_layout import Draft, Place
 from roquette_spark.local.jdk import spark_session
 from roquette_spark.schema import default_schema
 

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 from benchmarks import loads, servers
-from roquette_spark.pipelines.kit.session import JVM_OPTIONS
+from roquette_spark.pipelines.kit.running import JVM_OPTIONS
 
 TOPIC = "BenchStart"
 BEFORE = "-XX:+UseSerialGC"

@@ -31,11 +31,17 @@ from roquette_spark.pipelines.kit.running import run_pipeline
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.table_values import Commit
 from roquette_spark.pipelines.rows.decoder import arrow_of
-from roquette_spark.pipelines.rows.joined_files import as_columns
-from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
-from roquette_spark.pipelines.state.buckets import Bucket, hashes_of, key_of
-from roquette_spark.pipelines.state.change_rows import DELETED, ChangeForm, changes_of, mark_changes
-from roquette_spark.pipelines.state.newest import ORDER
+from roquette_spark.pipelines.rows.parquet_files import ParquetFiles, as_columns
+from roquette_spark.pipelines.state.change_rows import (
+    DELETED,
+    ORDER,
+    Bucket,
+    ChangeForm,
+    changes_of,
+    hashes_of,
+    key_of,
+    mark_changes,
+)
 from roquette_spark.pipelines.state.pipeline import PIPELINE, CurrentState, CurrentStateOptions
 from roquette_spark.pipelines.tables.table import open_table
 

@@ -23,7 +23,7 @@ from roquette.base.files import OsFiles
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.filter import sql_eval
-from roquette.message.draft import Draft
+from roquette.message.record_layout import Draft
 from roquette.store.format.config import StoreConfig
 from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_ext, ext_dict

@@ -31,8 +31,8 @@ from roquette.base.files import OsFiles
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
 from roquette.broker.timers.feature import TimerFeature
-from roquette.message.draft import Draft
 from roquette.message.properties import property_value
+from roquette.message.record_layout import Draft
 from roquette.store.format.config import StoreConfig
 
 BODY = b"x" * 128

@@ -18,11 +18,9 @@ import uvloop
 
 from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
-from roquette.remoting.authority import Authority
-from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.outcomes import Reply
-from roquette.remoting.request import Row
+from roquette.remoting.dispatcher import Dispatcher, LaneLimits
+from roquette.remoting.pem import Authority
+from roquette.remoting.request import Reply, Row
 from roquette.remoting.server import Server
 from roquette.remoting.tls import ServerTls, TlsMode
 from roquette.wire.connection import WireConnection

@@ -19,8 +19,8 @@ from tests.request_samples import (
     VERSION,
 )
 
-from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
+from roquette.message.record import encode_batch
 from roquette.wire.codes import RequestCode as R
 
 TOPICS: Final = 60_000

@@ -26,8 +26,8 @@ from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker
-from roquette.message.draft import Draft
 from roquette.message.properties import encode_properties
+from roquette.message.record_layout import Draft
 from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.floor.identity import BrokerIdentity, Registration
 from roquette.nameserver.service import NameServer

@@ -1,7 +1,7 @@
 """Records and the store's calls with their parts in a row, for tests that name most of them once."""
 
 from roquette.message import record
-from roquette.message.draft import Draft, Place
+from roquette.message.record_layout import Draft, Place
 from roquette.store.queue_read import MATCH_ALL, ReadRequest, RecordFilter
 
 

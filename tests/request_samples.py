@@ -22,8 +22,8 @@ from roquette.broker.floor.clock import BrokerClock
 from roquette.broker.floor.config import BrokerConfig, LiveConfig
 from roquette.broker.floor.core import build_core
 from roquette.broker.floor.parts import Address, BrokerTables
-from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
+from roquette.message.record import encode_batch
 from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.request import Row

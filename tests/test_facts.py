@@ -3,12 +3,14 @@
 import ast
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.test_tidy import ROOT, modules, name_of, nodes, parameters, parsed
 
+GENERATED = "Written by tools/make_sync.py"
 FACTS = tomllib.loads((ROOT / "tests" / "facts.toml").read_text())["fact"]
 # What a consumer may be told, by words that mean nothing else: stated on the TypedDicts of client/consumer_options.py.
 OPTIONS = {
@@ -61,6 +63,29 @@ def test_no_function_takes_options_of_consumers_one_by_one() -> None:
         for where, node in functions()
     }
     assert not {where: names for where, names in taken.items() if len(names) > 2}
+
+
+def test_no_parameter_is_a_tuple_without_a_name() -> None:
+    """Several things that go together are a type with a name, whose fields say what they are."""
+    wrong = [
+        f"{where}: {each.arg}"
+        for where, node in functions()
+        for each in parameters(node.args)
+        if each.annotation is not None
+        and re.match(r"tuple\[(?!.*\.\.\.)", ast.unparse(each.annotation))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    """But the blocking twins, which are named as what they stand for."""
+    named = defaultdict(list)
+    for path in modules():
+        if GENERATED not in path.read_text().partition("\n")[0]:
+            for node in parsed(path).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    named[node.name].append(name_of(path))
+    assert not {name: where for name, where in named.items() if len(where) > 1}
 
 
 def test_no_docstring_says_nothing() -> None:

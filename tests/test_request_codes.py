@@ -5,8 +5,7 @@ import re
 import pytest
 from tests.request_samples import BROKER_ROWS, NAMESRV_ROWS
 
-from roquette.wire.absent import ABSENT, not_supported
-from roquette.wire.codes import RequestCode
+from roquette.wire.codes import ABSENT, RequestCode, not_supported
 
 CLIENT_SIDE = {
     "CHECK_TRANSACTION_STATE",

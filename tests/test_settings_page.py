@@ -21,13 +21,13 @@ from roquette.access.settings import AccessSettings
 from roquette.apps.proxy import proxy_settings, sources_of
 from roquette.base.config import ForeignKeys, to_properties
 from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY
-from roquette.base.log_settings import LogSettings
+from roquette.base.logs import LogSettings
 from roquette.base.options import options_of
 from roquette.broker.floor.config import BrokerConfig
 from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.certificates import TlsSettings
-from roquette.remoting.door_settings import DoorSettings
+from roquette.remoting.settings import DoorSettings
 from roquette.store.format.config import StoreConfig
 
 APACHE = json.loads(GOLDEN.read_text())

@@ -1,8 +1,7 @@
 """Rows that the type checker must refuse: `make check` fails when one is not an error any more (warn_unused_ignores)."""
 
-from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, row
+from roquette.remoting.request import Reply, RequestContext, row
 from roquette.wire.headers import (
     GetKVConfigRequestHeader,
     GetRouteInfoRequestHeader,

@@ -22,16 +22,16 @@ CLIENT = workspace.PRODUCT / "client"
 ADMIN = workspace.PRODUCT / "admin"
 
 CALLS = (
-    ("send_calls", "SendCalls"),
-    ("transaction_calls", "TransactionCalls"),
-    ("request_calls", "RequestCalls"),
-    ("consume_calls", "ConsumeCalls"),
-    ("pop_calls", "PopCalls"),
-    ("look_calls", "LookCalls"),
+    ("client", "SendCalls"),
+    ("client", "TransactionCalls"),
+    ("client", "RequestCalls"),
+    ("client", "ConsumeCalls"),
+    ("client", "PopCalls"),
+    ("client", "LookCalls"),
 )
 TWINS = (
     ("consumer", "Consumer", ("close", "pause", "resume", "queues")),
-    ("stream", "MessageStream", ("close", "commit")),
+    ("consumer", "MessageStream", ("close", "commit")),
     ("reader", "Reader", None),
     ("pop", "PoppedMessages", ("close",)),
     ("transactions", "Transaction", ("receipt", "message_id", "commit", "rollback")),
@@ -90,8 +90,8 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
-from roquette.client.answers import V
-from roquette.client import consumer, pop, reader, stream, transactions
+from roquette.client.consumer_options import V
+from roquette.client import consumer, pop, reader, transactions
 from roquette.client.arguments import Timeout, Topics
 from roquette.client.blocking_base import (
     BlockingBase,
@@ -105,8 +105,8 @@ from roquette.client.consumer_options import (
     ConsumerOptions, PopOptions, ReaderOptions, ServeOptions, StartFrom, StrategyName, StreamOptions,
 )
 from roquette.client.producer import SendReceipt
-from roquette.client.send_options import KeyedOptions, OnewayOptions, SendOptions
-from roquette.client.pull_group import Changed
+from roquette.client.producer import KeyedOptions, OnewayOptions, SendOptions
+from roquette.client.reader import Changed
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 
 '''
@@ -134,7 +134,7 @@ from typing import Any, TypeVar
 
 from roquette.admin import async_admin
 from roquette.admin.catalogue import GroupRow
-from roquette.admin.clients import MemberRow
+from roquette.admin.catalogue import MemberRow
 from roquette.admin.groups import LagRow
 from roquette.admin.seek import SeekRow
 from roquette.admin.topics import TopicDescription

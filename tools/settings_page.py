@@ -14,18 +14,17 @@ from typing import Any
 from roquette.access.settings import AccessSettings
 from roquette.base.config import ForeignKeys, env_key
 from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY
-from roquette.base.log_settings import LogSettings
+from roquette.base.logs import LogSettings
 from roquette.base.options import Option, options_of
 from roquette.broker.floor.config import BrokerConfig
 from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.certificates import TlsSettings
-from roquette.remoting.door_settings import DoorSettings
+from roquette.remoting.settings import DoorSettings
 from roquette.store.format.config import StoreConfig
-from roquette_spark.access_options import AccessOptions
-from roquette_spark.commitlog.options import CommitLogOptions
+from roquette_spark.commitlog.files import CommitLogOptions
 from roquette_spark.offsets.source import OffsetsOptions
-from roquette_spark.options import ReadOptions, WriteOptions
+from roquette_spark.options import AccessOptions, ReadOptions, WriteOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "settings.md"

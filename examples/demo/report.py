@@ -8,18 +8,22 @@ from typing import Any
 
 from examples.demo.flights import Totals
 
-from roquette_spark.pipelines.kit.charts import (
+from roquette_spark.pipelines.kit.report import (
     LEFT,
     SHADES,
     WIDTH,
+    Cell,
     Chart,
+    Report,
+    ReportTable,
+    Section,
     bars,
     box,
     columns,
     name_at,
+    render,
     text_at,
 )
-from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section, render
 
 FEW = 30  # a mean of fewer flights says nothing: such cells stay empty
 _STEPS = (5, 10, 15, 20, 30, 40)  # minutes between the colours

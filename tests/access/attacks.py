@@ -39,8 +39,8 @@ from tests.access.attackers import (
 
 from roquette.base.javatypes import java_hash
 from roquette.broker.replication.ha_ticket import ticket_of, words_of
-from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
+from roquette.message.record import encode_batch
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.command import Command
 from roquette.wire.connection import WireConnection

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 from tests.request_samples import BROKER_ROWS, NAMESRV_ROWS, body_of, ext_of, frame_of
 
-from roquette.access.audit import Audit
-from roquette.access.guard import Account, Guard, Scope
+from roquette.access.guard import Account, Audit, Guard, Scope
 from roquette.access.model import (
     Acl,
     Decision,
@@ -23,11 +22,8 @@ from roquette.access.needs import NEEDS, Needed
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
-from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.hooks import Hooks
-from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.outcomes import Reply
-from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.remoting.dispatcher import Dispatcher, Hooks, LaneLimits
+from roquette.remoting.request import Peer, Reply, RequestContext, Row
 from roquette.wire.connection import WireConnection
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.signature import Credentials, Signer

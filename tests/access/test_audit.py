@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from roquette.access.audit import Audit
+from roquette.access.guard import Audit
 from roquette_testing.manual_clock import ManualClock
 
 

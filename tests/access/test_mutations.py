@@ -20,11 +20,11 @@ from roquette.broker.floor import config, writer
 from roquette.broker.operation import query, topic_admin
 from roquette.broker.replication.ha_ticket import HaTickets
 from roquette.errors import ConnectError, Refused
-from roquette.nameserver.processors import settings as names_settings
+from roquette.nameserver.processors import operators as names_settings
 from roquette.remoting import pem, tls_options
 from roquette.remoting.request import RequestContext
 from roquette.remoting.tls_options import TlsOptions
-from roquette.wire.bodies.access import UserInfo
+from roquette.wire.bodies.tables import UserInfo
 from roquette.wire.codes import RequestCode
 from roquette.wire.header_codec import ext_dict
 

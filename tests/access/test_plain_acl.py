@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from roquette.access.plain_acl import PlainAccounts, read_accounts
+from roquette.access.records import PlainAccounts, read_accounts
 from roquette.base import yaml_text
 from roquette.base.yaml_text import MAX_BYTES
 from roquette.errors import ConfigError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roquette.access.seal import seal, unseal
+from roquette.access.processor import seal, unseal
 from roquette.errors import RemoteProtocolError
 
 SECRET, ASKED = b"the secret of servers", "00112233445566778899aabbccddeeff"

@@ -17,9 +17,8 @@ from roquette.access.settings import AccessSettings
 from roquette.access.users import AccessTables, Users
 from roquette.base.files import Files, OsFiles
 from roquette.errors import ConfigError, Refused, StoreError
-from roquette.remoting.outcomes import Reply, Task
-from roquette.remoting.request import Peer, RequestContext
-from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from roquette.remoting.request import Peer, Reply, RequestContext, Task
+from roquette.wire.bodies.tables import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import encode_dict

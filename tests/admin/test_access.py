@@ -8,8 +8,8 @@ import pytest
 from roquette.admin.access import AclRow, Told, UserRow, list_acls, list_users, save_user
 from roquette.client.operations import Answer, Ask, Operation
 from roquette.errors import BrokerError, ClientError, RequestTimeout
-from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.bodies.route import BrokerData, ClusterInfo
+from roquette.wire.bodies.tables import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.codes import RequestCode
 
 NAME_SERVERS = ["ns1:9876", "ns2:9876"]

@@ -7,19 +7,26 @@ import msgspec
 import pytest
 from tests.client.test_push_consumer import NAMESRV, A, B
 
-from roquette.admin.apply.carry import carry_out, what_is_there
-from roquette.admin.apply.plan import Effect, PlanStep, There, plan, unknown
+from roquette.admin.apply.plan import (
+    Effect,
+    PlanStep,
+    There,
+    carry_out,
+    plan,
+    unknown,
+    what_is_there,
+)
 from roquette.admin.apply.wanted import WantedCluster, read_wanted
-from roquette.client.change_calls import put_group
 from roquette.client.operations import ask
+from roquette.client.operator_calls import put_group
 from roquette.errors import ConfigError
 from roquette.message.names import PREDEFINED_GROUPS
-from roquette.wire.bodies.group_config import (
+from roquette.wire.bodies.tables import (
     ExponentialRetryPolicy,
     GroupRetryPolicy,
     SubscriptionGroupConfig,
+    TopicConfig,
 )
-from roquette.wire.bodies.topic_config import TopicConfig
 from roquette_testing.cluster import SimCluster, simulate
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from roquette.admin.replication import GroupState, group_states, order_master
 from roquette.client.operations import Answer, Operation
-from roquette.client.registers import Register
+from roquette.client.operator_calls import Register
 from roquette.errors import AgreementError, BrokerError, ClientError, ConfigError, ConnectError
 from roquette.replication.record import NEW_EPOCHS, GroupRecord, MemberPlace, decode_record
 from roquette.wire.bodies import BrokerData, ClusterInfo

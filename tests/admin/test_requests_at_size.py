@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tests.admin.explain.test_pure_verdicts import COPY, MEMBER
 
 from roquette.admin import catalogue
-from roquette.admin.clients import list_clients
+from roquette.admin.catalogue import list_clients
 from roquette.admin.explain.collect import collect
 from roquette.client.operations import AT_ONCE, Answer, Ask, Operation
 from roquette.message.message import MessageQueue
@@ -22,8 +22,8 @@ from roquette.wire.bodies import (
     TopicRouteData,
 )
 from roquette.wire.bodies.clients import ProducerTableInfo
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.bodies.progress import DelayOffsetSerializeWrapper
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.header_codec import ext_dict
 

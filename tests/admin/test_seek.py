@@ -7,10 +7,16 @@ import pytest
 from tests.client.test_push_consumer import NAMESRV, A, B, Inbox, committed, until
 
 from roquette import StartFrom
-from roquette.admin.places import QueuePlace, parse_place
-from roquette.admin.seek import SeekPlan, apply_seek, plan_seek, require_done
-from roquette.client.change_calls import put_group
+from roquette.admin.seek import (
+    QueuePlace,
+    SeekPlan,
+    apply_seek,
+    parse_place,
+    plan_seek,
+    require_done,
+)
 from roquette.client.client import Client
+from roquette.client.operator_calls import put_group
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import MessageQueue
 from roquette.wire.bodies import SubscriptionGroupConfig

@@ -12,7 +12,7 @@ from tests.real_servers import SMALL_STORE, ServerProcess
 import roquette
 from roquette.admin.access import AclRow, put_rules, save_user
 from roquette.errors import ClientError
-from roquette.remoting.authority import Authority, own_hosts
+from roquette.remoting.pem import Authority, own_hosts
 
 APP, ADMIN = (
     roquette.Credentials("app1", "the-secret-of-app1"),

@@ -11,8 +11,6 @@ import pytest
 from tests.typed import parsed
 
 from roquette.admin.replication import GroupState
-from roquette.apps.group_run import running_group
-from roquette.apps.kill_watch import chosen
 from roquette.apps.local_group import (
     GroupKeeper,
     GroupProcess,
@@ -23,6 +21,7 @@ from roquette.apps.local_group import (
     send_signal,
     words_of,
 )
+from roquette.apps.up import chosen, running_group
 from roquette.errors import ConfigError
 
 

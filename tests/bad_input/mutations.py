@@ -8,7 +8,7 @@ from typing import Any
 from tests.request_samples import body_of, ext_of, framed
 
 from roquette.remoting.request import Row
-from roquette.wire.header_binary import encode_binary_header
+from roquette.wire.connection import encode_binary_header
 
 NUMBERS = (-1, 0, 1, 7, 127, 128, 255, 256, 65_535, 65_536, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**32, 2**53, 2**62, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64, 10**30, 10**400)  # fmt: skip
 TEXTS = (

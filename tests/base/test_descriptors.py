@@ -12,7 +12,7 @@ import pytest
 
 from roquette.base.descriptors import KEEPS_DESCRIPTOR, Spares, connection_limit, shortage_words
 from roquette.base.files import OsFiles
-from roquette.base.mapping import map_file
+from roquette.base.os_file import map_file
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from roquette.base import system_calls
+from roquette.base import os_file
 from roquette.base.files import Files, OsFiles, OsReadFiles, ReadFiles, read_all, zero_fill
 from roquette.errors import StoreError
 from roquette_testing.faulty_files import FaultyFiles
@@ -81,9 +81,9 @@ def test_a_read_that_the_system_cuts_short_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call has a limit, and ends before a bad sector: the next one says so."""
-    path, whole = tmp_path / "a", system_calls.pread
+    path, whole = tmp_path / "a", os_file.pread
     path.write_bytes(b"hello, world")
-    monkeypatch.setattr(system_calls, "pread", lambda fd, size, at: whole(fd, min(size, 3), at))
+    monkeypatch.setattr(os_file, "pread", lambda fd, size, at: whole(fd, min(size, 3), at))
     kinds: list[ReadFiles] = [OsFiles(), OsReadFiles()]
     for files in kinds:
         file = files.open_file(str(path))
@@ -155,7 +155,7 @@ def test_a_write_that_the_system_shortens_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.pwrite
-    monkeypatch.setattr(system_calls, "pwrite", lambda fd, data, at: real(fd, data[:3], at))
+    monkeypatch.setattr(os_file, "pwrite", lambda fd, data, at: real(fd, data[:3], at))
     file = OsFiles().open_file(f"{tmp_path}/a", create=True)
 
     file.pwrite(b"0123456789", 5)
@@ -166,14 +166,14 @@ def test_a_write_that_the_system_shortens_goes_on(
 def test_a_write_that_takes_nothing_is_an_error_and_no_endless_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system_calls, "pwrite", lambda fd, data, at: 0)
+    monkeypatch.setattr(os_file, "pwrite", lambda fd, data, at: 0)
     file = OsFiles().open_file(f"{tmp_path}/a", create=True)
 
     with pytest.raises(OSError, match="no more bytes"):
         file.pwrite(b"x", 0)
 
 
-@pytest.mark.parametrize(("where", "call"), [(system_calls, "sync_data"), (os, "fsync")])
+@pytest.mark.parametrize(("where", "call"), [(os_file, "sync_data"), (os, "fsync")])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_sync_that_failed_is_never_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: ModuleType, call: str, error: int

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from roquette.base.log_settings import LogSettings, configure
-from roquette.base.logs import MAX_TRACEBACK, RateLimited
+from roquette.base.logs import MAX_TRACEBACK, LogSettings, RateLimited, configure
 from roquette_testing.manual_clock import ManualClock
 
 

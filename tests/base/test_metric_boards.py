@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from roquette.base.metric_boards import ALERTS, grafana_board, prometheus_rules
-from roquette.base.metric_families import FAMILIES
+from roquette.base.metric_families import ALERTS, FAMILIES, grafana_board, prometheus_rules
 
 NAMES = re.compile(r"\b(?:rocketmq|kafka|process)_\w+")
 

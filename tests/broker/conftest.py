@@ -14,7 +14,7 @@ from roquette.base.files import OsFiles
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.service import Broker, Features
 from roquette.message.properties import encode_properties
-from roquette.remoting.protection import UNPROTECTED, Protection
+from roquette.remoting.settings import UNPROTECTED, Protection
 from roquette.store.format.config import StoreConfig
 from roquette.wire.command import Command
 from roquette.wire.connection import WireConnection

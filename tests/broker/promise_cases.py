@@ -14,8 +14,7 @@ from tests.broker.pop_frames import ack, body, pop
 from tests.broker.test_reply import answer_one, register, reply_ext
 from tests.broker.test_transactions import COMMIT, ROLLBACK, end, prepare
 
-from roquette.message.batch import encode_batch
-from roquette.message.record import decode_records
+from roquette.message.record import decode_records, encode_batch
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.header_codec import ext_dict
 from roquette_testing.cluster import SimCluster

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roquette.broker.floor.tables.attributes import (
+from roquette.broker.floor.tables.groups import (
     GROUP_ATTRIBUTES,
     TOPIC_ATTRIBUTES,
     altered,

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.broker.test_timers import stored
 
-from roquette.broker.timers.delay_feature import DelayFeature
+from roquette.broker.timers.feature import DelayFeature
 from roquette.errors import ConfigError
-from roquette.message.draft import Draft
+from roquette.message.record_layout import Draft
 from roquette.store.reput import parse_delay_levels
 from roquette_testing.cluster import SimCluster, simulate
 

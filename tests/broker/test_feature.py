@@ -10,9 +10,8 @@ from roquette.apps.features import broker_features
 from roquette.broker.floor.config_files import Saver
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Beat, Feature, Lane, Start, hooks
-from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Reply, RequestContext, Row, row
 from roquette.store.format.results import Arrival
 
 GREET = 4_242

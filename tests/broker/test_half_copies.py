@@ -9,8 +9,8 @@ from tests.broker.promise_cases import BROKER, World
 from tests.broker.test_transactions import COMMIT, HALF, ROLLBACK, end, prepare
 
 from roquette.broker.transactions.feature import TransactionFeature
-from roquette.message.draft import draft_of
 from roquette.message.properties import decode_properties
+from roquette.message.record_layout import draft_of
 from roquette_testing.cluster import SimCluster, simulate
 
 ORIGINAL, FIRST, SECOND = 0, 1, 2

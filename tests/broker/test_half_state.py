@@ -2,7 +2,7 @@
 
 import random
 
-from roquette.broker.transactions.half_state import MAX_COPIES, MAX_MARKS, PAGE_BITS, HalfState
+from roquette.broker.transactions.half_messages import MAX_COPIES, MAX_MARKS, PAGE_BITS, HalfState
 
 
 def test_it_agrees_with_a_set():

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from roquette.broker.floor.item_stats import Item, ItemStats
-from roquette.broker.operation.stats_feature import StatsFeature
-from roquette.message.draft import Draft
+from roquette.broker.operation.consume_stats import StatsFeature
+from roquette.message.record_layout import Draft
 
 TOPICS, QUEUES = 300, 8
 SLICE = 1_000  # steps between which the loop is free

@@ -14,8 +14,8 @@ from roquette.broker.clients.heartbeat import (
     HeartbeatProcessor,
 )
 from roquette.broker.pop.reading import MOST_QUEUES, drawn_queues
-from roquette.message.batch import encode_batch
 from roquette.message.properties import encode_properties
+from roquette.message.record import encode_batch
 
 
 def beat(

@@ -18,15 +18,12 @@ from roquette import __version__
 from roquette.base.files import OsFiles
 from roquette.base.metric_families import FAMILIES
 from roquette.broker.operation.metrics.feature import MetricsFeature
-from roquette.broker.operation.metrics.lag_times import KEPT, LagTimes
-from roquette.broker.operation.metrics.rows import AT_ONCE
+from roquette.broker.operation.metrics.rows import AT_ONCE, KEPT, LagTimes
 from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.account import WAITING
-from roquette.remoting.authority import Authority
-from roquette.remoting.door_settings import DoorSettings
-from roquette.remoting.pem import CertificateEnds
-from roquette.remoting.protection import Protection
+from roquette.remoting.pem import Authority, CertificateEnds
+from roquette.remoting.settings import DoorSettings, Protection
 from roquette.store.upkeep.retention import LogState
 
 HOST = "10.0.0.1"

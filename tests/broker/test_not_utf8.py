@@ -12,9 +12,8 @@ from tests.broker.conftest import pull_ext, send_ext
 
 from roquette.base.files import OsReadFiles
 from roquette.base.javatypes import java_hash, java_text
-from roquette.message.batch import encode_batch
 from roquette.message.properties import decode_properties
-from roquette.message.record import decode_records
+from roquette.message.record import decode_records, encode_batch
 from roquette.message.record_view import SOUND, RecordView
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store

@@ -8,7 +8,7 @@ from tests.broker.pop_frames import ack, body, pop, pop_ext, popped
 
 from roquette.base.bounds import Bound
 from roquette.broker.floor.stats import BrokerStats
-from roquette.broker.operation.stats_feature import StatsFeature
+from roquette.broker.operation.consume_stats import StatsFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.message.record import decode_records
 from roquette.store.format.config import FlushDiskType

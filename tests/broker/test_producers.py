@@ -2,8 +2,7 @@
 
 from tests.broker.test_consumers import FakePeer
 
-from roquette.broker.floor.tables.consumers import CHANNEL_EXPIRED_MS
-from roquette.broker.floor.tables.producers import ProducerTable
+from roquette.broker.floor.tables.consumers import CHANNEL_EXPIRED_MS, ProducerTable
 
 
 def test_a_producer_is_there_from_its_heartbeat_to_its_end() -> None:

@@ -11,10 +11,8 @@ from roquette.base.lifecycle import Tasks
 from roquette.broker.cluster.feature import ClusterFeature
 from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
-from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.outcomes import Reply
-from roquette.remoting.request import Row
+from roquette.remoting.dispatcher import Dispatcher, LaneLimits
+from roquette.remoting.request import Reply, Row
 from roquette.remoting.server import Server
 from roquette.wire.bodies import TopicConfig, decode_register_broker_body
 from roquette.wire.header_codec import ext_dict

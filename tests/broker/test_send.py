@@ -5,9 +5,8 @@ import contextlib
 
 import pytest
 
-from roquette.message.batch import encode_batch
 from roquette.message.properties import decode_properties, encode_properties
-from roquette.message.record import decode_records
+from roquette.message.record import decode_records, encode_batch
 from roquette.store.format.config import FlushDiskType
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."

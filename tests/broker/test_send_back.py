@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from roquette.broker.timers.delay_feature import DelayFeature
+from roquette.broker.timers.feature import DelayFeature
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_records
 

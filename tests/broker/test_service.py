@@ -9,12 +9,12 @@ import threading
 import pytest
 
 from roquette.apps.features import broker_features, replica_features
-from roquette.base import system_calls
+from roquette.base import os_file
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFile, OsFiles
-from roquette.broker.floor.addresses import advertised_host, store_host
 from roquette.broker.floor.config import BrokerConfig
+from roquette.broker.floor.outbound import advertised_host, store_host
 from roquette.broker.service import Broker
 from roquette.errors import ConfigError
 from roquette.message.message_id import host_bytes
@@ -111,7 +111,7 @@ def test_a_sync_of_any_file_that_fails_ends_the_broker(run_broker, monkeypatch):
             raise OSError(5, "Input/output error")
 
     async def scenario(case):
-        monkeypatch.setattr(system_calls, "sync_data", failing)
+        monkeypatch.setattr(os_file, "sync_data", failing)
         monkeypatch.setattr(os, "fsync", failing)
         client = await case.client()
         await client.produce("Fresh")  # topics.json is written

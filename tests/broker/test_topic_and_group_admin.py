@@ -5,7 +5,7 @@ import json
 import pytest
 
 from roquette.broker.floor.item_stats import DAY, HOUR, MINUTE, Item, ItemStats
-from roquette.broker.operation.stats_feature import StatsFeature
+from roquette.broker.operation.consume_stats import StatsFeature
 from roquette.broker.pulling.feature import PullFeature
 from roquette.wire.bodies import BrokerStatsData, GroupForbidden, ProducerTableInfo
 from roquette.wire.json_body import decode_body

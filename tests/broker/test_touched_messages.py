@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 from tests.access.gate import SECRET, Book
 
-from roquette.access.audit import Audit
-from roquette.access.guard import Guard, Scope
+from roquette.access.guard import Audit, Guard, Scope
 from roquette.access.model import Acl, Policy, PolicyEntry, PolicyType, Resource, parse_actions
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.base.clock import SystemClock
-from roquette.remoting.protection import Protection
+from roquette.remoting.settings import Protection
 from roquette.wire.signature import Credentials, Signer
 
 MINE, THEIRS = "mine", "theirs"

@@ -16,10 +16,9 @@ import pytest
 from tests.broker.pop_frames import pop, pop_ext
 
 from roquette.base.files import OsFiles, OsReadFiles
-from roquette.message.batch import encode_batch
+from roquette.message.message_id import RecallHandle
 from roquette.message.properties import encode_properties
-from roquette.message.recall_handle import RecallHandle
-from roquette.message.record import decode_record, peek_size_magic
+from roquette.message.record import decode_record, encode_batch, peek_size_magic
 from roquette.message.record_layout import BLANK_MAGIC
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
@@ -27,7 +26,7 @@ from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
 from roquette.wire import headers
 from roquette.wire.codes import ResponseCode
-from roquette.wire.numbers import Int32, Int64
+from roquette.wire.json_body import Int32, Int64
 
 CODES = {int(code) for code in ResponseCode}
 EDGES = [

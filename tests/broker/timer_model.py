@@ -12,13 +12,12 @@ from roquette.broker.floor.timer_rules import TimerRules, delete_key
 from roquette.broker.floor.writer import MessageWriter
 from roquette.broker.timers.delivery import Timers
 from roquette.errors import Refused
-from roquette.message.draft import Draft
 from roquette.message.record import decode_records
-from roquette.message.record_layout import StoredRecord
+from roquette.message.record_layout import Draft, StoredRecord
 from roquette.store.delivery_marks import scan_delivery_marks
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
-from roquette.store.timer.timer_flush import TimerFlushPlan
+from roquette.store.timer.timer_wheel import TimerFlushPlan
 from roquette.store.timer_store import TimerStore
 from roquette_testing.faulty_files import FaultyFiles
 

@@ -10,9 +10,8 @@ from tests.admin.doctor.scripted import GROUP, TOPIC, healthy
 from tests.cli.conftest import Roquette
 
 from roquette.admin.bundle import LEFT_OUT, without_secrets
-from roquette.admin.events import events
 from roquette.admin.facts import ClusterFacts
-from roquette.admin.top import busiest
+from roquette.admin.top import busiest, events
 from roquette.cli import selftest
 
 

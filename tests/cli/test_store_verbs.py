@@ -281,7 +281,7 @@ def test_a_store_in_use_is_left_alone(root: Path, whose: str) -> None:
 
 
 def test_a_reader_keeps_brokers_away_and_writes_nothing(root: Path) -> None:
-    from roquette.base.tool_files import StoreGuard
+    from roquette.base.files import StoreGuard
 
     os.chmod(root / "lock", 0o444)
     before = (root / "lock").stat()

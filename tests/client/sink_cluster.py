@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
-from roquette.message.batch import BatchCursor
 from roquette.message.properties import decode_properties
+from roquette.message.record import BatchCursor
 from roquette.wire.bodies import BrokerData, ClusterInfo, QueueData, TopicConfig, TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command

@@ -6,9 +6,15 @@ import pytest
 
 import roquette
 from roquette import sync
-from roquette.client.access import access_from, access_of, credentials_from, read_keys, tls_from
 from roquette.client.client import Client
-from roquette.client.config import ClientConfig
+from roquette.client.config import (
+    ClientConfig,
+    access_from,
+    access_of,
+    credentials_from,
+    read_keys,
+    tls_from,
+)
 from roquette.errors import ConfigError
 from roquette.remoting.security import OPEN
 from roquette.remoting.tls_options import TlsOptions

@@ -8,8 +8,7 @@ from roquette import StartFrom
 from roquette.client import producer, session
 from roquette.client.core import bounds
 from roquette.client.core.bounds import check_queues, keep
-from roquette.client.core.latency import LatencyTable
-from roquette.client.core.route_cache import TopicRoute
+from roquette.client.core.route_cache import LatencyTable, TopicRoute
 from roquette.errors import ClientError, RemoteProtocolError
 from roquette.remoting.client import RemotingClient
 from roquette.wire.bodies import (
@@ -41,7 +40,7 @@ def test_the_oldest_goes_unless_it_is_in_use() -> None:
 
 
 def test_brokers_that_are_avoided_are_bounded(monkeypatch) -> None:
-    monkeypatch.setattr("roquette.client.core.latency.BROKERS", 10)
+    monkeypatch.setattr("roquette.client.core.route_cache.BROKERS", 10)
     table = LatencyTable()
     for number in range(100):
         table.record(f"b{number}", 0, 0, failed=True)

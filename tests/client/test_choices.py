@@ -2,9 +2,13 @@
 
 import pytest
 
-from roquette.client.core.latency import LatencyTable
-from roquette.client.core.queue_selector import RoundRobin, by_key
-from roquette.client.core.retry_policy import broker_error, may_retry
+from roquette.client.core.route_cache import (
+    LatencyTable,
+    RoundRobin,
+    broker_error,
+    by_key,
+    may_retry,
+)
 from roquette.errors import ClientClosed, ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 

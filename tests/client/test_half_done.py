@@ -17,8 +17,7 @@ from roquette.client.calls import Call
 from roquette.client.concurrent import ConcurrentQueues
 from roquette.client.config import ClientConfig
 from roquette.client.core.process_queue import Prefetch, ProcessQueue
-from roquette.client.orderly import OrderlyQueues
-from roquette.client.queue_locks import Membership, QueueLocks
+from roquette.client.orderly import Membership, OrderlyQueues, QueueLocks
 from roquette.client.send_request import SendReceipt, SendRequest
 from roquette.errors import (
     BrokerError,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from roquette.base.files import OsFiles
-from roquette.client.core.offsets import LocalOffsetFile, two_waves
+from roquette.client.core.process_queue import LocalOffsetFile, two_waves
 from roquette.message.message import MessageQueue
 
 QUEUE = MessageQueue("t", "broker-a", 3)

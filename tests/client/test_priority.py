@@ -7,8 +7,8 @@ import pytest
 from tests.client.test_pop import CLIENT, NAMESRV, A, taken
 
 from roquette import Admin, Message, MessageIllegal, MessageQueue
-from roquette.client.change_calls import put_group
 from roquette.client.client import Client
+from roquette.client.operator_calls import put_group
 from roquette.wire.bodies import SubscriptionGroupConfig
 from roquette_testing.cluster import SimCluster, simulate
 

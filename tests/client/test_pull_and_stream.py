@@ -11,8 +11,8 @@ from tests.client.test_push_consumer import committed
 
 from roquette.client.arguments import as_message, start_point
 from roquette.client.client import Client
+from roquette.client.concurrent import TURN_S
 from roquette.client.consumer_options import StartFrom, StartPoint
-from roquette.client.handed import TURN_S
 from roquette.errors import ClientClosed, ConfigError
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette_testing import EmbeddedBroker

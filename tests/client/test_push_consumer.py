@@ -12,7 +12,7 @@ from roquette.client import calls
 from roquette.client.calls import Call
 from roquette.client.client import Client
 from roquette.client.consumer import Consumer
-from roquette.client.selection import subscription
+from roquette.client.consumer_options import subscription
 from roquette.errors import BrokerError, ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.wire.codes import RequestCode

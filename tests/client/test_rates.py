@@ -1,6 +1,6 @@
 """What a consumer tells operators of its speed."""
 
-from roquette.client.core.rates import ConsumeRates
+from roquette.client.core.process_queue import ConsumeRates
 
 
 def test_rates_are_of_a_minute_and_failures_of_an_hour() -> None:

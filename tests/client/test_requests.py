@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from roquette.client.client import Client
-from roquette.client.core.waits import WINDOW_MS, Waits
+from roquette.client.core.process_queue import WINDOW_MS, Waits
 from roquette.errors import ConfigError, RequestTimeout
 from roquette.message.message import Message, ReceivedMessage
 from roquette_testing.cluster import SimCluster, simulate

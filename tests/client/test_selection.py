@@ -9,7 +9,7 @@ import pytest
 import roquette
 from roquette import sql
 from roquette.client.arguments import as_subscriptions
-from roquette.client.selection import matcher, subscription
+from roquette.client.consumer_options import matcher, subscription
 from roquette.errors import ConfigError
 from roquette.message.message import Message, ReceivedMessage
 from roquette_testing.cluster import SimCluster, simulate

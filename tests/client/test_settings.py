@@ -16,10 +16,8 @@ from roquette import (
     StreamOptions,
 )
 from roquette.base.options import options_of
-from roquette.client.access import AccessWords
-from roquette.client.config import ClientConfig
-from roquette.client.consumer_options import OffsetStore, Revoked, StartFrom
-from roquette.client.selection import Sql
+from roquette.client.config import AccessWords, ClientConfig
+from roquette.client.consumer_options import OffsetStore, Revoked, Sql, StartFrom
 from roquette.client.settings import config_of, options_of_call
 from roquette.message.compression import Compression
 

@@ -19,8 +19,8 @@ from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting import pem
 from roquette.remoting.certificates import TlsSettings, server_tls
-from roquette.remoting.protection import Protection
 from roquette.remoting.security import Security
+from roquette.remoting.settings import Protection
 from roquette.remoting.tls_options import TlsOptions
 from roquette_spark.workers.connection import BlockingConnection
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from roquette.broker.transactions import end_transaction
+from roquette.broker.transactions import feature
 from roquette.client.client import Client
 from roquette.client.transactions import TransactionState
 from roquette.errors import ConfigError, NotDurable, TransactionLost
@@ -275,7 +275,7 @@ def test_what_an_older_broker_says_of_every_ended_message_is_no_loss(
 ) -> None:
     for words in ("_ENDED", "_COMMITTED"):
         before = "The half message has been committed, rolled back or discarded already"
-        monkeypatch.setattr(end_transaction, words, before)
+        monkeypatch.setattr(feature, words, before)
 
     async def scenario(cluster: SimCluster) -> None:
         mq, seen = await world(cluster)

@@ -165,11 +165,11 @@ from roquette.apps.running import tell_shortage
 from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
-from roquette.base.log_settings import LogSettings, configure
+from roquette.base.logs import LogSettings, configure
 from roquette.apps import running
 from roquette.remoting.dispatcher import Dispatcher, LaneLimits
 from roquette.remoting.request import Row
-from roquette.remoting.outcomes import Reply
+from roquette.remoting.request import Reply
 from roquette.remoting.server import ConnectionBound, Server
 from roquette.wire.connection import Connection
 

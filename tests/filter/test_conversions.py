@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquette.filter.conversions import (
+from roquette.filter.sql_eval import (
     BAD,
     MAX_INTEGER,
     MAX_LONG,

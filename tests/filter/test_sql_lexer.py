@@ -3,7 +3,7 @@
 import pytest
 
 from roquette.errors import ExpressionError
-from roquette.filter.sql_lexer import Lexer, TokenKind
+from roquette.filter.sql_parser import Lexer, TokenKind
 
 
 def tokens(text):

@@ -7,8 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquette.errors import ExpressionError
-from roquette.filter.sql_parser import MAX_DEPTH, MAX_HEIGHT, MAX_NODES, parse_sql
-from roquette.filter.sql_tree import Constant, Equal, IsNull, Not, Property, Type
+from roquette.filter.sql_parser import (
+    MAX_DEPTH,
+    MAX_HEIGHT,
+    MAX_NODES,
+    Constant,
+    Equal,
+    IsNull,
+    Not,
+    Property,
+    Type,
+    parse_sql,
+)
 from roquette.filter.tags import MAX_LENGTH
 
 WORDS = (

@@ -9,7 +9,6 @@ from tests.records import encode_record
 
 from roquette.base.javatypes import java_hash
 from roquette.message import names
-from roquette.message.batch import BatchCursor, encode_batch
 from roquette.message.compression import Compression, compress, decompress
 from roquette.message.message import received
 from roquette.message.message_id import (
@@ -19,7 +18,7 @@ from roquette.message.message_id import (
     offset_message_id,
 )
 from roquette.message.properties import RESERVED, decode_properties, encode_properties
-from roquette.message.record import decode_record, decode_records
+from roquette.message.record import BatchCursor, decode_record, decode_records, encode_batch
 
 HERE = Path(__file__).parent
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from roquette.wire.numbers import Int32, Int64
+from roquette.wire.json_body import Int32, Int64
 
 codes = pytest.importorskip("roquette.wire.codes")
 connection = pytest.importorskip("roquette.wire.connection")

@@ -12,7 +12,7 @@ from typing import Any
 from tests.interop.clients import etcd_program
 from tests.interop.peers import START_TIMEOUT_S, Process, failure, free_port
 
-from roquette.remoting.http import connect_http
+from roquette.remoting.etcd import connect_http
 
 HOST = "127.0.0.1"
 

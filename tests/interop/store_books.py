@@ -12,9 +12,8 @@ from typing import Any
 from tests.interop.peers import Server
 from tests.real_servers import RawConnection, pull_fields
 
-from roquette.message.batch import encode_batch
 from roquette.message.properties import decode_properties, encode_properties
-from roquette.message.record import decode_records
+from roquette.message.record import decode_records, encode_batch
 from roquette.message.record_layout import StoredRecord
 
 PLAIN, PACKED, DELAYED, SOLD, TIMED = "Plain", "Packed", "Delayed", "Sold", "Timed"

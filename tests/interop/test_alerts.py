@@ -19,10 +19,9 @@ from tests.interop.scraping import Scraper, Seen, judged, shown
 from roquette import StartFrom
 from roquette.access.settings import AccessSettings
 from roquette.apps.features import replica_features
-from roquette.base.metric_boards import ALERTS, grafana_board
+from roquette.base.metric_families import ALERTS, grafana_board
 from roquette.errors import ClientError
-from roquette.remoting.authority import Authority
-from roquette.remoting.pem import CertificateEnds
+from roquette.remoting.pem import Authority, CertificateEnds
 from roquette.store.format.config import FlushDiskType
 from roquette.wire.signature import Credentials
 from roquette_testing.cluster import SimCluster, simulate

@@ -14,11 +14,10 @@ from tests.interop import peers
 from tests.typed import done, type_at
 
 from roquette import Client, StartFrom
-from roquette.admin.doctor.checks import unread
+from roquette.admin.doctor.checks import queues
 from roquette.admin.doctor.checks.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
-from roquette.admin.doctor.findings import Finding, Intent
-from roquette.admin.doctor.remedies import apply_remedies, remedies_of
+from roquette.admin.doctor.findings import Finding, Intent, apply_remedies, remedies_of
 from roquette.admin.facts import ClusterFacts
 from roquette.admin.topics import create_topic
 from roquette.base.clock import SystemClock
@@ -106,8 +105,8 @@ def test_apaches_brokers(
             await ward.create("orders")
             await healthy(ward, one)
             await sick(ward, one, other)
-            monkeypatch.setattr(unread, "AWAY_MS", 0)
-            monkeypatch.setattr(unread, "RECENT_MS", 0)
+            monkeypatch.setattr(queues, "AWAY_MS", 0)
+            monkeypatch.setattr(queues, "RECENT_MS", 0)
             await one.close()
             await other.close()
             await away(ward)

@@ -16,10 +16,9 @@ from tests.interop.peers import Server, start_roquette_namesrv
 from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import AgreementError, ConfigError
-from roquette.remoting.agreements import open_agreement
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.etcd import EtcdAgreement, parse_etcd
-from roquette.replication.agreement import Agreement, Stored
+from roquette.remoting.etcd import EtcdAgreement, open_agreement, parse_etcd
+from roquette.replication.record import Agreement, Stored
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 

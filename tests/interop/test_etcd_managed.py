@@ -16,7 +16,7 @@ from tests.interop.clients import etcd_program
 from tests.interop.etcd import HOST, ask
 from tests.interop.peers import START_TIMEOUT_S, Server, free_port, start_roquette_namesrv
 
-from roquette.apps.managed_etcd import ManagedEtcd
+from roquette.apps.namesrv import ManagedEtcd
 from roquette.apps.running import load_settings
 from roquette.base.clock import SystemClock
 from roquette.base.config import Sources
@@ -24,9 +24,9 @@ from roquette.base.files import OsFiles
 from roquette.base.foreign_keys import NAMESRV
 from roquette.errors import AgreementError, ConfigError, RemoteProtocolError
 from roquette.nameserver.floor.config import NamesrvConfig
-from roquette.remoting.agreements import open_agreement
 from roquette.remoting.client import RemotingClient
-from roquette.replication.agreement import Stored
+from roquette.remoting.etcd import open_agreement
+from roquette.replication.record import Stored
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 

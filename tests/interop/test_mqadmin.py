@@ -39,12 +39,12 @@ from tests.interop.driver import Driver
 from tests.interop.peers import Server, call, start_broker, start_namesrv
 
 from roquette.access.settings import AccessSettings
-from roquette.base.log_settings import LogSettings
+from roquette.base.logs import LogSettings
 from roquette.base.options import options_of
 from roquette.broker.floor.config import BrokerConfig
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.certificates import TlsSettings
-from roquette.remoting.door_settings import DoorSettings
+from roquette.remoting.settings import DoorSettings
 from roquette.store.format.config import StoreConfig
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]

@@ -15,10 +15,9 @@ from tests.interop.driver import Driver
 from tests.interop.peers import Server, start_roquette_namesrv
 
 from roquette.base.clock import SystemClock
-from roquette.remoting.agreements import RemoteAgreement
 from roquette.remoting.client import RemotingClient
-from roquette.replication.agreement import read_group
-from roquette.replication.record import GroupRecord, MemberPlace, record_key
+from roquette.remoting.etcd import RemoteAgreement
+from roquette.replication.record import GroupRecord, MemberPlace, read_group, record_key
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 

@@ -10,8 +10,7 @@ from tests.interop.conftest import Cluster
 from tests.interop.peers import _exactly, call
 
 from roquette.base.javatypes import java_text
-from roquette.message.batch import encode_batch
-from roquette.message.record import decode_records, peek_size_magic
+from roquette.message.record import decode_records, encode_batch, peek_size_magic
 from roquette.message.record_view import SOUND, RecordView
 
 pytestmark = pytest.mark.interop

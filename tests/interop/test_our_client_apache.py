@@ -28,7 +28,7 @@ from roquette import (
     StartFrom,
     sql,
 )
-from roquette.client.change_calls import put_topic
+from roquette.client.operator_calls import put_topic
 from roquette.message.names import dlq_topic
 from roquette.wire.bodies import TopicConfig
 

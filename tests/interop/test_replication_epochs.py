@@ -25,10 +25,8 @@ from roquette.base.files import OsFiles
 from roquette.broker.cluster.feature import ClusterFeature
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Feature
-from roquette.broker.floor.master_source import Copied, MasterSource
-from roquette.broker.replication.master import MasterReplication
-from roquette.broker.replication.quorum import ClassicQuorum
+from roquette.broker.floor.feature import Copied, Feature, MasterSource
+from roquette.broker.replication.master import ClassicQuorum, MasterReplication
 from roquette.broker.service import Broker, Features
 from roquette.store.format.config import StoreConfig
 from roquette.wire.ha import Epochs, Welcome

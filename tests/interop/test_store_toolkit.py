@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from tests.interop.peers import Server, call, start_apache_broker, start_namesrv
 
-from roquette.base.files import OsFiles, OsReadFiles
-from roquette.base.tool_files import StoreGuard
+from roquette.base.files import OsFiles, OsReadFiles, StoreGuard
 from roquette.errors import StoreError
-from roquette.message.batch import encode_batch
+from roquette.message.record import encode_batch
 from roquette.message.record_layout import StoredRecord
 from roquette.store.audit.findings import DAMAGE
 from roquette.store.offline.fsck import CheckReport, FsckOptions, check_store

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquette.errors import CorruptRecord
-from roquette.message.batch import BatchCursor, encode_batch
+from roquette.message.record import BatchCursor, encode_batch
 
 MESSAGES = [(0, b"one", b"KEYS\x01a\x02"), (-7, b"", b""), (9, b"x" * 300, b"")]
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from roquette.base.bounds import Bound
-from roquette.nameserver.floor.bounds import NAME, NameServerBounds
+from roquette.nameserver.floor.config import NAME, NameServerBounds
 from roquette.wire.header_codec import encode_dict
 
 from .test_service import Case, body_of, namesrv  # noqa: F401 - a fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from roquette.nameserver.floor.bounds import LEFT_BROKERS
-from roquette.nameserver.floor.departed import KEPT_MS, REFUSED_MS, Departed
+from roquette.nameserver.floor.config import LEFT_BROKERS
 from roquette.nameserver.floor.identity import BrokerIdentity
+from roquette.nameserver.floor.route_table import KEPT_MS, REFUSED_MS, Departed
 from roquette.wire.bodies import ENDED, LOST, REFUSED, BrokerLeft
 
 

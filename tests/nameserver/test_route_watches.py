@@ -7,8 +7,7 @@ from tests.nameserver.test_service import ADDRESS, BROKER, Case, Run, body_of, n
 
 from roquette.client import calls
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.outcomes import Silent
-from roquette.remoting.request import Row
+from roquette.remoting.request import Row, Silent
 from roquette.wire.bodies import TopicList
 from roquette.wire.json_body import decode_body
 

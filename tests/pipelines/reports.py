@@ -14,21 +14,20 @@ from roquette_spark.pipelines.archive.report import QueueCount, TopicResult, bui
 from roquette_spark.pipelines.audit.frames import AuditCheck
 from roquette_spark.pipelines.audit.pipeline import AuditRun
 from roquette_spark.pipelines.audit.pipeline import report_of as audit_report
-from roquette_spark.pipelines.dlq.report import make_result as dlq_result
-from roquette_spark.pipelines.dlq.send import Sent
+from roquette_spark.pipelines.dlq.pipeline import Sent
+from roquette_spark.pipelines.dlq.pipeline import make_result as dlq_result
 from roquette_spark.pipelines.kit.message_rows import RowForm
 from roquette_spark.pipelines.kit.report import render
 from roquette_spark.pipelines.kit.stream import Batch, Batches
 from roquette_spark.pipelines.kit.table_values import Compaction, DataFile, Snapshot
-from roquette_spark.pipelines.replay.check import ReplayCheck
-from roquette_spark.pipelines.replay.report import make_result as replay_result
-from roquette_spark.pipelines.replay.state import open_state
+from roquette_spark.pipelines.replay.pipeline import ReplayCheck
+from roquette_spark.pipelines.replay.pipeline import make_result as replay_result
+from roquette_spark.pipelines.replay.source import open_state
 from roquette_spark.pipelines.state.bucket_files import Keys
-from roquette_spark.pipelines.state.pointer import Pointer
-from roquette_spark.pipelines.state.report import report_of as state_report
-from roquette_spark.pipelines.traffic.report import TrafficFindings
+from roquette_spark.pipelines.state.pipeline import Pointer
+from roquette_spark.pipelines.state.pipeline import report_of as state_report
+from roquette_spark.pipelines.traffic.report import Disagreement, RouteHistory, TrafficFindings
 from roquette_spark.pipelines.traffic.report import report_of as traffic_report
-from roquette_spark.pipelines.traffic.route_history import Disagreement, RouteHistory
 from roquette_spark.source.dead_letters import Letters
 
 NOON = 1_789_300_800_000  # 13 September 2026, 12:00 UTC

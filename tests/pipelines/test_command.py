@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from roquette.apps.main import app
 from roquette.errors import ConfigError
+from roquette_spark.pipelines.command import MODULES, find_pipeline
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.registry import MODULES, find_pipeline
 
 
 @pytest.fixture(autouse=True)

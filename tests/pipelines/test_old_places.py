@@ -15,11 +15,10 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive import pipeline as archive
-from roquette_spark.pipelines.dlq.audit_table import AuditTable, with_letter
+from roquette_spark.pipelines.dlq.pipeline import AuditTable, with_letter
 from roquette_spark.pipelines.kit.running import run_pipeline
 from roquette_spark.pipelines.replay.pipeline import ReplayOptions, _identity
-from roquette_spark.pipelines.replay.source import TopicSource
-from roquette_spark.pipelines.replay.state import open_state
+from roquette_spark.pipelines.replay.source import TopicSource, open_state
 from roquette_spark.pipelines.state import pipeline as current_state
 from roquette_spark.pipelines.state.bucket_files import BucketRules
 from roquette_spark.pipelines.tables.table import open_table

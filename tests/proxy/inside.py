@@ -6,19 +6,17 @@ from typing import Any, cast
 
 from tests.broker.conftest import Case
 
-from roquette.proxy.answers import Asks, Then
 from roquette.proxy.backend import Backend, TopicFacts
-from roquette.proxy.call import Caller, RpcCall
 from roquette.proxy.receipts import Receipts
 from roquette.proxy.receiving import Receiving
 from roquette.proxy.renewals import Renewals
 from roquette.proxy.routes import Routes
-from roquette.proxy.service import SERVICE, Proxy
+from roquette.proxy.service import SERVICE, Asks, Caller, Proxy, RpcCall, Then
 from roquette.proxy.settings import ProxySettings
-from roquette.remoting.inner import InnerWire
 from roquette.remoting.request import Peer, RequestContext
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.remoting.transport import InnerWire
 from roquette.wire.bodies.route import BrokerData, QueueData, TopicRouteData
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette.wire.command import Command
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s

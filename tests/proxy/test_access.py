@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.access.gate import CLUSTER, IP, SECRET, Book
 
-from roquette.access.audit import Audit
-from roquette.access.guard import Guard, Scope
+from roquette.access.guard import Audit, Guard, Scope
 from roquette.access.model import (
     Acl,
     Action,
@@ -25,13 +24,11 @@ from roquette.access.model import (
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.base.clock import SystemClock
 from roquette.proxy.access import RULES, CallGuard, signature_of
-from roquette.proxy.answers import Asks
-from roquette.proxy.call import Caller, Rpc, RpcCall
 from roquette.proxy.clients import Clients
-from roquette.proxy.service import SERVICE, Part, Proxy
+from roquette.proxy.service import SERVICE, Asks, Caller, Part, Proxy, Rpc, RpcCall
 from roquette.proxy.statuses import RpcError
-from roquette.remoting.inner import InnerWire
 from roquette.remoting.request import Peer
+from roquette.remoting.transport import InnerWire
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
 from roquette.wire.proto.definition_pb2 import Code

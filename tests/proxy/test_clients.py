@@ -9,13 +9,13 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from tests.proxy.worlds import Talk, World
 
-from roquette.message.draft import Draft, Place
 from roquette.message.message_id import host_bytes
 from roquette.message.record import encode_record
+from roquette.message.record_layout import Draft, Place
 from roquette.proxy import clients as bounds
-from roquette.proxy import commands as command_bounds
+from roquette.proxy import telemetry as command_bounds
 from roquette.proxy.transactions import half_of
-from roquette.wire.bodies.group_config import (
+from roquette.wire.bodies.tables import (
     ExponentialRetryPolicy,
     GroupRetryPolicy,
     SubscriptionGroupConfig,

@@ -9,15 +9,13 @@ from tests.simulation.test_name_servers import create_topic, until
 
 from roquette.base.entropy import Entropy
 from roquette.errors import Refused
-from roquette.proxy.answers import BrokerAnswer
 from roquette.proxy.backend import TopicFacts
-from roquette.proxy.call import Caller
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
-from roquette.proxy.service import Part, Proxy
+from roquette.proxy.service import BrokerAnswer, Caller, Part, Proxy
 from roquette.proxy.statuses import PROXY_TIMEOUT
 from roquette.remoting.request import Peer, RequestContext
 from roquette.wire.bodies.clients import HeartbeatData, ProducerData
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import ext_dict
 from roquette.wire.headers import (

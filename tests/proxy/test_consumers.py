@@ -8,10 +8,10 @@ from tests.broker.conftest import Case, run_broker
 from tests.proxy.inside import Consumers, receive, received
 
 from roquette.broker.pop.feature import PopFeature
-from roquette.broker.pop.give_back import GiveBack
+from roquette.broker.pop.hand_out import GiveBack
 from roquette.proxy import renewals
 from roquette.store.format.config import FlushDiskType
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s

@@ -2,11 +2,10 @@
 
 import pytest
 
-from roquette.message.draft import Draft, Place
 from roquette.message.message_id import host_bytes
 from roquette.message.properties import encode_properties
 from roquette.message.record import decode_record, encode_record
-from roquette.message.record_layout import StoredRecord
+from roquette.message.record_layout import Draft, Place, StoredRecord
 from roquette.proxy.delivered import to_message
 from roquette.wire.proto.definition_pb2 import DigestType, Encoding, MessageType, Resource
 

@@ -31,7 +31,7 @@ from roquette.proxy.service import SERVICE
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.certificates import TlsSettings, server_tls
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.protection import Protection
+from roquette.remoting.settings import Protection
 from roquette.store.format.config import StoreConfig
 from roquette.wire.bodies import TopicConfig
 from roquette.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData

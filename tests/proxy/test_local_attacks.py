@@ -11,12 +11,10 @@ from tests.broker.pop_frames import pop_ext, popped
 from tests.proxy.test_access import signed
 
 from roquette.apps.local_proxy import LocalProxy
-from roquette.proxy.answers import Asks
-from roquette.proxy.call import Caller, RpcCall
-from roquette.proxy.service import SERVICE
+from roquette.proxy.service import SERVICE, Asks, Caller, RpcCall
 from roquette.proxy.statuses import RpcError
-from roquette.remoting.inner import InnerWire
 from roquette.remoting.request import Peer
+from roquette.remoting.transport import InnerWire
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s

@@ -11,8 +11,7 @@ from tests.wire.http2_h2 import H2Connection
 
 from roquette.base.clock import LoopClock, SystemClock
 from roquette.remoting.http1 import HttpSession
-from roquette.remoting.http_pages import HttpPages
-from roquette.remoting.http_stream import StreamedPage
+from roquette.remoting.http_pages import HttpPages, StreamedPage
 from roquette_testing.sim_loop import SimLoop, run
 
 PIECE = b"rocketmq_x{} 1.0\n" * 1_000
@@ -188,7 +187,7 @@ def never_ends() -> Iterator[bytes]:
 def test_a_part_is_never_taken_for_all(
     library: str, begin: Callable[[], Iterator[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roquette.remoting.http_stream.STREAM_S", 0.2)
+    monkeypatch.setattr("roquette.remoting.http_pages.STREAM_S", 0.2)
     shown, page = pages(begin)
 
     async def scenario(world: World, client: Client) -> None:

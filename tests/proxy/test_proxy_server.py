@@ -15,7 +15,7 @@ from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError, ConnectError
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.protection import UNPROTECTED
+from roquette.remoting.settings import UNPROTECTED
 from roquette.wire.header_codec import encode_dict
 from roquette.wire.proto import definition_pb2 as d
 from roquette_testing.cluster import SimCluster, simulate

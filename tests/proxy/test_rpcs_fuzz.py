@@ -13,10 +13,9 @@ from google.protobuf.message import Message
 from tests.proxy.worlds import FakeBackend, FakeStream
 
 from roquette.base.entropy import Entropy
-from roquette.proxy.answers import Asks, BrokerAnswer
 from roquette.proxy.backend import Backend, TopicFacts
-from roquette.proxy.call import Caller, RpcCall
 from roquette.proxy.parts import make_proxy
+from roquette.proxy.service import Asks, BrokerAnswer, Caller, RpcCall
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.request import Peer
 from roquette.wire.bodies.route import BrokerData, QueueData, TopicRouteData

@@ -9,19 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from roquette.message.batch import BatchCursor
-from roquette.message.message_id import host_bytes, offset_message_id
+from roquette.message.message_id import RecallHandle, host_bytes, offset_message_id
 from roquette.message.properties import SYSTEM, decode_properties
-from roquette.message.recall_handle import RecallHandle
+from roquette.message.record import BatchCursor
 from roquette.message.record_layout import StoredRecord
-from roquette.proxy.answers import Asks, BrokerAnswer
 from roquette.proxy.backend import Backend, TopicFacts
-from roquette.proxy.call import Caller, RpcCall
 from roquette.proxy.delivered import to_message
-from roquette.proxy.messages import delay_level
-from roquette.proxy.queue_choice import MOST_TOPICS, QueueChoice, bucket
-from roquette.proxy.sending import Sending
-from roquette.proxy.service import SERVICE, Proxy
+from roquette.proxy.sending import MOST_TOPICS, QueueChoice, Sending, bucket, delay_level
+from roquette.proxy.service import SERVICE, Asks, BrokerAnswer, Caller, Proxy, RpcCall
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.transactions import Half, Transactions, half_of
 from roquette.remoting.request import Peer

@@ -10,11 +10,9 @@ import pytest
 from roquette.apps.local_proxy import LocalProxy
 from roquette.message.message import ReceivedMessage
 from roquette.message.message_id import host_bytes
-from roquette.proxy.answers import Asks, BrokerAnswer
-from roquette.proxy.call import Caller, RpcCall
-from roquette.proxy.service import SERVICE
-from roquette.remoting.inner import InnerWire
+from roquette.proxy.service import SERVICE, Asks, BrokerAnswer, Caller, RpcCall
 from roquette.remoting.request import Peer
+from roquette.remoting.transport import InnerWire
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
 from roquette_testing.cluster import SimCluster, simulate

@@ -6,17 +6,13 @@ from typing import Any
 
 from roquette.base.clock import Clock
 from roquette.base.lifecycle import Tasks
-from roquette.proxy.answers import BrokerAnswer
-from roquette.proxy.call import Rpc, RpcCall
-from roquette.proxy.service import Part, Proxy
+from roquette.proxy.service import BrokerAnswer, Part, Proxy, Rpc, RpcCall
 from roquette.proxy.sessions import Sessions
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.statuses import RpcError
-from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.dispatcher import Dispatcher, LaneLimits
 from roquette.remoting.http_pages import HttpPages
-from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.outcomes import Reply
-from roquette.remoting.request import Peer, Row
+from roquette.remoting.request import Peer, Reply, Row
 from roquette.wire.command import Command
 from roquette.wire.http2 import Http2Limits
 from roquette.wire.proto import definition_pb2 as d

@@ -5,18 +5,15 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from roquette.base.entropy import Entropy
-from roquette.proxy.answers import Asks, BrokerAnswer
 from roquette.proxy.backend import Backend
-from roquette.proxy.call import Caller, RpcCall
 from roquette.proxy.clients import Clients
-from roquette.proxy.commands import Commands
 from roquette.proxy.parts import make_proxy
-from roquette.proxy.service import SERVICE
+from roquette.proxy.service import SERVICE, Asks, BrokerAnswer, Caller, RpcCall
 from roquette.proxy.settings import ProxySettings
-from roquette.proxy.telemetry import Telemetry
+from roquette.proxy.telemetry import Commands, Telemetry
 from roquette.remoting.request import Peer
 from roquette.wire.bodies.clients import HeartbeatData
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
 from roquette_testing.manual_clock import ManualClock

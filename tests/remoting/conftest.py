@@ -11,11 +11,8 @@ from roquette.base.clock import LoopClock
 from roquette.base.lifecycle import Tasks
 from roquette.errors import Refused
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.hooks import Hooks
-from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.outcomes import Held, Later, Reply, Silent, Task
-from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.remoting.dispatcher import Dispatcher, Hooks, LaneLimits
+from roquette.remoting.request import Held, Later, Peer, Reply, RequestContext, Row, Silent, Task
 from roquette.remoting.server import Server
 from roquette.wire.command import Command
 from roquette.wire.connection import WireConnection

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from roquette.remoting.account import LITTLE, WAITING, MemoryAccount
-from roquette.remoting.lanes import LaneLimits
+from roquette.remoting.account import LITTLE, WAITING, MemoryAccount, PeerLimits
+from roquette.remoting.dispatcher import LaneLimits
 from roquette.remoting.request import ANSWERS, BYTES, TASKS, Peer
-from roquette.remoting.unfinished import PeerLimits
 from roquette.wire.command import Command
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ import pytest
 
 from roquette.errors import ClientClosed, ConnectError, RequestTimeout, TooManyRequests
 from roquette.remoting.client import split_address
-from roquette.remoting.pending import PendingTable
+from roquette.remoting.request import PendingTable
 from roquette.remoting.server import ConnectionBound
 from roquette.remoting.transport import host_of
 

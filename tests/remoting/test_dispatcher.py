@@ -9,10 +9,8 @@ from typing import Any, cast
 import pytest
 
 from roquette.errors import Refused
-from roquette.remoting.dispatcher import FAILED
-from roquette.remoting.lanes import OF_TURN, LaneLimits, WaitingRequests
-from roquette.remoting.outcomes import Reply
-from roquette.remoting.request import TURN, Peer, RequestContext, Row
+from roquette.remoting.dispatcher import FAILED, OF_TURN, LaneLimits, WaitingRequests
+from roquette.remoting.request import TURN, Peer, Reply, RequestContext, Row
 from roquette.wire.command import Command
 from roquette.wire.header_codec import ext_dict
 

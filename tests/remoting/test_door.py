@@ -14,7 +14,7 @@ from tests.remoting.tls_world import client_context, serving
 from roquette.base.clock import LoopClock, SystemClock
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
-from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.dispatcher import Dispatcher, LaneLimits
 from roquette.remoting.door import (
     TLS_ONLY,
     UNKNOWN,
@@ -26,9 +26,7 @@ from roquette.remoting.door import (
     kind_of,
 )
 from roquette.remoting.http_pages import HttpPages
-from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.outcomes import Reply
-from roquette.remoting.request import Row
+from roquette.remoting.request import Reply, Row
 from roquette.remoting.server import ConnectionBound, Server
 from roquette.remoting.tls import ServerTls, TlsMode
 from roquette.wire.connection import WireConnection

@@ -14,11 +14,16 @@ import pytest
 
 from roquette.errors import AgreementError, ConfigError
 from roquette.remoting import etcd
-from roquette.remoting.agreements import RemoteAgreement, open_agreement
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.etcd import EtcdAddress, EtcdAgreement, parse_etcd
-from roquette.remoting.http import MOST_BODY
-from roquette.replication.agreement import Stored
+from roquette.remoting.etcd import (
+    MOST_BODY,
+    EtcdAddress,
+    EtcdAgreement,
+    RemoteAgreement,
+    open_agreement,
+    parse_etcd,
+)
+from roquette.replication.record import Stored
 from roquette_testing.cluster import SimCluster, simulate
 from roquette_testing.faulty_files import FaultyFiles
 

@@ -13,8 +13,7 @@ import pytest
 
 from roquette.remoting.address import host_name
 from roquette.remoting.http1 import MOST_HEAD, HttpRefused, HttpSession, read_request
-from roquette.remoting.http_pages import HttpPages
-from roquette.remoting.http_stream import StreamedPage
+from roquette.remoting.http_pages import HttpPages, StreamedPage
 from roquette_testing.sim_loop import SimLoop, run
 
 PAGES = HttpPages(about="a port", more={"/metrics": lambda: ("text/x", b"1 2 3")})

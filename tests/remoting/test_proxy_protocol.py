@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from roquette.errors import RemoteProtocolError
-from roquette.remoting.proxy_protocol import BINARY, MOST_BINARY, Header, read_header
+from roquette.remoting.door import BINARY, MOST_BINARY, Header, read_header
 
 
 def binary(kind: int, body: bytes, version: int = 0x21) -> bytes:

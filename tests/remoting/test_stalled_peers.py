@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquette.errors import ConnectError, RemoteProtocolError
-from roquette.remoting.unfinished import JOIN_BELOW, PeerLimits
+from roquette.remoting.account import JOIN_BELOW, PeerLimits
 from roquette.wire.connection import MAX_REMARK, WireConnection
 from roquette_testing.sim_loop import SimLoop
 

@@ -14,10 +14,8 @@ from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
 from roquette.errors import ConnectError
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.outcomes import Reply
-from roquette.remoting.request import Row
+from roquette.remoting.dispatcher import Dispatcher, LaneLimits
+from roquette.remoting.request import Reply, Row
 from roquette.remoting.security import Security
 from roquette.remoting.server import Server
 from roquette.remoting.tls import ClientTls, ServerTls, TlsMode

@@ -6,12 +6,11 @@ from msgspec.structs import replace
 from tests.replication.takeover_world import UNCONDITIONAL
 
 from roquette.replication import effects as do
-from roquette.replication.effects import Effect, Role
+from roquette.replication.effects import Effect, Role, WriteKind
+from roquette.replication.epochs import Cut, Go, Join
 from roquette.replication.in_sync import InSync, Slave
-from roquette.replication.join import Cut, Go, Join
 from roquette.replication.record import GroupRecord
 from roquette.replication.takeover import LONG_AGO, TakeOver
-from roquette.replication.writes import WriteKind
 
 
 class AckLocal(TakeOver):

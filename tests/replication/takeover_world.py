@@ -20,10 +20,14 @@ from typing import Any
 from roquette.errors import AgreementError
 from roquette.replication import effects as do
 from roquette.replication.effects import Effect, TakeOverSettings
-from roquette.replication.epochs import EpochMarks
-from roquette.replication.identity import OwnStore
-from roquette.replication.join import BeginAnew, Cut, Go, Refuse
-from roquette.replication.record import GroupRecord, MemberPlace, lost_record, ordered_master
+from roquette.replication.epochs import BeginAnew, Cut, EpochMarks, Go, Refuse
+from roquette.replication.record import (
+    GroupRecord,
+    MemberPlace,
+    OwnStore,
+    lost_record,
+    ordered_master,
+)
 from roquette.replication.takeover import TakeOver
 
 Entry = tuple[int, int]  # epoch, what a client sent

@@ -6,8 +6,18 @@ import pytest
 
 from roquette.base.files import OsFiles
 from roquette.errors import StoreError
-from roquette.replication.epochs import LIMIT, EpochMarks, decode_epochs, load_epochs, save_epochs
-from roquette.replication.join import BeginAnew, Cut, Go, Refuse, join
+from roquette.replication.epochs import (
+    LIMIT,
+    BeginAnew,
+    Cut,
+    EpochMarks,
+    Go,
+    Refuse,
+    decode_epochs,
+    join,
+    load_epochs,
+    save_epochs,
+)
 
 # As in the documentation of Apache's CheckpointFile.
 APACHE = b"2\n773307083\n7-7000\n8-8000\n"

@@ -28,16 +28,16 @@ from roquette.replication.effects import (
     Won,
     Write,
 )
-from roquette.replication.epochs import EpochMarks
-from roquette.replication.identity import OwnStore, fault_of
-from roquette.replication.join import Go, Refuse
+from roquette.replication.epochs import EpochMarks, Go, Refuse
 from roquette.replication.record import (
     EPOCH_STEP,
     NEW_EPOCHS,
     GroupRecord,
     Life,
     MemberPlace,
+    OwnStore,
     decode_record,
+    fault_of,
     free_id,
     lost_record,
     next_epoch,

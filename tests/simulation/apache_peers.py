@@ -23,8 +23,7 @@ from roquette.broker.floor.feature import Feature
 from roquette.broker.replication.follower import SlaveReplication
 from roquette.broker.replication.master import MasterReplication
 from roquette.errors import StoreError
-from roquette.remoting.outcomes import Reply
-from roquette.remoting.request import Row
+from roquette.remoting.request import Reply, Row
 from roquette.wire.codes import RequestCode
 
 log = logging.getLogger("tests.apache")

@@ -62,7 +62,7 @@ from tests.simulation.attacker_model import (
     secrets_from,
 )
 
-from roquette.access.seal import unseal
+from roquette.access.processor import unseal
 from roquette.access.settings import AccessSettings
 from roquette.apps.proxy import AllSettings, ProxyServer
 from roquette.base.entropy import Entropy
@@ -71,7 +71,7 @@ from roquette.errors import RemoteProtocolError
 from roquette.message.record import decode_records
 from roquette.proxy.clients import Clients
 from roquette.proxy.settings import ClusterSettings, ProxySettings
-from roquette.remoting.protection import UNPROTECTED
+from roquette.remoting.settings import UNPROTECTED
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.command import Command
 from roquette.wire.connection import WireConnection

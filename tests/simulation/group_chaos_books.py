@@ -8,12 +8,12 @@ from tests.broker.pop_frames import Popped
 from tests.simulation.pop_chaos import PopChaos
 
 from roquette.access.settings import AccessSettings
-from roquette.client import access_calls as calls
+from roquette.client import operator_calls as calls
 from roquette.client.client import Client
 from roquette.client.operations import ask
 from roquette.errors import ClientError
 from roquette.message.record import decode_records
-from roquette.wire.bodies.access import UserInfo
+from roquette.wire.bodies.tables import UserInfo
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.connection import WireConnection

@@ -24,7 +24,7 @@ from roquette.client.producer import SendReceipt
 from roquette.errors import ClientError
 from roquette.message.message import Message, ReceivedMessage
 from roquette_testing.cluster import SimCluster, simulate
-from roquette_testing.thrown import Thrower, Unexpected
+from roquette_testing.sim_loop import Thrower, Unexpected
 
 PRODUCER, CONSUMER, TRANSACTIONS, POPPER = "10.0.2.1", "10.0.3.1", "10.0.2.2", "10.0.3.2"
 SERVERS = (NAME_SERVER, BROKER, PRODUCER, CONSUMER)  # where exceptions are thrown

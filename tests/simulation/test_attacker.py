@@ -10,10 +10,11 @@ from tests.simulation.attacker_model import PARTIES
 from roquette.access import needs, users
 from roquette.access.guard import Account
 from roquette.broker.replication import table_feed
-from roquette.broker.sending import send_back
+from roquette.broker.sending import feature
 from roquette.message.names import retry_topic
-from roquette.nameserver.controller import registers
-from roquette.proxy import cluster, places
+from roquette.nameserver.controller import groups
+from roquette.proxy import cluster
+from roquette.proxy import cluster as places
 from roquette.proxy.access import CallGuard
 from roquette.remoting.request import RequestContext
 from roquette.wire.codes import RequestCode
@@ -58,7 +59,7 @@ async def _proves_nothing(*_: Any) -> None:
 
 
 def _own_retries(patch: Patch) -> None:
-    for module in (send_back, places):
+    for module in (feature, places):
         patch.setattr(module, "judged_topic", lambda topic, group, said: retry_topic(group))
 
 
@@ -80,9 +81,7 @@ OF_ISSUE_34: dict[str, Any] = {
     "who may look may be a sign of life": lambda patch: patch.setitem(
         needs.NEEDS, RequestCode.QUERY_DATA_VERSION, needs.Need(otherwise=needs.GET)
     ),
-    "any key is a record's": lambda patch: patch.setattr(
-        registers, "is_record_key", lambda key: True
-    ),
+    "any key is a record's": lambda patch: patch.setattr(groups, "is_record_key", lambda key: True),
 }
 GUARDS: dict[str, Any] = {words: change for words, (change, _) in MUTATIONS.items()} | OF_ISSUE_34
 

@@ -23,14 +23,13 @@ from tests.typed import type_at, typed
 from roquette.admin.doctor.examination import who_is_there
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.drain import hide
-from roquette.admin.events import events
-from roquette.admin.top import broker_rows
+from roquette.admin.top import broker_rows, events
 from roquette.admin.topics import delete_topic
 from roquette.client import calls
 from roquette.errors import BrokerError, ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette_testing.cluster import SimCluster, simulate
-from roquette_testing.thrown import Thrower
+from roquette_testing.sim_loop import Thrower
 
 pytestmark = pytest.mark.simulation
 
@@ -236,7 +235,7 @@ def test_name_servers_that_disagree() -> None:
 
 
 def test_a_topic_on_one_broker_is_mended_in_a_way_back() -> None:
-    from roquette.admin.doctor.remedies import apply_remedies, remedies_of
+    from roquette.admin.doctor.findings import apply_remedies, remedies_of
 
     async def scenario(ward: Ward) -> None:
         await ward.create("half", queues=3, broker="broker-a")

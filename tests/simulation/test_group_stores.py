@@ -21,9 +21,8 @@ from roquette.admin.doctor.examination import examine
 from roquette.admin.replication import order_master
 from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.errors import ClientError, ConfigError
-from roquette.replication.effects import Role
+from roquette.replication.effects import TROUBLES, Role
 from roquette.replication.takeover import TakeOver
-from roquette.replication.writes import TROUBLES
 from roquette.store.format.config import FlushDiskType
 from roquette.wire.codes import RequestCode
 from roquette.wire.connection import WireConnection

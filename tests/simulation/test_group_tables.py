@@ -10,15 +10,13 @@ from tests.simulation.test_name_servers import create_topic
 
 from roquette import StartFrom
 from roquette.broker.floor.config_files import DELAYS, DelayProgress
-from roquette.broker.replication.feed import Feed
-from roquette.broker.replication.master import MasterReplication
+from roquette.broker.replication.master import Feed, MasterReplication
 from roquette.broker.replication.metadata_copy import TABLES, MetadataCopy
 from roquette.broker.replication.table_feed import TableFeed
 from roquette.errors import ClientError, Refused, RemoteProtocolError
 from roquette.message.message import MessageQueue
 from roquette.remoting.client import RemotingClient
-from roquette.replication.epochs import EpochMarks
-from roquette.replication.join import Cut, Refuse
+from roquette.replication.epochs import Cut, EpochMarks, Refuse
 from roquette.wire.header_codec import encode_dict
 from roquette_testing.cluster import SimCluster, simulate
 

@@ -11,8 +11,8 @@ from tests.simulation.test_name_servers import create_topic
 
 from roquette import StartFrom
 from roquette.client.client import Client
-from roquette.client.queue_locks import QueueLocks
-from roquette.client.stream import MessageStream
+from roquette.client.consumer import MessageStream
+from roquette.client.orderly import QueueLocks
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette_testing.cluster import SimCluster, simulate
 

@@ -21,10 +21,10 @@ from roquette.admin.settings import change_brokers
 from roquette.admin.top import broker_rows
 from roquette.apps.features import replica_features
 from roquette.client import calls
-from roquette.client.change_calls import put_group
+from roquette.client.operator_calls import put_group
 from roquette.errors import ClientError, StoreError
 from roquette.message.message import MessageQueue
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette_testing.cluster import SimCluster, simulate
 
 pytestmark = pytest.mark.simulation

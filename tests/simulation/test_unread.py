@@ -17,7 +17,7 @@ from roquette.broker.operation.metrics.feature import MetricsFeature
 from roquette.client import calls
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage
-from roquette_testing.on_its_way import still_to_come
+from roquette_testing.embedded import still_to_come
 
 pytestmark = pytest.mark.simulation
 

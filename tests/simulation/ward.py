@@ -13,7 +13,7 @@ from roquette.admin.topics import create_topic
 from roquette.client.client import Client
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette_testing.cluster import SimCluster, simulate
-from roquette_testing.thrown import Thrower
+from roquette_testing.sim_loop import Thrower
 
 N1, N2, A, B = "10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.1.2"
 OPERATOR, CONSUMERS = "10.0.2.1", ("10.0.4.1", "10.0.4.2")

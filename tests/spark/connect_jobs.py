@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from roquette.errors import ConfigError
 from roquette_spark.local.jdk import spark_environment
-from roquette_spark.pipelines.kit.session import open_session
+from roquette_spark.pipelines.kit.running import open_session
 
 SCHEMA = "queue_id int, queue_offset long, body string, key string"
 

@@ -11,7 +11,7 @@ from tests.spark.places import Place, environment, publish, stored
 
 from roquette import Message
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.session import open_session
+from roquette_spark.pipelines.kit.running import open_session
 
 pytestmark = pytest.mark.spark
 for module in ("grpc_status", "google.rpc", "zstandard"):

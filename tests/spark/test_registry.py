@@ -9,8 +9,14 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from tests.pipelines.fake_registry import FakeRegistry, fake_registry
 
 from roquette.errors import ConfigError, ConnectError
-from roquette_spark.proto_text import UnusableProto, descriptors_of_text
-from roquette_spark.registry import MAX_ANSWER, Registry, Schema, UnknownSchema
+from roquette_spark.registry import (
+    MAX_ANSWER,
+    Registry,
+    Schema,
+    UnknownSchema,
+    UnusableProto,
+    descriptors_of_text,
+)
 
 LONG = {"type": "record", "name": "Long", "fields": []}
 

@@ -13,8 +13,7 @@ from tests.records import append_batch, append_message
 from roquette.base.javatypes import java_hash
 from roquette.broker.floor.config_files import ConfigFiles
 from roquette.errors import StoreError
-from roquette.message.batch import encode_batch
-from roquette.message.record import encode_blank
+from roquette.message.record import encode_batch, encode_blank
 from roquette.store.format.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.reput import parse_delay_levels

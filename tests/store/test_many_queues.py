@@ -14,7 +14,7 @@ import os, resource, sys, time
 root, queues, limit, life = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 from roquette.base.files import OsFiles
-from roquette.message.draft import Draft
+from roquette.message.record_layout import Draft
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.queue_read import ReadRequest

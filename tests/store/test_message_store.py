@@ -14,9 +14,8 @@ from tests.store.crash_model import BORN, HOST, START_MS, small_config
 from roquette.base.files import OsFiles
 from roquette.base.javatypes import java_hash
 from roquette.errors import MessageIllegal, StoreClosed, StoreError, StoreFull
-from roquette.message.batch import encode_batch
 from roquette.message.properties import KEYS, TAGS, UNIQ_KEY, property_value
-from roquette.message.record import decode_record
+from roquette.message.record import decode_record, encode_batch
 from roquette.store.format.config import FlushDiskType
 from roquette.store.format.results import Appended, GetStatus
 from roquette.store.message_store import MessageStore

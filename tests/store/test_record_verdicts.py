@@ -25,7 +25,7 @@ from roquette.store.log_walk import LogWalk
 np = pytest.importorskip("numpy", reason="Spark's readers need it")
 pytest.importorskip("pyarrow")
 
-from roquette_spark.commitlog.walk import Split, Walk, store_time  # noqa: E402
+from roquette_spark.commitlog.plan import Split, Walk, store_time  # noqa: E402
 from roquette_spark.source.decode import RecordColumns  # noqa: E402
 
 BASE = 1 << 20

@@ -6,8 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.records import append_batch, append_message, read_queue
 from tests.store.crash_workload import BORN, HOST, ROOT, crash_config
 
-from roquette.message.batch import encode_batch
-from roquette.message.record import decode_records
+from roquette.message.record import decode_records, encode_batch
 from roquette.store.format.results import GetStatus
 from roquette.store.message_store import MessageStore
 from roquette_testing.faulty_files import FaultyFiles

@@ -3,8 +3,7 @@
 import asyncio
 from typing import Any
 
-from roquette_testing.sim_loop import SimLoop, run
-from roquette_testing.thrown import Thrower, Unexpected
+from roquette_testing.sim_loop import SimLoop, Thrower, Unexpected, run
 
 
 def test_it_throws_once_at_the_chosen_await() -> None:

@@ -27,10 +27,9 @@ from roquette.wire.bodies import (
     crc_of,
     decode_register_broker_body,
     encode_register_broker_body,
-    registration,
+    tables,
 )
-from roquette.wire.json_body import decode_body, encode_body
-from roquette.wire.numbers import Int32, Int64
+from roquette.wire.json_body import Int32, Int64, decode_body, encode_body
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "json_body"
 DEFAULTS = {
@@ -165,7 +164,7 @@ def test_streams_that_are_cut_off_or_too_large_are_refused(monkeypatch: pytest.M
     with pytest.raises(RemoteProtocolError, match="cut off"):
         decode_register_broker_body(data[:-20], compressed=True, version=513)
 
-    monkeypatch.setattr(registration, "MAX_DECOMPRESSED", 100)
+    monkeypatch.setattr(tables, "MAX_DECOMPRESSED", 100)
     with pytest.raises(RemoteProtocolError, match="more than 100"):
         decode_register_broker_body(data, compressed=True, version=513)
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from roquette.errors import RemoteProtocolError
 from roquette.wire.codes import LANGUAGES
-from roquette.wire.connection import WireConnection
-from roquette.wire.header_binary import decode_binary_header, encode_binary_header
+from roquette.wire.connection import WireConnection, decode_binary_header, encode_binary_header
 from roquette.wire.header_codec import ext_dict
 
 VECTOR = bytes.fromhex(

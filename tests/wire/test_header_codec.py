@@ -17,7 +17,7 @@ from roquette.wire.header_codec import (
     encoder,
     ext_dict,
 )
-from roquette.wire.numbers import Int32, Int64
+from roquette.wire.json_body import Int32, Int64
 
 
 class Sample(msgspec.Struct, gc=False, kw_only=True, rename="camel"):

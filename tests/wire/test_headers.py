@@ -21,7 +21,7 @@ from roquette.wire.headers import (
     SendMessageRequestHeaderV2,
     UnregisterClientRequestHeader,
 )
-from roquette.wire.numbers import Int32, Int64
+from roquette.wire.json_body import Int32, Int64
 
 # Required fields are marked with "!".
 WIRE_NAMES = {

@@ -4,9 +4,18 @@ from functools import partial
 
 import pytest
 
-from roquette.wire import proof
-from roquette.wire.proof import MARK, WINDOW_MS, Proofs, Prover
-from roquette.wire.signature import PROOF, Credentials, Signer, ext_fields, signed_content
+from roquette.wire import signature
+from roquette.wire.signature import (
+    MARK,
+    PROOF,
+    WINDOW_MS,
+    Credentials,
+    Proofs,
+    Prover,
+    Signer,
+    ext_fields,
+    signed_content,
+)
 
 SECRET, NOW, HERE = b"the secret of servers", 1_700_000_000_000, "10.0.0.1:10911"
 
@@ -106,8 +115,8 @@ def test_clocks_may_differ_by_a_window() -> None:
 
 
 def test_requests_may_overtake_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "WIDTH", 8)
-    monkeypatch.setattr(proof, "MOST_CALLERS", 3)
+    monkeypatch.setattr(signature, "WIDTH", 8)
+    monkeypatch.setattr(signature, "MOST_CALLERS", 3)
     world = World()
     signed = [world.sign() for _ in range(20)]
     for number in (3, 1, 2, 0, 9, 4, 19):

@@ -10,11 +10,10 @@ from tests.typed import parsed, typed
 
 from roquette.admin.doctor.checks.diagnosis import CHECKS, LEFT_OUT, MAX_EACH, diagnose, is_healthy
 from roquette.admin.doctor.examination import delays_ms
-from roquette.admin.doctor.findings import Finding, Intent, Severity
-from roquette.admin.doctor.remedies import remedies_of
+from roquette.admin.doctor.findings import Finding, Intent, Severity, remedies_of
 from roquette.admin.facts import ClusterFacts, DelayLevel, FilterProbe
 from roquette.message.message import MessageQueue
-from roquette.replication.writes import TROUBLES
+from roquette.replication.effects import TROUBLES
 from roquette.wire.bodies import (
     ENDED,
     LOST,

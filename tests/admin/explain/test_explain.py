@@ -8,8 +8,7 @@ import pytest
 
 from roquette import StartFrom, sql
 from roquette.admin.explain.collect import collect
-from roquette.admin.explain.facts import Evidence
-from roquette.admin.explain.verdicts import explain
+from roquette.admin.explain.verdicts import Evidence, explain
 from roquette.admin.topics import create_topic, delete_topic
 from roquette.client.client import Client
 from roquette.errors import ConfigError

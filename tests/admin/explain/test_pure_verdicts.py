@@ -10,15 +10,12 @@ import msgspec
 import pytest
 from tools import workspace
 
-from roquette.admin.explain.collect import delays_ms
-from roquette.admin.explain.facts import Attempt, BrokerEvidence, MessageFacts
-from roquette.admin.explain.traces import attempts_in
-from roquette.admin.explain.verdicts import explain
+from roquette.admin.explain.collect import attempts_in, delays_ms
+from roquette.admin.explain.verdicts import Attempt, BrokerEvidence, MessageFacts, explain
 from roquette.admin.left import Holdings
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.wire.bodies import ConsumerConnection, SubscriptionData
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
-from roquette.wire.bodies.topic_config import TopicConfig
+from roquette.wire.bodies.tables import SubscriptionGroupConfig, TopicConfig
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "howto" / "explain.md"

@@ -9,8 +9,7 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.broker.group.member_file import MemberFile, RememberedState
 from roquette.errors import ConfigError
-from roquette.replication.identity import OwnStore
-from roquette.replication.record import GroupRecord, MemberPlace
+from roquette.replication.record import GroupRecord, MemberPlace, OwnStore
 
 
 def life(root: Path, clean: bool = False, entered: bool = True, **now) -> OwnStore:

@@ -20,8 +20,8 @@ from roquette.broker.replication.follower import SlaveReplication
 from roquette.broker.replication.metadata_copy import MetadataCopy
 from roquette.broker.replication.table_feed import KEPT, OffsetFeed
 from roquette.broker.service import Features
-from roquette.message.draft import Draft
-from roquette.store.format.timer_checkpoint import decode_timer_checkpoint
+from roquette.message.record_layout import Draft
+from roquette.store.format.checkpoint import decode_timer_checkpoint
 from roquette.wire.header_codec import ext_dict
 from roquette_testing.cluster import SimCluster, simulate
 

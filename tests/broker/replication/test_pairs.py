@@ -15,11 +15,9 @@ from roquette.admin.doctor.checks.diagnosis import diagnose
 from roquette.apps.features import broker_features, replica_features
 from roquette.base.clock import SystemClock
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Feature
-from roquette.broker.floor.master_source import Copied
-from roquette.broker.replication.classic_source import ClassicSource
-from roquette.broker.replication.master import MasterReplication
-from roquette.broker.replication.quorum import ClassicQuorum
+from roquette.broker.floor.feature import Copied, Feature
+from roquette.broker.replication.follower import ClassicSource
+from roquette.broker.replication.master import ClassicQuorum, MasterReplication
 from roquette.broker.service import Broker
 from roquette.errors import RequestTimeout
 from roquette.remoting.ha import HaConnection, call_master

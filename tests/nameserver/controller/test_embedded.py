@@ -11,9 +11,9 @@ import pytest
 from roquette.errors import AgreementError, ConfigError
 from roquette.nameserver.controller import register_file
 from roquette.nameserver.controller.register_file import RegisterFile, encode_registers
-from roquette.remoting.agreements import RemoteAgreement
 from roquette.remoting.client import RemotingClient
-from roquette.replication.agreement import Stored
+from roquette.remoting.etcd import RemoteAgreement
+from roquette.replication.record import Stored
 from roquette_testing.cluster import SimCluster, simulate
 from roquette_testing.faulty_files import FaultyFiles
 from roquette_testing.sim_loop import SimLoop, run

@@ -19,8 +19,8 @@ from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
 from roquette_spark.pipelines.from_registry import from_registry
 from roquette_spark.pipelines.kit.running import run_pipeline
-from roquette_spark.pipelines.rows.protobuf_rows import message_of
-from roquette_spark.proto_text import descriptors_of_text
+from roquette_spark.pipelines.rows.registry_rows import message_of
+from roquette_spark.registry import descriptors_of_text
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1200)]
 

@@ -19,13 +19,13 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.pipelines.archive import stream
+from roquette_spark.pipelines.archive import pipeline
 from roquette_spark.pipelines.archive import topic as topic_module
-from roquette_spark.pipelines.archive.layout import with_places
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette_spark.pipelines.archive.topic import with_places
 from roquette_spark.pipelines.kit.frame import Job, Quiet, Result
 from roquette_spark.pipelines.kit.message_rows import RowForm
-from roquette_spark.pipelines.rows.kinds import joined, kind_of
+from roquette_spark.pipelines.rows.decoder import joined, kind_of
 
 GOOD = [
     {"region": "north", "day": "2026-01-02", "n": 2},
@@ -64,7 +64,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Topics]:
                 found = joined(found, kind_of(body, float))
             return json.dumps(found)
 
-        monkeypatch.setattr(stream, "start_ranges", LocalStream)
+        monkeypatch.setattr(pipeline, "start_ranges", LocalStream)
         monkeypatch.setattr(topic_module, "read_sample", lambda *given, rows: None)
         monkeypatch.setattr(topic_module.forms, "infer_json_schema", infer)
         yield cluster

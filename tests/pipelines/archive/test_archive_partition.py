@@ -25,7 +25,7 @@ from tests.spark.records import make_record
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.pipelines.archive import stream
+from roquette_spark.pipelines.archive import pipeline
 from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
 from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.message_rows import possible_columns
@@ -87,7 +87,7 @@ def options(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[ArchiveOptions]:
-    monkeypatch.setattr(stream, "start_ranges", LocalStream)
+    monkeypatch.setattr(pipeline, "start_ranges", LocalStream)
     table_format, *in_store = request.param.split(" ", 1)
     given = ArchiveOptions(
         namesrv=cluster.address,

@@ -22,11 +22,10 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
+from roquette_spark.pipelines.archive import pipeline
 from roquette_spark.pipelines.archive import pipeline as archive
-from roquette_spark.pipelines.archive import stream
 from roquette_spark.pipelines.archive import topic as topic_module
-from roquette_spark.pipelines.archive.choice import choose_topics
-from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
+from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions, choose_topics
 from roquette_spark.pipelines.archive.topic import TopicArchive
 from roquette_spark.pipelines.kit.frame import Job, PipelineError, Progress, Quiet, Result
 from roquette_spark.pipelines.kit.message_rows import NoObjects
@@ -93,7 +92,7 @@ def run(options: ArchiveOptions, progress: Progress | None = None, **more: Any) 
 def local_streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams without a JVM, except for tests that have a session."""
     if "spark" not in request.fixturenames:
-        monkeypatch.setattr(stream, "start_ranges", LocalStream)
+        monkeypatch.setattr(pipeline, "start_ranges", LocalStream)
 
 
 def archived(tmp_path: Path, topic: str) -> list[int]:

@@ -19,8 +19,7 @@ from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
 from roquette_spark.pipelines.from_registry import from_registry
 from roquette_spark.pipelines.kit.running import run_pipeline
-from roquette_spark.pipelines.rows.protobuf_rows import BROKEN, NO_DAY, message_of
-from roquette_spark.pipelines.rows.registry_rows import UNFIT
+from roquette_spark.pipelines.rows.registry_rows import BROKEN, NO_DAY, UNFIT, message_of
 
 pytest.importorskip("pyiceberg")
 

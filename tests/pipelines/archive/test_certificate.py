@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.pipelines.archive.certificate import (
+from roquette_spark.pipelines.archive.report import (
     Certificate,
     QueueRecord,
     decode_certificate,

@@ -16,7 +16,7 @@ from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive.pipeline import PIPELINE as ARCHIVE
 from roquette_spark.pipelines.archive.pipeline import ArchiveOptions
 from roquette_spark.pipelines.audit import frames as ask
-from roquette_spark.pipelines.audit.tables import lost_files, read_rows
+from roquette_spark.pipelines.audit.pipeline import lost_files, read_rows
 from roquette_spark.pipelines.kit.running import run_pipeline
 
 pytestmark = pytest.mark.spark

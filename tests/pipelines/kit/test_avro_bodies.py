@@ -19,10 +19,10 @@ from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette_spark.pipelines.kit import avro_bodies
-from roquette_spark.pipelines.kit.avro_bodies import columns_of_avro, read_avro_schema, read_body
+from roquette_spark.pipelines.kit import message_rows
+from roquette_spark.pipelines.kit.message_rows import columns_of_avro, read_avro_schema, read_body
 from roquette_spark.pipelines.kit.running import run_pipeline
-from roquette_spark.pipelines.rows.avro_rows import AvroReader
+from roquette_spark.pipelines.rows.tasks import AvroReader
 
 fastavro = pytest.importorskip("fastavro")
 
@@ -49,7 +49,7 @@ def encode(number: int) -> bytes:
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro_bodies, "find_spec", lambda name: None)
+    monkeypatch.setattr(message_rows, "find_spec", lambda name: None)
 
     with pytest.raises(ConfigError) as caught:
         read_avro_schema("order.avsc", OsFiles())

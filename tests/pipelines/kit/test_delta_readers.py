@@ -27,8 +27,8 @@ from roquette.base.clock import SystemClock
 from roquette_spark.pipelines.kit.table_values import Commit
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
 from roquette_spark.pipelines.tables.table import open_table
-from roquette_spark.pipelines.tables.table_data import data_files
 from roquette_spark.pipelines.tables.table_place import STREAM_SETTING
+from roquette_spark.pipelines.tables.table_writer import data_files
 
 Rows = list[tuple[Any, ...]]
 

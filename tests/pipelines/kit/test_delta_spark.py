@@ -28,7 +28,7 @@ from tests.pipelines.processes import PipelineProcess
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
-from roquette_spark.pipelines.archive import stream
+from roquette_spark.pipelines.archive import pipeline as stream
 from roquette_spark.pipelines.archive.options import ArchiveOptions
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]

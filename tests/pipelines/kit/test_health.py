@@ -7,7 +7,7 @@ import pytest
 from tests.pipelines.kit.test_table import SetClock
 
 from roquette.errors import ConfigError, ConnectError
-from roquette_spark.pipelines.kit.health import LOOK_S, STALE_MS, RunHealth, TableHealth
+from roquette_spark.pipelines.kit.stream import LOOK_S, STALE_MS, RunHealth, TableHealth
 
 
 class Brokers:

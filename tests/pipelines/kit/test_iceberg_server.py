@@ -27,11 +27,11 @@ from tests.pipelines.kit.test_iceberg_table import (
     write,
 )
 
-from roquette_spark.pipelines.tables.iceberg_address import CatalogAddress
 from roquette_spark.pipelines.tables.iceberg_table import (
     IcebergTable,
     open_iceberg_table,
 )
+from roquette_spark.pipelines.tables.table_writer import CatalogAddress
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_values import Commit, DataFile
 from roquette_spark.pipelines.replay.source import TableSource
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
-from roquette_spark.pipelines.tables.table_data import data_files
 from roquette_spark.pipelines.tables.table_formats import open_found
 from roquette_spark.pipelines.tables.table_place import (
     ROWS_SETTING,
@@ -26,18 +25,18 @@ from roquette_spark.pipelines.tables.table_place import (
     TOPIC_SETTING,
     Owner,
 )
-from roquette_spark.pipelines.tables.table_writer import TableWriter
+from roquette_spark.pipelines.tables.table_writer import TableWriter, data_files
 
 pytest.importorskip("pyiceberg")
 
 from pyiceberg.catalog import load_catalog
 
-from roquette_spark.pipelines.tables.iceberg_address import CATALOG_FILE
 from roquette_spark.pipelines.tables.iceberg_table import (
     ORPHANS_KEPT_MS,
     IcebergTable,
     open_iceberg_table,
 )
+from roquette_spark.pipelines.tables.table_writer import CATALOG_FILE
 
 OWNER = Owner("archive", "T")
 STREAM = "archive-1"
@@ -288,18 +287,18 @@ def test_large_files_are_made_and_left_alone(tmp_path: Path, clock: SetClock) ->
 def test_compaction_that_loses_rows_changes_nothing(
     tmp_path: Path, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from roquette_spark.pipelines.rows import joined_files
+    from roquette_spark.pipelines.rows import parquet_files
 
     table = new_table(tmp_path, clock)
     add(table, range(5), 0)
     add(table, range(5, 9), 1)
-    whole = joined_files._rows
+    whole = parquet_files._rows
 
     def some(*given: Any) -> Iterator[pa.Table]:
         for batch in whole(*given):
             yield batch.slice(1)
 
-    monkeypatch.setattr(joined_files, "_rows", some)
+    monkeypatch.setattr(parquet_files, "_rows", some)
     with pytest.raises(PipelineError, match="read 7 rows where the table has 9: nothing was"):
         table.compact(target_bytes=1 << 20, at_least=2)
     assert numbers_in(tmp_path) == list(range(9))

@@ -15,7 +15,7 @@ from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette_spark.pipelines.kit.json_bodies import MALFORMED, TWICE, look_at
+from roquette_spark.pipelines.kit.message_rows import MALFORMED, TWICE, look_at
 from roquette_spark.pipelines.kit.running import run_pipeline
 
 NAMES = ("n", "name", "at", "inner", "list", "objects", "texts", "wild")

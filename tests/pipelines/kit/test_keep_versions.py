@@ -15,9 +15,8 @@ from roquette_spark.pipelines.kit.table_values import Commit
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
 from roquette_spark.pipelines.tables.delta_log import CHECKPOINT_INTERVAL, entry_name
 from roquette_spark.pipelines.tables.table import open_table
-from roquette_spark.pipelines.tables.table_data import data_files
 from roquette_spark.pipelines.tables.table_place import Owner
-from roquette_spark.pipelines.tables.table_writer import TableWriter
+from roquette_spark.pipelines.tables.table_writer import TableWriter, data_files
 
 pytest.importorskip("pyiceberg")
 

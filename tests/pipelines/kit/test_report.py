@@ -6,9 +6,18 @@ import xml.etree.ElementTree as ET
 import pytest
 from examples.demo.report import heat_chart
 
-from roquette.base.quantities import counted
-from roquette_spark.pipelines.kit.charts import Chart, bars, columns, lines
-from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section, render
+from roquette.base.options import counted
+from roquette_spark.pipelines.kit.report import (
+    Cell,
+    Chart,
+    Report,
+    ReportTable,
+    Section,
+    bars,
+    columns,
+    lines,
+    render,
+)
 from roquette_spark.pipelines.traffic.report import TrafficFindings, report_of
 
 

@@ -10,8 +10,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from roquette_spark.pipelines.archive.pipeline import PIPELINE as ARCHIVE
-from roquette_spark.pipelines.kit import session
-from roquette_spark.pipelines.kit.session import JVM_OPTIONS, local_tuning, open_session, threads_to
+from roquette_spark.pipelines.kit import running as session
+from roquette_spark.pipelines.kit.running import JVM_OPTIONS, local_tuning, open_session, threads_to
 from roquette_spark.pipelines.traffic.pipeline import PIPELINE as TRAFFIC
 
 OPTIONS = JVM_OPTIONS[0]

@@ -29,7 +29,6 @@ from roquette_spark.pipelines.tables.table import (
     live_files,
     open_table,
 )
-from roquette_spark.pipelines.tables.table_data import data_files, small_files
 from roquette_spark.pipelines.tables.table_place import (
     ROWS_SETTING,
     STAGING,
@@ -38,6 +37,7 @@ from roquette_spark.pipelines.tables.table_place import (
     Owner,
     own_names,
 )
+from roquette_spark.pipelines.tables.table_writer import data_files, small_files
 
 
 def column(name: str, kind: Any) -> dict[str, Any]:

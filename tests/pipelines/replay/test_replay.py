@@ -15,7 +15,7 @@ from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette_spark.options import SPARK_ID
 from roquette_spark.pipelines.kit.frame import Job, Quiet, Result
-from roquette_spark.pipelines.replay import target as replay_target
+from roquette_spark.pipelines.replay import pipeline as replay_target
 from roquette_spark.pipelines.replay.pipeline import PIPELINE, ReplayOptions, plan
 
 pytestmark = pytest.mark.spark

@@ -16,8 +16,13 @@ from roquette_spark.pipelines.dlq.pipeline import DlqOptions
 from roquette_spark.pipelines.dlq.pipeline import plan as plan_dlq
 from roquette_spark.pipelines.replay.pipeline import ReplayOptions
 from roquette_spark.pipelines.replay.pipeline import plan as plan_replay
-from roquette_spark.pipelines.replay.source import TableSource, TopicSource, time_ms
-from roquette_spark.pipelines.replay.state import ReplayState, open_state
+from roquette_spark.pipelines.replay.source import (
+    ReplayState,
+    TableSource,
+    TopicSource,
+    open_state,
+    time_ms,
+)
 from roquette_spark.source.offsets import DataLoss, Offsets, decode_offsets, encode_offsets
 
 QUEUES = [MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)]

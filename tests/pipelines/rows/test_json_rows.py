@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from tests.pipelines.kit.test_json_bodies import SCHEMA, bodies, sample
 from tests.pipelines.rows.test_decoder import messages
 
-from roquette_spark.pipelines.kit.json_bodies import MALFORMED, TWICE
-from roquette_spark.pipelines.kit.message_rows import RowForm
-from roquette_spark.pipelines.rows.decoder import Decoder
+from roquette_spark.pipelines.kit.message_rows import MALFORMED, TWICE, RowForm
+from roquette_spark.pipelines.rows.decoder import Decoder, widened
 from roquette_spark.pipelines.rows.json_rows import EMPTY, NO_OBJECT, NOT_UTF8, JsonReader
-from roquette_spark.pipelines.rows.kinds import widened
 
 
 def schema(**columns: Any) -> str:

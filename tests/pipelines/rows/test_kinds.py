@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.pipelines.rows.test_json_rows import array, struct
 
-from roquette_spark.pipelines.rows import kinds
-from roquette_spark.pipelines.rows.kinds import NULL, grew_from, joined, kind_of, widened
+from roquette_spark.pipelines.rows import decoder
+from roquette_spark.pipelines.rows.decoder import NULL, grew_from, joined, kind_of, widened
 
 MAP = {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True}
 
@@ -60,7 +60,7 @@ def test_a_schema_takes_more_and_loses_nothing(known: Any, found: Any, expected:
 
 
 def test_a_schema_does_not_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "MOST_FIELDS", 3)
+    monkeypatch.setattr(decoder, "MOST_FIELDS", 3)
     many = struct(**{f"f{n}": "long" for n in range(4)})
 
     assert widened(struct(a="long"), many) == struct(a="long")

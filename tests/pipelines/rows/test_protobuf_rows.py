@@ -13,7 +13,7 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquette_spark.pipelines.rows.protobuf_rows import (
+from roquette_spark.pipelines.rows.registry_rows import (
     BROKEN,
     NO_DAY,
     NO_INDEXES,
@@ -23,7 +23,7 @@ from roquette_spark.pipelines.rows.protobuf_rows import (
     rows_of,
     split_indexes,
 )
-from roquette_spark.proto_text import UnusableProto
+from roquette_spark.registry import UnusableProto
 
 T = FieldDescriptorProto
 FIELDS = [

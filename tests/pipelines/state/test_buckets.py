@@ -30,16 +30,15 @@ from roquette_spark.pipelines.state.bucket_files import (
     change_table,
     count_bucket,
 )
-from roquette_spark.pipelines.state.buckets import (
+from roquette_spark.pipelines.state.change_rows import (
     Bucket,
     BucketFiles,
     buckets_of,
     hashes_of,
     key_of,
+    newest,
 )
-from roquette_spark.pipelines.state.newest import newest
-from roquette_spark.pipelines.state.pointer import Pointer, newest_stored, remove_strays
-from roquette_spark.pipelines.state.views import StateView
+from roquette_spark.pipelines.state.pipeline import Pointer, StateView, newest_stored, remove_strays
 from roquette_spark.pipelines.tables.table import open_table
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)

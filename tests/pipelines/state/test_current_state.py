@@ -19,10 +19,13 @@ from roquette_spark.pipelines.kit.frame import Result
 from roquette_spark.pipelines.kit.running import run_pipeline
 from roquette_spark.pipelines.state import pipeline
 from roquette_spark.pipelines.state.bucket_files import BucketRules
-from roquette_spark.pipelines.state.buckets import Bucket, hashes_of, key_of
-from roquette_spark.pipelines.state.pipeline import PIPELINE, CurrentStateOptions
-from roquette_spark.pipelines.state.pointer import POINTER
-from roquette_spark.pipelines.state.views import StateView
+from roquette_spark.pipelines.state.change_rows import Bucket, hashes_of, key_of
+from roquette_spark.pipelines.state.pipeline import (
+    PIPELINE,
+    POINTER,
+    CurrentStateOptions,
+    StateView,
+)
 
 pytestmark = pytest.mark.spark
 

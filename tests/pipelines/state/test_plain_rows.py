@@ -10,8 +10,13 @@ from tests.pipelines.rows.test_decoder import messages
 
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.rows.decoder import messages_schema
-from roquette_spark.pipelines.state.change_rows import ChangeForm, changes_of, mark_changes
-from roquette_spark.pipelines.state.plain_rows import PlainRows, plain_form
+from roquette_spark.pipelines.state.change_rows import (
+    ChangeForm,
+    PlainRows,
+    changes_of,
+    mark_changes,
+    plain_form,
+)
 
 
 def schema_of(**columns: Any) -> str:

@@ -7,8 +7,8 @@ import pytest
 
 from roquette.errors import ConfigError
 from roquette.wire.bodies import BrokerData, QueueData, TopicRouteData
-from roquette_spark.offsets.route_snapshots import as_line
-from roquette_spark.pipelines.traffic.route_history import differences, history, read_lines
+from roquette_spark.offsets.source import as_line
+from roquette_spark.pipelines.traffic.report import differences, history, read_lines
 from roquette_spark.workers.inspector import RouteAnswer
 
 NS1, NS2 = "10.0.0.1:9876", "10.0.0.2:9876"

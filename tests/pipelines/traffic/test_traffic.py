@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roquette.base.quantities import duration_text
+from roquette.base.options import duration_text
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.options import load_options
 from roquette_spark.pipelines.kit.report import render
@@ -18,12 +18,12 @@ from roquette_spark.pipelines.traffic.pipeline import (
 from roquette_spark.pipelines.traffic.report import (
     TrafficFindings,
     fill_gaps,
+    history,
     imbalance,
     last_line,
     report_of,
     summary_of,
 )
-from roquette_spark.pipelines.traffic.route_history import history
 
 BEGIN = 1_700_000_000_000
 

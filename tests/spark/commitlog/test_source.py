@@ -12,8 +12,7 @@ from tests.spark.records import make_log, struct_of
 from roquette.base.files import OsReadFiles
 from roquette.errors import ConfigError, CorruptRecord
 from roquette.message.record import encode_blank
-from roquette_spark.commitlog.files import open_log
-from roquette_spark.commitlog.options import commitlog_options
+from roquette_spark.commitlog.files import commitlog_options, open_log
 from roquette_spark.commitlog.plan import plan, plan_log
 from roquette_spark.commitlog.source import GAP_SCHEMA, CommitLogDataSource, CommitLogReader
 from roquette_spark.schema import COLUMNS

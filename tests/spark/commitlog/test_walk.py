@@ -10,7 +10,7 @@ from tests.spark.records import make_log, make_record
 
 from roquette.message.message_id import host_bytes
 from roquette.message.record import decode_record, encode_blank
-from roquette_spark.commitlog.walk import Gap, Split, Walk, store_time
+from roquette_spark.commitlog.plan import Gap, Split, Walk, store_time
 from roquette_spark.source.columns import leading_records
 
 V6_HOST = bytes(range(16)) + (10911).to_bytes(4, "big")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquette.base.javatypes import java_hash
-from roquette_spark.sink.columns import (
+from roquette_spark.sink.rows import (
     BadRow,
     bytes_list,
     check_spaces,

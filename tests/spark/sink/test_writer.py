@@ -17,7 +17,7 @@ from roquette_spark.datasource import RocketmqDataSource
 from roquette_spark.errors import SourceError
 from roquette_spark.options import SPARK_ID
 from roquette_spark.sink import writer as writer_module
-from roquette_spark.sink.columns import BadRow
+from roquette_spark.sink.rows import BadRow
 from roquette_spark.sink.writer import RocketmqBatchWriter, SentPartition
 from roquette_spark.workers.sender import NotStored
 

@@ -11,7 +11,7 @@ from roquette.message.message import MessageQueue
 from roquette_spark.errors import SourceError
 from roquette_spark.options import ReadOptions
 from roquette_spark.schema import arrow_schema
-from roquette_spark.source.batches import exact_tags, read_batches
+from roquette_spark.source.batch_reader import exact_tags, read_batches
 from roquette_spark.source.offsets import DataLoss, QueueRange
 
 QUEUE = MessageQueue("T", "broker-a", 3)

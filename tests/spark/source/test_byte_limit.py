@@ -3,7 +3,7 @@
 from tests.spark.records import ListReader, make_record
 
 from roquette.message.message import MessageQueue
-from roquette_spark.source.byte_limit import limit_bytes
+from roquette_spark.source.stream_reader import limit_bytes
 
 A0, A1 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from roquette.client.access import Credentials, TlsOptions
+from roquette.client.config import Credentials, TlsOptions
 from roquette.errors import ConfigError
 from roquette_spark.options import ReadOptions, read_options, refuse_ending, write_options
 from roquette_spark.source.positions_json import EARLIEST, GROUP, LATEST, Position

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquette.message.properties import decode_properties
-from roquette_spark.source import property_columns as module
-from roquette_spark.source.property_columns import (
+from roquette_spark.source import columns as module
+from roquette_spark.source.columns import (
     Properties,
     UniformProperties,
     VariedProperties,

@@ -18,8 +18,7 @@ from roquette_spark.options import ReadOptions, read_options
 from roquette_spark.source import batch_reader, stream_reader
 from roquette_spark.source.batch_reader import RocketmqBatchReader, frozen_options
 from roquette_spark.source.offsets import DataLoss, QueueRange, encode_offsets
-from roquette_spark.source.queue_ends import QueueEnds
-from roquette_spark.source.stream_reader import RocketmqStreamReader
+from roquette_spark.source.stream_reader import QueueEnds, RocketmqStreamReader
 
 A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
 SCHEMA = struct_of("queue_offset", "broker_name")

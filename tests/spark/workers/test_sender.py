@@ -4,8 +4,8 @@ import pytest
 from tests.client.sink_cluster import HANG_UP, SILENCE, STORE_AND_HANG_UP, SinkCluster
 
 from roquette.errors import RouteNotFound
-from roquette.message.batch import encode_batch
 from roquette.message.message import MessageQueue
+from roquette.message.record import encode_batch
 from roquette_spark.workers.send_window import Chunk, WindowLimits
 from roquette_spark.workers.sender import BlockingSender, NotStored, SenderConfig
 

@@ -1,6 +1,6 @@
 """The gate: tokens leave in log order, once, when durable or late."""
 
-from roquette.store.log.durability import DurabilityGate
+from roquette.store.log.commit_log import DurabilityGate
 
 
 def test_tokens_are_released_in_log_order() -> None:

@@ -23,14 +23,19 @@ from tests.store.offline.stores import (
     write_config,
 )
 
-from roquette.base.copies import copy_bytes
-from roquette.base.files import OsFiles, OsReadFiles
+from roquette.base.files import OsFiles, OsReadFiles, copy_bytes
 from roquette.errors import StoreError
 from roquette.store.format.layout import StoreLayout
 from roquette.store.format.log_mark import MARK_AT, written_until
 from roquette.store.message_store import MessageStore
-from roquette.store.offline.backup import MANIFEST, Manifest, back_up, restore
-from roquette.store.offline.backup_ends import last_entry, last_unit_stays
+from roquette.store.offline.backup import (
+    MANIFEST,
+    Manifest,
+    back_up,
+    last_entry,
+    last_unit_stays,
+    restore,
+)
 
 FILES = OsFiles()
 

@@ -30,10 +30,9 @@ from roquette.message.record import encode_blank
 from roquette.message.record_layout import StoredRecord
 from roquette.store.audit.findings import DAMAGE
 from roquette.store.message_store import MessageStore
-from roquette.store.offline.repair import repair
+from roquette.store.offline.repair import finish_pending, repair
 from roquette.store.offline.repair_plan import plan_repair
 from roquette.store.offline.store_dir import find_store
-from roquette.store.offline.swap import finish_pending
 from roquette.store.offline.walk import walk_files
 
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from roquette.store.audit.timer_audit import unit_faults
 from roquette.store.delivery_marks import DeliveredBitmap
+from roquette.store.format.checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.format.config import StoreConfig
 from roquette.store.format.layout import StoreLayout
-from roquette.store.format.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
-from roquette.store.timer.timer_due import BLOCK, DueSlot
-from roquette.store.timer.timer_log import MAGIC_DELETE, UNIT, TimerLog
+from roquette.store.timer.timer_log import BLOCK, MAGIC_DELETE, UNIT, DueSlot, TimerLog
 from roquette.store.timer.timer_wheel import TimerWheel
 from roquette.store.timer_store import TimerStore, timer_precision
 from roquette_testing.faulty_files import FaultyFiles

@@ -12,7 +12,7 @@ from roquette.errors import StoreClosed, StoreError, StoreFull
 from roquette.message.record import decode_record
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
-from roquette.store.upkeep.reserve import DiskReserve
+from roquette.store.upkeep.retention import DiskReserve
 from roquette_testing.faulty_files import FaultyFiles
 
 ROOMY = (1000 << 30, 900 << 30)

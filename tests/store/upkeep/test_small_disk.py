@@ -11,7 +11,7 @@ PRELUDE = """
 import os, sys
 from roquette.base.files import OsFiles
 from roquette.errors import StoreError, StoreFull
-from roquette.message.draft import Draft
+from roquette.message.record_layout import Draft
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.queue_read import ReadRequest

@@ -3,10 +3,12 @@
 Names are Kafka's where the meaning is the same; all are case-insensitive. docs/spark.md lists them (tools/settings_page.py).
 """
 
+import json
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from roquette.base.javatypes import whole_number
 from roquette.base.options import (
@@ -14,12 +16,23 @@ from roquette.base.options import (
     REQUIRED,
     SIZE,
     OptionKind,
+    OptionReader,
     Unfit,
     matching,
     option,
     options_of,
+    split_addresses,
 )
-from roquette.client.config import ClientConfig
+from roquette.client.config import (
+    ClientConfig,
+    Credentials,
+    TlsOptions,
+    access_of,
+    credentials_from,
+    read_keys,
+    security_of,
+    tls_from,
+)
 from roquette.errors import ConfigError
 from roquette.message.compression import Compression
 from roquette.message.names import (
@@ -29,8 +42,6 @@ from roquette.message.names import (
     is_system_topic,
     topic_error,
 )
-from roquette_spark.access_options import AccessOptions
-from roquette_spark.option_values import ADDRESSES, PATTERN, TAGS, checked_options, names_of
 from roquette_spark.source.narrowing import CONDITIONS, Comparison
 from roquette_spark.source.positions_json import (
     ASSIGNED,
@@ -44,6 +55,204 @@ from roquette_spark.source.positions_json import (
     Times,
     position_of,
 )
+
+# Identity of a job at a closed cluster, and encryption of its connections: options of all formats that call servers.
+# Secrets are shown nowhere: not in plans, errors or `repr`. What no option says, the environment of the process that connects says (`client/config.py`), so that secrets need not be options at all.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessOptions:
+    """The options; those of a format inherit them."""
+
+    access_key: str = option(
+        "",
+        "the user who signs requests",
+        unset="`$ROQUETTE_ACCESS_KEY`",
+    )
+    secret_key: str = option(
+        "",
+        "the user's secret",
+        secret=True,
+        unset="`$ROQUETTE_SECRET_KEY`",
+    )
+    secret_key_file: str = option(
+        "",
+        "instead: a file with the secret, or with lines `accessKey=` and `secretKey=`; at the driver and at executors",
+        unset="`$ROQUETTE_ACCESS_KEY_FILE`",
+    )
+    security_token: str = option("", "of a temporary secret", secret=True)
+    tls: bool | None = option(
+        None,
+        "connections use TLS",
+        name="tls.enable",
+        unset="`true` with another `tls.…` of these, else `$ROQUETTE_TLS`",
+    )
+    tls_ca: str = option(
+        "",
+        "the authorities of servers' certificates, a PEM file at the driver and at executors, as the next two",
+        name="tls.ca",
+        also=["tls.client.trustCertPath"],
+        unset="the system's",
+    )
+    tls_certificate: str = option(
+        "", "what the job shows of itself", name="tls.certificate", also=["tls.client.certPath"]
+    )
+    tls_key: str = option(
+        "",
+        "and its key",
+        name="tls.key",
+        also=["tls.client.keyPath"],
+        unset="in the file of `tls.certificate`",
+    )
+    tls_key_password: str = option(
+        "", "opens that key", name="tls.keyPassword", also=["tls.client.keyPassword"], secret=True
+    )
+    tls_verify: bool = option(
+        True,
+        "servers' certificates are checked; `false` believes whoever answers",
+        name="tls.verify",
+        also=["tls.client.authServer"],
+    )
+    tls_verify_host: bool = option(
+        True, "and name the host or address that is called", name="tls.verifyHost"
+    )
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """Credentials that sign. Raises ConfigError: a part is missing, or the file cannot be read."""
+        if self.secret_key_file:
+            if self.secret_key:
+                raise ConfigError(
+                    "rocketmq: options secretKey and secretKeyFile exclude each other: give one"
+                )
+            return read_keys(self.secret_key_file, self.access_key)
+        if not (self.access_key or self.secret_key or self.security_token):
+            return credentials_from(os.environ)
+        if not self.access_key or not self.secret_key:
+            given, missing = "accessKey", "secretKey or secretKeyFile"
+            if not self.access_key:
+                given, missing = "secretKey or securityToken", "accessKey"
+            raise ConfigError(f"rocketmq: option {given} is given without {missing}")
+        return access_of(
+            {
+                "access_key": self.access_key,
+                "secret_key": self.secret_key,
+                "security_token": self.security_token,
+            }
+        )[1]
+
+    @property
+    def tls_options(self) -> TlsOptions | None:
+        """TLS of the connections; None: they are plain. Raises ConfigError."""
+        given = TlsOptions(
+            ca=self.tls_ca,
+            certificate=self.tls_certificate,
+            key=self.tls_key,
+            key_password=self.tls_key_password,
+            verify=self.tls_verify,
+            verify_host=self.tls_verify_host,
+        )
+        if self.tls is None and given == TlsOptions():
+            return tls_from(os.environ)
+        return None if self.tls is False else given
+
+    @property
+    def access(self) -> tuple[TlsOptions | None, Credentials | None]:
+        """Both: what connections are made with, and found by."""
+        return self.tls_options, self.credentials
+
+    def check_access(self) -> None:
+        """Raise ConfigError for what cannot hold: before a job begins."""
+        security_of(*self.access)
+
+
+# Common part of the options of all our formats: how Spark names them, and the kinds of their texts.
+
+
+C = TypeVar("C")
+# What Spark's catalog adds to the options of a table made with CREATE TABLE ... USING.
+_SPARKS_OWN: Final = frozenset(
+    ("owner", "provider", "location", "external", "comment", "collation", "is_managed_location")
+)
+_SPARK: Final = OptionReader(
+    names=lambda option: (option.name, *option.also),
+    normal=str.lower,
+    shown=lambda option: f"option {option.name}",
+    missing=lambda option: f": {option.help.replace('`', '')}",
+)
+
+
+def names_of(cls: type[object]) -> frozenset[str]:
+    """All names of the options of a class, in lower case."""
+    known = options_of(cls).values()
+    return frozenset(name.lower() for option in known for name in (option.name, *option.also))
+
+
+def checked_options(
+    cls: type[C],
+    source: str,
+    options: Mapping[str, str],
+    also: Iterable[str] = (),
+    prefix: str = "",
+) -> C:
+    """The options of one `format(...)`; names are case-insensitive.
+
+    Args:
+        source: the format's name, with which every error begins.
+        options: what Spark hands over.
+        also: names, in lower case, that are tolerated without being listed to people.
+        prefix: so are names that begin so, if it is not empty.
+
+    Raises:
+        ConfigError: an option is unknown, missing or malformed; one line names it, and never a value of a secret.
+    """
+    if not options:
+        first = "path" if "path" in names_of(cls) else "namesrvAddr"
+        raise ConfigError(
+            f"{source}: no option is given. Those of CREATE TABLE are not passed on by Spark: say them with the statement, "
+            f"FROM t WITH ('{first}'='...', ...), or use CREATE TEMPORARY VIEW t USING {source} OPTIONS ({first} '...', ...)"
+        )
+    others = _SPARKS_OWN.union(also)
+
+    def tolerated(name: str) -> bool:
+        return name in others or name.startswith(("option.", prefix or "option."))
+
+    values = _SPARK.values(cls, options, source, tolerated=tolerated)
+    return _SPARK.build(cls, values, source)
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """The parts of a text with commas, each once, sorted."""
+    return tuple(sorted({part.strip() for part in text.split(",") if part.strip()}))
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise Unfit(f"{text!r} is not a regular expression: {error}") from None
+    return text
+
+
+def _json_object(text: str) -> str:
+    if not isinstance(json.loads(text), dict):
+        raise ValueError
+    return text
+
+
+def _addresses(text: str) -> str:
+    for one in split_addresses(text):
+        host, _, port = one.rpartition(":")
+        if not host or whole_number(port, 65_535) < 1:
+            raise ValueError
+    return text
+
+
+ADDRESSES: Final = OptionKind(wanted="host:port;host:port", parse=_addresses)
+NAMES: Final = OptionKind(wanted="names, with commas", parse=split_names)
+PATTERN: Final = OptionKind(wanted="a regular expression", parse=_pattern)
+JSON_OBJECT: Final = OptionKind(wanted='a JSON object such as {"anon":true}', parse=_json_object)
+TAGS: Final = OptionKind(wanted="tags such as A || B", parse=lambda text: text or "*")
 
 SOURCE: Final = "rocketmq"
 SPARK_ID: Final = "__SPARK_ID"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from roquette_testing.cluster import SimCluster, simulate
-    from roquette_testing.embedded import EmbeddedBroker, EmbeddedClock
-    from roquette_testing.embedded_faults import EmbeddedFaults
+    from roquette_testing.embedded import EmbeddedBroker, EmbeddedClock, EmbeddedFaults
     from roquette_testing.faulty_port import Fault
     from roquette_testing.seeds import World, run_seed
 

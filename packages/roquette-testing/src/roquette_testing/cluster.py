@@ -31,7 +31,7 @@ from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.store.format.config import StoreConfig
 from roquette_testing.faulty_files import FaultyFiles
-from roquette_testing.process import Process
+from roquette_testing.memory_network import Process
 from roquette_testing.sim_loop import SimLoop, run
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from roquette.remoting.in_process import HOSTS
+from roquette.remoting.address import HOSTS
 from roquette_testing.memory_network import KERNEL_BUFFER, Address, MemoryServer
 
 Factory = Callable[[], asyncio.Protocol]

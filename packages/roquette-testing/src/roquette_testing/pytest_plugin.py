@@ -21,8 +21,7 @@ import pytest
 
 if TYPE_CHECKING:
     from roquette import sync
-    from roquette_testing.embedded import EmbeddedBroker, EmbeddedClock
-    from roquette_testing.embedded_faults import EmbeddedFaults
+    from roquette_testing.embedded import EmbeddedBroker, EmbeddedClock, EmbeddedFaults
 
 _ALONE = ("roquette_clock", "roquette_faults")
 _numbers = itertools.count()

@@ -14,31 +14,30 @@ from roquette.base import form as _form
 if TYPE_CHECKING:
     from roquette import sync
     from roquette.admin.async_admin import Admin
-    from roquette.client.access import Credentials, TlsOptions
     from roquette.client.app.application import App
     from roquette.client.app.router import Router
     from roquette.client.client import Client
-    from roquette.client.consumer import Consumer
+    from roquette.client.config import Credentials, TlsOptions
+    from roquette.client.consumer import Consumer, MessageStream
     from roquette.client.consumer_options import (
         ConsumerOptions,
         OffsetStore,
         PopOptions,
         ReaderOptions,
         ServeOptions,
+        Sql,
         StartFrom,
         StreamOptions,
+        sql,
+        to_json,
     )
     from roquette.client.core.rebalance import by_config, by_machine_room, nearby
-    from roquette.client.encoding import to_json
     from roquette.client.events import Event, EventKind
     from roquette.client.interceptors import Interceptor
     from roquette.client.pop import PoppedMessages
-    from roquette.client.producer import SendReceipt
+    from roquette.client.producer import SendOptions, SendReceipt
     from roquette.client.reader import Reader
-    from roquette.client.selection import Sql, sql
-    from roquette.client.send_options import SendOptions
     from roquette.client.settings import ClientSettings
-    from roquette.client.stream import MessageStream
     from roquette.client.telemetry import OpenTelemetry
     from roquette.client.transactions import Transaction, TransactionState
     from roquette.errors import (
@@ -133,13 +132,13 @@ _HOMES = {
     "Client": "client.client",
     "ClientSettings": "client.settings",
     "SendReceipt": "client.producer",
-    "to_json": "client.encoding",
+    "to_json": "client.consumer_options",
     "Event": "client.events",
     "EventKind": "client.events",
     "Interceptor": "client.interceptors",
     "PoppedMessages": "client.pop",
     "Consumer": "client.consumer",
-    "MessageStream": "client.stream",
+    "MessageStream": "client.consumer",
     "Reader": "client.reader",
     "ConsumerOptions": "client.consumer_options",
     "StreamOptions": "client.consumer_options",
@@ -151,13 +150,13 @@ _HOMES = {
     "by_config": "client.core.rebalance",
     "by_machine_room": "client.core.rebalance",
     "nearby": "client.core.rebalance",
-    "SendOptions": "client.send_options",
-    "Sql": "client.selection",
-    "sql": "client.selection",
+    "SendOptions": "client.producer",
+    "Sql": "client.consumer_options",
+    "sql": "client.consumer_options",
     "OffsetStore": "client.consumer_options",
     "StartFrom": "client.consumer_options",
-    "Credentials": "client.access",
-    "TlsOptions": "client.access",
+    "Credentials": "client.config",
+    "TlsOptions": "client.config",
     "Message": "message.message",
     "MessageQueue": "message.message",
     "ReceivedMessage": "message.message",

@@ -15,15 +15,20 @@ from pyspark.sql.types import StructType
 from roquette.errors import ConfigError, CorruptRecord
 from roquette.message.names import is_system_topic
 from roquette.message.properties import SYSTEM
-from roquette_spark.commitlog.files import open_files, read_size
-from roquette_spark.commitlog.options import SOURCE, CommitLogOptions, commitlog_options
-from roquette_spark.commitlog.plan import plan
-from roquette_spark.commitlog.walk import (
+from roquette_spark.commitlog.files import (
+    SOURCE,
+    CommitLogOptions,
+    commitlog_options,
+    open_files,
+    read_size,
+)
+from roquette_spark.commitlog.plan import (
     DAMAGED,
     MISSING,
     Gap,
     Split,
     Walk,
+    plan,
     rows_wanted,
 )
 from roquette_spark.errors import plain_errors
@@ -46,7 +51,7 @@ class SplitPartition(InputPartition):
 
 
 class CommitLogDataSource(DataSource):
-    """Options: roquette_spark.commitlog.options; columns: roquette_spark.schema, or GAP_SCHEMA."""
+    """Options: roquette_spark.commitlog.files; columns: roquette_spark.schema, or GAP_SCHEMA."""
 
     @classmethod
     def name(cls) -> str:

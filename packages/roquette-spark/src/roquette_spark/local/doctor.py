@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from roquette.base.javatypes import whole_number
-from roquette.client.access import credentials_from, tls_from
+from roquette.client.config import credentials_from, tls_from
 from roquette.errors import ClientError, RouteNotFound
 from roquette.message.names import TBW102
 from roquette_spark.local.jdk import SUPPORTED, java_candidates, java_version

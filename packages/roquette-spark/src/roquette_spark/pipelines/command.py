@@ -1,6 +1,7 @@
 """`roquette pipeline NAME` and `roquette spark ...`: flags made from options classes, found when asked for."""
 
 import dataclasses
+import importlib
 import inspect
 import json
 import os
@@ -18,7 +19,30 @@ from roquette.errors import ConfigError, RoquetteError
 from roquette_spark.errors import explain
 from roquette_spark.pipelines.kit.frame import Pipeline, Plan
 from roquette_spark.pipelines.kit.options import PipelineOptions, load_options, read_options_file
-from roquette_spark.pipelines.registry import MODULES, find_pipeline
+
+# Which pipelines there are. Modules are imported when somebody asks for one of them.
+
+
+# Name of the verb -> module that has PIPELINE.
+MODULES: dict[str, str] = {
+    "archive": "roquette_spark.pipelines.archive.pipeline",
+    "current-state": "roquette_spark.pipelines.state.pipeline",
+    "replay": "roquette_spark.pipelines.replay.pipeline",
+    "dlq": "roquette_spark.pipelines.dlq.pipeline",
+    "traffic": "roquette_spark.pipelines.traffic.pipeline",
+    "audit": "roquette_spark.pipelines.audit.pipeline",
+}
+
+
+def find_pipeline(name: str) -> Pipeline[Any]:
+    """The pipeline of that name. Raises ConfigError when there is none."""
+    module = MODULES.get(name)
+    if module is None:
+        raise ConfigError(f"there is no pipeline {name}; there are: {', '.join(MODULES)}")
+    found = importlib.import_module(module).PIPELINE
+    assert isinstance(found, Pipeline), module
+    return found
+
 
 HELP = (
     "Data pipelines over topics, on PySpark. Each can be stopped, or killed, and started again with the "

@@ -29,15 +29,17 @@ from roquette.message.record_layout import (
     names_directory,
 )
 from roquette_spark.source.columns import (
+    Properties,
     contiguous,
     equal_sized_array,
+    first_words,
+    property_columns,
     record_starts,
     repeated_texts,
     rows_at,
     slice_array,
     uniform_size,
 )
-from roquette_spark.source.property_columns import Properties, first_words, property_columns
 
 _HEAD = np.dtype(list(FIXED_FIELDS))
 _TAIL = np.dtype(list(FIXED_FIELDS[-3:]))

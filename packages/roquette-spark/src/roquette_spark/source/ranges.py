@@ -13,11 +13,9 @@ from pyspark.sql.types import StructType
 from roquette_spark.datasource import RocketmqDataSource
 from roquette_spark.errors import plain_errors
 from roquette_spark.options import read_options
-from roquette_spark.source.batch_reader import QueuePartition
-from roquette_spark.source.batches import read_batches
-from roquette_spark.source.offsets import QueueRange
+from roquette_spark.source.batch_reader import QueuePartition, read_batches
+from roquette_spark.source.offsets import QueueRange, encode_ranges
 from roquette_spark.source.queues import open_reader
-from roquette_spark.source.shares import encode_ranges
 from roquette_spark.source.stream_reader import RocketmqStreamReader
 
 if TYPE_CHECKING:

@@ -5,7 +5,9 @@ and the same queue and offset always give the same message.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -20,12 +22,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from roquette.base.clock import Clock, SystemClock
-from roquette.errors import ClientError
+from roquette.errors import ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette_spark.errors import plain_errors
 from roquette_spark.options import ReadOptions
 from roquette_spark.source.batch_reader import QueuePartition, plan_tasks, read_partition
-from roquette_spark.source.byte_limit import limit_bytes
+from roquette_spark.source.columns import record_starts
 from roquette_spark.source.offsets import (
     Offsets,
     decode_begin,
@@ -37,18 +39,167 @@ from roquette_spark.source.offsets import (
 from roquette_spark.source.positions import (
     bounds_of,
     check_available,
+    check_lives,
+    find_queues,
+    find_restarts,
+    lives_before,
+    missing_error,
     missing_queue_text,
     name_of,
     report_data_loss,
     require_queues,
     resolve,
+    suspects,
 )
 from roquette_spark.source.positions_json import LATEST, Position
-from roquette_spark.source.queue_ends import QueueEnds
-from roquette_spark.source.queues import open_reader
-from roquette_spark.source.topic_life import check_lives, find_restarts, lives_before, suspects
+from roquette_spark.source.queues import BlockingQueueReader, open_reader
+
+# Ends of queues within a limit of bytes, from samples of its records' sizes.
+
+
+_SAMPLE = 8  # records per sample: a record may have 4 MiB
+_physical_offset = struct.Struct(">q").unpack_from
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    count: int
+    size: int
+    first_at: int  # where the first record lies in its broker's log
+    end_at: int  # where the last one ends
+
+
+def limit_bytes(reader: BlockingQueueReader, start: Offsets, end: Offsets, limit: int) -> Offsets:
+    """Move from `start` towards `end` by about `limit` bytes of stored records, shared by lag.
+
+    The log positions of what waits are an upper bound: when they fit, nothing is estimated. Otherwise the
+    sizes of records at both ends and in the middle of a queue's backlog stand for the rest. At least one
+    message of the largest backlog moves, so that a message larger than the limit does not stop the stream.
+    """
+    lags = {queue: end[queue] - start[queue] for queue in start if end.get(queue, 0) > start[queue]}
+    samples: dict[MessageQueue, list[_Sample]] = {}
+    for queue in lags:
+        places = sorted(
+            {
+                start[queue],
+                (start[queue] + end[queue]) // 2,
+                max(start[queue], end[queue] - _SAMPLE),
+            }
+        )
+        found = [_sample(reader, queue, place, end[queue]) for place in places]
+        samples[queue] = [sample for sample in found if sample is not None]
+    if _span(samples) <= limit:
+        return dict(end)
+    means = {queue: _mean(samples[queue]) for queue in lags}
+    total = sum(lags[queue] * means[queue] for queue in lags)
+    if total <= limit:
+        return dict(end)
+    moved = {queue: int(lags[queue] * limit / total) for queue in lags}
+    if not any(moved.values()):
+        largest = max(lags, key=lambda queue: (lags[queue], queue))
+        moved[largest] = 1
+    return {**end, **{queue: start[queue] + moved[queue] for queue in lags}}
+
+
+def _sample(
+    reader: BlockingQueueReader, queue: MessageQueue, offset: int, end: int
+) -> _Sample | None:
+    data = reader.pull(queue, offset, min(_SAMPLE, end - offset)).records
+    positions = record_starts(data).tolist()
+    if not positions:
+        return None  # gone meanwhile: the read tells
+    first_at = int(_physical_offset(data, positions[0] + 28)[0])
+    last_at = int(_physical_offset(data, positions[-1] + 28)[0])
+    return _Sample(len(positions), len(data), first_at, last_at + len(data) - positions[-1])
+
+
+def _mean(samples: list[_Sample]) -> float:
+    count = sum(sample.count for sample in samples)
+    return sum(sample.size for sample in samples) / count if count else 1.0
+
+
+def _span(samples: dict[MessageQueue, list[_Sample]]) -> int:
+    """Return the size of the stretches of their brokers' logs in which all these lie."""
+    spans: dict[str, tuple[int, int]] = {}
+    for queue, found in samples.items():
+        for sample in found:
+            low, high = spans.get(queue.broker_name, (sample.first_at, sample.end_at))
+            spans[queue.broker_name] = min(low, sample.first_at), max(high, sample.end_at)
+    return sum(high - low for low, high in spans.values())
+
+
+# The ends of all queues of a stream, asked for no more often than options say; Trigger.AvailableNow freezes them.
+
 
 log = logging.getLogger("roquette_spark")
+
+
+class QueueEnds:
+    """Queues are looked for once per discovery interval, their ends once per poll interval."""
+
+    def __init__(self, reader: BlockingQueueReader, options: ReadOptions, clock: Clock) -> None:
+        self._reader = reader
+        self._options = options
+        self._clock = clock
+        self._queues: list[MessageQueue] = []
+        self._missing: list[str | MessageQueue] = []
+        self._queues_at_ms = 0
+        self._ends: Offsets = {}
+        self._ends_at_ms = 0
+        self.frozen = False
+
+    def freeze(self) -> None:
+        """Ask once more and then never again: no queue and no message that comes later counts."""
+        self._queues_at_ms = self._ends_at_ms = 0
+        self.find()
+        self.frozen = True
+
+    @property
+    def known(self) -> Offsets:
+        """Ends of the last answer, without asking."""
+        return self._ends
+
+    def find(self) -> Offsets:
+        """The offset after the newest message, of each queue that exists."""
+        if self.frozen:
+            return self._ends
+        now_ms = self._clock.now_ms()
+        if now_ms - self._queues_at_ms >= self._options.partition_discovery_interval_ms:
+            self._discover(now_ms)
+        if now_ms - self._ends_at_ms >= self._options.offset_poll_interval_ms:
+            try:
+                self._ends = self._reader.max_offsets(self._queues)
+            except RouteNotFound:  # a queue has gone since they were looked for
+                self._discover(now_ms)
+                self._ends = self._reader.max_offsets(self._queues)
+            self._ends_at_ms = now_ms
+        return self._ends
+
+    def require(self, begun: Collection[str]) -> None:
+        """Raises ConfigError when a topic or queue was asked for that never existed.
+
+        Args:
+            begun: topics the stream has offsets of; that these are gone now is for others to judge.
+        """
+        for what in self._missing:
+            topic = what if isinstance(what, str) else what.topic
+            if topic not in begun:
+                raise missing_error(self._reader, self._options, what)
+
+    def starts_of_new(self, known: Collection[MessageQueue]) -> Offsets:
+        """The oldest offsets of queues that are not in `known`: where a stream begins to read them."""
+        fresh = [queue for queue in self._ends if queue not in known]
+        return bounds_of(self._reader, fresh, fail_on_data_loss=False) if fresh else {}
+
+    def _discover(self, now_ms: int) -> None:
+        self._queues_at_ms = now_ms
+        try:
+            self._queues, self._missing = find_queues(self._reader, self._options)
+        except (ConnectError, RequestTimeout) as error:
+            if not self._queues:
+                raise
+            log.warning("queues were not looked for: no name server answers error=%s", error)
+        self._ends_at_ms = 0
 
 
 class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -10,7 +10,7 @@ from roquette.admin.topics import create_topic
 from roquette.base.clock import SystemClock
 from roquette.base.executor import pause
 from roquette.client import calls
-from roquette.client.access import environment_security
+from roquette.client.config import environment_security
 from roquette.client.operations import Operation, ask, ask_all
 from roquette.errors import (
     BrokerError,
@@ -60,7 +60,7 @@ class ClusterInspector:
     Args:
         namesrv_addr: "host:port;host:port".
         timeout_ms: of connecting and of each answer.
-        security: of the connections; None: as the environment says (`client/access.py`).
+        security: of the connections; None: as the environment says (`client/config.py`).
     """
 
     def __init__(

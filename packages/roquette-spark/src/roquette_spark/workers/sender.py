@@ -12,11 +12,14 @@ from typing import Final, NamedTuple
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.client import calls
-from roquette.client.access import security_of
+from roquette.client.config import security_of
 from roquette.client.core.bounds import TOPICS, keep
-from roquette.client.core.queue_selector import RoundRobin
-from roquette.client.core.retry_policy import broker_error
-from roquette.client.core.route_cache import TopicRoute, route_from_template
+from roquette.client.core.route_cache import (
+    RoundRobin,
+    TopicRoute,
+    broker_error,
+    route_from_template,
+)
 from roquette.errors import (
     BrokerError,
     ClientError,

@@ -4,8 +4,7 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from roquette.access.audit import Audit
-from roquette.access.guard import Guard, Scope
+from roquette.access.guard import Audit, Guard, Scope
 from roquette.access.model import Action
 from roquette.access.policies import PolicyJudge, PolicyTable
 from roquette.access.settings import AccessSettings, codes_of, reachable
@@ -14,10 +13,9 @@ from roquette.base.clock import Clock
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.errors import ConfigError
-from roquette.remoting.protection import Protection
 from roquette.remoting.request import Peer, RequestContext
-from roquette.wire.proof import MARK, Proofs, Prover
-from roquette.wire.signature import ACCESS_KEY, ext_fields
+from roquette.remoting.settings import Protection
+from roquette.wire.signature import ACCESS_KEY, MARK, Proofs, Prover, ext_fields
 
 log = logging.getLogger("roquette.access")
 

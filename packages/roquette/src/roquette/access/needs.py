@@ -21,18 +21,19 @@ from roquette.access.model import (
 from roquette.errors import RemoteProtocolError
 from roquette.message.names import RETRY_PREFIX
 from roquette.wire.bodies.clients import (
+    BatchAckMessageRequestBody,
     CheckClientRequestBody,
     HeartbeatData,
     LockBatchRequestBody,
-)
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig, SubscriptionGroupList
-from roquette.wire.bodies.pop import (
-    BatchAckMessageRequestBody,
     QueryAssignmentRequestBody,
     SetMessageRequestModeRequestBody,
 )
 from roquette.wire.bodies.route import TopicList
-from roquette.wire.bodies.topic_config import CreateTopicListRequestBody
+from roquette.wire.bodies.tables import (
+    CreateTopicListRequestBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+)
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.json_body import decode_request_body
 

@@ -5,9 +5,10 @@ theirs. The guard has asked for the right to the cluster before; here is what go
 changed by super users, nobody gives rights to itself, and no answer has a password.
 """
 
+import hmac
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from roquette.access import records
 from roquette.access.guard import Account
@@ -17,11 +18,10 @@ from roquette.access.settings import AccessSettings
 from roquette.access.users import State, Users
 from roquette.base.executor import run_blocking
 from roquette.errors import Refused, RemoteProtocolError
-from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Reply, RequestContext, Row, Task, row
 from roquette.wire import headers
-from roquette.wire.bodies.access import AclInfo, UserInfo
+from roquette.wire.bodies.tables import AclInfo, UserInfo
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.json_body import decode_request_body, encode_body
 
@@ -255,3 +255,85 @@ def _decoded(kind: type[B], body: bytes) -> B:
         return decode_request_body(kind, body)
     except RemoteProtocolError as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+
+# Tickets for replication connections: those speak another protocol than requests, and cannot be signed.
+# A replica asks for one by a signed request, and says it first on its connection: once, soon, and from where it asked.
+
+
+LIFE_MS: Final = 30_000
+MOST: Final = 1_000
+
+
+class Tickets:
+    """Those that were given and not yet said. Pure; times are steady ms."""
+
+    def __init__(self) -> None:
+        self._given: dict[
+            str, tuple[str, int]
+        ] = {}  # -> address, time it ends; in the order of these
+
+    def give(self, ticket: str, ip: str, now_ms: int) -> str:
+        """Note a new ticket for an address; of too many the oldest goes."""
+        self._forget(now_ms)
+        if len(self._given) >= MOST:
+            del self._given[next(iter(self._given))]
+        self._given[ticket] = ip, now_ms + LIFE_MS
+        return ticket
+
+    def expects(self, ip: str, now_ms: int) -> bool:
+        """Return True if somebody at this address has a ticket that counts."""
+        self._forget(now_ms)
+        return any(holder_ip == ip for holder_ip, _ in self._given.values())
+
+    def take(self, said: str, ip: str, now_ms: int) -> bool:
+        """Use up a ticket: True if it counts from this address; it does not a second time."""
+        self._forget(now_ms)
+        for ticket, (holder_ip, _) in self._given.items():
+            if holder_ip == ip and hmac.compare_digest(ticket.encode(), said.encode()):
+                del self._given[ticket]
+                return True
+        return False
+
+    def _forget(self, now_ms: int) -> None:
+        while self._given:
+            ticket = next(iter(self._given))
+            if self._given[ticket][1] > now_ms:
+                break
+            del self._given[ticket]
+
+
+# Answers that hold secrets: AES-GCM under a key of the asker's own secret, so that who only passes his request on learns nothing.
+
+
+NONCE = 12
+
+
+def seal(secret: bytes, request_text: str, nonce: bytes, words: bytes) -> bytes:
+    """Return bytes that only a holder of the secret can read, as the answer to the request `request_text`.
+
+    Args:
+        nonce: 12 random bytes, of this answer alone.
+    """
+    # Imported here: only brokers with users and replicas need it, and it takes 20 ms of CPU.
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return nonce + AESGCM(_key(secret)).encrypt(nonce, words, request_text.encode())
+
+
+def unseal(secret: bytes, request_text: str, sealed: bytes) -> bytes:
+    """The words; raises RemoteProtocolError: they were sealed with another secret, for another request, or not at all."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    try:
+        return AESGCM(_key(secret)).decrypt(sealed[:NONCE], sealed[NONCE:], request_text.encode())
+    except (InvalidTag, ValueError):
+        words = (
+            "the answer is not sealed with our secret, for this request: older versions do not seal"
+        )
+        raise RemoteProtocolError(words) from None
+
+
+def _key(secret: bytes) -> bytes:
+    return hmac.digest(secret, b"roquette-seal:1", "sha256")

@@ -11,8 +11,7 @@ from roquette.base.javatypes import whole_number
 from roquette.base.options import option
 from roquette.errors import ConfigError
 from roquette.remoting.security import Security
-from roquette.wire.proof import Prover
-from roquette.wire.signature import Credentials
+from roquette.wire.signature import Credentials, Prover
 
 T = TypeVar("T", bound=msgspec.Struct)
 LOOPBACK: Final = ("localhost", "127.", "::1")

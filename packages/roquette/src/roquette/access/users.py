@@ -28,7 +28,7 @@ from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.errors import ConfigError, Refused, RemoteProtocolError, StoreError
 from roquette.remoting.request import RequestContext
-from roquette.wire.bodies.access import AclInfo, UserInfo
+from roquette.wire.bodies.tables import AclInfo, UserInfo
 from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import decode_body, fastjson_pretty
 from roquette.wire.signature import ACCESS_KEY, SIGNATURE, ext_fields, signed_content, signs

@@ -7,11 +7,11 @@ import msgspec
 
 from roquette.admin.cluster import is_unserved, masters_of, require_one
 from roquette.admin.command import SAY_WHAT, Flag, Plan, Report, command
-from roquette.client import access_calls
+from roquette.client import operator_calls
 from roquette.client.calls import Call
 from roquette.client.operations import Answer, Operation, ask_all
 from roquette.errors import ClientError, ConfigError
-from roquette.wire.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from roquette.wire.bodies.tables import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
 T = TypeVar("T")
 
@@ -145,7 +145,7 @@ def save_user(
     user = UserInfo(
         username=username, password=password, user_type=user_type, user_status=user_status
     )
-    call = access_calls.create_user(user) if create else access_calls.update_user(user)
+    call = operator_calls.create_user(user) if create else operator_calls.update_user(user)
     return (yield from _everywhere(call, name_servers, cluster))
 
 
@@ -153,7 +153,7 @@ def save_user(
 def delete_user(name_servers: Sequence[str], name: str, *, cluster: OfCluster = None) -> Plan[Any]:
     """Delete a user and its rules; its requests are refused from then on."""
     deed = f"delete user {name} and its rules"
-    told = _everywhere(access_calls.delete_user(name), name_servers, cluster)
+    told = _everywhere(operator_calls.delete_user(name), name_servers, cluster)
     shows = would(name_servers, cluster, f"would {deed}")
     return Plan(shows, deed, reported(told, deed, user=name))
 
@@ -173,7 +173,7 @@ def put_rules(
         by_type.setdefault(rule.policy_type, []).append(entry)
     policies = [PolicyInfo(policy_type=name, entries=entries) for name, entries in by_type.items()]
     acl = AclInfo(subject=rules[0].subject, policies=policies)
-    return (yield from _everywhere(access_calls.create_acl(acl), name_servers, cluster))
+    return (yield from _everywhere(operator_calls.create_acl(acl), name_servers, cluster))
 
 
 def delete_acl(
@@ -185,7 +185,7 @@ def delete_acl(
     cluster: str | None = None,
 ) -> Operation[list[Told]]:
     """Remove the rule for a resource, or all of a subject's, everywhere."""
-    call = access_calls.delete_acl(subject, resource, policy_type)
+    call = operator_calls.delete_acl(subject, resource, policy_type)
     return (yield from _everywhere(call, name_servers, cluster))
 
 
@@ -197,7 +197,7 @@ def list_users(
     cluster: OfCluster = None,
 ) -> Operation[list[UserRow]]:
     """List users, and which servers have them otherwise; no password is shown, by anything."""
-    call = access_calls.list_users(part)
+    call = operator_calls.list_users(part)
     answers = yield from _read(call, name_servers, cluster)
 
     def rows(users: list[UserInfo]) -> Iterable[UserRow]:
@@ -216,7 +216,7 @@ def list_acls(
     cluster: OfCluster = None,
 ) -> Operation[list[AclRow]]:
     """List rules, and which servers have them otherwise."""
-    call = access_calls.list_acls(user, resource)
+    call = operator_calls.list_acls(user, resource)
     answers = yield from _read(call, name_servers, cluster)
     return _merged(answers, acl_rows)
 

@@ -6,11 +6,16 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from roquette.admin.catalogue import OWN, GroupRow, group_rows, groups, topics
-from roquette.admin.clients import MemberRow, members
+from roquette.admin.catalogue import OWN, GroupRow, MemberRow, group_rows, groups, members, topics
 from roquette.admin.groups import LagRow, delete_group, group_lag
-from roquette.admin.places import QueuePlace, parse_place
-from roquette.admin.seek import SeekRow, apply_seek, plan_seek, require_done
+from roquette.admin.seek import (
+    QueuePlace,
+    SeekRow,
+    apply_seek,
+    parse_place,
+    plan_seek,
+    require_done,
+)
 from roquette.admin.topics import (
     TopicDescription,
     create_topic,

@@ -1,5 +1,5 @@
 """A certificate authority of one's own, for the verbs."""
 
-from roquette.remoting.authority import Authority, own_hosts
+from roquette.remoting.pem import Authority, own_hosts
 
 __all__ = ["Authority", "own_hosts"]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from roquette.base.clock import Clock
-from roquette.base.quantities import counted
+from roquette.base.options import counted
 from roquette.client.consumer_options import StartFrom
 from roquette.errors import RoquetteError
 
 if TYPE_CHECKING:
-    from roquette.admin.places import QueuePlace
+    from roquette.admin.seek import QueuePlace
     from roquette.client.client import Client
     from roquette.client.producer import SendReceipt
     from roquette.client.reader import Reader

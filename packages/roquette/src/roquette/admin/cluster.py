@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from roquette.client import calls
-from roquette.client.inspection_calls import topic_config, topic_configs
 from roquette.client.operations import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
+from roquette.client.operator_calls import topic_config, topic_configs
 from roquette.errors import BrokerError, ConfigError
 from roquette.wire import bodies as b
 from roquette.wire.bodies import BrokerLeft, ClusterInfo, TopicConfig

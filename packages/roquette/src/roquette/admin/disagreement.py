@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from roquette.admin.command import Report, command
-from roquette.base.quantities import counted
+from roquette.base.options import counted
 from roquette.client import calls
 from roquette.client.operations import Answer, Operation, ask_all
 from roquette.errors import RouteNotFound

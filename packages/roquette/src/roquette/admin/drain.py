@@ -17,7 +17,7 @@ from roquette.admin.catalogue import OWN, kind_of
 from roquette.admin.cluster import cluster_info, masters_of, require_one, system_names
 from roquette.admin.command import Flag, IgnoredGroups, Report, Settle, Timeout, command
 from roquette.admin.left import Left, LeftRow, left_in, look_at
-from roquette.client import calls, change_calls, inspection_calls
+from roquette.client import calls, operator_calls
 from roquette.client.operations import ANY_NAME_SERVER, Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.names import PERM_WRITE, perm_text
@@ -83,7 +83,7 @@ def alone_on(broker: str) -> Operation[list[str]]:
 
 def _writable_topics(broker: str) -> Operation[list[str]]:
     ((_, address),) = yield from masters_of(broker=broker)
-    configs = yield from ask(address, inspection_calls.topic_configs())
+    configs = yield from ask(address, operator_calls.topic_configs())
     own = system_names((yield from cluster_info()))
     return [
         name
@@ -150,11 +150,11 @@ def hide(name_servers: Sequence[str], broker: str, *, alone: bool = False) -> Op
                 f"{', '.join(topics[:10])} {'is' if len(topics) == 1 else 'are'} on {broker} alone, and nobody could send: "
                 f"create {'it' if len(topics) == 1 else 'them'} on another broker, or say --force"
             )
-        settings = yield from ask(address, inspection_calls.broker_settings())
+        settings = yield from ask(address, operator_calls.broker_settings())
         note = Note(int(settings.get(_PERMISSION, "6")))
         text = json.dumps(msgspec.to_builtins(note))
         yield from _at_all(name_servers, calls.put_config(DRAIN_NOTES, broker, text))
-    yield from _at_all(name_servers, change_calls.wipe_write_permission(broker))
+    yield from _at_all(name_servers, operator_calls.wipe_write_permission(broker))
     return note
 
 
@@ -174,16 +174,16 @@ def close(broker: str, note: Note) -> Operation[None]:
 def keep_closed(name_servers: Sequence[str], broker: str, note: Note) -> Operation[None]:
     """Close the broker again when it has started anew meanwhile: its permission is then that of its file."""
     ((_, address),) = yield from masters_of(broker=broker)
-    settings = yield from ask(address, inspection_calls.broker_settings())
+    settings = yield from ask(address, operator_calls.broker_settings())
     if int(settings.get(_PERMISSION, "0")) & PERM_WRITE:
-        yield from _at_all(name_servers, change_calls.wipe_write_permission(broker))
+        yield from _at_all(name_servers, operator_calls.wipe_write_permission(broker))
         yield from close(broker, note)
 
 
 def _permit(broker: str, permission: int) -> Operation[None]:
     ((_, address),) = yield from masters_of(broker=broker)
     changes = {_PERMISSION: str(permission)}
-    yield from ask(address, inspection_calls.change_broker_settings(changes))
+    yield from ask(address, operator_calls.change_broker_settings(changes))
 
 
 def left_on(broker: str, ignored: Collection[str] = ()) -> Operation[Left]:
@@ -211,7 +211,7 @@ def restore(name_servers: Sequence[str], name: OneBroker) -> Operation[Note]:
         )
     yield from _permit(name, note.permission)
     answers = yield from ask_all(
-        (address, change_calls.delete_config(DRAIN_NOTES, name)) for address in name_servers
+        (address, operator_calls.delete_config(DRAIN_NOTES, name)) for address in name_servers
     )
     require_one(answers)
     return note

@@ -8,14 +8,14 @@ import msgspec
 from roquette.admin.cluster import masters_of
 from roquette.admin.command import Report, command
 from roquette.admin.settings import SettingRow
-from roquette.base.quantities import counted
-from roquette.client import calls, group_requests
-from roquette.client.change_calls import group_configs
+from roquette.base.options import counted
+from roquette.client import calls, operator_calls
 from roquette.client.operations import Operation, ask_all
+from roquette.client.operator_calls import group_configs
 from roquette.errors import BrokerError, ClientError, ConfigError
 from roquette.message.message import unread
 from roquette.message.names import retry_topic
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 
 
 class LagRow(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ def delete_group(group: str, *, keep_offsets: bool = False) -> Operation[list[st
         retries = calls.delete_topic(retry_topic(group))
         yield from ask_all((address, retries) for _, address in have)  # the doctor finds what stays
     answers = yield from ask_all(
-        (address, group_requests.delete_group(group, with_offsets=not keep_offsets))
+        (address, operator_calls.delete_group(group, with_offsets=not keep_offsets))
         for _, address in have
     )
     for answer in answers:

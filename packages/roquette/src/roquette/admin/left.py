@@ -7,9 +7,8 @@ import msgspec
 
 from roquette.admin.cluster import cluster_info, system_names
 from roquette.client import calls
-from roquette.client.change_calls import delay_progress, timer_metrics
-from roquette.client.inspection_calls import readers_of, topic_configs
 from roquette.client.operations import Answer, Operation, ask, ask_all
+from roquette.client.operator_calls import delay_progress, readers_of, timer_metrics, topic_configs
 from roquette.errors import BrokerError
 from roquette.message.message import unread
 from roquette.message.names import (

@@ -9,9 +9,9 @@ import msgspec
 from roquette.admin.cluster import cluster_info, left_words, require_one
 from roquette.admin.command import Flag, Report, command
 from roquette.admin.drain import Run
-from roquette.client import calls, change_calls
+from roquette.client import calls, operator_calls
 from roquette.client.operations import Answer, Operation, ask, ask_all
-from roquette.client.registers import put_register_if, register
+from roquette.client.operator_calls import put_register_if, register
 from roquette.errors import AgreementError, BrokerError, ClientError, ConfigError
 from roquette.replication.record import (
     GroupRecord,
@@ -345,9 +345,9 @@ def forget(
         for gone in (answer.value and answer.value.brokers_left) or ()
         if gone.broker_name == name and not gone.peer
     ]
-    answers = yield from ask_all((at, change_calls.forget_broker(gone)) for at, gone in found)
+    answers = yield from ask_all((at, operator_calls.forget_broker(gone)) for at, gone in found)
     if member is not None:
-        call = change_calls.clean_member(name, member)
+        call = operator_calls.clean_member(name, member)
         cleaned = yield from ask_all((server, call) for server in name_servers)
         answers.append(min(cleaned, key=_is_no_controller))
     if not answers:

@@ -15,15 +15,15 @@ from roquette.admin.cluster import configs_of, masters_of
 from roquette.admin.command import Flag, IgnoredGroups, Report, Settle, Timeout, command
 from roquette.admin.drain import SETTLE_S, Pace, Run
 from roquette.admin.left import TRANS_GROUP, Holdings, look_at
-from roquette.base.quantities import counted
-from roquette.client import calls, change_calls
+from roquette.base.options import counted
+from roquette.client import calls, operator_calls
 from roquette.client.operations import Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import MessageQueue, unread
 from roquette.message.names import SCHEDULE_TOPIC, TOOLS_CONSUMER_GROUP, TRANS_HALF_TOPIC
 from roquette.message.properties import REAL_QID, REAL_TOPIC, decode_properties
 from roquette.message.record import decode_records
-from roquette.wire.bodies.topic_config import TopicConfig
+from roquette.wire.bodies.tables import TopicConfig
 
 MOST_SCANNED: Final = 20_000
 """Delayed messages and half messages of a queue that are looked at; of more, all count as messages of the topic."""
@@ -99,7 +99,7 @@ def put(places: Sequence[TopicOnBroker], write: int, read: int) -> Operation[lis
         )
         for place in places
     ]
-    asks = ((place.address, change_calls.put_topic(place.config)) for place in changed)
+    asks = ((place.address, operator_calls.put_topic(place.config)) for place in changed)
     for place, answer in zip(changed, (yield from ask_all(asks)), strict=True):
         if answer.error is not None:
             raise ClientError(f"{place.broker} did not change the topic: {answer.reason}")

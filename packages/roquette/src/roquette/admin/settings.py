@@ -9,9 +9,13 @@ from roquette.admin.cluster import masters_of
 from roquette.admin.command import Changes, Flag, Report, command
 from roquette.base.options import did_you_mean
 from roquette.client.calls import runtime_info
-from roquette.client.change_calls import change_name_server_settings, name_server_settings
-from roquette.client.inspection_calls import broker_settings, change_broker_settings
 from roquette.client.operations import Operation, ask_all
+from roquette.client.operator_calls import (
+    broker_settings,
+    change_broker_settings,
+    change_name_server_settings,
+    name_server_settings,
+)
 from roquette.errors import ConfigError
 
 

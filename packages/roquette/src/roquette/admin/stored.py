@@ -13,11 +13,11 @@ import msgspec
 
 from roquette.admin.cluster import masters_of
 from roquette.admin.command import Flag, Plan, Report, command
-from roquette.admin.places import parse_place
+from roquette.admin.seek import parse_place
 from roquette.admin.topics import delete_topic, describe_topic
 from roquette.base.clock import Clock
 from roquette.base.javatypes import whole_number
-from roquette.base.quantities import counted
+from roquette.base.options import counted
 from roquette.client import calls
 from roquette.client.client import Client
 from roquette.client.operations import Operation, ask_all

@@ -8,11 +8,11 @@ import msgspec
 from roquette.admin.cluster import configs_of, masters_of, require_one
 from roquette.admin.command import Attributes, Flag, OnCluster, Report, command
 from roquette.base.javatypes import whole_number
-from roquette.base.quantities import counted
+from roquette.base.options import counted
 from roquette.client import calls
-from roquette.client.change_calls import put_topic
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.operations import ANY_NAME_SERVER, Operation, ask, ask_all
+from roquette.client.operator_calls import put_topic
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.names import perm_text, topic_error
 from roquette.wire.bodies import TopicConfig

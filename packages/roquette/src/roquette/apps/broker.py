@@ -14,7 +14,7 @@ from roquette.base.config import Sources, to_properties
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import BROKER
-from roquette.base.log_settings import LogSettings, begin_log
+from roquette.base.logs import LogSettings, begin_log
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.group.member import GroupMember
 from roquette.broker.service import Broker
@@ -22,9 +22,8 @@ from roquette.errors import ConfigError
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.address import host_name, local_address
 from roquette.remoting.certificates import TlsSettings
-from roquette.remoting.door_settings import DoorSettings
-from roquette.remoting.protection import Protection
 from roquette.remoting.request import Row
+from roquette.remoting.settings import DoorSettings, Protection
 from roquette.store.format.config import StoreConfig
 
 

@@ -13,44 +13,37 @@ from typing import Final
 from roquette.apps.local_proxy import LocalProxy
 from roquette.broker.access.feature import AccessFeature
 from roquette.broker.clients.client_calls import ClientCallProcessor
-from roquette.broker.clients.heartbeat import HeartbeatProcessor
-from roquette.broker.clients.queue_locks import LockProcessor
-from roquette.broker.clients.subscriptions import SubscriptionProcessor
+from roquette.broker.clients.heartbeat import (
+    HeartbeatProcessor,
+    LockProcessor,
+    SubscriptionProcessor,
+)
 from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.cluster.feature import ClusterFeature
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Feature
-from roquette.broker.floor.master_source import MasterSource
-from roquette.broker.group.group_master import GroupMaster, GroupQuorum
-from roquette.broker.group.group_source import GroupSource
+from roquette.broker.floor.feature import Feature, MasterSource
 from roquette.broker.group.member import GroupMember, MemberFeatures
-from roquette.broker.operation.clean_up import UpkeepProcessor
+from roquette.broker.group.roles import GroupMaster, GroupQuorum, GroupSource
 from roquette.broker.operation.cold_reads import ColdReadFeature
-from roquette.broker.operation.consume_stats import ConsumeStatsProcessor
+from roquette.broker.operation.consume_stats import ConsumeStatsProcessor, StatsFeature
 from roquette.broker.operation.group_admin import GroupProcessor
 from roquette.broker.operation.metrics.feature import MetricsFeature
-from roquette.broker.operation.offset_admin import OffsetAdminProcessor
-from roquette.broker.operation.offset_requests import OffsetProcessor
+from roquette.broker.operation.offset_admin import OffsetAdminProcessor, OffsetProcessor
 from roquette.broker.operation.query import QueryProcessor
 from roquette.broker.operation.settings import AdminProcessor
-from roquette.broker.operation.stats_feature import StatsFeature
-from roquette.broker.operation.store_maintenance import StoreMaintenance
+from roquette.broker.operation.store_maintenance import StoreMaintenance, UpkeepProcessor
 from roquette.broker.operation.topic_admin import TopicProcessor
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.broker.pulling.feature import PullFeature
-from roquette.broker.replication.classic_source import ClassicSource
-from roquette.broker.replication.follower import SlaveReplication, Source
+from roquette.broker.replication.follower import ClassicSource, SlaveReplication, Source
 from roquette.broker.replication.ha_ticket import HaTickets, TicketSource
-from roquette.broker.replication.master import MasterReplication
-from roquette.broker.replication.metadata_copy import MetadataCopy
-from roquette.broker.replication.quorum import ClassicQuorum
+from roquette.broker.replication.master import ClassicQuorum, MasterReplication
+from roquette.broker.replication.metadata_copy import MetadataCopy, OffsetTakeOver
 from roquette.broker.replication.role import ReplicaRole
 from roquette.broker.replication.table_feed import TableFeed
-from roquette.broker.replication.take_over import OffsetTakeOver
 from roquette.broker.sending.feature import SendFeature
-from roquette.broker.timers.delay_feature import DelayFeature
-from roquette.broker.timers.feature import TimerFeature
+from roquette.broker.timers.feature import DelayFeature, TimerFeature
 from roquette.broker.transactions.feature import TransactionFeature
 from roquette.proxy.settings import ProxySettings
 

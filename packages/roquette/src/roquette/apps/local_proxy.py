@@ -27,11 +27,9 @@ from roquette.broker.floor.tables.topics import Topic as BrokerTopic
 from roquette.errors import ClientError, ConnectError, Refused
 from roquette.message.names import TBW102, is_system_topic, topic_error
 from roquette.proxy.access import CallGuard
-from roquette.proxy.answers import Asks, BrokerAnswer, Then
-from roquette.proxy.backend import TopicFacts
-from roquette.proxy.call import Caller
-from roquette.proxy.lookups import Lookup
+from roquette.proxy.backend import Lookup, TopicFacts
 from roquette.proxy.parts import make_proxy
+from roquette.proxy.service import Asks, BrokerAnswer, Caller, Then
 from roquette.proxy.serving import has_http2
 from roquette.proxy.sessions import Sessions
 from roquette.proxy.settings import ProxySettings
@@ -39,12 +37,11 @@ from roquette.remoting.client import split_address
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
 from roquette.remoting.http2_probe import speaks_http2
-from roquette.remoting.inner import InnerWire
 from roquette.remoting.request import Peer, RequestContext
+from roquette.remoting.transport import InnerWire
 from roquette.wire.bodies.clients import HeartbeatData
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.bodies.route import BrokerData, QueueData, TopicRouteData
-from roquette.wire.bodies.topic_config import TopicConfig
+from roquette.wire.bodies.tables import SubscriptionGroupConfig, TopicConfig
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.connection import VERSION

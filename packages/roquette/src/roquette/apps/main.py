@@ -10,10 +10,10 @@ from roquette import __version__
 from roquette.apps.server_options import Listen, Settings
 from roquette.base.config import Sources
 from roquette.base.form import form
-from roquette.base.log_settings import begin_log
+from roquette.base.logs import begin_log
 from roquette.base.options import key_values
 from roquette.cli import VERBS, Adder, LateVerbs, there
-from roquette.cli.exits import FAILED
+from roquette.cli.connect import FAILED
 from roquette.errors import ConfigError, RoquetteError
 
 
@@ -221,7 +221,7 @@ def run(
     where, environ = health_address(health) if health else "", dict(os.environ)
     if workers == 1 and not reload:
         raise typer.Exit(run_main(target, namesrv_addr, drain, where, environ))
-    from roquette.apps.run_workers import keep_workers
+    from roquette.apps.run import keep_workers
 
     raise typer.Exit(keep_workers(target, namesrv_addr, drain, where, workers, reload, environ))
 

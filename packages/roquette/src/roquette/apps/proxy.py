@@ -18,7 +18,7 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import PROXY
 from roquette.base.lifecycle import Tasks
-from roquette.base.log_settings import LogSettings, begin_log
+from roquette.base.logs import LogSettings, begin_log
 from roquette.base.property_files import format_properties
 from roquette.errors import ConfigError, Refused
 from roquette.proxy.access import CallGuard
@@ -29,15 +29,12 @@ from roquette.proxy.sessions import Sessions
 from roquette.proxy.settings import ClusterSettings, ProxySettings
 from roquette.remoting.address import local_address
 from roquette.remoting.certificates import TlsSettings
-from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.door_settings import DoorSettings
-from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.outcomes import Outcome
-from roquette.remoting.protection import Protection
-from roquette.remoting.request import RequestContext, Row
+from roquette.remoting.dispatcher import Dispatcher, LaneLimits
+from roquette.remoting.request import Outcome, RequestContext, Row
 from roquette.remoting.server import ConnectionBound, Server
+from roquette.remoting.settings import DoorSettings, Protection
 from roquette.wire.codes import RequestCode, ResponseCode
-from roquette.wire.proof import Prover
+from roquette.wire.signature import Prover
 
 log = logging.getLogger("roquette.proxy")
 

@@ -19,20 +19,18 @@ from roquette.base.files import OsFiles
 from roquette.base.form import form
 from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Tasks
-from roquette.base.log_settings import LogSettings
-from roquette.base.logs import RateLimited
+from roquette.base.logs import LogSettings, RateLimited
 from roquette.errors import ConfigError
 from roquette.remoting.address import first_address
-from roquette.remoting.authority import own_hosts
 from roquette.remoting.certificates import (
     TlsSettings,
     certificate_ends,
     client_tls,
     server_tls,
 )
-from roquette.remoting.door_settings import DoorSettings
-from roquette.remoting.protection import Protection
+from roquette.remoting.pem import own_hosts
 from roquette.remoting.security import Security
+from roquette.remoting.settings import DoorSettings, Protection
 
 log = logging.getLogger("roquette.apps")
 

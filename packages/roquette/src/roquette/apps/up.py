@@ -1,13 +1,39 @@
 """`roquette up ...`: a group of brokers that elect their master, as processes on this machine, to try."""
 
-from typing import Annotated
+import asyncio
+import itertools
+import os
+import signal
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Final
 
+import msgspec
 import typer
 
+from roquette.admin.replication import MASTER, GroupState, group_states
+from roquette.admin.topics import create_topic
+from roquette.apps import local_group, running
+from roquette.apps.dev import DEV_SETTINGS
+from roquette.apps.local_group import (
+    GroupKeeper,
+    GroupProcess,
+    LocalGroup,
+    load_group,
+    runs,
+    send_signal,
+    words_of,
+)
+from roquette.base.executor import pause
+from roquette.base.files import OsFiles
+from roquette.base.javatypes import whole_number
+from roquette.base.lifecycle import Tasks
 from roquette.base.options import key_values
 from roquette.cli.commands import command_of
 from roquette.cli.connect import OutputForm
-from roquette.cli.output import Output
+from roquette.cli.output import Output, say, show
+from roquette.client.client import Client
+from roquette.errors import ClientError, ConfigError, RoquetteError, RouteNotFound, StoreError
+from roquette.message.message import MessageQueue
 
 app = typer.Typer()
 
@@ -42,8 +68,6 @@ def up(
     What is sent stays in the folder, and is there when it is started again.
     """
     if context.invoked_subcommand is None:
-        from roquette.apps.group_run import keep_group
-
         raise typer.Exit(keep_group(folder, replicas, etcd, key_values(settings, "--set")))
     if folder is not None:
         raise typer.BadParameter("--dir goes behind the command")
@@ -53,8 +77,7 @@ def up(
 @command_of
 def status_command(*, folder: Folder = None, output: OutputForm = Output.TABLE) -> None:
     """Show the processes, who is master, who is in step; exit code 10 when the group is not healthy."""
-    from roquette.apps.group_run import show_status
-    from roquette.cli.exits import UNHEALTHY
+    from roquette.cli.connect import UNHEALTHY
 
     if not show_status(folder, output):
         raise typer.Exit(UNHEALTHY)
@@ -66,7 +89,6 @@ def kill_command(
     folder: Folder = None,
 ) -> None:
     """End a broker by SIGKILL while messages are sent, and tell what happens; exit code 1 when one is lost."""
-    from roquette.apps.kill_watch import kill_and_watch
 
     if not kill_and_watch(folder, who):
         raise typer.Exit(1)
@@ -78,7 +100,6 @@ def restart_command(
     folder: Folder = None,
 ) -> None:
     """Start a process again, after a stop in order if it runs; waits until it is in step."""
-    from roquette.apps.group_run import restart
 
     restart(folder, who)
 
@@ -86,6 +107,414 @@ def restart_command(
 @app.command("stop")
 def stop_command(folder: Folder = None) -> None:
     """Stop the group as Ctrl-C does, and what a killed `roquette up` has left behind."""
-    from roquette.apps.group_run import stop_group
 
     stop_group(folder)
+
+
+# Work of `roquette up` and its verbs: keep a group's processes, look at it, start one again, end all.
+
+
+GROUP_NAME = "broker-a"
+CLUSTER_NAME = "DefaultCluster"
+HEALTHY_S = 60.0
+LOOK_S = 0.1
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `roquette up status`."""
+
+    process: str
+    role: str
+    address: str
+    pid: int
+    epoch: int
+    in_step: bool | None
+    log_end: int
+    lag_bytes: int
+    started_ms: int
+
+    NARROW: ClassVar = ("started_ms", "log_end", "pid", "epoch")
+
+
+def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str, str]) -> int:
+    """Run a group until SIGINT or SIGTERM; the exit code. Raises ConfigError: one runs there, or it did not start."""
+    folder = where or local_group.default_folder()
+    files = OsFiles()
+    files.make_dirs(folder)
+    try:
+        lock = files.lock_file(os.path.join(folder, "lock"))
+    except StoreError:
+        raise ConfigError(
+            f"a group runs in {folder} already: {local_group.words_of(folder, 'status')}"
+        ) from None
+    name_servers = [GroupProcess(name=f"namesrv-{one}") for one in range(1, 4 if etcd else 2)]
+    brokers = [GroupProcess(name=f"broker-{broker_id}") for broker_id in range(1, replicas + 1)]
+    if files.exists(os.path.join(folder, local_group.STATE)):
+        before = load_group(folder)
+        if any(map(runs, before.parts)):
+            raise ConfigError(
+                f"processes of an earlier group in {folder} run: {local_group.words_of(folder, 'stop')}"
+            )
+        if (len(before.name_servers), len(before.brokers)) != (len(name_servers), replicas):
+            raise ConfigError(
+                f"{folder} has another group, of {len(before.brokers)} brokers and {len(before.name_servers)} "
+                "name server(s): give the same options, remove the folder, or name another one by --dir"
+            )
+        name_servers = [
+            GroupProcess(name=part.name, peer=part.peer) for part in before.name_servers
+        ]
+    pid = os.getpid()
+    group = LocalGroup(
+        cluster=CLUSTER_NAME,
+        name=GROUP_NAME,
+        keeper=GroupProcess(name="keeper", pid=pid, born=local_group.born(pid)),
+        name_servers=name_servers,
+        brokers=brokers,
+    )
+    shared = {key: text for key, text in DEV_SETTINGS.items() if key != "brokerName"}
+    keeper = GroupKeeper(folder, group, shared | settings, etcd)
+    try:
+        return running.run(lambda stop: _keep(keeper, stop))
+    finally:
+        lock.release()
+
+
+async def _keep(keeper: GroupKeeper, stop: asyncio.Event) -> int:
+    """Start, tell, look after them until `stop`, end all."""
+    group = keeper.group
+    say(f"starting {len(group.brokers)} brokers and {len(group.name_servers)} name server(s)")
+    try:
+        await keeper.start(stop)
+        if not stop.is_set():
+            everybody = set(range(1, len(group.brokers) + 1))
+            state = await until_in_step(group, everybody, stop.is_set)
+            if state is not None:
+                show(lines(group, state), Output.TABLE)
+                say(f"\ntry:  roquette produce -n {group.namesrv} orders hello world")
+                kill = local_group.words_of(keeper.folder, "kill master")
+                say(f"      {kill}          # in another terminal: watch a take-over")
+                running.print_ready(namesrv=group.namesrv)
+        while not stop.is_set():
+            await keeper.look()
+            await asyncio.sleep(LOOK_S)
+    finally:
+        say("stopping: replicas, then the master, then name servers")
+        await keeper.stop(await _masters(group))
+    return 0
+
+
+async def _masters(group: LocalGroup) -> list[int]:
+    try:
+        return [(await look_at(group)).master]
+    except RoquetteError:
+        return []
+
+
+async def look_at(group: LocalGroup) -> GroupState:
+    """Look at the group's present state. Raises ClientError, ConfigError: its name server or its record is not there (yet)."""
+    async with Client(group.namesrv, group="TOOLS_PRODUCER") as client:
+        servers = [part.address for part in group.name_servers]
+        (state,) = await client.session.run(group_states(servers, group.name, group.cluster))
+        return state
+
+
+async def until_in_step(
+    group: LocalGroup, broker_ids: set[int], given_up: Callable[[], bool]
+) -> GroupState | None:
+    """Wait until there is a master and these are in step, telling what changes; None when the caller gave up.
+
+    Raises ClientError when it takes too long.
+    """
+    now = asyncio.get_running_loop().time
+    end_s, told, why = now() + HEALTHY_S, "", "nothing answered"
+    while now() < end_s and not given_up():
+        try:
+            state = await look_at(group)
+        except RoquetteError as error:
+            why = str(error)
+        else:
+            why = "; ".join(state.problems) or "a broker is missing"
+            news = (
+                f"broker {state.master} is master of epoch {state.epoch}, in step: {state.in_step}"
+            )
+            if news != told and state.master:
+                told = news
+                say(f"  {news}")
+            if state.master and broker_ids <= set(state.in_step):
+                return state
+        await asyncio.sleep(LOOK_S)
+    if given_up():
+        return None
+    raise ClientError(f"{sorted(broker_ids)} are not in step after {HEALTHY_S:.0f} s: {why}")
+
+
+def lines(group: LocalGroup, state: GroupState | None) -> list[Line]:
+    """The processes, and what is known of the brokers; without a `state` nothing is."""
+    known = {member.broker_id: member for member in state.members} if state else {}
+    found = []
+    for part in group.parts:
+        is_broker = part in group.brokers
+        member = known.get(int(part.name.rpartition("-")[2])) if is_broker else None
+        role = member.role if member else "-" if is_broker else "name server, controller"
+        there = runs(part)
+        found.append(
+            Line(
+                process=part.name,
+                role=role if there else "ended",
+                address=part.address,
+                pid=part.pid if there else -1,
+                epoch=state.epoch if state and member and member.role == MASTER else -1,
+                in_step=member.in_step if member else None,
+                log_end=member.log_end if member else -1,
+                lag_bytes=member.lag_bytes if member else -1,
+                started_ms=part.started_ms,
+            )
+        )
+    return found
+
+
+def running_group(folder: str | None) -> LocalGroup:
+    """Return the group that runs in the folder; raises ConfigError when nothing does."""
+    directory = folder or local_group.default_folder()
+    group = load_group(directory)
+    if not runs(group.keeper):
+        stop = f" (processes it started do: {local_group.words_of(folder, 'stop')})"
+        left = stop if any(map(runs, group.parts)) else ""
+        raise ConfigError(f"no group runs in {directory}{left}: {local_group.words_of(folder)}")
+    return group
+
+
+def show_status(folder: str | None, output: Output) -> bool:
+    """Print the processes; whether the group is healthy."""
+    group = running_group(folder)
+    try:
+        state = asyncio.run(look_at(group))
+    except RoquetteError as error:
+        show(lines(group, None), output)
+        say(f"the group does not answer: {error}")
+        return False
+    show(lines(group, state), output)
+    for problem in state.problems:
+        say(problem)
+    return state.healthy
+
+
+def restart(folder: str | None, target: str) -> None:
+    """Have the keeper start a process again. Raises ConfigError: there is none of that name; ClientError: it did
+    not start."""
+    directory = folder or local_group.default_folder()
+    name = f"broker-{target}" if target.isdigit() else target
+    old = find(running_group(folder), name)
+    if send_signal(old, signal.SIGTERM):
+        say(f"stopping {name}, pid {old.pid}")
+        _wait_until(lambda: not runs(old), f"{name} did not stop")
+    files, order = OsFiles(), local_group.order_path(directory, name)
+    files.write_atomic(order, b"", keep_backup=False)
+    _wait_until(lambda: not files.exists(order), f"{name} was not started")
+    group = running_group(folder)
+    if not runs(find(group, name)):
+        raise ClientError(f"{name} did not start, see {directory}/{name}.log")
+    say(f"{name} runs again")
+    broker = {int(name.rpartition("-")[2])} if name.startswith("broker-") else set()
+    state = asyncio.run(until_in_step(group, broker, lambda: False))
+    show(lines(group, state), Output.TABLE)
+
+
+def find(group: LocalGroup, name: str) -> GroupProcess:
+    """The process of that name; raises ConfigError."""
+    for part in group.parts:
+        if part.name == name:
+            return part
+    known = ", ".join(part.name for part in group.parts)
+    raise ConfigError(f"there is no process {name}; there are {known}")
+
+
+def stop_group(folder: str | None) -> None:
+    """End a group by its keeper, or what is left of one."""
+    directory = folder or local_group.default_folder()
+    group = load_group(directory)
+    if send_signal(group.keeper, signal.SIGTERM):
+        _wait_until(lambda: not runs(group.keeper), "the group did not stop")
+    for part in reversed(group.parts):
+        if send_signal(part, signal.SIGTERM):
+            say(f"{part.name}, pid {part.pid}, was left: stopping it")
+            _wait_until(lambda left=part: not runs(left), f"{part.name} did not stop")  # type: ignore[misc]
+    say(f"nothing runs in {directory}; what was sent is kept there")
+
+
+def _wait_until(condition: Callable[[], bool], words: str) -> None:
+    for _ in range(int(HEALTHY_S * 20)):
+        if condition():
+            return
+        pause(50)
+    raise ClientError(f"{words} within {HEALTHY_S:.0f} s")
+
+
+# `roquette up kill`: a broker dies while messages are sent, and what a sender sees is told in lines.
+
+
+TOPIC: Final = "roquette-up-probe"
+STEP_S: Final = 0.05  # between two probes, and two looks at the group
+BEFORE_S: Final = 1.0  # probes are sent so long before the kill, and after all is well again
+AFTER_S: Final = 1.0
+LIMIT_S: Final = 30.0
+READ_S: Final = 15.0
+
+
+class ProbeSender:
+    """Messages sent at a steady pace, whatever becomes of them. Times are the loop's, seconds."""
+
+    def __init__(self, client: Client) -> None:
+        self.acknowledged: dict[int, tuple[float, str]] = {}  # by queue offset: when, the body
+        self.refused: list[tuple[float, str]] = []
+        self.queue: MessageQueue | None = None
+        self._client = client
+        self._number = 0
+
+    async def run(self, tasks: Tasks) -> None:
+        """Send until cancelled."""
+        while True:
+            self._number += 1
+            tasks.start("probe", self._send(self._number))
+            await asyncio.sleep(STEP_S)
+
+    async def _send(self, number: int) -> None:
+        now, body = asyncio.get_running_loop().time, f"probe-{number}"
+        try:
+            receipt = await self._client.send(TOPIC, body)
+        except RoquetteError as error:
+            self.refused.append((now(), str(error)))
+            return
+        if receipt.status == "SEND_OK":
+            self.queue = receipt.queue
+            self.acknowledged[receipt.queue_offset] = (now(), body)
+        else:
+            self.refused.append((now(), receipt.status))
+
+    def first_after(self, limit_s: float) -> float | None:
+        """Return the time of the first acknowledgement after that moment."""
+        return min((at for at, _ in self.acknowledged.values() if at > limit_s), default=None)
+
+    async def lost(self) -> list[int]:
+        """Offsets of acknowledged probes that are not found where the broker said they are."""
+        assert self.queue is not None
+        wanted = {offset: body for offset, (_, body) in self.acknowledged.items()}
+        reader = self._client.reader(group="roquette-up-reader")
+        await reader.assign([self.queue])
+        reader.seek(self.queue, min(wanted))
+        now = asyncio.get_running_loop().time
+        end_s = now() + READ_S
+        while wanted and now() < end_s:
+            for message in await reader.poll(timeout=1.0):
+                if wanted.get(message.queue_offset) == message.body.decode(errors="replace"):
+                    del wanted[message.queue_offset]
+        return sorted(wanted)
+
+
+def kill_and_watch(folder: str | None, target: str) -> bool:
+    """Kill one broker and tell; whether all that was acknowledged is there. Raises ConfigError, ClientError."""
+    all_there, member = asyncio.run(_watch(running_group(folder), target, folder))
+    if all_there:
+        say(f"next: {words_of(folder, f'restart {member}')}")
+    return all_there
+
+
+def chosen(state: GroupState, target: str, folder: str | None = None) -> int:
+    """The id that "master", "slave" or a number means; raises ConfigError."""
+    replicas = [m.broker_id for m in state.members if m.broker_id != state.master and not m.error]
+    if target == "master" and state.master:
+        return state.master
+    if target == "slave" and replicas:
+        return replicas[-1]
+    if (broker_id := whole_number(target, 2**63 - 1)) in {each.broker_id for each in state.members}:
+        return broker_id
+    if target in ("master", "slave"):
+        raise ConfigError(f"the group has no {target} at present: {words_of(folder, 'status')}")
+    raise ConfigError(f"{target} is not master, slave or the id of a broker")
+
+
+async def _watch(group: LocalGroup, target: str, folder: str | None) -> tuple[bool, int]:
+    tasks, now = Tasks(), asyncio.get_running_loop().time
+    servers = [part.address for part in group.name_servers]
+    async with Client(group.namesrv, group="roquette-up") as client:
+        looks = group_states(servers, group.name, group.cluster)
+        (state,) = await client.session.run(looks)
+        member = chosen(state, target, folder)
+        role = "master" if member == state.master else "replica"
+        await _need_topic(client, servers)
+        probes = ProbeSender(client)
+        tasks.start("probes", probes.run(tasks))
+        try:
+            await asyncio.sleep(BEFORE_S)
+            if not probes.acknowledged:
+                why = probes.refused[-1][1] if probes.refused else "no answer"
+                raise ClientError(f"nobody is killed: messages are not acknowledged: {why}")
+            part = find(group, f"broker-{member}")
+            killed_s = now()
+            if not send_signal(part, signal.SIGKILL):
+                raise ConfigError(
+                    f"broker {member} has ended already: {words_of(folder, f'restart {member}')}"
+                )
+            say(f"   0.000 s  broker {member} ({role}, pid {part.pid}) is killed")
+            await _tell(client, servers, group, probes, killed_s, state)
+            await asyncio.sleep(AFTER_S)
+        finally:
+            await tasks.stop()
+        return await _sum_up(probes), member
+
+
+async def _need_topic(client: Client, servers: list[str]) -> None:
+    await client.session.run(create_topic(servers, TOPIC, queues=1))
+    end_s = asyncio.get_running_loop().time() + LIMIT_S
+    while True:
+        try:
+            await client.queues(TOPIC)
+            return
+        except RouteNotFound:
+            if asyncio.get_running_loop().time() > end_s:
+                raise
+            await asyncio.sleep(STEP_S)
+
+
+async def _tell(
+    client: Client,
+    servers: list[str],
+    group: LocalGroup,
+    probes: ProbeSender,
+    killed_s: float,
+    before: GroupState,
+) -> None:
+    """Say what happens, when it does, until messages are acknowledged again by a master."""
+    now = asyncio.get_running_loop().time
+    refused = epoch = False
+    while now() < killed_s + LIMIT_S:
+        if not refused and probes.refused and probes.refused[-1][0] > killed_s:
+            refused = True
+            at_s, why = next(each for each in probes.refused if each[0] > killed_s)
+            say(f"{at_s - killed_s:8.3f} s  a message is not acknowledged: {' '.join(why.split())}")
+        (state,) = await client.session.run(group_states(servers, group.name, group.cluster))
+        if not epoch and state.master and state.epoch > before.epoch:
+            epoch = True
+            say(f"{now() - killed_s:8.3f} s  broker {state.master} is master, epoch {state.epoch}")
+        settled = state.epoch > before.epoch or state.master == before.master
+        back = probes.first_after(killed_s + STEP_S)
+        if state.master and settled and back is not None:
+            say(f"{back - killed_s:8.3f} s  messages are acknowledged")
+            return
+        await asyncio.sleep(STEP_S)
+    raise ClientError(f"no message is acknowledged {LIMIT_S:.0f} s after the kill")
+
+
+async def _sum_up(probes: ProbeSender) -> bool:
+    times = sorted(at for at, _ in probes.acknowledged.values())
+    pause_s = max(b - a for a, b in itertools.pairwise(times))
+    say(
+        f"longest time without an acknowledgement: {pause_s:.2f} s; {len(times)} messages acknowledged, "
+        f"{len(probes.refused)} not"
+    )
+    lost = await probes.lost()
+    if lost:
+        say(f"LOST: {len(lost)} acknowledged messages, at offsets {lost[:20]} of {TOPIC}")
+    else:
+        say("all that were acknowledged are there")
+    return not lost

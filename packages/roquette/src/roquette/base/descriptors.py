@@ -18,7 +18,7 @@ LINUX: Final = sys.platform == "linux" and sys.maxsize == 2**63 - 1
 OLD_MMAP: Final = sys.version_info < (3, 13)
 
 KEEPS_DESCRIPTOR: Final = OLD_MMAP and not LINUX
-"""Each map costs a descriptor on this system (base/mapping.py)."""
+"""Each map costs a descriptor on this system (base/os_file.py)."""
 
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 """Errors that pass when space is freed."""

@@ -7,14 +7,15 @@ in the executor.
 """
 
 import contextlib
+import errno
 import mmap
 import os
 import shutil
 import stat
 from collections.abc import Iterator
-from typing import Protocol, TextIO
+from typing import Final, Protocol, TextIO
 
-from roquette.base import system_calls
+from roquette.base import os_file
 from roquette.base.descriptors import Spares, map_limit
 from roquette.base.os_file import ZEROS, OsFile, SyncState
 from roquette.errors import StoreError
@@ -216,7 +217,7 @@ class OsReadFiles:
     _spares = Spares(0)
 
     def open_file(self, path: str) -> ReadFile:
-        fd = self._spares.run(os.open, path, os.O_RDONLY | system_calls.CLOSE_ON_EXEC)
+        fd = self._spares.run(os.open, path, os.O_RDONLY | os_file.CLOSE_ON_EXEC)
         return OsFile(path, fd, spares=self._spares)
 
     def list_dir(self, path: str) -> list[str]:
@@ -268,7 +269,7 @@ class OsFiles(OsReadFiles):
     def open_file(
         self, path: str, size: int | None = None, create: bool = False, private: bool = False
     ) -> File:
-        flags = os.O_RDWR | system_calls.CLOSE_ON_EXEC | (os.O_CREAT if create else 0)
+        flags = os.O_RDWR | os_file.CLOSE_ON_EXEC | (os.O_CREAT if create else 0)
         fd = self._spares.run(os.open, path, flags, 0o600 if private else 0o644)
         file = OsFile(path, fd, self._syncs, self._spares)
         if size is not None and (have := file.size) < size:
@@ -282,7 +283,7 @@ class OsFiles(OsReadFiles):
         return file
 
     def read_bytes(self, path: str) -> bytes:
-        fd = self._spares.run(os.open, path, os.O_RDONLY | system_calls.CLOSE_ON_EXEC)
+        fd = self._spares.run(os.open, path, os.O_RDONLY | os_file.CLOSE_ON_EXEC)
         with open(fd, "rb") as stream:
             return stream.read()
 
@@ -307,7 +308,7 @@ class OsFiles(OsReadFiles):
         os.replace(source, target)
 
     def sync_dir(self, path: str) -> None:
-        fd = self._spares.run(system_calls.open_directory, path)
+        fd = self._spares.run(os_file.open_directory, path)
         if fd is None:
             return
         try:
@@ -343,9 +344,9 @@ class OsFiles(OsReadFiles):
 
     def lock_file(self, path: str) -> FileLock:
         self.make_dirs(os.path.dirname(path) or ".")
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | system_calls.CLOSE_ON_EXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os_file.CLOSE_ON_EXEC, 0o644)
         try:
-            system_calls.try_lock(fd, exclusive=True, records=False)
+            os_file.try_lock(fd, exclusive=True, records=False)
         except OSError as error:
             os.close(fd)
             raise StoreError(
@@ -451,3 +452,153 @@ def write_private(path: str, data: bytes) -> None:
 def open_null() -> TextIO:
     """A text stream that takes everything and keeps nothing."""
     return open(os.devnull, "w", encoding="utf-8")
+
+
+# Copies of files for a backup: a hard link where a file changes no more, else its bytes with their holes.
+
+
+_CHUNK: Final = 1 << 20
+_NO_LINK: Final = frozenset(
+    (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES, errno.ENOSYS)
+)
+_ZEROS: Final = bytes(_CHUNK)
+
+
+def link_or_copy(source: str, target: str) -> bool:
+    """A second name for a file, or a copy where the file system has none (another disk); whether it was linked.
+
+    Raises:
+        OSError: FileNotFoundError among them, when the source is gone.
+    """
+    try:
+        os.link(source, target)
+        return True
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+    copy_bytes(source, target)
+    return False
+
+
+def copy_bytes(source: str, target: str) -> int:
+    """Copy a file front to back, with its mode, onto the disk; runs of zeros become holes. Returns its size.
+
+    A file that grows at its end meanwhile is copied up to some byte of what was appended. Raises OSError.
+    """
+    old = os.open(source, os.O_RDONLY | os_file.CLOSE_ON_EXEC)
+    try:
+        how = os.fstat(old)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os_file.CLOSE_ON_EXEC
+        new = os.open(target, flags, stat.S_IMODE(how.st_mode))
+        try:
+            at = 0
+            while at < how.st_size:
+                chunk = os_file.pread(old, min(_CHUNK, how.st_size - at), at)
+                if not chunk:
+                    break  # it was cut meanwhile
+                if chunk != _ZEROS[: len(chunk)]:
+                    _write(new, chunk, at)
+                at += len(chunk)
+            # Zeros at the end were not written either.
+            os.truncate(new, how.st_size)
+            os.fsync(new)
+        finally:
+            os.close(new)
+    finally:
+        os.close(old)
+    return how.st_size
+
+
+def _write(descriptor: int, data: bytes, position: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        done = os_file.pwrite(descriptor, bytes(rest), position)
+        rest, position = rest[done:], position + done
+
+
+def file_stamp(path: str) -> tuple[int, int, int]:
+    """Return a stamp that changes when a file is written or replaced: time, size and inode; zeros when it is not there."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+# Tools' own work with a store's files: keep brokers away from them, and write down what was found.
+
+
+_BUFFER: Final = 1 << 20
+_BUSY: Final = frozenset((errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK))
+
+
+class StoreGuard:
+    """Keeps brokers away from a directory while a tool looks at it or mends it.
+
+    Our broker locks the file `lock` with flock, Apache's with fcntl (byte 0): one does not see the other's, so
+    both are asked for. A reader opens the file for reading only and changes nothing.
+    """
+
+    def __init__(self, path: str, exclusive: bool = False) -> None:
+        """Raises StoreError when a broker has the store, OSError when the file cannot be opened.
+
+        Args:
+            path: of the lock file; without such a file, or with no path at all, a reader has nothing to wait for.
+            exclusive: keep other readers away too, and make the file when it is missing.
+        """
+        self._fd = -1
+        how = os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY
+        try:
+            self._fd = os.open(path, how | os_file.CLOSE_ON_EXEC, 0o644)
+        except FileNotFoundError:
+            if exclusive:
+                raise
+            return
+        try:
+            os_file.try_lock(self._fd, exclusive=exclusive, records=True)
+        except OSError as error:
+            self.release()
+            if error.errno not in _BUSY:
+                return  # a file system without locks
+            raise StoreError(f"{path} is locked: a running process uses this store") from error
+
+    def release(self) -> None:
+        """Let others in; releasing twice is harmless."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class LineFile:
+    """A new text file that a tool writes, buffered; not durable before `close`."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os_file.CLOSE_ON_EXEC, 0o644
+        )
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def write(self, text: str) -> None:
+        """Take some text. Raises OSError."""
+        data = text.encode("utf-8", "surrogatepass")
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size >= _BUFFER:
+            self._write_out()
+
+    def _write_out(self) -> None:
+        data = memoryview(b"".join(self._parts))
+        self._parts, self._size = [], 0
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+    def close(self) -> None:
+        """Write out and sync. Raises OSError."""
+        if self._fd >= 0:
+            try:
+                self._write_out()
+                os.fsync(self._fd)
+            finally:
+                os.close(self._fd)
+                self._fd = -1

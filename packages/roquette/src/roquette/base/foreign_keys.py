@@ -4,9 +4,15 @@ With the config classes this decides what a key does: docs/reference/settings.md
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from roquette.base.config import ForeignKeys, Unserved
-from roquette.base.instead import ACL_IMPORT
+
+# Commands of ours that stand for parts of Apache's which are not here.
+
+
+ACL_IMPORT: Final = "roquette acl import conf/plain_acl.yml"
+"""Makes users and rules of the accounts of access control 1.0."""
 
 
 def _unserved(names: str, harmless: str, meaning: str) -> dict[str, Unserved]:

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from roquette.base import metric_families as m
 from roquette.base.descriptors import descriptor_limit, open_descriptors
-from roquette.base.exposition import Family, Sample, labels
 from roquette.base.files import OsFiles
 from roquette.base.form import form
 from roquette.base.lifecycle import Health
+from roquette.base.metric_families import Family, Sample, labels
 
 Families = Iterator[tuple[Family, Iterable[Sample]]]
 _STATE: Final = "/proc/self/stat"

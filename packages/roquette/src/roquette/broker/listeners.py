@@ -11,15 +11,12 @@ from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import ABOUT, Feature, Lane
 from roquette.errors import ConfigError
-from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.account import PeerLimits
+from roquette.remoting.dispatcher import Dispatcher, Hooks, LaneLimits
 from roquette.remoting.door import Speaks
-from roquette.remoting.hooks import Hooks
 from roquette.remoting.http_pages import HttpPages
-from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.outcomes import Later
-from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.remoting.request import Later, Peer, RequestContext, Row
 from roquette.remoting.server import ConnectionBound, Server
-from roquette.remoting.unfinished import PeerLimits
 
 log = logging.getLogger("roquette.broker")
 

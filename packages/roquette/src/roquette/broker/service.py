@@ -12,21 +12,21 @@ from roquette.base.clock import Clock
 from roquette.base.config import to_properties
 from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
-from roquette.base.exposition import MetricTable
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
-from roquette.broker.floor.addresses import advertised_host, free_ports, store_host
+from roquette.base.metric_families import MetricTable
 from roquette.broker.floor.clock import BrokerClock
 from roquette.broker.floor.config import BrokerConfig, LiveConfig
 from roquette.broker.floor.core import BrokerCore, build_core
 from roquette.broker.floor.feature import Feature, Start, hooks
+from roquette.broker.floor.outbound import advertised_host, free_ports, store_host
 from roquette.broker.floor.parts import Address, BrokerTables, Identity
 from roquette.broker.listeners import Listeners
 from roquette.errors import StoreError
 from roquette.remoting.account import MemoryAccount
 from roquette.remoting.http_pages import HttpPages
-from roquette.remoting.protection import UNPROTECTED
 from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.remoting.settings import UNPROTECTED
 from roquette.store.format.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roquette.admin.command import Attributes, Flag, changes_of
-from roquette.base.quantities import counted
-from roquette.cli.connect import Cluster, Yes, confirm
-from roquette.cli.exits import UNHEALTHY
+from roquette.base.options import counted
+from roquette.cli.connect import UNHEALTHY, Cluster, Yes, confirm
 from roquette.cli.output import say
 from roquette.errors import ClientError, ConfigError
 
@@ -46,8 +45,7 @@ def apply(
         plan: Only show what differs; exit code 10 when something does.
         allow_refusing: Also take steps after which senders or consumers are refused.
     """
-    from roquette.admin.apply.carry import carry_out, rows, what_is_there
-    from roquette.admin.apply.plan import Effect, unknown
+    from roquette.admin.apply.plan import Effect, carry_out, rows, unknown, what_is_there
     from roquette.admin.apply.plan import plan as make_plan
 
     wanted = _wanted(file, group, settings or {}, attribute or {})

@@ -7,9 +7,14 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles, OsReadFiles
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output, say
-from roquette.cli.store_args import CommitLog, Directory, opened_store
-from roquette.cli.store_check import show_verdict
-from roquette.cli.store_runs import Steps, in_processes
+from roquette.cli.store_check import (
+    CommitLog,
+    Directory,
+    Steps,
+    in_processes,
+    opened_store,
+    show_verdict,
+)
 from roquette.errors import StoreError
 
 To = Annotated[str, Flag("--to DIR", "Empty, or not there yet; outside of the source.")]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from roquette.admin.command import Flag
-from roquette.cli.connect import Cluster
-from roquette.cli.exits import FAILED
+from roquette.cli.connect import FAILED, Cluster
 from roquette.cli.output import say
 from roquette.errors import ConfigError
 
@@ -79,7 +78,7 @@ def sub(
         offset: Where to begin: first, last, -10, @-1h.
     """
     from roquette.admin.bench import Reading, receive
-    from roquette.admin.places import parse_place
+    from roquette.admin.seek import parse_place
     from roquette.base.clock import SystemClock
 
     if (group or follow) and not (count or duration):

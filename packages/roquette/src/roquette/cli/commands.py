@@ -16,7 +16,9 @@ from typer.models import ParameterInfo
 
 from roquette.admin.command import Command, Flag, Plan, Printed, Report, declared
 from roquette.cli.connect import (
+    FAILED,
     SHARED,
+    UNHEALTHY,
     WATCH,
     Cluster,
     Yes,
@@ -24,7 +26,6 @@ from roquette.cli.connect import (
     cluster_of,
     confirm,
 )
-from roquette.cli.exits import FAILED, UNHEALTHY
 from roquette.cli.output import Output, say, show_value
 from roquette.errors import ClientError
 

@@ -95,7 +95,7 @@ def client_of(
     name_servers: str, login: str | None, group: str | None = None, **settings: Any
 ) -> "Client":
     """A client for a verb, who is what the login file says; `settings` are ClientSettings. Raises ConfigError."""
-    from roquette.admin.login import login_of
+    from roquette.admin.contexts import login_of
     from roquette.client.client import Client
 
     who = login_of(login, os.environ)
@@ -228,3 +228,16 @@ def again_and_again(
                 say_error(error)
         sys.stdout.write((CLEAR if redraws else "") + seen.getvalue())
         sys.stdout.flush()
+
+
+# Exit codes of the `roquette` command; `docs/reference/cli.md` has the same table.
+
+
+FAILED: Final = 1
+"""It was not done, or only in part: a server refused or does not answer, a file cannot be read."""
+
+USAGE: Final = 2
+"""The command line is wrong: no such command or option, or a value that it cannot have."""
+
+UNHEALTHY: Final = 10
+"""It was done, and what it looked at is not as it should be."""

@@ -8,10 +8,9 @@ import msgspec
 import typer
 
 from roquette.admin.command import Flag
-from roquette.base.quantities import counted
+from roquette.base.options import counted
 from roquette.cli.apply import Expected, expected_of
-from roquette.cli.connect import Cluster, Yes, confirm
-from roquette.cli.exits import UNHEALTHY
+from roquette.cli.connect import UNHEALTHY, Cluster, Yes, confirm
 from roquette.cli.output import Output, say
 from roquette.errors import ClientError
 
@@ -119,7 +118,7 @@ def _row(finding: "Finding", fix: str) -> FindingRow:
 async def _mend(session: "Session", cluster: Cluster, findings: "list[Finding]", yes: bool) -> None:
     """Show the plan, ask, do it; raises ClientError when a part of it was not done."""
     from roquette.admin.doctor.checks.diagnosis import is_healthy
-    from roquette.admin.doctor.remedies import apply_remedies, remedies_of
+    from roquette.admin.doctor.findings import apply_remedies, remedies_of
 
     plan: list[Remedy] = remedies_of(findings)
     if not plan:

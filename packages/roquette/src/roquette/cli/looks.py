@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roquette.admin.command import Flag, command
-from roquette.base.quantities import counted
+from roquette.base.options import counted
 from roquette.cli.apply import Expected, expected_of
-from roquette.cli.connect import Cluster, Every, follow
-from roquette.cli.exits import UNHEALTHY
+from roquette.cli.connect import UNHEALTHY, Cluster, Every, follow
 from roquette.cli.output import Output, local_time, prints_lines, say, show_value
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def events(where: Cluster, *, every: Every = 2.0, count: Count = 0) -> None:
     Looks are compared: what begins and ends between two of them is not seen. --count: looks.
     """
     from roquette.admin.doctor.examination import who_is_there
-    from roquette.admin.events import events
+    from roquette.admin.top import events
 
     as_lines = prints_lines(where.output)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from roquette.admin.command import Flag
 from roquette.base.files import read_lines
-from roquette.base.quantities import counted
+from roquette.base.options import counted
 from roquette.cli.connect import Cluster
 from roquette.cli.output import say
 from roquette.errors import ClientError, ConfigError, RoquetteError

@@ -11,8 +11,7 @@ import msgspec
 import typer
 
 from roquette.admin.command import Flag
-from roquette.cli.connect import Cluster
-from roquette.cli.exits import UNHEALTHY
+from roquette.cli.connect import UNHEALTHY, Cluster
 
 FILE_SIZE: Final = 64 << 20
 SLOW_MS: Final = {"sync of 4 KiB": 20.0, "write and sync of 1 MiB": 100.0, "question": 20.0}

@@ -9,7 +9,7 @@ from roquette.admin.command import Flag
 from roquette.base.files import OsReadFiles
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output, prints_lines, say, show, show_value
-from roquette.cli.store_args import CommitLog, Directory, ForceRead, opened_store
+from roquette.cli.store_check import CommitLog, Directory, ForceRead, opened_store
 from roquette.errors import ConfigError, StoreError
 
 
@@ -38,8 +38,8 @@ def info(
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Say what a store is and holds: kind, topics, queues, offsets, times, checkpoint, warnings."""
-    from roquette.store.offline.describe import time_words
     from roquette.store.offline.overview import overview
+    from roquette.store.offline.search import time_words
 
     with opened_store(directory, commit_log, force_read) as store:
         found = overview(OsReadFiles(), store)
@@ -111,7 +111,7 @@ def dump(
 
 
 def _words_of(row: dict[str, Any]) -> Iterator[str]:
-    from roquette.store.offline.describe import time_words
+    from roquette.store.offline.search import time_words
 
     for name, value in row.items():
         if name.endswith("_ms") and isinstance(value, int) and value > 1 << 32:

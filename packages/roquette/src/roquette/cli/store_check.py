@@ -1,19 +1,144 @@
 """`roquette store fsck` and `repair`: is a store sound, and if not, make it so."""
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import Annotated, Any
 
 import typer
 
 from roquette.admin.command import Flag
-from roquette.base.files import OsFiles, OsReadFiles
-from roquette.base.quantities import counted
+from roquette.base.files import OsFiles, OsReadFiles, StoreGuard
+from roquette.base.options import counted
+from roquette.base.os_file import usable_cpus
 from roquette.cli.connect import OutputForm, confirm
 from roquette.cli.output import Output, say, show_value
-from roquette.cli.store_args import CommitLog, Directory, ForceRead, opened_store
-from roquette.cli.store_runs import Steps, in_processes
 from roquette.errors import ConfigError, StoreError
-from roquette.store.offline.store_dir import StoreDir
+from roquette.store.format.layout import StoreLayout, pending_words
+from roquette.store.offline.store_dir import StoreDir, find_store
+
+# What the verbs of `roquette store` share: arguments, and the store they are about.
+
+
+Directory = Annotated[
+    str,
+    Flag("DIR", "The store (storePathRootDir), or a directory of commit log files alone."),
+]
+CommitLog = Annotated[
+    str | None,
+    Flag("--commit-log DIR", "Where the log is, when storePathCommitLog puts it elsewhere."),
+]
+ForceRead = Annotated[
+    bool,
+    Flag(
+        "--force-read",
+        "Also while a broker uses the store; what it writes meanwhile may look like damage.",
+    ),
+]
+Most = Annotated[int, Flag("--limit -c", "Stop after so many; 0: never.", 0)]
+Topic = Annotated[str | None, Flag("--topic TOPIC", "Only this topic.")]
+Queue = Annotated[int | None, Flag("--queue N", "Only queues of this id.")]
+Key = Annotated[str | None, Flag("--key KEY", "Only messages with this key.")]
+Tag = Annotated[str | None, Flag("--tag TAG", "Only messages with this tag.")]
+Since = Annotated[str | None, Flag("--since TIME", "Stored then or later: ISO 8601, or epoch ms.")]
+Until = Annotated[
+    str | None, Flag("--until TIME", "Stored then or earlier: ISO 8601, or epoch ms.")
+]
+
+
+@contextlib.contextmanager
+def opened_store(
+    path: str, commit_log: str | None = None, force_read: bool = False, *, exclusive: bool = False
+) -> Iterator[StoreDir]:
+    """The store at a path, kept from brokers meanwhile (unless forced), or from everybody.
+
+    Raises:
+        StoreError: none is there, or a broker uses it.
+    """
+    try:
+        store = find_store(OsReadFiles(), path, commit_log)
+        guard = StoreGuard("" if force_read or not store.whole else store.lock, exclusive)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None
+    except StoreError as error:
+        if "is locked" not in str(error):
+            raise
+        raise StoreError(
+            f"{error}. Stop the broker, look at a copy, or look all the same with --force-read "
+            "(what it writes meanwhile may look like damage)"
+        ) from None
+    try:
+        layout = StoreLayout(store.root)
+        if OsReadFiles().file_size(layout.repair_pending) >= 0 and not (exclusive or force_read):
+            raise StoreError(pending_words(store.root))
+        yield store
+    finally:
+        guard.release()
+
+
+def require_log(store: StoreDir) -> None:
+    """Raise StoreError when there is no commit log to read."""
+    if not store.log:
+        raise StoreError(
+            store.strange[0] if store.strange else f"{store.commit_log} has no commit log files"
+        )
+
+
+# Long work of the store verbs: progress on stderr, one process per CPU.
+
+
+_LONG = 256 << 20  # bytes of log from which on progress is worth a line
+
+
+class Steps:
+    """Says how far something is, when it is long and somebody watches."""
+
+    def __init__(self, verb: str, thing: str, size: int) -> None:
+        self._verb = verb
+        self._thing = thing
+        self._shown = size >= _LONG and sys.stderr.isatty()
+        self._done = 0
+
+    def begin(self, name: str) -> None:
+        """Something is begun."""
+        if self._shown:
+            say(f"{name} ...")
+
+    def done(self, total: int) -> None:
+        """One more is done, of so many."""
+        self._done += 1
+        if self._shown:
+            say(f"{self._verb} {self._done} of {total} {self._thing}s")
+
+    def restart(self) -> None:
+        """Another row of things begins."""
+        self._done = 0
+
+
+@contextlib.contextmanager
+def in_processes(
+    jobs: int, steps: Steps
+) -> Iterator[Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]]:
+    """A `map` over processes; with one job, or one item, in this one. Results come in order."""
+    count = jobs or usable_cpus()
+    with contextlib.ExitStack() as stack:
+        pool: list[ProcessPoolExecutor] = []
+
+        def run(task: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+            listed = list(items)
+            steps.restart()
+            if count == 1 or len(listed) < 2:
+                found: Iterator[Any] = map(task, listed)
+            else:
+                if not pool:
+                    pool.append(stack.enter_context(ProcessPoolExecutor(count)))
+                found = pool[0].map(task, listed)
+            for result in found:
+                steps.done(len(listed))
+                yield result
+
+        yield run
 
 
 def fsck(
@@ -122,8 +247,8 @@ def repair(
 
 def _end_interrupted(store: StoreDir, directory: str, commit_log: str | None) -> StoreDir:
     """The store once a repair that was interrupted has been ended."""
+    from roquette.store.offline.repair import finish_pending
     from roquette.store.offline.store_dir import find_store
-    from roquette.store.offline.swap import finish_pending
 
     if not finish_pending(OsFiles(), store.root):
         return store

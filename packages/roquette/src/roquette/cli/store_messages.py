@@ -12,10 +12,10 @@ import typer
 from roquette.admin.command import Flag
 from roquette.base.files import OsReadFiles
 from roquette.base.javatypes import whole_number
-from roquette.base.quantities import counted
+from roquette.base.options import counted
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output, prints_lines, say
-from roquette.cli.store_args import (
+from roquette.cli.store_check import (
     CommitLog,
     Directory,
     ForceRead,
@@ -23,13 +23,13 @@ from roquette.cli.store_args import (
     Most,
     Queue,
     Since,
+    Steps,
     Tag,
     Topic,
     Until,
     opened_store,
     require_log,
 )
-from roquette.cli.store_runs import Steps
 from roquette.errors import ConfigError, StoreError
 from roquette.message.record_layout import StoredRecord
 from roquette.store.offline.store_dir import StoreDir
@@ -132,7 +132,7 @@ def _found(store: StoreDir, query: Any) -> Iterator[StoredRecord]:
 
 
 def _print_record(record: StoredRecord, output: Output) -> None:
-    from roquette.store.offline.describe import plain_body, record_fields, time_words
+    from roquette.store.offline.search import plain_body, record_fields, time_words
 
     if prints_lines(output):
         sys.stdout.write(json.dumps(record_fields(record), ensure_ascii=False) + "\n")
@@ -171,7 +171,7 @@ def export(
         body: In JSON lines: auto (text, else base64), text, base64 or none.
         force: Overwrite the file if it is there.
     """
-    from roquette.store.offline.export import write_parquet
+    from roquette.store.offline.search import write_parquet
 
     if form not in ("jsonl", "parquet"):
         raise ConfigError(f"--format {form} is neither jsonl nor parquet")
@@ -194,8 +194,8 @@ def export(
 
 
 def _export_lines(records: Iterator[StoredRecord], out: str | None, body: str) -> int:
-    from roquette.base.tool_files import LineFile
-    from roquette.store.offline.describe import record_fields
+    from roquette.base.files import LineFile
+    from roquette.store.offline.search import record_fields
 
     count = 0
     target = LineFile(out) if out is not None else None

@@ -10,7 +10,7 @@ import typer
 
 from roquette.admin.access import OfCluster, not_done, put_rules, report_of, save_user, would
 from roquette.admin.command import SAY_WHAT, Flag, Printed
-from roquette.base.quantities import counted
+from roquette.base.options import counted
 from roquette.cli.commands import show_report
 from roquette.cli.connect import Cluster
 from roquette.cli.output import say
@@ -125,7 +125,7 @@ def import_accounts(
 
     An admin becomes a super user. White lists have no like: who relied on one needs a user.
     """
-    from roquette.access.plain_acl import read_accounts
+    from roquette.access.records import read_accounts
     from roquette.admin.rules import rows_of
 
     found = read_accounts([(str(path), path.read_bytes()) for path in files])

@@ -7,19 +7,23 @@ from typing import Any, Final
 
 from roquette.base.clock import Clock
 from roquette.base.options import did_you_mean
-from roquette.client.answers import Encode, body_of, check_function
 from roquette.client.consumer_options import (
     ConsumerOptions,
+    Encode,
     MemberOptions,
     Model,
+    Selection,
+    Sql,
     StartFrom,
     StartPoint,
     StrategyName,
     TopicOptions,
+    body_of,
+    check_function,
+    check_selection,
 )
 from roquette.client.core.rebalance import STRATEGIES, Strategy
-from roquette.client.selection import Selection, Sql, check_selection
-from roquette.client.send_options import SendOptions
+from roquette.client.producer import SendOptions
 from roquette.errors import ConfigError, MessageIllegal
 from roquette.message import properties as names
 from roquette.message.message import EPOCH, Message, is_seconds

@@ -10,13 +10,20 @@ from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 
+from roquette.base.entropy import fork_count
 from roquette.base.executor import LoopThread, start_thread
-from roquette.base.forks import fork_count
-from roquette.client.answers import Encode, V, check_function, plain
 from roquette.client.arguments import Timeout, seconds_of
 from roquette.client.client import Client as AsyncClient
 from roquette.client.client_base import FORKED
-from roquette.client.consumer_options import ConsumerOptions, OffsetStore, StreamOptions
+from roquette.client.consumer_options import (
+    ConsumerOptions,
+    Encode,
+    OffsetStore,
+    StreamOptions,
+    V,
+    check_function,
+    plain,
+)
 from roquette.client.events import Listener
 from roquette.client.handler import inside_handler
 from roquette.client.interceptors import Interceptor

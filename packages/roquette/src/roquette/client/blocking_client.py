@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Unpack, overload
 
-from roquette.client.answers import V
 from roquette.client.arguments import Timeout, Topics
 from roquette.client.blocking_base import (
     BlockingBase,
@@ -27,9 +26,9 @@ from roquette.client.consumer_options import (
     ReaderOptions,
     ServeOptions,
     StreamOptions,
+    V,
 )
-from roquette.client.producer import SendReceipt
-from roquette.client.send_options import KeyedOptions, OnewayOptions, SendOptions
+from roquette.client.producer import KeyedOptions, OnewayOptions, SendOptions, SendReceipt
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
-from roquette.client import consumer, pop, reader, stream, transactions
+from roquette.client import consumer, pop, reader, transactions
 from roquette.client.arguments import Timeout
 from roquette.client.blocking_base import (
     Twin,
@@ -12,7 +12,7 @@ from roquette.client.consumer_options import (
     StrategyName,
 )
 from roquette.client.producer import SendReceipt
-from roquette.client.pull_group import Changed
+from roquette.client.reader import Changed
 from roquette.message.message import MessageQueue, ReceivedMessage
 
 
@@ -42,7 +42,7 @@ class Consumer(Twin[consumer.Consumer]):
         return self._twin.group
 
 
-class MessageStream(Twin[stream.MessageStream]):
+class MessageStream(Twin[consumer.MessageStream]):
     """`for message in mq.consume(...)`. Joins the group at its start, or else at the first `anext`."""
 
     def commit(self) -> None:

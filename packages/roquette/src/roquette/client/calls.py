@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from roquette.client.core.retry_policy import broker_error
+from roquette.client.core.route_cache import broker_error
 from roquette.errors import CorruptRecord, RemoteProtocolError, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.names import TBW102
@@ -23,7 +23,6 @@ from roquette.wire.bodies.clients import (
     LockBatchResponseBody,
     UnlockBatchRequestBody,
 )
-from roquette.wire.bodies.group_config import SubscriptionGroupWrapper
 from roquette.wire.bodies.progress import (
     ConsumerOffsetSerializeWrapper,
     ConsumeStats,
@@ -32,7 +31,10 @@ from roquette.wire.bodies.progress import (
     TopicStatsTable,
 )
 from roquette.wire.bodies.route import ClusterInfo, KVTable, TopicList, TopicRouteData
-from roquette.wire.bodies.topic_config import TopicConfigAndMappingSerializeWrapper
+from roquette.wire.bodies.tables import (
+    SubscriptionGroupWrapper,
+    TopicConfigAndMappingSerializeWrapper,
+)
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import decode_ext, encode_ext

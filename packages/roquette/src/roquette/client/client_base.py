@@ -21,14 +21,12 @@ from typing import (
 )
 
 from roquette.base.clock import Clock, SystemClock
-from roquette.base.entropy import Entropy
+from roquette.base.entropy import Entropy, fork_count
 from roquette.base.files import Files, OsFiles, home_directory
-from roquette.base.forks import fork_count
 from roquette.base.lifecycle import Tasks
-from roquette.client.answers import Encode, V, check_function
 from roquette.client.arguments import Timeout, seconds_of
 from roquette.client.config import ClientConfig
-from roquette.client.consumer_options import MemberOptions
+from roquette.client.consumer_options import Encode, MemberOptions, V, check_function
 from roquette.client.events import Events, Listener
 from roquette.client.handler import BatchHandler, Handler, inside_handler
 from roquette.client.interceptors import Interceptor, Interceptors

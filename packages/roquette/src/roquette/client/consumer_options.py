@@ -1,14 +1,135 @@
 """Options of consuming: each option stated once, and the value that a member is made of."""
 
 import enum
+import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypedDict
 
+import msgspec
+
+from roquette.base.executor import in_threads
+from roquette.base.javatypes import java_hash
 from roquette.client.core.rebalance import Strategy, averagely
-from roquette.client.selection import Selection, Sql
-from roquette.message.message import MessageQueue
+from roquette.errors import ConfigError, ExpressionError, MessageIllegal
+from roquette.filter.tags import check_length
+from roquette.message.message import MessageQueue, ReceivedMessage
+from roquette.message.properties import encode_properties
+from roquette.message.record_layout import StoredRecord
+from roquette.wire.bodies import SubscriptionData
+
+if TYPE_CHECKING:
+    from roquette.filter.sql_eval import SqlFilter
+
+
+# Selection of the messages of a topic that a consumer wants: tags, or an SQL92 expression over properties.
+# Brokers leave out what is not wanted, by hashes of tags and as far as they can; here the text decides again. Apache: FilterAPI, MessageSelector.
+
+
+_SQL_IN_TAGS: Final = re.compile(
+    r"[<>=]|\s(and|or|not|in|like|is|between|contains|startswith|endswith)\b", re.IGNORECASE
+)
+
+
+class Sql(NamedTuple):
+    """An SQL92 expression over a message's properties; made by `sql`."""
+
+    expression: str
+
+
+def sql(expression: str) -> Sql:
+    """A filter such as `sql("price > 3 AND region IN ('eu', 'us')")`, for `filter=` of a consumer.
+
+    Properties are texts; a comparison with a number reads them as numbers, and what is not one does not match. Tags are
+    the property TAGS.
+
+    Raises:
+        ConfigError: it is no expression; the words say where.
+    """
+    if not isinstance(expression, str):
+        raise ConfigError(f"sql() takes a text, not {type(expression).__name__}")
+    try:
+        _compiled(expression)
+    except ExpressionError as error:
+        raise ConfigError(f"filter {expression!r} is no SQL92 expression: {error}") from None
+    return Sql(expression)
+
+
+def _compiled(expression: str) -> "SqlFilter":
+    """Raises ExpressionError. The language is loaded by whoever uses it."""
+    from roquette.filter.sql_compile import compile_sql
+
+    return compile_sql(expression)
+
+
+Selection = str | Sql
+"""What is wanted of a topic: tags as `*` or `a || b`, or an expression."""
+
+
+def check_selection(topic: str, wanted: object) -> Selection:
+    """Raises ConfigError: it is neither tags nor an expression."""
+    if isinstance(wanted, Sql):
+        return wanted
+    if not isinstance(wanted, str):
+        raise ConfigError(f"tags={wanted!r} of topic {topic} are no str, such as '*' or 'a || b'")
+    try:
+        check_length(wanted)
+    except ExpressionError as error:
+        raise ConfigError(f"tags of topic {topic}: {error}") from None
+    if _SQL_IN_TAGS.search(wanted):
+        raise ConfigError(
+            f"tags={wanted!r} of topic {topic} is an expression, not a list of tags: pass filter=roquette.sql({wanted!r})"
+        )
+    return wanted
+
+
+def subscription(topic: str, wanted: Selection, now_ms: int) -> SubscriptionData:
+    """The selection as brokers want it (FilterAPI.build, buildSubscriptionData)."""
+    if isinstance(wanted, Sql):
+        return SubscriptionData(
+            topic=topic,
+            sub_string=wanted.expression,
+            sub_version=now_ms,
+            expression_type="SQL92",
+        )
+    words = [word.strip() for word in wanted.split("||")]
+    tags = [word for word in words if word] if wanted.strip() not in ("", "*") else []
+    return SubscriptionData(
+        topic=topic,
+        sub_string=wanted if tags else "*",
+        tags_set=tags,
+        code_set=[java_hash(tag) for tag in tags],
+        sub_version=now_ms,
+        expression_type="TAG",
+    )
+
+
+Matcher = Callable[[StoredRecord, ReceivedMessage], bool]
+
+
+def matcher(wanted: SubscriptionData) -> Matcher | None:
+    """Return the test of a message that a broker gave: True when it is wanted; None: every one is."""
+    if wanted.expression_type == "SQL92":
+        chosen = _compiled(wanted.sub_string)
+        return lambda record, message: chosen.matches(record.properties.encode())
+    if not wanted.tags_set:
+        return None
+    tags = frozenset(wanted.tags_set)
+    return lambda record, message: message.tag in tags
+
+
+def wants(wanted: SubscriptionData, message: ReceivedMessage) -> bool | None:
+    """Return True when a subscription lets a stored message through; None: its expression cannot be read."""
+    if wanted.expression_type == "SQL92":
+        try:
+            return _compiled(wanted.sub_string).matches(
+                encode_properties(message.properties).encode()
+            )
+        except ExpressionError:
+            return None
+    return not wanted.tags_set or message.tag in wanted.tags_set
 
 
 class Model(enum.Enum):
@@ -214,3 +335,128 @@ class MemberOptions:
     def consume_from_where(self) -> str:
         """Apache's word for `start_from`."""
         return "CONSUME_FROM_TIMESTAMP" if isinstance(self.start_from, int) else self.start_from
+
+
+# Functions that an application gives, and their answers: one judge of handlers, checks, servers, stores and encoders.
+
+
+if TYPE_CHECKING:
+    from typing import Never
+
+    from typing_extensions import TypeVar  # of the checkers: Python has it from 3.13 on
+
+    V = TypeVar("V", default=Never, contravariant=True)  # noqa: PLC0105 - shown in signatures
+else:
+    from typing import TypeVar
+
+    V = TypeVar("V", contravariant=True)  # noqa: PLC0105 - shown in signatures
+
+Encode = Callable[[V], bytes]
+"""Makes a body of a value."""
+
+
+def check_function(what: str, function: object, *, waits: bool = True) -> None:
+    """Refuse what would not run when it is called.
+
+    Args:
+        waits: whether a coroutine function may be given.
+
+    Raises:
+        ConfigError: it cannot be called, is a class or a generator function, or one of coroutines where none is awaited.
+    """
+    if not callable(function):
+        raise ConfigError(f"{what}={function!r:.200} cannot be called")
+    called: Any = getattr(type(function), "__call__", None)  # noqa: B004 - of an object that is one
+    forms = (function, called)
+    if isinstance(function, type):
+        raise ConfigError(f"{what}={function!r:.200} is a class: give an object of it, or a method")
+    if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in forms):
+        raise ConfigError(
+            f"{what}={function!r:.200} has a yield: a call of it makes a generator and runs nothing"
+        )
+    if not waits and any(inspect.iscoroutinefunction(f) for f in forms):
+        raise ConfigError(
+            f"{what}={function!r:.200} is a coroutine function, and nobody awaits it here: give a plain one"
+        )
+
+
+def for_loop(function: Callable[..., Any], most: int) -> Callable[..., Any]:
+    """A function of an application as the loop may call it: a plain one in threads, `most` calls at a time, one of coroutines as it is."""
+    called: Any = getattr(type(function), "__call__", None)  # noqa: B004 - of an object that is one
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called):
+        return function
+    return in_threads(function, most, "roquette-handler")
+
+
+def verdict(answer: object) -> bool | None:
+    """None, True or False; raises TypeError for anything else: it was not understood, and is no success."""
+    if answer is None or answer is True or answer is False:
+        return answer
+    raise not_understood(answer, "None, True nor False")
+
+
+def not_understood(answer: object, wanted: str) -> TypeError:
+    """The error for an answer that is none of what is wanted."""
+    if inspect.iscoroutine(answer):
+        answer.close()  # else Python warns of it, too
+    return TypeError(f"it returned {answer!r:.80}, neither {wanted}")
+
+
+async def outcome(answer: object) -> object:
+    """Return the result of a call, awaited if it must be; raises TypeError: it made something that has not run."""
+    found = await answer if isinstance(answer, Awaitable) else answer
+    if inspect.isgenerator(found) or inspect.isasyncgen(found) or inspect.isawaitable(found):
+        raise not_understood(found, "None nor a value")
+    return found
+
+
+def plain(call: Callable[..., Any], *words: object) -> Any:
+    """Call a function of a program without an event loop and return its result; raises TypeError for what has not run."""
+    found = call(*words)
+    if inspect.isgenerator(found) or inspect.isasyncgen(found) or inspect.isawaitable(found):
+        raise not_understood(found, "None nor a value: the blocking client calls plain functions")
+    return found
+
+
+def body_of(value: object, encode: Callable[[Any], bytes] | None = None) -> bytes:
+    """The body that a value is, or is made into.
+
+    Raises:
+        TypeError: it is neither bytes nor str and there is no encoder, or the encoder made something else than bytes.
+        MessageIllegal: the encoder raised, which is its cause.
+    """
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    kind = type(value).__name__
+    if encode is None:
+        raise TypeError(f"the body must be bytes or str, not {kind}; or say Client(encode=)")
+    try:
+        body = encode(value)
+    except Exception as error:
+        raise MessageIllegal(
+            f"encode made no body of {kind}: {type(error).__name__}: {error}"[:500]
+        ) from error
+    if not isinstance(body, bytes):
+        raise TypeError(f"encode made {type(body).__name__} of {kind}, not bytes")
+    return body
+
+
+# Values as bodies: JSON, as applications' decoders read it.
+
+
+def to_json(value: object) -> bytes:
+    """JSON of a dict, list, dataclass, TypedDict, msgspec.Struct, pydantic's model, number, date or of what has such in it.
+
+    Raises:
+        TypeError: it, or something in it, is none of these.
+    """
+    return msgspec.json.encode(value, enc_hook=_foreign)
+
+
+def _foreign(value: Any) -> object:
+    """Return a value that msgspec does not know as one that it does."""
+    if hasattr(type(value), "model_dump"):  # pydantic's, which nothing here imports
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} cannot be made into JSON: {value!r:.80}")

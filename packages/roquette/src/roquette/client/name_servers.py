@@ -15,7 +15,7 @@ from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Tasks
 from roquette.errors import ConfigError, ConnectError, RemoteProtocolError
 from roquette.remoting.address import addresses_of
-from roquette.remoting.http import connect_http
+from roquette.remoting.etcd import connect_http
 
 log = logging.getLogger("roquette.client")
 

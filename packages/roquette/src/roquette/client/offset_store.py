@@ -9,11 +9,9 @@ from collections.abc import Iterable, Mapping
 
 from roquette.base.executor import run_blocking
 from roquette.client import calls
-from roquette.client.answers import outcome
-from roquette.client.consumer_options import OffsetStore, StartFrom
+from roquette.client.consumer_options import OffsetStore, StartFrom, outcome
 from roquette.client.core.namespace import Namespace
-from roquette.client.core.offsets import LocalOffsetFile, two_waves
-from roquette.client.core.process_queue import ProcessQueue
+from roquette.client.core.process_queue import LocalOffsetFile, ProcessQueue, two_waves
 from roquette.client.session import Session
 from roquette.errors import ClientError
 from roquette.message.message import MessageQueue

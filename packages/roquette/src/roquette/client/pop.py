@@ -9,31 +9,279 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary, ref
 
 from roquette.base.lifecycle import Health
 from roquette.client import pop_requests
+from roquette.client.calls import Call
+from roquette.client.consumer import Opened
+from roquette.client.consumer_options import Selection, matcher, subscription
 from roquette.client.interceptors import Handled, Interceptors
-from roquette.client.opened import Opened
-from roquette.client.pop_acks import Acks, PopBroker
-from roquette.client.pop_polls import Polls, PopPlan
 from roquette.client.pop_requests import Popped, Receipt
-from roquette.client.selection import matcher, subscription
-from roquette.client.session import Session
+from roquette.client.session import SOON_S, Session
 from roquette.errors import (
+    BrokerError,
     ClientClosed,
     ClientError,
     CorruptRecord,
     MessageExpired,
     MessageSettled,
     Retry,
+    Unreachable,
 )
-from roquette.message.message import HandlerDecision, ReceivedMessage, received
+from roquette.message.message import HandlerDecision, MessageQueue, ReceivedMessage, received
 from roquette.message.properties import POP_CK
 from roquette.message.record import decode_records
+from roquette.wire.bodies import SubscriptionData
+from roquette.wire.codes import ResponseCode
+from roquette.wire.headers import PopMessageRequestHeader
+
+# Acknowledgements of popped messages: those that come while a request is under way go together in the next.
+
+
+T = TypeVar("T")
+
+MOST: Final = 256  # of one request
+AGAIN_S: Final = 0.5  # between two tries of what may be said twice
+
+
+class PopBroker:
+    """Asks brokers what may be asked twice, until a popped message's time is over."""
+
+    def __init__(self, session: Session, topic: str) -> None:
+        self.session = session
+        self._topic = topic
+
+    async def ask(self, name: str, call: Call[T], over_s: float) -> T:
+        """The answer of a broker's master. Raises ClientError: refused, or no answer in as many tries as a send has."""
+        session = self.session
+        loop = asyncio.get_running_loop()
+        tries = 0
+        while True:
+            route = session.known_route(self._topic)
+            try:
+                address = session.master_of(MessageQueue(self._topic, name, -1))
+                return await session.api.call(address, call)
+            except ClientError as error:
+                tries += 1
+                enough = tries >= session.config.send_attempts or loop.time() + AGAIN_S >= over_s
+                if not error.retriable or enough:
+                    raise
+            await session.masters.moved(route, self._topic, name, AGAIN_S)
+
+
+class _Ack:
+    __slots__ = ("answer", "over_s", "receipt")
+
+    def __init__(self, receipt: Receipt, over_s: float, answer: "asyncio.Future[None]") -> None:
+        self.receipt = receipt
+        self.over_s = over_s
+        self.answer = answer
+
+
+class Acks:
+    """Of one group and topic."""
+
+    def __init__(self, broker: PopBroker, group: str, topic: str) -> None:
+        self._broker = broker
+        self._group = group
+        self._topic = topic
+        self._waiting: dict[str, deque[_Ack]] = {}
+        self._singly: set[str] = set()  # brokers that do not know batches
+
+    async def ack(self, receipt: Receipt, over_s: float) -> None:
+        """Acknowledge a message. Raises ClientError."""
+        name = receipt.broker_name
+        if not receipt.batched or name in self._singly:
+            await self._one(receipt, over_s)
+            return
+        ack = _Ack(receipt, over_s, asyncio.get_running_loop().create_future())
+        line = self._waiting.get(name)
+        if line is None:
+            line = self._waiting[name] = deque()
+            self._broker.session.tasks.start("pop-acks", self._send(name, line))
+        line.append(ack)
+        await ack.answer
+
+    async def _one(self, receipt: Receipt, over_s: float) -> None:
+        call = pop_requests.ack(self._group, self._topic, receipt)
+        await self._broker.ask(receipt.broker_name, call, over_s)
+
+    async def _send(self, name: str, line: deque[_Ack]) -> None:
+        acks: list[_Ack] = []
+        try:
+            while line:
+                acks = [line.popleft() for _ in range(min(MOST, len(line)))]
+                await self._batch(name, acks)
+        finally:
+            del self._waiting[name]
+            for ack in (*acks, *line):  # the client was closed
+                if not ack.answer.done():
+                    ack.answer.cancel()
+
+    async def _batch(self, name: str, acks: list[_Ack]) -> None:
+        if len(acks) > 1 and name not in self._singly:
+            receipts = [ack.receipt for ack in acks]
+            call = pop_requests.batch_ack(self._group, self._topic, receipts)
+            try:
+                await self._broker.ask(name, call, min(ack.over_s for ack in acks))
+            except BrokerError as error:  # one by one, each with its own answer
+                if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    self._singly.add(name)
+            except ClientError as error:
+                _fail(acks, error)
+                return
+            else:
+                for ack in acks:
+                    if not ack.answer.done():
+                        ack.answer.set_result(None)
+                return
+        await asyncio.gather(*[self._answer(ack) for ack in acks])
+
+    async def _answer(self, ack: _Ack) -> None:
+        try:
+            await self._one(ack.receipt, ack.over_s)
+        except ClientError as error:
+            _fail([ack], error)
+        else:
+            if not ack.answer.done():
+                ack.answer.set_result(None)
+
+
+def _fail(acks: list[_Ack], error: ClientError) -> None:
+    for ack in acks:
+        if not ack.answer.done():
+            ack.answer.set_exception(error)
+
+
+# Asking brokers for messages: at most one pop under way at each.
+# A broker answers a pop although nobody waits for it any more, and hides what it gives. So pops outlive the `PoppedMessages` that asked: the next `PoppedMessages` of the same group, topic and filter gets their answers.
+
+
+HOLD_EXTRA_MS: Final = 5_000  # an answer to a pop may come so long after the broker has held it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopPlan:
+    """Plan of popping; `PopOptions` explains each.
+
+    Attributes:
+        timeout_s: after so long without a message there are no more.
+    """
+
+    topic: str
+    group: str
+    wanted: Selection = "*"
+    invisible_ms: int = 60_000
+    batch: int = 16
+    from_first: bool = False
+    orderly: bool = False
+    renew: bool = False
+    most_tries: int = 17
+    timeout_s: float | None = None
+
+    @property
+    def pool(self) -> tuple[object, ...]:
+        """Key of those that ask for the same, and may take each other's answers."""
+        return self.topic, self.group, self.wanted, self.orderly
+
+
+class Taker(Protocol):
+    """Receiver of the answers."""
+
+    _plan: PopPlan
+    _wanted: SubscriptionData
+
+    def _take(self, popped: Popped, name: str) -> None:
+        """Messages of a broker. Raises CorruptRecord, RemoteProtocolError."""
+        ...
+
+    def _poll_ended(self) -> None:
+        """A pop has ended."""
+        ...
+
+
+class Polls:
+    """The pops under way; `to` gets their answers."""
+
+    to: Taker
+
+    def __init__(self, session: Session, topic: str) -> None:
+        self._session = session
+        self._topic = topic
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._attempts: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def ask(self) -> None:
+        """Begin to pop from each broker that is not asked already."""
+        route = self._session.known_route(self._topic)
+        names = {queue.broker_name for queue in route.subscribe} if route is not None else set()
+        for name in names or {""}:  # "": the route is asked for
+            if name not in self._tasks:
+                self._tasks[name] = self._session.tasks.start("pop", self._poll(name))
+
+    async def _poll(self, name: str) -> None:
+        session, topic = self._session, self._topic
+        route = session.known_route(topic)
+        pause_s = session.config.pull_retry_ms / 1000
+        try:
+            if not name:
+                await session.route(topic, fresh=True)
+                route = session.known_route(topic)
+                if route is None or not route.subscribe:
+                    raise ClientError(f"topic {topic} has no queue that can be read")
+                return
+            await self._pop(name)
+        except (ClientError, CorruptRecord) as error:
+            session.noise.warning(
+                f"pop-{topic}-{name}", "pop failed topic=%s broker=%s error=%s", topic, name, error
+            )
+            if isinstance(error, Unreachable):  # it may be starting
+                pause_s = SOON_S
+            if name:
+                await session.masters.moved(route, topic, name, pause_s)
+            else:
+                await asyncio.sleep(SOON_S)
+        finally:
+            del self._tasks[name]
+            self.to._poll_ended()
+
+    async def _pop(self, name: str) -> None:
+        session, plan, wanted = self._session, self.to._plan, self.to._wanted
+        hold_ms = session.config.pull_hold_ms
+        if plan.orderly and name not in self._attempts:
+            self._attempts[name] = session.entropy.token(16)
+        header = PopMessageRequestHeader(
+            consumer_group=plan.group,
+            topic=plan.topic,
+            queue_id=-1,
+            max_msg_nums=plan.batch,
+            invisible_time=plan.invisible_ms,
+            poll_time=hold_ms,
+            init_mode=0 if plan.from_first else 1,
+            exp_type=wanted.expression_type,
+            exp=wanted.sub_string,
+            order=plan.orderly,
+            attempt_id=self._attempts.get(name),
+            bname=name,
+        )
+        address = session.master_of(MessageQueue(plan.topic, name, -1))
+        popped = await session.api.call(
+            address, pop_requests.pop(header), timeout_ms=hold_ms + HOLD_EXTRA_MS
+        )
+        self._attempts.pop(name, None)  # one that was not answered gets the same messages again
+        if popped.full:
+            await asyncio.sleep(session.config.pull_retry_ms / 1000)
+        elif popped.records:
+            self.to._take(popped, name)
+
 
 log = logging.getLogger("roquette.client")
 

@@ -13,7 +13,7 @@ from roquette.message import properties
 from roquette.message.names import RETRY_PREFIX, pop_retry_topic
 from roquette.message.properties import decode_properties
 from roquette.message.record_layout import StoredRecord
-from roquette.wire.bodies.pop import BatchAck, BatchAckMessageRequestBody
+from roquette.wire.bodies.clients import BatchAck, BatchAckMessageRequestBody
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import decode_ext

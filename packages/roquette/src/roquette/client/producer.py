@@ -7,31 +7,42 @@ import asyncio
 import dataclasses
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
+from roquette.client import calls
 from roquette.client.core.bounds import TOPICS, keep
-from roquette.client.core.latency import LatencyTable
 from roquette.client.core.namespace import Namespace
-from roquette.client.core.queue_selector import KeysPart, RoundRobin, by_key, by_keys, shares
-from roquette.client.core.retry_policy import PAUSE_LEAST_MS, may_retry, pause_ms, was_not_taken
-from roquette.client.core.route_cache import TopicRoute
-from roquette.client.detector import Detector
+from roquette.client.core.route_cache import (
+    PAUSE_LEAST_MS,
+    KeysPart,
+    LatencyTable,
+    RoundRobin,
+    TopicRoute,
+    by_key,
+    by_keys,
+    may_retry,
+    pause_ms,
+    shares,
+    was_not_taken,
+)
+from roquette.client.events import UnderWay
 from roquette.client.interceptors import UNSEEN, Begun, Interceptors
+from roquette.client.operations import AHEAD
 from roquette.client.pipeline import SendPipeline
-from roquette.client.preparation import Preparation
 from roquette.client.send_request import (
     SEND_OK,
     Chooser,
     Headers,
+    Preparation,
     SendReceipt,
     SendRequest,
     all_stored,
 )
 from roquette.client.session import Session
-from roquette.client.under_way import UnderWay
 from roquette.errors import (
     ClientError,
     ConnectError,
@@ -40,17 +51,44 @@ from roquette.errors import (
     RequestTimeout,
     RouteNotFound,
 )
-from roquette.message.batch import encode_batch
 from roquette.message.message import Message, MessageQueue
 from roquette.message.names import RETRY_PREFIX
-from roquette.message.properties import (
-    PGROUP,
-    TRAN_MSG,
-)
+from roquette.message.properties import PGROUP, TRAN_MSG
+from roquette.message.record import encode_batch
 from roquette.message.sysflag import TRANSACTION_PREPARED
 
 if TYPE_CHECKING:
-    from roquette.client.linger import Linger
+    from roquette.client.pipeline import Linger
+
+
+# Probes of brokers that did not answer a send, so that they get sends again when they answer. Apache: startDetector.
+
+
+class Detector:
+    """Of one producer; `step` runs at an interval."""
+
+    def __init__(self, session: Session, table: LatencyTable) -> None:
+        self._session = session
+        self._table = table
+
+    async def step(self) -> None:
+        """Ask each broker that is isolated once."""
+        names = self._table.isolated()
+        for start in range(0, len(names), AHEAD):
+            await asyncio.gather(*map(self._probe, names[start : start + AHEAD]))
+
+    async def _probe(self, name: str) -> None:
+        session = self._session
+        queue = session.queue_at(name)
+        if queue is not None:
+            limit_ms = session.config.detect_timeout_ms
+            try:
+                address = session.master_of(queue)
+                await session.api.call(address, calls.max_offset(queue), timeout_ms=limit_ms)
+            except ClientError:
+                return
+        self._table.reached(name)  # it answers, or no route names it any more
+
 
 log = logging.getLogger("roquette.client")
 
@@ -99,10 +137,10 @@ class Producer:
         self.new_id = self._preparation.new_id
         self._linger: Linger | None = None
         if config.linger_ms:
-            from roquette.client import linger  # loaded by who wants it
+            from roquette.client import pipeline
 
             pause_s, waiting = config.linger_ms / 1000, self._send_waiting
-            self._linger = linger.Linger(pause_s, self._preparation, session.tasks, waiting)
+            self._linger = pipeline.Linger(pause_s, self._preparation, session.tasks, waiting)
         session.add_producer_group(group)
 
     @property
@@ -484,3 +522,57 @@ def _sharing(keys: set[str]) -> Chooser:
 
 
 __all__ = ["Producer", "Selector", "SendReceipt"]
+
+
+# Options of a message that an application sends: each option stated once.
+
+
+class MessageOptions(TypedDict, total=False):
+    """Options of any message: `Client.send_oneway` has these and `queue`.
+
+    Attributes:
+        key: one key or several, to find the message by.
+        tag: what consumers filter by.
+        properties: the application's own.
+    """
+
+    key: str | Sequence[str] | None
+    tag: str | None
+    properties: Mapping[str, str] | None
+
+
+class OnewayOptions(MessageOptions, total=False):
+    """Of `Client.send_oneway`.
+
+    Attributes:
+        queue: where it goes.
+    """
+
+    queue: MessageQueue | None
+
+
+class KeyedOptions(MessageOptions, total=False):
+    """Of `Client.request` and `Client.transaction`.
+
+    Attributes:
+        shard_key: messages with one shard key go to one queue, in order.
+    """
+
+    shard_key: str | None
+
+
+class SendOptions(KeyedOptions, OnewayOptions, total=False):
+    """Of `Client.send` and `Client.send_nowait`.
+
+    Attributes:
+        delay_level: 1..18 (1 s .. 2 h) delivers later.
+        deliver_at: deliver then (a datetime with a zone), or after so long (a timedelta); `recall` takes it back.
+        selector: chooses the queue, of all that may be written.
+        priority: 0 and up: `pop` gets higher ones first. It chooses the queue (of brokers from 5.4 on): the topic is made with
+            `+message.type=PRIORITY` and a queue for each priority; higher ones are the highest queue's.
+    """
+
+    delay_level: int
+    deliver_at: datetime | timedelta | None
+    selector: Selector | None
+    priority: int | None

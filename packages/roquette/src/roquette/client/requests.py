@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from roquette.base.javatypes import whole_number
-from roquette.client.answers import Encode, body_of
 from roquette.client.calls import Call, nothing
-from roquette.client.core.waits import Waits
+from roquette.client.consumer_options import Encode, body_of
+from roquette.client.core.process_queue import Waits
 from roquette.client.session import Session
 from roquette.errors import ClientError, CorruptRecord
 from roquette.message import properties as names
@@ -22,8 +22,7 @@ from roquette.message.message import MAX_BODY_SIZE, Message, MessageQueue, Recei
 from roquette.message.names import reply_topic
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.sysflag import COMPRESSED
-from roquette.remoting.outcomes import Outcome, Reply
-from roquette.remoting.request import RequestContext, Row
+from roquette.remoting.request import Outcome, Reply, RequestContext, Row
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import ReplyMessageRequestHeader, SendMessageRequestHeaderV2
 

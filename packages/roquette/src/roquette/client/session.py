@@ -6,29 +6,26 @@ Name servers: a random one first, the next one when a call fails. Routes are ref
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.client import calls
-from roquette.client.broker_api import BrokerApi, OperationRun
+from roquette.client.broker_requests import InspectableConsumer, OperatorRequests
 from roquette.client.calls import Call
 from roquette.client.config import ClientConfig
 from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.namespace import Namespace
 from roquette.client.core.process_queue import Prefetch
 from roquette.client.core.route_cache import TopicRoute, route_from_template
-from roquette.client.events import EventKind, Events
-from roquette.client.masters import MasterSearch
+from roquette.client.events import EventKind, Events, OneWays
 from roquette.client.name_servers import RENEW_S, NameServers
-from roquette.client.operations import AHEAD, Operation
-from roquette.client.operator_requests import InspectableConsumer, OperatorRequests
-from roquette.client.route_watch import BEAT_S, WATCHED, RouteWatch
-from roquette.client.under_way import OneWays
+from roquette.client.operations import AHEAD, ANY_NAME_SERVER, Answer, Ask, Operation
 from roquette.errors import (
     BrokerError,
     ClientClosed,
@@ -41,16 +38,238 @@ from roquette.errors import (
 from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.outcomes import Outcome, Silent
-from roquette.remoting.request import RequestContext, Row
+from roquette.remoting.request import Outcome, Peer, RequestContext, Row, Silent
 from roquette.wire.bodies import ConsumerData, HeartbeatData, ProducerData, TopicList, canonical
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import NotifyConsumerIdsChangedRequestHeader
 from roquette.wire.json_body import decode_body
 
+# Calls and operations on the event loop.
+
+
 T = TypeVar("T")
 
+
+class BrokerApi:
+    """Runs calls by address. Methods raise ClientError; a refusal is a BrokerError with its code."""
+
+    def __init__(self, remoting: RemotingClient, timeout_ms: int) -> None:
+        self._remoting = remoting
+        self._timeout_ms = timeout_ms
+
+    async def call(self, address: str, call: Call[T], *, timeout_ms: int | None = None) -> T:
+        """Send a request to a server and return what its answer says."""
+        answer = await self._remoting.invoke(
+            address, call.code, call.ext, call.body, timeout_ms=timeout_ms or self._timeout_ms
+        )
+        return call.result(answer, address)
+
+
+class OperationRun:
+    """Drives one operation: servers side by side, `AHEAD` requests at each."""
+
+    def __init__(
+        self, api: BrokerApi, ask_name_servers: Callable[[Call[Any]], Awaitable[Any]]
+    ) -> None:
+        self._api = api
+        self._ask_name_servers = ask_name_servers
+        self._turns: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AHEAD))
+        self._silent: dict[str, ClientError] = {}
+
+    async def result(self, operation: Operation[T]) -> T:
+        """Run the operation and return its result, or raise what it raises."""
+        try:
+            asks = next(operation)
+            while True:
+                answers = await asyncio.gather(*[self._answer(ask) for ask in asks])
+                asks = operation.send(answers)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+    async def _answer(self, ask: Ask) -> Answer[Any]:
+        address = ask.address
+        async with self._turns[address]:
+            if address in self._silent:
+                return Answer(address, error=self._silent[address])
+            try:
+                if address == ANY_NAME_SERVER:
+                    return Answer(address, await self._ask_name_servers(ask.call))
+                return Answer(address, await self._api.call(address, ask.call))
+            except ClientError as error:
+                if ask.is_silence(error):
+                    self._silent[address] = error
+                return Answer(address, error=error)
+
+
+# Finding the new master of a group quickly: routes are asked for again and again while the one we know does not answer.
+# Apache's client keeps a route for pollNameServerInterval (30 s); ours asks every name server each `ROUND_S` from the first failure on, until one names another master.
+
+
+ROUND_S: Final = 0.15  # between two rounds of questions
+ANSWER_S: Final = 1.0  # a round waits so long for the first answer
+SEARCH_S: Final = 15.0  # then the route is left to the next failure, and to the periodic refresh
+
+
+class SessionRoutes(Protocol):
+    """Part of the session that the search for a master needs."""
+
+    tasks: Tasks
+    api: BrokerApi
+
+    @property
+    def name_servers(self) -> list[str]:
+        """Their addresses."""
+        ...
+
+    def known_route(self, topic: str) -> TopicRoute | None:
+        """The route as it is cached."""
+        ...
+
+    def learn(self, topic: str, route: TopicRoute) -> None:
+        """Take in what a name server says now."""
+        ...
+
+
+class MasterSearch:
+    """Asks for routes of topics, some of whose brokers have no master that answers."""
+
+    def __init__(self, session: SessionRoutes) -> None:
+        self._session = session
+        self._rounds: dict[str, asyncio.Future[None]] = {}  # topics searched for: the present round
+
+    def begin(self, topic: str) -> "asyncio.Future[None]":
+        """Ask for a topic's route until it names another master; the future is done after the next round."""
+        found = self._rounds.get(topic)
+        if found is None:
+            found = self._rounds[topic] = asyncio.get_running_loop().create_future()
+            self._session.tasks.start(f"master-{topic}", self._search(topic))
+        return found
+
+    async def found(self, topic: str, limit_s: float) -> TopicRoute | None:
+        """The topic's route once some queue of it can be written; else what is known of it after `limit_s`."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while True:
+                    await asyncio.shield(self.begin(topic))
+                    route = self._session.known_route(topic)
+                    if route is not None and route.publish:
+                        return route
+        except TimeoutError:
+            return self._session.known_route(topic)
+
+    async def moved(
+        self, route: TopicRoute | None, topic: str, broker_name: str, pause_s: float
+    ) -> bool:
+        """After a failure by `route`: wait until there is another one, `pause_s` at most; False: it is the same."""
+        if self._session.known_route(topic) is not route:
+            return True
+        if route is None or not route.has_replicas(broker_name):
+            await asyncio.sleep(pause_s)
+            return False
+        try:
+            async with asyncio.timeout(pause_s):
+                while self._session.known_route(topic) is route:
+                    await asyncio.shield(self.begin(topic))
+        except TimeoutError:
+            return False
+        return True
+
+    async def _search(self, topic: str) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + SEARCH_S
+        known = self._session.known_route(topic)
+        try:
+            while self._session.known_route(topic) is known and loop.time() < end:
+                began = loop.time()
+                await self._round(topic, known)
+                turn, self._rounds[topic] = self._rounds[topic], loop.create_future()
+                turn.set_result(None)
+                if self._session.known_route(topic) is known:
+                    await asyncio.sleep(began + ROUND_S - loop.time())
+        finally:
+            self._rounds.pop(topic).set_result(None)
+
+    async def _round(self, topic: str, known: TopicRoute | None) -> None:
+        """Ask every name server; the first route with another master is the one. Who is slow is not waited for."""
+        loop = asyncio.get_running_loop()
+        began, answered = loop.time(), False
+        asks = {
+            self._session.tasks.start(f"route-{topic}", self._ask(address, topic))
+            for address in self._session.name_servers
+        }
+        try:
+            while asks:
+                limit = began + (ROUND_S if answered else ANSWER_S) - loop.time()
+                done, asks = await asyncio.wait(
+                    asks, timeout=max(0.0, limit), return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:
+                    return
+                for ask in done:
+                    route = ask.result()
+                    answered = answered or route is not None
+                    if route is not None and route.names_other_master(known):
+                        self._session.learn(topic, route)
+                        return
+        finally:
+            for ask in asks:
+                ask.cancel()
+
+    async def _ask(self, address: str, topic: str) -> TopicRoute | None:
+        try:
+            return TopicRoute(topic, await self._session.api.call(address, calls.route(topic)))
+        except ClientError:
+            return None
+
+
+# Being told of route changes at once by a name server of ours. Apache's refuse, and routes are polled as ever.
+
+
 log = logging.getLogger("roquette.client")
+
+BEAT_S: Final = 1.0
+WATCHED: Final = 5_000  # topics; a name server takes no more from one client
+AGAIN_S: Final = 600.0  # a name server that refused is asked again after
+
+
+class RouteWatch:
+    """Asks one name server to tell of the topics in use.
+
+    Args:
+        changed: called with topics whose routes may have changed while nobody told.
+    """
+
+    def __init__(
+        self, remoting: RemotingClient, changed: Callable[[Collection[str]], None]
+    ) -> None:
+        self._remoting = remoting
+        self._changed = changed
+        self._told: dict[str, None] = {}
+        self._peer: Peer | None = None  # who tells
+        self._refused: dict[str, float] = {}  # name servers, until when they are left alone
+
+    async def step(self, address: str, topics: Collection[str], now_s: float) -> None:
+        """See that the name server at `address` knows what to tell of."""
+        peer = self._remoting.peer(address)
+        wanted = dict.fromkeys(topics)
+        if peer is None or (peer is self._peer and wanted == self._told):
+            return
+        if self._refused.get(address, 0.0) > now_s:
+            return
+        call = calls.watch_routes(list(wanted))
+        try:
+            answer = await peer.invoke(call.code, call.ext, call.body, 3_000)
+            call.result(answer, address)
+        except BrokerError as error:
+            self._refused[address] = now_s + AGAIN_S
+            log.debug("route changes are not told of by=%s error=%s", address, error)
+            return
+        except ClientError:
+            return  # it is asked again with the next beat
+        known = self._told if peer is self._peer else {}
+        self._peer, self._told = peer, wanted
+        self._changed([topic for topic in wanted if topic not in known])
 
 
 class GroupConsumer(InspectableConsumer, Protocol):
@@ -498,3 +717,42 @@ class Session:
         self._closed = True
         await self.tasks.stop()
         await self.remoting.close()
+
+
+# Members of a group, as its brokers say.
+
+
+SOON_S: Final = 0.5
+"""Between two looks for what a consumer needs to begin: a topic, a broker, a name server."""
+CANCEL_S: Final = 0.15
+"""Who joins a group and is cancelled ends within it; the group is left without him."""
+
+
+async def members_of(session: Session, group: str, topic: str) -> list[str]:
+    """Sorted client ids; empty when no broker of the topic knows a member, or answers.
+
+    A broker that does not know us yet, as one that came after our last heartbeat, is told of us and asked again.
+    """
+    route = session.known_route(topic)
+    found: list[str] = []
+    for name in sorted(route.addresses) if route is not None else ():
+        address = route.address_for_read(name) if route is not None else None
+        if address is None:
+            continue
+        try:
+            found = await _ask_broker(session, group, address) or found
+            if session.client_id not in found:
+                await session.beat(address)
+                found = await _ask_broker(session, group, address) or found
+        except ClientError:
+            continue
+        if session.client_id in found:
+            break
+    return found
+
+
+async def _ask_broker(session: Session, group: str, address: str) -> list[str]:
+    try:
+        return await session.api.call(address, calls.members(group))
+    except BrokerError:
+        return []  # nobody of the group is there

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict, TypeVar, cast
 
 from roquette.base.options import Option, options_of, parse_duration
-from roquette.client.access import AccessWords, access_of
 from roquette.client.arguments import check_words, seconds_of
-from roquette.client.config import ClientConfig
+from roquette.client.config import AccessWords, ClientConfig, access_of
 from roquette.client.consumer_options import (
     ModelName,
     StartFrom,

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from roquette.base.lifecycle import Health
-from roquette.client.answers import verdict
 from roquette.client.calls import Call, nothing
+from roquette.client.consumer_options import verdict
 from roquette.client.core.namespace import Namespace
 from roquette.client.producer import Producer
 from roquette.client.send_request import SendReceipt
@@ -35,8 +35,7 @@ from roquette.message.message_id import decode_offset_message_id
 from roquette.message.names import DEFAULT_PRODUCER_GROUP
 from roquette.message.record import decode_records
 from roquette.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
-from roquette.remoting.outcomes import Outcome, Silent
-from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.remoting.request import Outcome, Peer, RequestContext, Row, Silent
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_ext
 from roquette.wire.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader

@@ -4,8 +4,7 @@ from typing import Final
 
 from roquette.filter import sql_eval as ev
 from roquette.filter.sql_eval import Condition, Number, Operand, SqlFilter
-from roquette.filter.sql_parser import parse_sql
-from roquette.filter.sql_tree import (
+from roquette.filter.sql_parser import (
     Cast,
     Constant,
     Equal,
@@ -19,6 +18,7 @@ from roquette.filter.sql_tree import (
     Property,
     TextMatch,
     Type,
+    parse_sql,
 )
 
 _SIGNS: Final = {

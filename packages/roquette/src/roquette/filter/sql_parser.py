@@ -11,28 +11,257 @@ Of what follows a complete expression only the first token is looked at. Apache:
 ComparisonExpression, UnaryExpression, ConstantExpression. Bounds are ours: Apache has none.
 """
 
+import re
+from dataclasses import dataclass
+from enum import Enum, IntEnum
 from typing import Final
 
 from roquette.errors import ExpressionError
-from roquette.filter.conversions import MAX_INTEGER, MAX_LONG
-from roquette.filter.sql_lexer import Lexer, TokenKind
-from roquette.filter.sql_tree import (
-    Cast,
-    Constant,
-    Equal,
-    InList,
-    IsNull,
-    Junction,
-    Negate,
-    Node,
-    Not,
-    Order,
-    Property,
-    TextMatch,
-    Type,
-    is_boolean,
-)
+from roquette.filter.sql_eval import MAX_INTEGER, MAX_LONG
 from roquette.filter.tags import check_length
+
+# Tokens of a SQL92 selector, read one at a time: what follows a complete selector is never looked at.
+# The rules are those of Apache's SelectorParser.jj: the longest match wins; keywords in any case; comments `-- ...` up to a line's end and `/* ... */` are blanks. The parser reads one token ahead, so an odd character far behind the end of a complete expression is never met, and no error.
+
+
+class TokenKind(IntEnum):
+    """Kind of a token."""
+
+    END = 0
+    NAME = 1
+    STRING = 2
+    DECIMAL = 3
+    FLOAT = 4
+    NOT = 5
+    AND = 6
+    OR = 7
+    BETWEEN = 8
+    IN = 9
+    TRUE = 10
+    FALSE = 11
+    NULL = 12
+    IS = 13
+    CONTAINS = 14
+    STARTSWITH = 15
+    ENDSWITH = 16
+    EQUAL = 17
+    NOT_EQUAL = 18
+    GREATER = 19
+    GREATER_EQUAL = 20
+    LESS = 21
+    LESS_EQUAL = 22
+    OPEN = 23
+    COMMA = 24
+    CLOSE = 25
+    PLUS = 26
+    MINUS = 27
+
+
+_KEYWORDS: Final = {
+    kind.name: kind for kind in TokenKind if TokenKind.NOT <= kind <= TokenKind.ENDSWITH
+}
+_SYMBOLS: Final = {
+    "=": TokenKind.EQUAL,
+    "<>": TokenKind.NOT_EQUAL,
+    ">": TokenKind.GREATER,
+    ">=": TokenKind.GREATER_EQUAL,
+    "<": TokenKind.LESS,
+    "<=": TokenKind.LESS_EQUAL,
+    "(": TokenKind.OPEN,
+    ",": TokenKind.COMMA,
+    ")": TokenKind.CLOSE,
+    "+": TokenKind.PLUS,
+    "-": TokenKind.MINUS,
+}
+
+_BLANK: Final = re.compile(
+    r"(?:[ \t\n\r\f]+"
+    r"|--[^\n\r]*(?:\r\n|\n|\r)"
+    r"|/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/)*"
+)
+# Floats stand before decimals: where both match, the float is longer.
+_TOKEN: Final = re.compile(
+    r"(?P<name>[A-Za-z_$][A-Za-z0-9_$]*)"
+    r"|(?P<float>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
+    r"|(?P<decimal>0|[1-9][0-9]*[lL]?)"
+    r"|(?P<string>'[^']*(?:''[^']*)*')"
+    r"|(?P<symbol><>|<=|>=|[=<>(),+-])"
+)
+
+
+class Lexer:
+    """The tokens of one text. `kind` and `text` are the current token's, `column` where it begins (from 1)."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._place = 0
+        self.kind = TokenKind.END
+        self.text = ""
+        self.column = 0
+
+    def advance(self) -> None:
+        """Read the next token; at the end of the text it is END, again and again.
+
+        Raises:
+            ExpressionError: no token begins there.
+        """
+        blank = _BLANK.match(self._source, self._place)
+        assert blank is not None
+        place = blank.end()
+        self.column = place + 1
+        if place >= len(self._source):
+            self.kind, self.text, self._place = TokenKind.END, "", place
+            return
+        found = _TOKEN.match(self._source, place)
+        if found is None:
+            raise ExpressionError(
+                f"no token begins with {self._source[place]!r} at column {place + 1}"
+            )
+        self.text = found.group()
+        self._place = found.end()
+        group = found.lastgroup
+        if group == "name":
+            self.kind = _KEYWORDS.get(self.text.upper(), TokenKind.NAME)
+        elif group == "symbol":
+            self.kind = _SYMBOLS[self.text]
+        elif group == "string":
+            self.kind = TokenKind.STRING
+        else:
+            self.kind = TokenKind.FLOAT if group == "float" else TokenKind.DECIMAL
+
+    def string(self) -> str:
+        """The value of a string token: without its quotes, doubled quotes as one."""
+        return self.text[1:-1].replace("''", "'")
+
+
+# Tree of values that a SQL92 selector says. The parser builds it, `sql_compile` turns it into tests.
+# Kinds of constants are Java's classes, since they decide how a text is converted: Integer, Long and Double convert differently (Apache: ConstantExpression).
+
+
+class Type(Enum):
+    """The Java class of a constant."""
+
+    NULL = "null"
+    BOOLEAN = "Boolean"
+    INTEGER = "Integer"
+    LONG = "Long"
+    DOUBLE = "Double"
+    STRING = "String"
+
+    @property
+    def is_number(self) -> bool:
+        """Integer, Long or Double."""
+        return self in (Type.INTEGER, Type.LONG, Type.DOUBLE)
+
+
+@dataclass(slots=True, frozen=True)
+class Constant:
+    """A literal. `value` is None, bool, int, float or str, as `type` says."""
+
+    type: Type
+    value: bool | int | float | str | None
+
+
+@dataclass(slots=True, frozen=True)
+class Property:
+    """A message property: a text, or null when the message has none of that name."""
+
+    name: str
+
+
+@dataclass(slots=True, frozen=True)
+class Negate:
+    """Minus: of a number its negative, of anything else null."""
+
+    operand: "Node"
+
+
+@dataclass(slots=True, frozen=True)
+class Cast:
+    """A property where a truth value is wanted: a text is no Boolean, so it is FALSE, or null when absent."""
+
+    property: Property
+
+
+@dataclass(slots=True, frozen=True)
+class Not:
+    """NOT in three-valued logic."""
+
+    operand: "Node"
+
+
+@dataclass(slots=True, frozen=True)
+class Junction:
+    """AND (`any` is false) or OR of two and more, evaluated from the left."""
+
+    any: bool
+    items: tuple["Node", ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Equal:
+    """`left = right`; `<>` is its Not."""
+
+    left: "Node"
+    right: "Node"
+
+
+@dataclass(slots=True, frozen=True)
+class IsNull:
+    """IS NULL."""
+
+    operand: "Node"
+
+
+@dataclass(slots=True, frozen=True)
+class Order:
+    """`left operator right`, operator one of < <= > >=."""
+
+    operator: str
+    left: "Node"
+    right: "Node"
+
+
+@dataclass(slots=True, frozen=True)
+class TextMatch:
+    """CONTAINS, STARTSWITH or ENDSWITH, or with NOT before it."""
+
+    how: str
+    negated: bool
+    operand: "Node"
+    search: str
+
+
+@dataclass(slots=True, frozen=True)
+class InList:
+    """`property IN ('a', 'b')`, or NOT IN."""
+
+    property: Property
+    values: frozenset[str]
+    negated: bool
+
+
+Node = (
+    Constant
+    | Property
+    | Negate
+    | Cast
+    | Not
+    | Junction
+    | Equal
+    | IsNull
+    | Order
+    | TextMatch
+    | InList
+)
+
+
+def is_boolean(node: Node) -> bool:
+    """Return True if a node has a truth value (Java: is a BooleanExpression); NULL counts as one."""
+    if isinstance(node, Constant):
+        return node.type in (Type.BOOLEAN, Type.NULL)
+    return not isinstance(node, (Property, Negate))
+
 
 MAX_NODES: Final = 4_096  # names, constants and operators; texts of an IN list do not count
 MAX_DEPTH: Final = 64  # of brackets, NOT and signs

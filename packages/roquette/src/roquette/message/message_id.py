@@ -7,9 +7,13 @@ Both are written as upper-case hexadecimal. Apache: MessageDecoder.createMessage
 MessageClientIDSetter.
 """
 
+import base64
+import binascii
 import ipaddress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Final
 
 from roquette.errors import CorruptRecord
 
@@ -110,3 +114,36 @@ def _month_of(now_ms: int) -> tuple[int, int]:
     start = datetime(now.year, now.month, 1, tzinfo=UTC)
     end = datetime(*following, 1, tzinfo=UTC)
     return int(start.timestamp()) * 1000, int(end.timestamp()) * 1000
+
+
+# Handle of one waiting timer message, for the one who may recall it (Apache: RecallMessageHandle).
+
+
+_VERSION: Final = "v1"
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class RecallHandle:
+    """Name of one waiting timer message."""
+
+    topic: str
+    broker_name: str
+    timestamp: str  # epoch ms within the message's slot
+    uniq_key: str
+
+    def encode(self) -> str:
+        """The text clients keep: url-safe base64 of five words."""
+        words = (_VERSION, self.topic, self.broker_name, self.timestamp, self.uniq_key)
+        return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
+
+
+def decode_handle(text: str) -> RecallHandle | None:
+    """The handle a client sent; None if it is invalid (RecallMessageHandle.decodeHandle)."""
+    try:
+        raw = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), b"-_", validate=True)
+        words = raw.decode().split(" ")
+    except (binascii.Error, ValueError):
+        return None
+    if len(words) < 5 or words[0] != _VERSION:
+        return None
+    return RecallHandle(topic=words[1], broker_name=words[2], timestamp=words[3], uniq_key=words[4])

@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
 from roquette.base import metric_families as m
-from roquette.base.exposition import KIND, Exposition, MetricTable, labels
 from roquette.base.lifecycle import Tasks
+from roquette.base.metric_families import KIND, Exposition, MetricTable, labels
 from roquette.base.server_metrics import LoopLag, ServerFigures, server_families, unwell
 from roquette.nameserver.floor.core import NameServerCore
 from roquette.remoting.account import MemoryAccount
 from roquette.remoting.http_listener import HttpListener
-from roquette.remoting.http_pages import HttpPages
-from roquette.remoting.http_stream import StreamedPage
+from roquette.remoting.http_pages import HttpPages, StreamedPage
 from roquette.remoting.pem import ENDS_BEAT_S, CertificateEnds
 from roquette.wire.bodies import MASTER_ID
 

@@ -14,28 +14,27 @@ from roquette.base.config import to_properties
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.errors import ConfigError
-from roquette.nameserver.controller.groups import ControllerProcessor
+from roquette.nameserver.controller.groups import ControllerProcessor, RegisterProcessor
 from roquette.nameserver.controller.register_file import RegisterFile
-from roquette.nameserver.controller.registers import RegisterProcessor
 from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.floor.core import NameServerCore, NameServerLane
 from roquette.nameserver.metrics import ABOUT, NameServerMetrics
 from roquette.nameserver.processors.brokers import BrokerProcessor
-from roquette.nameserver.processors.kv_config import KvConfigProcessor
+from roquette.nameserver.processors.operators import (
+    KvConfigProcessor,
+    SettingsProcessor,
+    TopicListProcessor,
+)
 from roquette.nameserver.processors.routes import RouteProcessor
-from roquette.nameserver.processors.settings import SettingsProcessor
-from roquette.nameserver.processors.topics import TopicListProcessor
-from roquette.remoting.dispatcher import Dispatcher
+from roquette.remoting.account import PeerLimits
+from roquette.remoting.dispatcher import Dispatcher, Hooks, LaneLimits
 from roquette.remoting.door import Speaks
 from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd
-from roquette.remoting.hooks import Hooks
 from roquette.remoting.http_pages import HttpPages
-from roquette.remoting.lanes import LaneLimits
-from roquette.remoting.protection import UNPROTECTED, Protection
 from roquette.remoting.request import Peer, Row
 from roquette.remoting.server import Server
+from roquette.remoting.settings import UNPROTECTED, Protection
 from roquette.remoting.transport import hang_up
-from roquette.remoting.unfinished import PeerLimits
 from roquette.wire.bodies import TopicList
 from roquette.wire.codes import RequestCode
 from roquette.wire.json_body import encode_body

@@ -12,9 +12,8 @@ from roquette.access.guard import Guard
 from roquette.access.model import group_resource, topic_resource
 from roquette.access.needs import PUB, ROUTE, SUB, Needed
 from roquette.errors import Refused
-from roquette.proxy.call import Caller, RpcCall
 from roquette.proxy.clients import Clients
-from roquette.proxy.service import SERVICE, Proxy
+from roquette.proxy.service import SERVICE, Caller, Proxy, RpcCall
 from roquette.proxy.statuses import RpcError
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.grpc import Metadata

@@ -1,13 +1,22 @@
 """Backend of the proxy: brokers, as requests and answers of the remoting protocol."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from roquette.proxy.answers import Then
-from roquette.proxy.call import Caller
+from roquette.base.lifecycle import Tasks
+from roquette.client.calls import Call
+from roquette.client.core.bounds import TOPICS, keep
+from roquette.errors import ClientError
+from roquette.proxy.service import Caller, Then
 from roquette.wire.bodies.clients import HeartbeatData
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.bodies.route import BrokerData, TopicRouteData
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
+from roquette.wire.headers import GetSubscriptionGroupConfigRequestHeader
+from roquette.wire.json_body import decode_body
 from roquette.wire.proto.definition_pb2 import Endpoints
 
 
@@ -82,3 +91,95 @@ class Backend(Protocol):
     @property
     def own(self) -> Caller:
         """Caller of requests that no client makes: renewals after its connection is gone."""
+
+
+# Topics and groups as a proxy of its own process knows them: asked once for all who wait, kept, and asked again in the background.
+
+
+log = logging.getLogger("roquette.proxy")
+
+FRESH_S: Final = 20.0  # Apache: topicRouteServiceCacheRefreshSeconds
+WAITING: Final = 10_000  # who wait for answers of one table
+
+T = TypeVar("T")
+
+
+def group_config(group: str) -> Call[SubscriptionGroupConfig | None]:
+    """A consumer group as a broker has it; None: it has none."""
+
+    def read(answer: Command) -> SubscriptionGroupConfig | None:
+        return None if answer.code else decode_body(SubscriptionGroupConfig, answer.body)
+
+    header = GetSubscriptionGroupConfigRequestHeader(group=group)
+    missing = frozenset((ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,))
+    return Call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, read, header, also=missing)
+
+
+class Lookup(Generic[T]):
+    """A table of things by name.
+
+    Args:
+        fetch: asks for one; None: there is none, which is not kept. now_s: steady time.
+    """
+
+    def __init__(
+        self, fetch: Callable[[str], Awaitable[T | None]], tasks: Tasks, now_s: Callable[[], float]
+    ) -> None:
+        self._fetch = fetch
+        self._tasks = tasks
+        self._now_s = now_s
+        self._known: dict[str, tuple[T, float]] = {}
+        self._asked: dict[str, list[Callable[[T | None], None]]] = {}
+        self._waiting = 0
+
+    def known(self, name: str) -> T | None:
+        """Return what is known now."""
+        found = self._known.get(name)
+        return None if found is None else found[0]
+
+    def put(self, name: str, value: T) -> None:
+        """Something newer is known of it; when it is asked for again does not change."""
+        found = self._known.get(name)
+        if found is not None:
+            self._known[name] = value, found[1]
+
+    def forget(self, name: str) -> None:
+        """The next one asks."""
+        self._known.pop(name, None)
+
+    def get(self, name: str, then: Callable[[T | None], None]) -> None:
+        """Look it up: at once where it is known, also when that is being looked at again."""
+        found = self._known.get(name)
+        if found is not None:
+            if self._now_s() - found[1] > FRESH_S and name not in self._asked:
+                self._begin(name)
+            then(found[0])
+        elif self._waiting >= WAITING:
+            then(None)
+        else:
+            if name not in self._asked:
+                self._begin(name)
+            self._asked[name].append(then)
+            self._waiting += 1
+
+    def _begin(self, name: str) -> None:
+        self._asked[name] = []
+        self._tasks.start(f"lookup-{name}", self._look(name))
+
+    async def _look(self, name: str) -> None:
+        found = self._known.get(name)
+        value = None if found is None else found[0]  # it stays where nobody can be asked
+        try:
+            value = await self._fetch(name)
+        except ClientError as error:
+            log.debug("lookup failed name=%s error=%s", name, error)
+        finally:
+            if value is None:
+                self._known.pop(name, None)
+            else:
+                keep(self._known, name, (value, self._now_s()), TOPICS)
+            waiting = self._asked.pop(name)
+            self._waiting -= len(waiting)
+            loop = asyncio.get_running_loop()
+            for then in waiting:  # each on its own: what one does wrong does not concern the others
+                loop.call_soon(then, value)

@@ -11,12 +11,11 @@ from typing import Final, NamedTuple, TypeVar
 
 from roquette.base.clock import Clock
 from roquette.proxy.backend import Backend
-from roquette.proxy.call import Caller, RpcCall
-from roquette.proxy.service import Part, ProxyBeat
+from roquette.proxy.service import Caller, Part, ProxyBeat, RpcCall
 from roquette.proxy.statuses import RpcError
 from roquette.remoting.request import Peer
 from roquette.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette.wire.proto.definition_pb2 import ClientType, Code
 
 K = TypeVar("K")

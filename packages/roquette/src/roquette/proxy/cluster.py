@@ -16,28 +16,67 @@ from roquette.client import calls
 from roquette.client.config import ClientConfig
 from roquette.client.core.bounds import BROKERS, TOPICS, keep
 from roquette.client.core.route_cache import TopicRoute
-from roquette.client.inspection_calls import topic_config
+from roquette.client.operator_calls import topic_config
 from roquette.client.session import Session
-from roquette.errors import ClientError, Refused, RequestTimeout, RouteNotFound, TooManyRequests
-from roquette.message.names import is_system_topic
-from roquette.proxy.answers import Asks, BrokerAnswer, Then
-from roquette.proxy.backend import TopicFacts
-from roquette.proxy.call import Caller
-from roquette.proxy.lookups import WAITING, Lookup, group_config
-from roquette.proxy.places import prove_place
-from roquette.proxy.service import Proxy
+from roquette.errors import (
+    ClientError,
+    CorruptRecord,
+    Refused,
+    RequestTimeout,
+    RouteNotFound,
+    TooManyRequests,
+)
+from roquette.message.names import is_system_topic, judged_topic
+from roquette.message.properties import ORIGIN_GROUP, REAL_TOPIC, decode_properties
+from roquette.message.record import decode_record
+from roquette.proxy.backend import WAITING, Lookup, TopicFacts, group_config
+from roquette.proxy.service import Asks, BrokerAnswer, Caller, Proxy, Then
 from roquette.proxy.statuses import PROXY_TIMEOUT
-from roquette.remoting.inner import InnerWire
-from roquette.remoting.outcomes import Outcome, Silent
-from roquette.remoting.request import Peer, RequestContext, Row
+from roquette.remoting.client import RemotingClient
+from roquette.remoting.request import Outcome, Peer, RequestContext, Row, Silent
 from roquette.remoting.security import OPEN, Security
+from roquette.remoting.transport import InnerWire
 from roquette.wire.bodies.clients import HeartbeatData
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
 from roquette.wire.bodies.route import MASTER_ID, BrokerData, ClusterInfo
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import encode_ext
+from roquette.wire.headers import ViewMessageRequestHeader
 from roquette.wire.proto.definition_pb2 import Endpoints
+
+# Messages that a request names by their place in a broker's log.
+# A broker asks for the right to the topic of what stands there; of a proxy's request it sees the proxy's own rights. So the proxy looks itself, before it asks on somebody's behalf.
+
+
+async def prove_place(
+    remoting: RemotingClient, broker: str, code: int, header: Any, may_touch: Callable[[str], None]
+) -> None:
+    """Have the topic of the message at a place judged.
+
+    Args:
+        broker: its address. code, header: of CONSUMER_SEND_MSG_BACK or END_TRANSACTION, which name the place. may_touch: `RequestContext.may_touch`.
+
+    Raises:
+        Refused: there is no message, or it is of a topic that the caller has no right to. ClientError: the broker is silent.
+    """
+    ends = code == RequestCode.END_TRANSACTION
+    place = header.commit_log_offset if ends else header.offset
+    ext = encode_ext(ViewMessageRequestHeader(offset=place))
+    found = await remoting.invoke(broker, RequestCode.VIEW_MESSAGE_BY_ID, ext)
+    if found.code != ResponseCode.SUCCESS:
+        raise Refused(found.code, found.remark or "")
+    try:
+        record = decode_record(found.body, 0, False)
+        said = decode_properties(record.properties)
+        if ends:  # a half message's own is not its sender's
+            topic = said.get(REAL_TOPIC, "")
+        else:
+            topic = judged_topic(record.topic, header.group, said.get(ORIGIN_GROUP, ""))
+    except CorruptRecord as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"no message at {place}: {error}") from None
+    may_touch(topic)
+
 
 log = logging.getLogger("roquette.proxy")
 

@@ -14,21 +14,25 @@ from roquette.message import properties
 from roquette.message.properties import decode_properties
 from roquette.message.record import decode_records
 from roquette.message.record_layout import StoredRecord
-from roquette.proxy.answers import BrokerAnswer
 from roquette.proxy.backend import Backend, RequestUnderWay, TopicFacts
-from roquette.proxy.call import Rpc, RpcCall
 from roquette.proxy.delivered import to_message
 from roquette.proxy.encoding import delivered, delivery_time
-from roquette.proxy.handles import ack, forward, give_back, kind_of, read_handle
-from roquette.proxy.names import group_of, topic_of
 from roquette.proxy.receipts import check_invisible
-from roquette.proxy.renewals import UNRENEWED_MS, Renewals
+from roquette.proxy.renewals import (
+    UNRENEWED_MS,
+    Renewals,
+    ack,
+    forward,
+    give_back,
+    kind_of,
+    read_handle,
+)
 from roquette.proxy.routes import is_readable, no_route
-from roquette.proxy.service import Part, ProxyBeat
+from roquette.proxy.service import BrokerAnswer, Part, ProxyBeat, Rpc, RpcCall
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.statuses import RpcError, code_of, status
-from roquette.proxy.validators import check_expression
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.proxy.validators import check_expression, group_of, topic_of
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import BadHeader, HeaderDecoder
 from roquette.wire.headers import PopMessageRequestHeader, PopMessageResponseHeader

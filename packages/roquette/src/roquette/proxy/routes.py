@@ -6,12 +6,11 @@ from typing import Any, Final
 from roquette.base.javatypes import whole_number
 from roquette.message.names import PERM_READ, PERM_WRITE
 from roquette.proxy.backend import Backend, TopicFacts
-from roquette.proxy.call import Rpc, RpcCall
-from roquette.proxy.names import group_of, topic_of
-from roquette.proxy.service import Part
+from roquette.proxy.service import Part, Rpc, RpcCall
 from roquette.proxy.statuses import status
-from roquette.wire.bodies.group_config import SubscriptionGroupConfig
+from roquette.proxy.validators import group_of, topic_of
 from roquette.wire.bodies.route import MASTER_ID, QueueData
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette.wire.proto.definition_pb2 import (
     Assignment,
     Broker,

@@ -7,14 +7,12 @@ from typing import Any, Final, Protocol
 from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError
-from roquette.proxy.answers import Asks
-from roquette.proxy.call import Caller, Rpc, RpcCall
-from roquette.proxy.service import Proxy
+from roquette.proxy.service import Asks, Caller, Proxy, Rpc, RpcCall
 from roquette.proxy.settings import ProxySettings
+from roquette.remoting.account import cut
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.request import Peer
 from roquette.remoting.transport import SMALL_FRAME
-from roquette.remoting.unfinished import cut
 from roquette.wire.grpc import Metadata
 from roquette.wire.http2 import Http2, Http2Limits
 

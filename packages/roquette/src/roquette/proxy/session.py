@@ -8,18 +8,16 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from roquette.errors import ConnectError, RemoteProtocolError
-from roquette.proxy.answers import Asks, BrokerAnswer
-from roquette.proxy.backlog import Backlog
-from roquette.proxy.call import RpcCall
-from roquette.proxy.service import fail
+from roquette.proxy.service import Asks, BrokerAnswer, RpcCall, fail
 from roquette.proxy.serving import Callers, Serving, keep_half
 from roquette.proxy.statuses import GRPC_INTERNAL, GRPC_UNAVAILABLE, GRPC_UNIMPLEMENTED, RpcError
+from roquette.remoting.account import SLOWEST
+from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import is_local
-from roquette.remoting.http2_pages import Http2Pages
+from roquette.remoting.http1 import Http2Pages
 from roquette.remoting.http_pages import HttpPages
-from roquette.remoting.inner import InnerWire
 from roquette.remoting.request import ANSWERS, Peer
-from roquette.remoting.transport import hang_up, host_of
+from roquette.remoting.transport import InnerWire, hang_up, host_of
 from roquette.wire.codes import ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.grpc import (
@@ -48,8 +46,93 @@ from roquette.wire.http2 import (
     Flood,
     Floods,
     Http2,
+    Http2Limits,
 )
 from roquette.wire.proto.definition_pb2 import Code
+
+# Memory of its server that a gRPC connection keeps, and whether its peer goes on taking its answers. HOT.
+
+
+CALL: Final = 2_048  # bytes of an open call, or of one whose answer waits, beside its message
+STALLED_S: Final = 60.0  # a peer may move less than `SLOWEST` bytes a second of its answers so long
+
+
+class Backlog:
+    """Of one connection.
+
+    Attributes:
+        stalled: the peer leaves too much unread, so that its further requests wait.
+    """
+
+    __slots__ = (
+        "_answers", "_counted", "_dispatcher", "_limits", "_looked_s", "_moved", "_peer", "_said", "stalled",
+    )  # fmt: skip
+
+    def __init__(self, dispatcher: Dispatcher, peer: Peer, limits: Http2Limits) -> None:
+        self._dispatcher: Dispatcher = dispatcher
+        self._peer: Peer = peer
+        self._limits: Http2Limits = limits
+        self._counted: int = 0
+        self._looked_s: float = 0.0
+        self._moved: int = 0  # bytes of answers it had taken then
+        self._said: int = 0  # bytes of answers' bodies so far
+        self._answers: int = 0  # that may wait
+        self.stalled: bool = False
+
+    def add_answer(self, size: int) -> None:
+        """An answer, or a part of one, is on its way."""
+        self._said += size
+        self._answers += 1
+
+    def measure(self, calls: int, held: int, queued: int) -> bool:
+        """Measure what is kept at the end of a turn; True when the peer leaves so much unread that it is cut.
+
+        Args:
+            calls: open ones; `held`: bytes of their messages. queued: bytes of answers that wait for its windows.
+        """
+        if not queued:
+            self._answers = 0
+        answers: int = min(self._answers, self._limits.streams)
+        more: int = CALL * (calls + answers) + held + queued - self._counted
+        if more:
+            self._counted += more
+            if more > 0:
+                self._dispatcher.limits.account.take(self._peer, more)
+            else:
+                self._dispatcher.limits.account.give(self._peer, -more)
+        limits = self._limits
+        if self.stalled:
+            if queued <= limits.queued // 2:
+                self.stalled = False
+                self.resume()
+        elif queued > limits.queued:
+            self.stalled = True
+            self._looked_s = self._dispatcher.loop.time()
+            self._moved = self._said - queued
+            self._dispatcher.pause(self._peer)
+        return queued > limits.queued_most
+
+    def resume(self) -> None:
+        """One of the two reasons is gone for which requests wait, `stalled` and a full transport: they go on if it was the only one."""
+        if not (self.stalled or self._peer.unread & ANSWERS):
+            self._dispatcher.resume(self._peer)
+
+    def is_late(self, queued: int, now_s: float) -> bool:
+        """Return True when a stalled peer has taken too little for too long, whatever else it sends, or keeps more than its share
+        where all together keep too much."""
+        if not self.stalled:
+            return False
+        account = self._dispatcher.limits.account
+        if account.total > account.most and self._peer.kept > account.share():
+            return True
+        if now_s - self._looked_s < STALLED_S:
+            return False
+        moved: int = self._said - queued
+        late = moved - self._moved < SLOWEST * (now_s - self._looked_s)
+        self._looked_s = now_s
+        self._moved = moved
+        return late
+
 
 SILENT_S: Final = 60.0  # without a byte of a peer whose calls are open: it is pinged
 PONG_S: Final = 20.0  # to answer

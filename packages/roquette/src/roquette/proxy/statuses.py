@@ -5,6 +5,8 @@ Application errors travel in `status.code` of the rpc's own reply, under the gRP
 
 from typing import Final
 
+import msgspec
+
 from roquette.errors import RoquetteError
 from roquette.wire.codes import ResponseCode
 from roquette.wire.proto.definition_pb2 import Code, Status
@@ -63,3 +65,25 @@ def no_topic(name: str) -> RpcError:
         "For more information, please visit the url, "
         "https://rocketmq.apache.org/docs/bestPractice/06FAQ",
     )
+
+
+# Answers of brokers to sends and recalls, as far as the proxy reads them. Interpreted: msgspec builds them from the JSON.
+
+
+class SendAnswer(msgspec.Struct, rename="camel", gc=False):
+    """Answer to a send; numbers are words."""
+
+    msg_id: str = ""
+    queue_offset: str = "0"
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+
+
+class Recalled(msgspec.Struct, rename="camel", gc=False):
+    """Answer to a recall."""
+
+    msg_id: str = ""
+
+
+sent: Final = msgspec.json.Decoder(SendAnswer).decode
+recalled: Final = msgspec.json.Decoder(Recalled).decode

@@ -10,12 +10,10 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from roquette.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-from roquette.proxy.answers import BrokerAnswer
 from roquette.proxy.backend import Backend
-from roquette.proxy.call import Rpc, RpcCall
-from roquette.proxy.names import topic_of
-from roquette.proxy.service import Part
+from roquette.proxy.service import BrokerAnswer, Part, Rpc, RpcCall
 from roquette.proxy.statuses import RpcError, code_of, status
+from roquette.proxy.validators import topic_of
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import EndTransactionRequestHeader
 from roquette.wire.proto.definition_pb2 import Code, TransactionResolution, TransactionSource

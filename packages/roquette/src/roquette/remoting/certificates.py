@@ -17,8 +17,13 @@ from roquette.base.executor import run_blocking
 from roquette.base.files import OsFiles, write_private
 from roquette.base.options import option
 from roquette.errors import ConfigError
-from roquette.remoting.authority import Authority
-from roquette.remoting.pem import CertificateEnds, FollowedContext, PemFiles, server_context
+from roquette.remoting.pem import (
+    Authority,
+    CertificateEnds,
+    FollowedContext,
+    PemFiles,
+    server_context,
+)
 from roquette.remoting.tls import ClientTls, ServerTls, TlsMode
 from roquette.remoting.tls_options import make_client_tls
 

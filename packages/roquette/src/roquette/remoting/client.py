@@ -11,8 +11,7 @@ from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import ClientClosed, ConnectError, RequestTimeout, Unreachable
-from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.lanes import LaneLimits
+from roquette.remoting.dispatcher import Dispatcher, LaneLimits
 from roquette.remoting.request import Peer, Row
 from roquette.remoting.security import OPEN, Security
 from roquette.remoting.tls import TlsRefused, connect

@@ -7,16 +7,148 @@ import asyncio
 import base64
 import json
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
-from roquette.errors import AgreementError, ConfigError, ConnectError, RemoteProtocolError
-from roquette.remoting.client import split_address
-from roquette.remoting.http import HttpAnswer, HttpConnection, connect_http
-from roquette.replication.agreement import Stored
+from roquette.base.options import split_addresses
+from roquette.errors import (
+    AgreementError,
+    ClientError,
+    ConfigError,
+    ConnectError,
+    RemoteProtocolError,
+)
+from roquette.remoting.client import RemotingClient, split_address
+from roquette.replication.record import Agreement, Stored
+from roquette.wire import headers
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.command import Command
+from roquette.wire.header_codec import decode_ext, encode_ext
+
+# Just enough of HTTP/1.1 to ask a JSON gateway: one connection, one request at a time, answers bounded in size.
+
+
+MOST_HEAD: Final = 16 << 10  # bytes of status line and headers
+MOST_BODY: Final = 1 << 20  # bytes of an answer
+
+
+class HttpAnswer(NamedTuple):
+    """Answer of a server."""
+
+    status: int
+    body: bytes
+
+
+class HttpConnection:
+    """A kept connection to one server, made by `connect_http`.
+
+    Attributes:
+        usable: another request may be sent on it.
+    """
+
+    def __init__(
+        self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._host = host.encode()
+        self._reader = reader
+        self._writer = writer
+        self._kept = True
+
+    @property
+    def usable(self) -> bool:
+        """True if the server, as far as we know, still listens to it."""
+        return self._kept and not self._reader.at_eof() and not self._writer.is_closing()
+
+    async def post(self, path: str, body: bytes, headers: bytes = b"") -> HttpAnswer:
+        """Send JSON and wait for the answer; cancelled or failed, the connection is of no use any more.
+
+        Args:
+            headers: whole lines.
+
+        Raises:
+            OSError, EOFError: it broke. RemoteProtocolError: what came is no answer.
+        """
+        return await self._ask(
+            b"POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s"
+            % (path.encode(), self._host, headers, len(body), body)
+        )
+
+    async def get(self, path: str) -> HttpAnswer:
+        """Ask for what is at a path, on a connection that is used for nothing else. Raises what `post` does."""
+        return await self._ask(
+            b"GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n"
+            % (path.encode(), self._host)
+        )
+
+    async def _ask(self, request: bytes) -> HttpAnswer:
+        kept, self._kept = self._kept, False
+        assert kept, "used while another request is under way"
+        self._writer.write(request)
+        try:
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            lines = head.decode("latin-1").split("\r\n")
+            status = int(lines[0].split(" ")[1])
+            fields = {
+                name.strip().lower(): value.strip().lower()
+                for name, _, value in (line.partition(":") for line in lines[1:])
+            }
+            if "chunked" in fields.get("transfer-encoding", ""):
+                data = await self._chunks()
+            elif "content-length" not in fields and fields.get("connection") == "close":
+                data = await self._rest()
+            else:
+                data = await self._reader.readexactly(_bounded(int(fields["content-length"])))
+        except (ValueError, KeyError, IndexError, asyncio.LimitOverrunError) as error:
+            raise RemoteProtocolError(f"this is no HTTP answer: {error!r}") from None
+        self._kept = fields.get("connection") != "close"
+        return HttpAnswer(status, data)
+
+    async def _chunks(self) -> bytes:
+        found = b""
+        while True:
+            size = _bounded(int((await self._line()).partition(b";")[0], 16), len(found))
+            if size == 0:
+                break
+            found += await self._reader.readexactly(size)
+            if await self._line():
+                raise ValueError("a chunk does not end where it should")
+        for _ in range(100):  # trailers
+            if not await self._line():
+                return found
+        raise ValueError("trailers without an end")
+
+    async def _rest(self) -> bytes:
+        """Read what comes until the server closes the connection."""
+        found = b""
+        while more := await self._reader.read(MOST_HEAD):
+            _bounded(len(more), len(found))
+            found += more
+        return found
+
+    async def _line(self) -> bytes:
+        return (await self._reader.readuntil(b"\r\n"))[:-2]
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self._kept = False
+        self._writer.transport.abort()
+
+
+def _bounded(size: int, before: int = 0) -> int:
+    if size < 0 or before + size > MOST_BODY:
+        raise ValueError(f"the answer is larger than {MOST_BODY} bytes")
+    return size
+
+
+async def connect_http(host: str, port: int, context: ssl.SSLContext | None) -> HttpConnection:
+    """Connect; raises OSError (ssl.SSLError is one) when the server cannot be reached or is not who it should be."""
+    reader, writer = await asyncio.open_connection(host, port, ssl=context, limit=MOST_HEAD)
+    return HttpConnection(f"{host}:{port}", reader, writer)
+
 
 SCHEME: Final = "etcd://"
 TRY_S: Final = 0.25  # for one member of several; then the next one
@@ -290,3 +422,103 @@ def tls_context(address: EtcdAddress) -> ssl.SSLContext:
     if address.cert_file:
         context.load_cert_chain(address.cert_file, address.key_file)
     return context
+
+
+# A group's record as a broker reaches it: through name servers that are controllers, or straight in etcd.
+
+
+async def open_agreement(where: str, client: RemotingClient, files: Files) -> Agreement:
+    """Open the agreement that the setting controllerAddr names: `etcd://...`, or name servers, `host:port;host:port`.
+
+    Raises:
+        ConfigError: it is neither, or names a file that cannot be used.
+    """
+    if where.startswith(SCHEME):
+        etcd = EtcdAgreement(parse_etcd(where), files)
+        await etcd.load()
+        return etcd
+    addresses = split_addresses(where)
+    try:
+        for address in addresses:
+            split_address(address)
+    except ConnectError as error:
+        raise ConfigError(f"controllerAddr={where!r}: {error}") from None
+    if not addresses:
+        raise ConfigError("controllerAddr names no address")
+    return RemoteAgreement(client, addresses)
+
+
+class RemoteAgreement:
+    """An `Agreement` behind name servers: one is asked, and the next one after an error or `try_ms`.
+
+    All of them must stand before one etcd. A controller that keeps records in a file of its own refuses unless it is the
+    only address: then a try may take a second.
+
+    Args:
+        client: the owner's; `close` leaves it open.
+    """
+
+    def __init__(
+        self, client: RemotingClient, addresses: Sequence[str], try_ms: int | None = None
+    ) -> None:
+        assert addresses
+        self._client = client
+        self._addresses = list(addresses)
+        self._several = len(addresses) > 1
+        self._at = 0
+        self._try_ms = try_ms or (250 if len(addresses) > 1 else 1_000)
+
+    async def get(self, key: str) -> Stored:
+        """See `Agreement`; each name server is tried once."""
+        ext = encode_ext(headers.GetRegisterRequestHeader(key=key, several=self._several))
+        said: list[str] = []
+        for _ in self._addresses:
+            address = self._addresses[self._at]
+            try:
+                answer = await self._ask(address, RequestCode.GET_REGISTER, ext, b"")
+                return Stored(_revision(answer), bytes(answer.body or b""))
+            except (ClientError, AgreementError) as error:
+                said.append(f"{address}: {error}")
+                self._next(address)
+        raise AgreementError(f"the record {key} could not be read: {'; '.join(said)}")
+
+    async def put_if(self, key: str, revision: int, value: bytes) -> int | None:
+        """See `Agreement`; the next name server is tried only when the one before cannot have got the request."""
+        ext = encode_ext(
+            headers.PutRegisterIfRequestHeader(key=key, revision=revision, several=self._several)
+        )
+        said: list[str] = []
+        for _ in self._addresses:
+            address = self._addresses[self._at]
+            try:
+                async with asyncio.timeout(self._try_ms / 1000):
+                    await self._client.connect(address)
+            except (ClientError, TimeoutError) as error:
+                said.append(f"{address}: {error or 'no connection in time'}")
+                self._next(address)
+                continue
+            try:
+                answer = await self._ask(address, RequestCode.PUT_REGISTER_IF, ext, value)
+                return _revision(answer) or None
+            except (ClientError, AgreementError) as error:
+                said.append(f"{address}: {error}")
+                self._next(address)
+                break
+        raise AgreementError(f"the record {key} may not be written: {'; '.join(said)}")
+
+    async def _ask(self, address: str, code: int, ext: bytes, body: bytes) -> Command:
+        answer = await self._client.invoke(address, code, ext, body, timeout_ms=self._try_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            raise AgreementError(answer.remark or f"code {answer.code}")
+        return answer
+
+    def _next(self, failed: str) -> None:
+        if self._addresses[self._at] == failed:  # another call may have moved on already
+            self._at = (self._at + 1) % len(self._addresses)
+
+    async def close(self) -> None:
+        """Nothing of its own is open."""
+
+
+def _revision(answer: Command) -> int:
+    return decode_ext(headers.RegisterResponseHeader, answer.ext).revision

@@ -1,18 +1,155 @@
 """A request on its way: the row that serves it, the connection it came over, its times. HOT: compiled by mypyc."""
 
 import asyncio
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar, overload
 
 import msgspec
 
-from roquette.errors import ConnectError
-from roquette.remoting.outcomes import Outcome
-from roquette.remoting.pending import PendingTable, Waiter
+from roquette.errors import ClientError, ConnectError, RequestTimeout, TooManyRequests
 from roquette.remoting.promises import Promise
 from roquette.wire.command import Command
 from roquette.wire.connection import Wire, WireConnection
 from roquette.wire.header_codec import HeaderDecoder
+
+# Outcomes that a processor may return: five, encoded in one place (the dispatcher).
+# `Refused` (an exception, in roquette.errors) is the sixth: an error response. HOT: built once per request.
+
+
+class Reply:
+    """Answer now. `ext` is a JSON object of ext fields, `body` bytes or pieces to be joined."""
+
+    __slots__ = ("body", "code", "ext", "remark")
+
+    def __init__(
+        self,
+        ext: bytes = b"",
+        body: bytes | list[bytes] | None = None,
+        code: int = 0,
+        remark: str | None = None,
+    ) -> None:
+        self.ext: bytes = ext
+        self.body: bytes | list[bytes] | None = body
+        self.code: int = code
+        self.remark: str | None = remark
+
+
+class Later:
+    """The reply is ready, but waits until the log is durable up to `end_offset`; `size`: bytes of its request's body."""
+
+    __slots__ = ("end_offset", "reply", "size")
+
+    def __init__(self, end_offset: int, reply: Reply) -> None:
+        self.end_offset: int = end_offset
+        self.reply: Reply = reply
+        self.size: int = 0  # until the dispatcher has it
+
+
+class Held:
+    """Nothing to send yet: the processor has put `hold` into its table, and gets the request in `hold.job`, to be run
+    again later. `hold.drop()` takes it out again when nobody wants the answer any more."""
+
+    __slots__ = ("hold",)
+
+    def __init__(self, hold: Any) -> None:
+        self.hold: Any = hold
+
+
+class Task:
+    """The few requests that must call out: a coroutine which returns the Reply (or None: no answer)."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Coroutine[Any, Any, Reply | None]) -> None:
+        self.work: Coroutine[Any, Any, Reply | None] = work
+
+
+class Silent:
+    """No answer at all."""
+
+    __slots__ = ()
+
+
+Outcome = Reply | Later | Held | Task | Silent
+
+
+# Requests we sent and whose answers we await: opaque -> who waits, bounded, expiring.
+
+
+class Waiter(Protocol):
+    """Waiter for an answer: a future, or something lighter whose methods raise nothing."""
+
+    def done(self) -> bool:
+        """It waits no longer."""
+        ...
+
+    def set_result(self, result: Command, /) -> None:
+        """The answer."""
+        ...
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Take the reason why there is none."""
+        ...
+
+
+class PendingTable:
+    """The outstanding requests of one connection. Deadlines are event-loop seconds.
+
+    Raises:
+        TooManyRequests: by `add`, when `capacity` requests are in flight (Apache: clientAsyncSemaphoreValue).
+    """
+
+    __slots__ = ("_capacity", "_deadlines", "_waiters", "answered")
+
+    def __init__(self, capacity: int = 65_535) -> None:
+        self._capacity: int = capacity
+        self.answered: bool = False  # once, by whoever is at the other end
+        self._waiters: dict[int, Waiter] = {}
+        self._deadlines: list[tuple[float, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def check(self) -> None:
+        """Raise TooManyRequests when full: asked before a request is encoded."""
+        if len(self._waiters) >= self._capacity:
+            raise TooManyRequests(f"{self._capacity} requests are in flight on this connection")
+
+    def add(self, opaque: int, waiter: Waiter, deadline: float) -> None:
+        """Remember a request until it is answered, expires or the connection is lost."""
+        self._waiters[opaque] = waiter
+        heapq.heappush(self._deadlines, (deadline, opaque))
+
+    def resolve(self, command: Command) -> bool:
+        """Give an answer to who waits for it; False without one."""
+        waiter = self._waiters.pop(command.opaque, None)
+        if waiter is None:
+            return False
+        self.answered = True
+        if not waiter.done():
+            waiter.set_result(command)
+        if not self._waiters:
+            self._deadlines.clear()
+        return True
+
+    def expire(self, now: float, address: str) -> None:
+        """Fail what is past its deadline."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            opaque = heapq.heappop(self._deadlines)[1]
+            waiter = self._waiters.pop(opaque, None)
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(RequestTimeout(f"no answer from {address} in time"))
+
+    def fail_all(self, error: ClientError | None, address: str) -> None:
+        """The connection is gone: nothing will be answered."""
+        waiters = list(self._waiters.values())
+        self._waiters.clear()
+        self._deadlines.clear()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error or ConnectError(f"connection to {address} was lost"))
+
 
 ANSWERS: Final = 1  # why a peer is not read: it does not take its answers,
 TASKS: Final = 2  # too many of its requests are at work in tasks,

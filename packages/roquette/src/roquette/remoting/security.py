@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquette.remoting.tls import ClientTls
-from roquette.wire.proof import Prover
-from roquette.wire.signature import Credentials
+from roquette.wire.signature import Credentials, Prover
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +15,7 @@ class Security:
         credentials: every request is signed with them, or None.
         tls: every connection uses it, or None.
         namespace: said with every request, or "".
-        prover: of a server, adds a proof to what it signs (wire/proof.py); None: callers are no servers.
+        prover: of a server, adds a proof to what it signs (wire/signature.py); None: callers are no servers.
     """
 
     credentials: Credentials | None = None

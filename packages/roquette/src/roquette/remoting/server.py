@@ -8,13 +8,13 @@ from roquette.base.clock import Clock
 from roquette.base.descriptors import connection_limit
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
+from roquette.remoting.account import PeerLimits
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import ConnectionKind, Door, Lobby, Speaks, stop_listening
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import BYTES, Peer
 from roquette.remoting.tls import ServerTls, TlsMode
 from roquette.remoting.transport import PeerProtocol, cut_stalled, hang_up
-from roquette.remoting.unfinished import PeerLimits
 
 log = logging.getLogger("roquette.remoting")
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast
 
 from roquette.base.logs import RateLimited
 from roquette.errors import RoquetteError
-from roquette.remoting.in_process import open_connection
+from roquette.remoting.address import open_connection
 
 log = logging.getLogger("roquette.remoting")
 

@@ -8,11 +8,11 @@ from typing import Final, cast
 
 from roquette.base.logs import RateLimited
 from roquette.errors import ConnectError, RemoteProtocolError
+from roquette.remoting.account import PeerLimits, UnfinishedTable, cut
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.request import ANSWERS, Peer
 from roquette.remoting.tls import TlsRefused
-from roquette.remoting.unfinished import PeerLimits, UnfinishedTable, cut
-from roquette.wire.connection import WireConnection
+from roquette.wire.connection import Wire, WireConnection
 
 log = logging.getLogger("roquette.remoting")
 
@@ -244,3 +244,45 @@ def cut_stalled(limits: PeerLimits, now_s: float, noise: RateLimited) -> None:
             peer.behind = None
         elif limits.unsent.is_late(entry, now_s):
             cut(peer, "it does not read its answers", noise)
+
+
+# The wire of a peer that speaks another protocol than remoting: what is said to it goes to callables. HOT.
+
+
+Answered = Callable[[int, int, str | None, bytes, bytes], None]
+"""Takes opaque, code, remark, ext (JSON), body of an answer."""
+Asked = Callable[[int, int, bytes, bytes, bool], None]
+"""Takes opaque, code, ext (JSON), body of a request to the peer, and whether it wants no answer."""
+
+
+class InnerWire(Wire):
+    """Passes answers and requests on.
+
+    Args:
+        answered, asked: get them. drain: the bytes to write, at the end of the turn.
+    """
+
+    __slots__ = ("_answered", "_asked", "_drain", "_next")
+
+    def __init__(self, answered: Answered, asked: Asked, drain: Callable[[], list[bytes]]) -> None:
+        self._answered: Answered = answered
+        self._asked: Asked = asked
+        self._drain: Callable[[], list[bytes]] = drain
+        self._next: int = 0
+
+    def send_request(self, code: int, ext: bytes, body: bytes = b"", oneway: bool = False) -> int:
+        """Pass a request on; the answer comes back by `Peer.pending`."""
+        opaque = self._next
+        self._next = (opaque + 1) & 0x7FFFFFFF
+        self._asked(opaque, code, ext, body, oneway)
+        return opaque
+
+    def send_reply(
+        self, opaque: int, code: int, remark: str | None, ext: bytes, body: bytes
+    ) -> None:
+        """Pass an answer on."""
+        self._answered(opaque, code, remark, ext, body)
+
+    def data_to_send(self) -> list[bytes]:
+        """Return what the protocol has to write."""
+        return self._drain()

@@ -10,25 +10,28 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from roquette.replication import effects as do
-from roquette.replication.effects import Effect, Role, TakeOverSettings
-from roquette.replication.epochs import EpochMarks
-from roquette.replication.identity import OwnStore, fault_of
-from roquette.replication.in_sync import InSync
-from roquette.replication.join import Join, Refuse, join
-from roquette.replication.record import GroupRecord, MemberPlace, next_epoch
-from roquette.replication.standing import bar, by_loss, patience, valid_order
-from roquette.replication.writes import (
+from roquette.replication.effects import (
     NO_RECORD,
     TROUBLES,
     Asked,
+    Effect,
+    Role,
+    TakeOverSettings,
     WriteKind,
     asked_of_all,
+    bar,
+    by_loss,
     elected,
     not_begun,
     old_record,
+    patience,
     placed,
     second_life,
+    valid_order,
 )
+from roquette.replication.epochs import EpochMarks, Join, Refuse, join
+from roquette.replication.in_sync import InSync
+from roquette.replication.record import GroupRecord, MemberPlace, OwnStore, fault_of, next_epoch
 
 LONG_AGO: Final = -(1 << 60)
 HAND_OVER_MS: Final = 1_000  # a planned stop waits so long for slaves to have all

@@ -18,7 +18,7 @@ from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRA
 from roquette.store.format.layout import SECTOR
 from roquette.store.format.log_reader import LogReader
 from roquette.store.log.commit_log import CommitLog
-from roquette.store.log.log_holes import Beyond
+from roquette.store.log.log_files import Beyond
 from roquette.store.queues.consume_queues import ConsumeQueues, TopicQueues
 
 log = logging.getLogger("roquette.store")

@@ -11,8 +11,7 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.message.record_view import RecordView
-from roquette.store.audit.unit_records import UnitRecords
-from roquette.store.audit.unit_search import COLD_BYTES, WARM_BYTES
+from roquette.store.audit.unit_records import COLD_BYTES, WARM_BYTES, UnitRecords
 from roquette.store.format.config import FlushDiskType, StoreConfig
 from roquette.store.format.keys import tags_code_of
 from roquette.store.format.results import Found, GetStatus

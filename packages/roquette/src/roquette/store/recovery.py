@@ -20,8 +20,14 @@ from roquette.store.format.log_mark import Vouched, load_vouched
 from roquette.store.format.patch import Patch
 from roquette.store.index.index import Index
 from roquette.store.log.commit_log import CommitLog
-from roquette.store.log.log_files import load_segments, refuse_lost_files, remove_behind, wipe
-from roquette.store.log.log_holes import Beyond, fill_holes
+from roquette.store.log.log_files import (
+    Beyond,
+    fill_holes,
+    load_segments,
+    refuse_lost_files,
+    remove_behind,
+    wipe,
+)
 from roquette.store.log.reading import store_time_at
 from roquette.store.log.replaced import drop_timer, keep_replaced, vouch_until
 from roquette.store.log_walk import Dispatched, LogWalk

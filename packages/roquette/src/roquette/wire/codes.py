@@ -3,8 +3,11 @@
 Names and numbers are those of Apache's RequestCode, ResponseCode, LanguageCode and MQVersion.
 """
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
+
+from roquette.base.foreign_keys import ACL_IMPORT
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of the KV config that holds the queues of order topics, `broker:count;broker:count`."""
@@ -323,3 +326,52 @@ STORED_CODES: Final = frozenset(
     }
 )
 """Answers to a send after which the message is in the log."""
+
+
+# Requests of subsystems that Roquette does not have: they are refused, and the refusal says why.
+
+
+_OF: Final = {
+    "broker containers": (RequestCode.ADD_BROKER, RequestCode.REMOVE_BROKER),
+    "static topics": (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
+    "RocksDB": (
+        RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
+        RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
+        RequestCode.SWITCH_TIMER_ENGINE,
+    ),
+    "lite topics": (
+        RequestCode.POP_LITE_MESSAGE,
+        RequestCode.LITE_SUBSCRIPTION_CTL,
+        RequestCode.ACK_LITE_MESSAGE,
+        RequestCode.NOTIFY_UNSUBSCRIBE_LITE,
+        RequestCode.GET_BROKER_LITE_INFO,
+        RequestCode.GET_PARENT_TOPIC_INFO,
+        RequestCode.GET_LITE_TOPIC_INFO,
+        RequestCode.GET_LITE_CLIENT_INFO,
+        RequestCode.GET_LITE_GROUP_INFO,
+        RequestCode.TRIGGER_LITE_DISPATCH,
+    ),
+    "filter servers": (
+        RequestCode.REGISTER_FILTER_SERVER,
+        RequestCode.REGISTER_MESSAGE_FILTER_CLASS,
+    ),
+    f"access control 1.0: `{ACL_IMPORT}` makes users and rules of its accounts": (
+        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+        RequestCode.DELETE_ACL_CONFIG,
+        RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
+        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+    ),
+}
+
+ABSENT: Final[Mapping[int, str]] = {
+    int(code): subsystem for subsystem, codes in _OF.items() for code in codes
+}
+"""Request code -> the subsystem that is missing."""
+
+
+def not_supported(code: int) -> str:
+    """The remark of REQUEST_CODE_NOT_SUPPORTED: Apache's words, and which subsystem is missing."""
+    subsystem = ABSENT.get(code)
+    text = f" request type {code} not supported"
+    return text if subsystem is None else f"{text}: Roquette has no {subsystem}"

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roquette.wire.numbers import Int32
+from roquette.wire.json_body import Int32
 
 RESPONSE_BIT = 1
 ONEWAY_BIT = 2

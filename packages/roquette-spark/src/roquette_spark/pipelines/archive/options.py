@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
-from roquette.remoting.metrics_settings import LISTEN
+from roquette.remoting.settings import LISTEN
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.topics import folder_name
 from roquette_spark.pipelines.tables.table_formats import TableOptions

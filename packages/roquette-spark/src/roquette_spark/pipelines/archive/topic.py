@@ -1,26 +1,29 @@
 """One topic's table: its columns, what batches add to it, its check."""
 
 import json
+import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.archive.batch import PLACE, count_places, reasons, rescued_fields
-from roquette_spark.pipelines.archive.certificate import Certificate, Queue, decode_certificate
-from roquette_spark.pipelines.archive.layout import (
-    can_sort,
-    check_partition,
-    check_sort,
-    with_places,
-)
 from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
-from roquette_spark.pipelines.archive.report import QueueCount, TopicResult
+from roquette_spark.pipelines.archive.report import (
+    Certificate,
+    Queue,
+    QueueCount,
+    QueueRecord,
+    TopicResult,
+    decode_certificate,
+)
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
-from roquette_spark.pipelines.kit.health import TableHealth
-from roquette_spark.pipelines.kit.stream import Batches
+from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, RowForm, may_be_column
+from roquette_spark.pipelines.kit.stream import Batches, TableHealth
 from roquette_spark.pipelines.kit.table_values import Commit, Compaction
 from roquette_spark.pipelines.kit.topics import (
     QueueBounds,
@@ -28,8 +31,7 @@ from roquette_spark.pipelines.kit.topics import (
     read_sample,
     stream_options,
 )
-from roquette_spark.pipelines.rows.decoder import arrow_of, table_type
-from roquette_spark.pipelines.rows.kinds import Kind, grew_from, widened
+from roquette_spark.pipelines.rows.decoder import Kind, arrow_of, grew_from, table_type, widened
 from roquette_spark.pipelines.rows.tasks import BatchWork, Written
 from roquette_spark.pipelines.tables.streamed_table import (
     SharedStream,
@@ -42,7 +44,159 @@ from roquette_spark.pipelines.tables.table_writer import TableWriter
 from roquette_spark.source.offsets import QueueRange
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+
+# What an archive's tables have, looked up in their files: places of all messages, fields without a column, reasons.
+
+
+_NAMES = 100  # of fields, in a report
+PLACE = ("broker_name", "queue_id", "queue_offset")
+
+
+def count_places(places: "DataFrame", starts: Mapping[Queue, int], *, every: bool) -> Certificate:
+    """A certificate from all rows: a scan, for tables that have none or have been changed by others.
+
+    Args:
+        starts: where the stream began; a queue that is not named began at its first row.
+        every: every offset between must be there: no tags were asked for.
+    """
+    from pyspark.sql import functions as f
+
+    rows = (
+        places.groupBy(*PLACE)
+        .count()
+        .groupBy("broker_name", "queue_id")
+        .agg(
+            f.sum("count").alias("rows"),
+            f.count("*").alias("distinct"),
+            f.min("queue_offset").alias("first"),
+            f.max("queue_offset").alias("last"),
+        )
+        .collect()
+    )
+    queues = {}
+    for row in rows:
+        queue = row["broker_name"], row["queue_id"]
+        start, end = min(starts.get(queue, row["first"]), row["first"]), row["last"] + 1
+        missing = end - start - row["distinct"] if every else 0
+        queues[queue] = QueueRecord(start, end, row["rows"], missing, row["rows"] - row["distinct"])
+    return Certificate(queues)
+
+
+def rescued_fields(table: TableWriter) -> list[tuple[str, int]]:
+    """Names of the fields that no column takes, and in how many rows; the most frequent first."""
+    found: Counter[str] = Counter()
+    for file in table.snapshot.files.values():
+        stats = json.loads(file.stats or "{}")
+        nulls = (stats.get("nullCount") or {}).get(forms.RESCUED)
+        if nulls is not None and nulls == file.rows:
+            continue
+        for text in table.files.column(file.path, forms.RESCUED):
+            if text is not None:
+                found.update(json.loads(text).keys())
+    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return ordered[:_NAMES]
+
+
+def reasons(quarantine: TableWriter) -> list[tuple[str, int]]:
+    """Bad rows by what is wrong with them; the most frequent first."""
+    found: Counter[str] = Counter()
+    for file in quarantine.snapshot.files.values():
+        found.update(quarantine.files.column(file.path, forms.ERROR))
+    return found.most_common()
+
+
+# How rows lie in a table's files: which columns partition it, and by which rows are in order.
+
+
+_NAME = re.compile(r"\w[\w-]*")  # of a folder that every reader finds
+_TIMES = ("timestamp", "timestamp_ntz", "string")  # kinds of a column that may have hours
+_FOLDERS = ("string", "byte", "short", "integer", "long", "date", "boolean")
+
+
+def check_partition(topic: str, columns: pa.Schema, form: RowForm) -> None:
+    """Whether a new table can be partitioned so.
+
+    Args:
+        columns: of the table.
+
+    Raises:
+        ConfigError: no such column, or none with values for folders' names; or there is no hour to take.
+    """
+    name = form.partition
+    said = f"archive: --partition {name}: "
+    if name == BY_HOUR:
+        body = {
+            f["name"]: f["type"] for f in json.loads(form.body_schema or '{"fields":[]}')["fields"]
+        }
+        if body.get(form.day_of, "timestamp") not in _TIMES:
+            raise ConfigError(
+                f"{said}column {form.day_of} of topic {topic} has no hours: give --partition day, or another --day-of"
+            )
+    if name in (BY_DAY, BY_HOUR):
+        return
+    fits = [each.name for each in columns if _names_folders(each) and each.name != DAY]
+    if name == DAY:
+        raise ConfigError(f"{said}that is --partition day")
+    if name not in fits:
+        what = "has no values for folders" if name in columns.names else "is not there"
+        raise ConfigError(
+            f"{said}in the table of {topic} this column {what}; day and hour are always possible, and the columns "
+            f"{', '.join(fits)}"
+        )
+
+
+def _names_folders(field: pa.Field) -> bool:
+    t = pa.types
+    kinds = (t.is_string, t.is_integer, t.is_date, t.is_boolean)
+    return bool(_NAME.fullmatch(field.name)) and any(each(field.type) for each in kinds)
+
+
+def with_places(form: RowForm) -> tuple[RowForm, list[str]]:
+    """The form with the columns that days, hours and folders are from, as text where bodies have none that fits.
+
+    For a topic that is one of many: it has its table, with nulls there, and nothing is lost.
+
+    Returns:
+        also the options and columns in question, such as "--partition region".
+    """
+    schema = json.loads(form.body_schema)
+    wanted: dict[str, tuple[str, tuple[str, ...] | None]] = {}
+    if form.day_of not in ("store_timestamp", "born_timestamp"):
+        wanted[form.day_of] = "--day-of", _TIMES if form.partition == BY_HOUR else None
+    if form.partition not in (BY_DAY, BY_HOUR):
+        wanted[form.partition] = "--partition", _FOLDERS
+    said = []
+    for name, (option, kinds) in wanted.items():
+        there = {each["name"]: each["type"] for each in schema["fields"]}
+        if not may_be_column(name, form.partition):  # one of ours, or refused for every topic
+            continue
+        if name not in there or (kinds is not None and there[name] not in kinds):
+            others = [each for each in schema["fields"] if each["name"].lower() != name.lower()]
+            text = {"name": name, "type": "string", "nullable": True, "metadata": {}}
+            schema["fields"] = [*others, text]
+            said.append(f"{option} {name}")
+    return (replace(form, body_schema=json.dumps(schema)), said) if said else (form, said)
+
+
+def can_sort(columns: pa.Schema, name: str, partitioned_by: Sequence[str]) -> bool:
+    """Whether rows of a table's files can be in order by that column."""
+    there = name in columns.names and name not in partitioned_by
+    return there and not pa.types.is_nested(columns.field(name).type)
+
+
+def check_sort(
+    topic: str, columns: pa.Schema, sort: Sequence[str], partitioned_by: Sequence[str]
+) -> None:
+    """Raises ConfigError for what is no column of the table's files, or has no order."""
+    for name in sort:
+        if not can_sort(columns, name, partitioned_by):
+            what = f"the table of {topic} has no such column"
+            if name in columns.names and name not in partitioned_by:
+                what = "lists, maps and structs have no order"
+            raise ConfigError(f"archive: --sort-by {name}: {what}")
+
 
 START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
 CERTIFICATE = "certificate"  # in the table's commits
@@ -168,7 +322,7 @@ class TopicArchive(StreamedTable):
         if options.format == "raw":
             return "", ""
         if options.format == "avro":
-            from roquette_spark.pipelines.kit.avro_bodies import read_avro_schema
+            from roquette_spark.pipelines.kit.message_rows import read_avro_schema
 
             return read_avro_schema(options.schema, self._job.files)
         if options.format == "registry":

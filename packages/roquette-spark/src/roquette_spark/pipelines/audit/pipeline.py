@@ -8,16 +8,15 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from roquette.base.options import REQUIRED, option, parse_duration
-from roquette.base.quantities import counted, plural
+from roquette.base.options import REQUIRED, counted, option, parse_duration, plural
 from roquette.errors import ConfigError
 from roquette.message.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from roquette_spark.commitlog.plan import describe_store
 from roquette_spark.pipelines.audit import frames as ask
-from roquette_spark.pipelines.audit.frames import AuditCheck
+from roquette_spark.pipelines.audit.frames import AuditCheck, places_of
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette_spark.pipelines.kit.options import SPAN, PipelineOptions
 from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section, table_of
@@ -27,6 +26,8 @@ from roquette_spark.pipelines.kit.topics import (
     read_offsets,
     require_topics,
 )
+from roquette_spark.pipelines.tables.table_formats import open_found
+from roquette_spark.pipelines.tables.table_writer import data_files, read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -215,7 +216,6 @@ def _steps(options: AuditOptions, spark: "SparkSession", slim: "DataFrame", at_m
     for topic, path in tables_of(options).items():
 
         def compare(topic: str = topic, path: str = path) -> list[AuditCheck]:
-            from roquette_spark.pipelines.audit.tables import lost_files, read_rows
 
             rows = read_rows(spark, path)
             return [
@@ -411,3 +411,77 @@ PIPELINE = Pipeline(
     plan=plan,
     run=run,
 )
+
+
+# Tables as `audit` compares them: those of `archive` by their log, together with their quarantine; others as they are.
+
+
+QUARANTINE = ".quarantine"
+
+
+@dataclass(slots=True)
+class TableRows:
+    """The place (broker, queue, offset) of every row of a table.
+
+    Attributes:
+        files: how many files its log names; 0 for a table without one.
+        gone: those that are not there, with their rows by the log; their rows are not in `frame`.
+    """
+
+    frame: "DataFrame"
+    files: int = 0
+    gone: list[tuple[str, int]] = field(default_factory=list)
+
+
+def read_rows(spark: "SparkSession", path: str) -> TableRows:
+    """The rows of a table, bad ones in the quarantine among them.
+
+    Raises:
+        ConfigError: there is no table, or its rows have no places.
+    """
+    path = path.rstrip("/")
+    found = _read_one(spark, path)
+    if found is None:
+        raise ConfigError(f"audit: there is no table {path}")
+    bad = _read_one(spark, path + QUARANTINE)
+    if bad is None:
+        return found
+    return TableRows(
+        found.frame.unionByName(bad.frame), found.files + bad.files, found.gone + bad.gone
+    )
+
+
+def _read_one(spark: "SparkSession", path: str) -> TableRows | None:
+    table = open_found(path)
+    snapshot = table.snapshot
+    if snapshot.version >= 0:
+        there = set(data_files(table.files))
+        left = {name: file for name, file in snapshot.files.items() if name in there}
+        frame = read_table(spark, table.files, replace(snapshot, files=left))
+        gone = [
+            (table.files.address(name), file.rows)
+            for name, file in sorted(snapshot.files.items())
+            if name not in there
+        ]
+        return TableRows(places_of(frame, path), len(snapshot.files), gone)
+    if "://" not in path and not os.path.exists(path):
+        return None
+    if path.endswith(QUARANTINE):
+        return None
+    return TableRows(places_of(spark.read.parquet(path), path))
+
+
+def lost_files(topic: str, rows: TableRows, most: int) -> AuditCheck:
+    """Files that a table's log names and that are not there."""
+    check = AuditCheck(
+        "table_files",
+        f"files that the table's log names and that are not there (table of {topic})",
+        rows.files,
+        len(rows.gone),
+    )
+    check.examples = [
+        {"topic": topic, "file": path, "rows": count} for path, count in rows.gone[:most]
+    ]
+    if not rows.files:
+        check.skipped = "the table has no log"
+    return check

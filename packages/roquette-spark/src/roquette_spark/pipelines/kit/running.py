@@ -6,22 +6,228 @@ import logging
 import os
 import platform
 import signal
+import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+import traceback
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.files import Files, OsFiles
+from roquette.base.options import key_values
 from roquette.errors import ConfigError, RoquetteError
 from roquette_spark.errors import explain
+from roquette_spark.local.jdk import spark_environment
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineError, Progress, Quiet, Result
 from roquette_spark.pipelines.kit.options import PipelineOptions, shown_options
 from roquette_spark.pipelines.kit.report import render
-from roquette_spark.pipelines.kit.session import open_session, threads_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# The Spark session of a pipeline: any master, quiet terminal, executors that need nothing of ours installed.
+
+
+LOCAL_RETRIES = 4  # attempts of a task: by plain local[N] a killed worker would end the run
+JVM_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+_JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+
+
+def open_session(
+    app: str, master: str, settings: Sequence[str], log_path: str, *, jvm_plans_only: bool = False
+) -> "SparkSession":
+    """Start Spark. What the JVM and its workers have to say goes to `log_path`.
+
+    Args:
+        master: local[N], spark://..., yarn, k8s://...
+        settings: KEY=VALUE words; they win over ours.
+        jvm_plans_only: no row passes through the JVM (see `local_tuning`).
+
+    Raises:
+        ConfigError: no Java, no pyspark, a malformed setting, or Spark Connect.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise ConfigError('pyspark is not installed: pip install "roquette[spark]"') from None
+    active = SparkSession.getActiveSession()
+    if master.startswith("sc://") or type(active).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigError(
+            "pipelines write in Spark's Python workers, for which Spark Connect has no means: give --master "
+            'local[*] or spark://HOST:PORT. Sources and sinks of format("rocketmq") work there'
+        )
+    if active is not None:  # a notebook's or a job's own: it is configured already
+        return active
+    local = master.startswith("local")
+    _set_environment(local)
+    given = key_values(settings, "--spark-conf")
+    tuning = local_tuning(given, os.environ, jvm_plans_only=jvm_plans_only) if local else {}
+    conf = {**_defaults(local), **tuning, **given}
+    package = None if local else _package_for_others()
+    builder = SparkSession.builder.appName(app).master(_with_retries(master))
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    with _stderr_to(log_path), _without_sigterm():
+        session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    if package is not None:
+        ship_package(session, package)
+    return session
+
+
+def _package_for_others() -> Path:
+    """Roquette as a zip, before the JVM starts: sources are planned on this machine, too, by the executors' Python."""
+    package = package_zip(Path(tempfile.mkdtemp(prefix="roquette-ship-")))
+    given = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{package}{os.pathsep}{given}" if given else str(package)
+    return package
+
+
+def _set_environment(local: bool) -> None:
+    given = dict(os.environ)
+    found = spark_environment(given)
+    if (
+        not local
+    ):  # others connect to this driver, and their Python may lie elsewhere, without PySpark
+        for name in ("SPARK_LOCAL_IP", "SPARK_HOME"):
+            found.pop(name, None)
+        if given.get("PYSPARK_PYTHON"):
+            found["PYSPARK_PYTHON"] = given["PYSPARK_PYTHON"]
+    os.environ.update(found)
+
+
+def _defaults(local: bool) -> dict[str, str]:
+    """Small jobs finish soon: the usual 200 partitions of a shuffle take minutes on two cores."""
+    conf = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2) if local else "32",
+        "spark.sql.streaming.stopTimeout": "60s",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # what Delta and others expect
+    }
+    if local:
+        conf |= dict.fromkeys(("spark.driver.bindAddress", "spark.driver.host"), "127.0.0.1")
+    return conf
+
+
+def local_tuning(
+    given: Mapping[str, str], environ: Mapping[str, str], *, jvm_plans_only: bool
+) -> dict[str, str]:
+    """Settings for a soon start of a driver that works alone, but for those that the user has chosen anywhere.
+
+    Of the JVM's options all or none are ours: with two garbage collectors named, Java does not start. Its fast compiler
+    (C1) alone is enough where no row passes through it; elsewhere the code of the slow one (C2) wins its cost back.
+    """
+    import pyspark
+
+    home = environ.get("SPARK_HOME") or pyspark.__path__[0]
+    file = Path(environ.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-defaults.conf")
+    text = file.read_text(errors="replace") if file.is_file() else ""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    chosen = " ".join([*given, environ.get("PYSPARK_SUBMIT_ARGS", ""), *lines])
+    tuning = {} if "spark.ui.enabled" in chosen else {"spark.ui.enabled": "false"}
+    names = ("--driver-java-options", *JVM_OPTIONS)
+    if not any(name in chosen for name in names) and not any(map(environ.get, _JVM_VARIABLES)):
+        fast = " -XX:TieredStopAtLevel=1" if jvm_plans_only else ""
+        tuning[JVM_OPTIONS[0]] = f"-XX:+UseSerialGC{fast}"
+    return tuning
+
+
+def _with_retries(master: str) -> str:
+    """local[N] as local[N,4]."""
+    if master == "local":
+        return f"local[1,{LOCAL_RETRIES}]"
+    if master.startswith("local[") and "," not in master:
+        return f"{master.removesuffix(']')},{LOCAL_RETRIES}]"
+    return master
+
+
+@contextlib.contextmanager
+def _stderr_to(path: str) -> Iterator[None]:
+    """A process started meanwhile has its stderr in the file; ours is as before afterwards."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(log)
+
+
+def threads_to(path: str, session: "SparkSession") -> logging.Handler | None:
+    """What the threads of py4j and PySpark say of a JVM that is gone has its place in the log, beside the JVM's own words.
+
+    Returns:
+        The handler that `logging` has got, for the caller to remove; None where the application has configured its own.
+    """
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:  # a socketserver, which prints the traceback to stderr
+
+        def handle_error(request: object, address: object) -> None:
+            with open(path, "a", encoding="utf-8") as log:
+                traceback.print_exc(file=log)
+
+        server.handle_error = handle_error
+    root = logging.getLogger()
+    if root.handlers:
+        return None
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    root.addHandler(handler)
+    return handler
+
+
+@contextlib.contextmanager
+def _without_sigterm() -> Iterator[None]:
+    """A process started meanwhile ignores SIGTERM for ever, as HotSpot does when it finds it ignored.
+
+    Who ends a process group or a service ends Python, which ends the JVM when it has written what it has in hand
+    (at the latest by the end of the JVM's stdin). A SIGTERM to us meanwhile is not lost: it waits.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    number = signal.SIGTERM
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    handler = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, handler or signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def ship_package(session: "SparkSession", package: Path) -> None:
+    """Send the modules of Roquette (`package_zip`) to the executors, which import from it.
+
+    They still need Python with pyarrow, numpy, msgspec and librt: what PySpark with Arrow has, and two small wheels.
+    """
+    from roquette_spark.commitlog.source import CommitLogDataSource
+    from roquette_spark.datasource import RocketmqDataSource
+    from roquette_spark.offsets.source import OffsetsDataSource
+
+    session.sparkContext.addPyFile(str(package))
+    # Registered by hand, since only such sources take the shipped files along to the workers.
+    for source in (RocketmqDataSource, CommitLogDataSource, OffsetsDataSource):
+        session.dataSource.register(source)
+
+
+def package_zip(folder: Path) -> Path:
+    """The Python sources of this installation in one zip; executors run them interpreted."""
+    root = Path(__file__).resolve().parents[2]
+    path = folder / "roquette_for_executors.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(root.rglob("*.py")):
+            archive.write(file, Path("roquette") / file.relative_to(root))
+    return path
+
 
 REPORT, SUMMARY, LOG = "report.html", "summary.json", "spark.log"
 RESULTS = (REPORT, "certificate.json", "exceptions.jsonl")  # what a run replaces

@@ -1,13 +1,20 @@
 """A streaming query from start to end: batches counted, paced, shown, stopped on request."""
 
+import asyncio
 import contextlib
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from roquette.base.quantities import counted
+from roquette.base.clock import Clock
+from roquette.base.metric_families import KIND, Exposition, Family, labels
+from roquette.base.options import counted
+from roquette.errors import ClientError
+from roquette.remoting.http_listener import HttpListener
+from roquette.remoting.http_pages import HttpPages, StreamedPage
 from roquette_spark.pipelines.kit.frame import Job
 
 if TYPE_CHECKING:
@@ -139,3 +146,128 @@ def summary_of(batches: Batches) -> dict[str, Any]:
         "rows": batches.rows,
         "rows_per_second": round(batches.rows / seconds) if seconds else 0,
     }
+
+
+# /metrics, /healthz and /readyz of a pipeline that follows: how far each table is, by the page that servers have.
+
+
+LOOK_S: Final = 5.0  # between two questions to the brokers
+STALE_MS: Final = 300_000  # so long, or
+STALE_INTERVALS: Final = 5  # so many intervals between batches, may messages wait without a commit
+_LAG = Family("roquette_pipeline_lag_messages", "gauge", "Messages that no committed batch has.")
+_BATCH = Family("roquette_pipeline_last_batch", "gauge", "Number of the newest committed batch.")
+_AGE = Family(
+    "roquette_pipeline_last_commit_age_seconds",
+    "gauge",
+    "Since the newest batch was committed, or since the start.",
+)
+_ROWS = Family("roquette_pipeline_rows_total", "counter", "Rows that this run has committed.")
+_ASKED = Family(
+    "roquette_pipeline_lag_age_seconds", "gauge", "Since the brokers last said how much waits."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableHealth:
+    """How far one table is.
+
+    Attributes:
+        lag: messages that no committed batch has.
+        batch: the newest committed one; -1 when there is none.
+        rows: that this run has committed.
+    """
+
+    topic: str
+    lag: int
+    batch: int
+    rows: int
+
+
+class RunHealth:
+    """What a run says of itself; its pages are served by a thread, so that nothing of Spark holds them up.
+
+    Args:
+        look: asks the brokers how far each table is; raises ClientError when none answers.
+        interval_s: between batches.
+    """
+
+    def __init__(
+        self, name: str, look: Callable[[], Sequence[TableHealth]], clock: Clock, interval_s: int
+    ) -> None:
+        self._look = look
+        self._clock = clock
+        self._stale_ms = max(STALE_MS, STALE_INTERVALS * interval_s * 1000)
+        self._name = name
+        self._tables: Sequence[TableHealth] = ()
+        self._began_ms = clock.now_ms()
+        self._looked_ms = 0
+        self._asked_ms = 0
+        self._moved_ms: dict[
+            str, int
+        ] = {}  # by topic: when its batch was seen to be newer, or nothing waited
+        self._committed_ms: dict[str, int] = {}
+        self.pages = HttpPages(
+            about=f"roquette pipeline {name}",
+            anyone=True,
+            shown=True,
+            ready=lambda: "" if self._looked_ms else "the streams have not begun",
+            well=self.trouble,
+            streams={"/metrics": StreamedPage(kind=KIND, begin=self._pieces)},
+        )
+
+    def update(self) -> None:
+        """Ask the brokers, if the last time is long enough ago."""
+        now_ms = self._clock.now_ms()
+        if now_ms - self._asked_ms < LOOK_S * 1000:
+            return
+        self._asked_ms = now_ms
+        with contextlib.suppress(ClientError):  # lag_age_seconds tells
+            found = self._look()
+            before = {each.topic: each for each in self._tables}
+            for each in found:
+                old = before.get(each.topic)
+                newer = each.batch > (old.batch if old else each.batch)
+                if newer:
+                    self._committed_ms[each.topic] = now_ms
+                if newer or old is None or not each.lag:
+                    self._moved_ms[each.topic] = now_ms
+            self._tables, self._looked_ms = found, now_ms
+
+    def trouble(self) -> str:
+        """Which table has messages waiting and no commit for too long; "": none."""
+        now_ms = self._clock.now_ms()
+        for each in self._tables:
+            idle_ms = now_ms - self._moved_ms[each.topic]
+            if each.lag and idle_ms > self._stale_ms:
+                return f"{each.topic}: {each.lag} messages wait, nothing committed for {idle_ms // 1000} s"
+        return ""
+
+    def _pieces(self) -> Iterator[bytes]:
+        out, now_ms, tables = Exposition(), self._clock.now_ms(), self._tables
+        texts = [labels({"pipeline": self._name, "topic": each.topic}) for each in tables]
+        yield from out.family(_LAG, [(t, e.lag) for t, e in zip(texts, tables, strict=True)])
+        yield from out.family(_BATCH, [(t, e.batch) for t, e in zip(texts, tables, strict=True)])
+        yield from out.family(_ROWS, [(t, e.rows) for t, e in zip(texts, tables, strict=True)])
+        ages = [now_ms - self._committed_ms.get(each.topic, self._began_ms) for each in tables]
+        yield from out.family(_AGE, [(t, ms / 1000) for t, ms in zip(texts, ages, strict=True)])
+        asked_s = (now_ms - (self._looked_ms or self._began_ms)) / 1000
+        yield from out.family(_ASKED, [(labels({"pipeline": self._name}), asked_s)])
+
+    @contextlib.contextmanager
+    def served(self, address: str) -> Iterator[int]:
+        """Serve the pages on host:port meanwhile ("": nowhere); gives the port. Raises ConfigError if it is taken."""
+        if not address:
+            yield 0
+            return
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="health", daemon=True)
+        listener = HttpListener(self.pages)
+        thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(listener.start(address), loop).result()
+            yield listener.port
+        finally:
+            asyncio.run_coroutine_threadsafe(listener.close(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()

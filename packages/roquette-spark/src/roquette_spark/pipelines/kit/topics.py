@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from roquette.base.options import key_values
 from roquette.errors import ClientError, ConfigError
-from roquette_spark.offsets.route_snapshots import all_topics
+from roquette_spark.offsets.source import all_topics
 from roquette_spark.pipelines.kit.message_rows import source_schema
 from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.source.offsets import QueueRange
+from roquette_spark.source.offsets import QueueRange, decode_ranges
 from roquette_spark.source.queues import queue_bounds
-from roquette_spark.source.shares import decode_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,23 +6,343 @@ __SPARK_ID), so the check at the end counts what came twice, and `remove_duplica
 """
 
 import dataclasses
+import json
+import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from roquette.base.options import REQUIRED, option
+from roquette.base.options import REQUIRED, counted, option, plural
 from roquette.errors import ConfigError
+from roquette_spark.options import SPARK_ID
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette_spark.pipelines.kit.options import PipelineOptions
-from roquette_spark.pipelines.replay.check import ReplayCheck, check_replay
-from roquette_spark.pipelines.replay.report import make_result
-from roquette_spark.pipelines.replay.source import TableSource, TopicSource
-from roquette_spark.pipelines.replay.state import ReplayState, check_place, open_state
-from roquette_spark.pipelines.replay.target import Target
+from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section, bars
+from roquette_spark.pipelines.replay.source import (
+    ReplayState,
+    TableSource,
+    TopicSource,
+    check_place,
+    open_state,
+)
+from roquette_spark.sink.duplicates import remove_duplicates, spark_id
+from roquette_spark.source.offsets import decode_offsets, encode_offsets
+from roquette_spark.source.queues import queue_bounds
+from roquette_spark.workers.inspector import ClusterInspector
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from roquette_spark.pipelines.replay.source import ReplayState
+
+
+# Whether a replay is complete and in order: counts, checksums and inversions, from the messages themselves.
+
 
 ID: Final = "__replay_id"
+_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCheck:
+    """What was found.
+
+    Attributes:
+        wanted, found: messages that should be there, and that are there once.
+        copies: messages that came more than once, beyond the first.
+        wanted_sum, found_sum: sums of 64-bit hashes of body, keys, tags, properties, message group and flag.
+        inversions: messages of a key that lie before one they followed in its source queue.
+        missing: ids that are not there (some of them).
+        by_queue: the queues of the target, and how many messages each has.
+    """
+
+    wanted: int
+    found: int
+    copies: int
+    wanted_sum: int
+    found_sum: int
+    inversions: int
+    missing: tuple[str, ...]
+    by_queue: tuple[tuple[str, int], ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is there, unchanged, and each key in its order."""
+        same = self.wanted == self.found and self.wanted_sum == self.found_sum
+        return same and self.inversions == 0
+
+
+def check_replay(wanted: "DataFrame", stored: "DataFrame", prefix: str) -> ReplayCheck:
+    """Compare.
+
+    Args:
+        wanted: what was to be sent, with column __replay_id.
+        stored: what lies in the target, copies included.
+        prefix: of the ids in the target.
+    """
+    from pyspark.sql import functions as f
+
+    stored = stored.withColumn(ID, f.substring(spark_id(stored), len(prefix) + 1, 100_000)).cache()
+    try:
+        all_of_them = stored.count()
+        once = remove_duplicates(stored)
+        wanted_count, wanted_sum = _sum(wanted)
+        found_count, found_sum = _sum(once)
+        missing: tuple[str, ...] = ()
+        if wanted_count != found_count:
+            gone = wanted.select(ID).join(stored.select(ID), ID, "left_anti").limit(_SHOWN)
+            missing = tuple(sorted(row[0] for row in gone.collect()))
+        queues = once.groupBy("topic", "broker_name", "queue_id").count().collect()
+        return ReplayCheck(
+            wanted=wanted_count,
+            found=found_count,
+            copies=all_of_them - found_count,
+            wanted_sum=wanted_sum,
+            found_sum=found_sum,
+            inversions=_inversions(once),
+            missing=missing,
+            by_queue=tuple(
+                sorted((f"{row[0]} {row[1]} {row[2]:>3}", int(row[3])) for row in queues)
+            ),
+        )
+    finally:
+        stored.unpersist()
+
+
+def _sum(frame: "DataFrame") -> tuple[int, int]:
+    from pyspark.sql import functions as f
+
+    number = f.xxhash64(*fingerprint_columns(frame)).cast("decimal(20,0)")
+    row: Any = frame.select(f.count(f.lit(1)), f.sum(number.cast("decimal(38,0)"))).first()
+    return int(row[0]), int(row[1] or 0)
+
+
+def fingerprint_columns(frame: "DataFrame") -> "list[Column]":
+    """What must be the same on both sides, in a form that hashes the same."""
+    from pyspark.sql import functions as f
+
+    columns = [frame[ID], frame["body"].cast("binary")]
+    for name in ("tags", "message_group", "flag"):
+        if name in frame.columns:
+            empty = f.lit(0) if name == "flag" else f.lit("")
+            columns.append(f.coalesce(frame[name], empty))
+        else:
+            columns.append(f.lit(0) if name == "flag" else f.lit(""))
+    keys = frame["keys"] if "keys" in frame.columns else f.array().cast("array<string>")
+    columns.append(f.concat_ws(" ", keys))
+    if "properties" in frame.columns:
+        own = f.map_filter(
+            frame["properties"], lambda name, value: (name != SPARK_ID) & (value != "")
+        )
+        entries = f.coalesce(
+            f.map_entries(own), f.array().cast("array<struct<key:string,value:string>>")
+        )
+        columns.append(
+            f.array_sort(f.transform(entries, lambda e: f.concat_ws("\x01", e.key, e.value)))
+        )
+    else:
+        columns.append(f.array().cast("array<string>"))
+    return columns
+
+
+def _inversions(once: "DataFrame") -> int:
+    """Of messages from one source queue (or file) and with one key, those before a predecessor in the target."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    order_key = f.coalesce(f.col("message_group"), f.col("key"))
+    origin = f.regexp_extract(f.col(ID), r"^(.*)/(\d+)$", 1)
+    number = f.regexp_extract(f.col(ID), r"^(.*)/(\d+)$", 2).cast("bigint")
+    lane = Window.partitionBy("k", "o").orderBy("queue_offset")
+    found = (
+        once.select(order_key.alias("k"), origin.alias("o"), number.alias("n"), "queue_offset")
+        .where("k IS NOT NULL AND o != '' AND o NOT LIKE '%.parquet'")
+        .withColumn("before", f.lag("n").over(lane))
+        .where("n < before")
+    )
+    return int(found.count())
+
+
+# What came of a replay: summary.json, report.html and a line.
+
+
+def make_result(
+    *,
+    source: str,
+    target: str,
+    state: ReplayState,
+    sent: int,
+    resumed: int,
+    seconds: float,
+    complete: bool,
+    check: ReplayCheck | None,
+    asked_to_verify: bool,
+) -> Result:
+    """The result of a run.
+
+    Args:
+        sent: messages of this run; `resumed`: of runs before it.
+    """
+    rate = sent / seconds if seconds > 0 else 0.0
+    summary: dict[str, Any] = {
+        "source": source,
+        "target": target,
+        "complete": complete,
+        "sent": sent,
+        "sent_before": resumed,
+        "rows_per_second": round(rate),
+        "ids": state.prefix,
+        "check": None if check is None else {**dataclasses.asdict(check), "ok": check.ok},
+    }
+    ok = complete and (check.ok if check is not None else not asked_to_verify)
+    report = Report(
+        title=f"Replay of {source}",
+        lead=f"Into {target}. Ids begin with {state.prefix}",
+        facts=[
+            (f"{state.rows:,}", plural(state.rows, "message") + " sent"),
+            (f"{rate:,.0f}", "messages a second in this run"),
+            ("complete" if complete else "stopped", "state"),
+        ],
+    )
+    if check is not None:
+        report.sections = _sections(check)
+    return Result(
+        ok=ok or not complete,
+        summary=summary,
+        report=report,
+        last_line=_line(source, target, state, complete, check),
+    )
+
+
+def _sections(check: ReplayCheck) -> list[Section]:
+    same = check.wanted_sum == check.found_sum
+    rows = [
+        ("messages", check.wanted, check.found, _cell(check.wanted == check.found)),
+        ("checksum", str(check.wanted_sum), str(check.found_sum), _cell(same)),
+        ("out of order within a key", 0, check.inversions, _cell(check.inversions == 0)),
+        ("stored more than once", 0, check.copies, Cell("see below", True)),
+    ]
+    sections = [
+        Section(
+            "Source and target",
+            "The checksum is the sum of hashes of body, keys, tags, properties, message group and flag. What is "
+            "stored more than once came again after a failure; remove_duplicates takes it out.",
+            [ReportTable(["", "source", "target", ""], rows)],
+        )
+    ]
+    if check.missing:
+        sections.append(
+            Section(
+                "Missing", "Some of the ids.", [ReportTable(["id"], [[m] for m in check.missing])]
+            )
+        )
+    if check.by_queue:
+        items = [(name, float(count), f"{count:,}") for name, count in check.by_queue]
+        sections.append(Section("Queues of the target", "Messages in each.", [bars(items)]))
+    return sections
+
+
+def _cell(good: bool) -> Cell:
+    return Cell("the same" if good else "DIFFERENT", good)
+
+
+def _line(
+    source: str, target: str, state: ReplayState, complete: bool, check: ReplayCheck | None
+) -> str:
+    head = f"{source} -> {target}: {counted(state.rows, 'message')} sent"
+    if not complete:
+        return f"{head}, stopped; the same command goes on"
+    if check is None:
+        return head
+    if check.ok:
+        return f"{head}; {check.found:,} there, checksums equal, {check.copies:,} stored twice"
+    return (
+        f"{head}; DIFFERENT: {check.wanted:,} wanted, {check.found:,} found, "
+        f"{check.inversions:,} out of order, {len(check.missing)} or more missing"
+    )
+
+
+# Where a replay writes: topics that are made if asked for, their ends at the beginning, and what came since.
+
+
+_READABLE_TRIES: Final = 150
+_READABLE_PAUSE_S: Final = 0.2
+
+
+class Target:
+    """The topics of one cluster that are written.
+
+    Args:
+        queues: on each broker, of topics that must be made; 0: they must be there.
+    """
+
+    def __init__(self, namesrv: str, topics: Sequence[str], queues: int) -> None:
+        self.namesrv = namesrv
+        self.name = ", ".join(topics)
+        self._topics = tuple(topics)
+        self._queues = queues
+
+    def describe(self) -> list[str]:
+        """Lines for a plan. Raises ConfigError."""
+        lines = []
+        for topic in self._topics:
+            there = self._checked(topic)
+            count = sum(there.values())
+            lines.append(
+                f"topic {topic} of {self.namesrv}: {count} queues on {len(there)} brokers"
+                if there
+                else f"topic {topic} of {self.namesrv}: made with {self._queues} queues on each broker"
+            )
+        return lines
+
+    def prepare(self) -> None:
+        """Make what is missing. Raises ConfigError when that is not asked for, or a number of queues is another."""
+        for topic in self._topics:
+            if not self._checked(topic):
+                self._cluster().create_topic(topic, self._queues)
+
+    def _cluster(self) -> ClusterInspector:
+        return ClusterInspector(self.namesrv, timeout_ms=5_000)
+
+    def _checked(self, topic: str) -> dict[str, int]:
+        there = self._cluster().writable_queues(topic)
+        if not there and not self._queues:
+            raise ConfigError(
+                f"replay: topic {topic} does not exist in {self.namesrv}; make it, or give --queues"
+            )
+        other = {name: count for name, count in there.items() if count != self._queues}
+        if self._queues and other:
+            name, count = next(iter(other.items()))
+            raise ConfigError(
+                f"replay: topic {topic} has {count} queues on {name}, not {self._queues}; "
+                "give another --to-topic, or no --queues"
+            )
+        return there
+
+    def offsets(self) -> dict[str, Any]:
+        """The end of every queue now."""
+        return encode_offsets(queue_bounds(self.namesrv, self._topics)[1])
+
+    def wait_until_readable(self, state: "ReplayState", stop: threading.Event) -> None:
+        """Brokers build their queues a little after they have acknowledged (Apache: ReputMessageService)."""
+        start = decode_offsets(state.target_start)
+        for _ in range(_READABLE_TRIES):
+            _, end = queue_bounds(self.namesrv, self._topics)
+            there = sum(offset - start.get(queue, 0) for queue, offset in end.items())
+            if there >= state.rows or stop.wait(_READABLE_PAUSE_S):
+                return
+
+    def read(self, spark: "SparkSession", state: "ReplayState") -> "DataFrame":
+        """What this replay has written, copies included."""
+        frame = (
+            spark.read.format("rocketmq")
+            .options(namesrvAddr=self.namesrv, subscribe=",".join(self._topics))
+            .options(startingOffsets=json.dumps(state.target_start))
+            .load()
+        )
+        return frame.where(spark_id(frame).startswith(state.prefix))
+
+
 SENT = ("body", "keys", "tags", "properties", "message_group", "flag")
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from roquette_spark.pipelines.kit.json_bodies import (  # fmt: skip
+from roquette_spark.pipelines.kit.message_rows import (  # fmt: skip
     MALFORMED,
     TWICE,
     NumberText,
@@ -25,8 +25,15 @@ from roquette_spark.pipelines.kit.json_bodies import (  # fmt: skip
     rescue,
     text_of,
 )
-from roquette_spark.pipelines.rows.decoder import Bodies, arrow_of, text_day
-from roquette_spark.pipelines.rows.kinds import NULL, Kind, joined, kind_of
+from roquette_spark.pipelines.rows.decoder import (
+    NULL,
+    Bodies,
+    Kind,
+    arrow_of,
+    joined,
+    kind_of,
+    text_day,
+)
 
 EMPTY = "the body is empty"
 NOT_UTF8 = "the body is not UTF-8"

@@ -7,9 +7,11 @@ import base64
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 from uuid import UUID
@@ -18,13 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.avro_bodies import columns_of_avro
-from roquette_spark.pipelines.kit.json_bodies import NumberText
-from roquette_spark.pipelines.rows.decoder import Bodies
+from roquette_spark.pipelines.kit.message_rows import NumberText, columns_of_avro
+from roquette_spark.pipelines.rows.decoder import NULL, Bodies, Kind, complete, joined
 from roquette_spark.pipelines.rows.json_rows import EMPTY, JsonReader, Row
-from roquette_spark.pipelines.rows.kinds import NULL, Kind, complete, joined
-from roquette_spark.proto_text import UnusableProto
-from roquette_spark.registry import Registry, Schema, UnknownSchema
+from roquette_spark.registry import Registry, Schema, UnknownSchema, UnusableProto
 
 PREFIX: Final = 5  # bytes
 _MOST: Final = 2**31 - 1
@@ -127,12 +126,6 @@ class RegistryReader:
         return lambda values: [read(value) for value in values]
 
     def _protobuf_reader(self, files: Sequence[bytes]) -> Reader:
-        from roquette_spark.pipelines.rows.protobuf_rows import (  # fmt: skip
-            ProtobufValues,
-            message_of,
-            rows_of,
-            split_indexes,
-        )
 
         known: dict[tuple[int, ...], ProtobufValues] = {}
 
@@ -184,7 +177,6 @@ def newest_columns(registry: Registry, subject: str) -> str:
     schema = registry.latest(subject)
     if schema.kind != "PROTOBUF":
         return columns_of(schema, subject)
-    from roquette_spark.pipelines.rows.protobuf_rows import ProtobufValues, message_of
 
     files = registry.descriptors_of(subject)
     kind = complete(_kind_of_columns(ProtobufValues(message_of(files)).schema))
@@ -302,3 +294,272 @@ def _plain(value: Any) -> Any:
 
 
 _SPECIAL: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+# Protobuf values as Arrow columns, decoded a batch at a time by ptars. Pure: schemas come as descriptors, nobody is asked.
+# Types are those that tables have: unsigned numbers become the next wider type that holds them, enums are their names, google.protobuf.Duration is microseconds, google.type.TimeOfDay a text such as 10:05:00.000000.
+
+
+BROKEN: Final = "the body is no Protobuf of its schema"
+NO_INDEXES: Final = "the body has no valid message indexes after its schema's id"
+NO_DAY: Final = "a google.type.Date of the body is no day of the calendar"
+NULL_VALUE: Final = "the body is empty"
+_MOST_INDEXES: Final = 100  # of nesting; Protobuf itself ends at this depth
+_DAY: Final = 86_400_000_000  # microseconds
+_WIDER: Final = {pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
+
+
+def split_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
+    """Which message of its schema's file a value is, and the value: what follows the schema's id in Confluent's wire format.
+
+    The path has an index for each level of nesting, from the outside. A count and the indexes are zigzag varints; a
+    count of 0 stands for the file's first message.
+
+    Raises:
+        ValueError: they end early, or are negative or too many.
+    """
+    count, at = _zigzag(data, 0)
+    if not 0 <= count <= _MOST_INDEXES:
+        raise ValueError(NO_INDEXES)
+    path = []
+    for _ in range(count):
+        index, at = _zigzag(data, at)
+        if index < 0:
+            raise ValueError(NO_INDEXES)
+        path.append(index)
+    return tuple(path) or (0,), data[at:]
+
+
+def message_of(files: Sequence[bytes], path: Sequence[int] = (0,)) -> Any:
+    """The descriptor of a message.
+
+    Args:
+        files: serialized FileDescriptorProto, each after those it imports; the last one has the message. Those of
+            google/protobuf need not be given.
+        path: its index in the file, then within each message around it, as `split_indexes` gives.
+
+    Raises:
+        UnusableProto: the files are no descriptors, lack an import, or have no such message.
+    """
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message import DecodeError
+
+    pool, given = DescriptorPool(), []
+    try:
+        given = [FileDescriptorProto.FromString(each) for each in files]
+        names = {each.name for each in given}
+        for each in given:
+            for name in each.dependency:
+                if name not in names and name in _WELL_KNOWN:
+                    names.add(name)
+                    _add_well_known(pool, name)
+            pool.Add(each)
+        file = pool.FindFileByName(given[-1].name)
+    except (DecodeError, IndexError, KeyError, TypeError) as error:
+        raise UnusableProto(f"the Protobuf schema cannot be used: {error}"[:300]) from None
+    found: Any = None
+    messages: Any = given[-1].message_type
+    for index in path:
+        if not 0 <= index < len(messages):
+            raise UnusableProto(f"the Protobuf schema {file.name} has no message {list(path)}")
+        name = messages[index].name
+        found = found.nested_types_by_name[name] if found else file.message_types_by_name[name]
+        messages = messages[index].nested_type
+    if found is None:
+        raise UnusableProto(f"the Protobuf schema {file.name}: the path of the message is empty")
+    return found
+
+
+class ProtobufValues:
+    """Decodes values of one message type.
+
+    Args:
+        descriptor: what `message_of` gives.
+
+    Attributes:
+        schema: the columns, all nullable: one for each field, in the order of their numbers.
+
+    Raises:
+        ConfigError: ptars is not installed. UnusableProto: it cannot use the schema.
+    """
+
+    def __init__(self, descriptor: Any) -> None:
+        try:
+            ptars = import_module("ptars")
+        except ImportError:
+            raise ConfigError(
+                'Protobuf bodies need ptars: pip install "roquette[registry]"'
+            ) from None
+        config = ptars.PtarsConfig(
+            timestamp_unit="us", time_unit="us", duration_unit="us", enum_repr="string"
+        )
+        try:
+            pool = ptars.HandlerPool([descriptor.file], config)
+            self._handler = pool.get_for_message(descriptor)
+            found = ptars.get_schema(descriptor, config)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # Rust's, of no class that can be imported
+                raise
+            raise UnusableProto(f"the Protobuf schema cannot be used: {error}"[:300]) from None
+        self.schema = pa.schema([pa.field(each.name, _held(each.type)) for each in found])
+        self._descriptor = descriptor
+
+    def decode(self, values: Sequence[bytes | None]) -> tuple[pa.Table, list[str | None]]:
+        """One row for each value, and why a value cannot be read (None: it can).
+
+        An empty value is a message of defaults; rows of those that cannot be read have nulls. One bad value costs
+        about log2(len(values)) more decodings of a part of them. Laxer than Google's own decoder in two things: unknown
+        fields may be groups that do not end well, or have numbers above 2^29. A google.protobuf.Timestamp outside of what
+        64-bit microseconds hold becomes their first or last.
+        """
+        errors: list[str | None] = [NULL_VALUE if each is None else None for each in values]
+        tables: list[pa.Table] = []
+        parts = [(0, len(values))]
+        while parts:
+            start, end = parts.pop()
+            found = self._at_once(values[start:end])
+            if found is not None:
+                tables.append(found)
+                if any(
+                    _has_first_day(each) for batch in found.to_batches() for each in batch.columns
+                ):
+                    errors[start:end] = self._wrong_days(values[start:end])
+            elif end - start == 1:
+                errors[start] = errors[start] or BROKEN
+                tables.append(self._nulls())
+            else:
+                middle = (start + end) // 2
+                parts += [(middle, end), (start, middle)]
+        return pa.concat_tables(tables), errors
+
+    def _at_once(self, values: Sequence[bytes | None]) -> pa.Table | None:
+        if None in values:
+            return None
+        try:
+            found = self._handler.array_to_record_batch(pa.array(values, pa.binary()))
+            if any(map(_has_odd_time, found.columns)):
+                return None
+            return pa.Table.from_batches([found]).cast(self.schema)
+        except ValueError:  # pa.ArrowInvalid is one, too
+            return None
+
+    def _wrong_days(self, values: Sequence[bytes | None]) -> list[str | None]:
+        """NO_DAY for each that has such a date, which ptars takes for 1970-01-01; none of them is None."""
+        from google.protobuf.message_factory import GetMessageClass
+
+        message: Any = GetMessageClass(self._descriptor)
+        return [NO_DAY if _has_no_day(message.FromString(each)) else None for each in values]
+
+    def _nulls(self) -> pa.Table:
+        return pa.table([pa.nulls(1, each.type) for each in self.schema], self.schema)
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any] | None]:
+    """Rows as Python's values without fields that are absent; None for a row with a time that Python's calendar does not have.
+
+    Of a map's equal keys the last one stands, as Protobuf has it.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of the equal keys
+            return [_present(row) for row in table.to_pylist(maps_as_pydicts="lossy")]
+    except (OverflowError, ValueError):
+        if len(table) == 1:
+            return [None]
+    middle = len(table) // 2
+    return [*rows_of(table.slice(0, middle)), *rows_of(table.slice(middle))]
+
+
+def _present(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _present(each) for name, each in value.items() if each is not None}
+    return [_present(each) for each in value] if isinstance(value, list) else value
+
+
+def _zigzag(data: bytes, at: int) -> tuple[int, int]:
+    """A varint's number and where the next byte is."""
+    number = shift = 0
+    while shift < 35:  # 32 bits in groups of 7
+        if at == len(data):
+            break
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+    raise ValueError(NO_INDEXES)
+
+
+def _has_odd_time(values: pa.Array) -> bool:
+    """Whether a time of day within is none, such as 25:00: Arrow makes a text of it that tells no time."""
+    if pa.types.is_time(values.type):
+        times = values.cast(pa.int64())
+        odd = pc.or_(pc.less(times, 0), pc.greater_equal(times, _DAY))
+        return bool(pc.any(odd).as_py())
+    if pa.types.is_struct(values.type):
+        return any(map(_has_odd_time, values.flatten()))
+    if pa.types.is_map(values.type):
+        return _has_odd_time(values.items)
+    return pa.types.is_list(values.type) and _has_odd_time(values.flatten())
+
+
+def _has_first_day(values: pa.Array) -> bool:
+    """Whether there is a 1970-01-01 within."""
+    if pa.types.is_date(values.type):
+        return bool(pc.any(pc.equal(values.cast(pa.int32()), 0)).as_py())
+    if pa.types.is_struct(values.type):
+        return any(map(_has_first_day, values.flatten()))
+    if pa.types.is_map(values.type):
+        return _has_first_day(values.items)
+    return pa.types.is_list(values.type) and _has_first_day(values.flatten())
+
+
+def _has_no_day(message: Any) -> bool:
+    """Whether a google.type.Date within a message is none, such as 2026-02-30."""
+    if message.DESCRIPTOR.full_name == "google.type.Date":
+        try:
+            date(message.year, message.month, message.day)
+        except ValueError:
+            return True
+        return False
+    return any(
+        _has_no_day(each)
+        for field, value in message.ListFields()
+        for each in _messages(field, value)
+    )
+
+
+def _messages(field: Any, value: Any) -> Iterable[Any]:
+    """What of a field's value are messages."""
+    if field.message_type is None:
+        return ()
+    if field.message_type.GetOptions().map_entry:
+        has_messages = field.message_type.fields_by_name["value"].message_type is not None
+        return value.values() if has_messages else ()
+    return value if field.is_repeated else (value,)
+
+
+def _held(kind: pa.DataType) -> pa.DataType:
+    """The type that a table has for one of ptars."""
+    if pa.types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return pa.struct([pa.field(each.name, _held(each.type)) for each in fields])
+    if pa.types.is_map(kind):
+        return pa.map_(_held(kind.key_type), _held(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_held(kind.value_type))
+    if pa.types.is_duration(kind):
+        return pa.int64()
+    return pa.string() if pa.types.is_time(kind) else _WIDER.get(kind, kind)
+
+
+_WELL_KNOWN: Final = {
+    f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
+    for name in ("any", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
+}
+
+
+def _add_well_known(pool: Any, name: str) -> None:
+    pool.AddSerializedFile(import_module(_WELL_KNOWN[name]).DESCRIPTOR.serialized_pb)

@@ -1,31 +1,65 @@
 """A micro-batch written by its tasks: each reads its share of the messages and writes files; the driver commits what they name."""
 
 import contextlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 
 from roquette.base.entropy import Entropy
-from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, RowForm
+from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, RowForm, read_body
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.table_values import DataFile
-from roquette_spark.pipelines.rows.decoder import Decoder, messages_schema
-from roquette_spark.pipelines.rows.kinds import NULL, Kind, joined
+from roquette_spark.pipelines.rows.decoder import (
+    NULL,
+    Bodies,
+    BodyReader,
+    Decoder,
+    Kind,
+    arrow_of,
+    joined,
+    messages_schema,
+)
 from roquette_spark.pipelines.rows.parquet_files import (
     ParquetFiles,
     PartitionRule,
     add_counts,
     count_queues,
 )
-from roquette_spark.pipelines.rows.readers import body_reader
-from roquette_spark.source.offsets import QueueRange
-from roquette_spark.source.shares import ranges_by_topic, share_ranges
+from roquette_spark.source.offsets import QueueRange, ranges_by_topic, share_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# Which reader a form's bodies need.
+
+
+def body_reader(form: RowForm, registry: str = "") -> BodyReader | None:
+    """A reader for one task; None for bodies that stay as they are.
+
+    Args:
+        registry: address of the one that has the schemas, where bodies name theirs.
+    """
+    if form.kind == "raw":
+        return None
+    if form.kind == "json":
+        from roquette_spark.pipelines.rows.json_rows import JsonReader
+
+        return JsonReader(form.body_schema)
+    if form.kind == "registry":
+        from roquette_spark.pipelines.rows.registry_rows import RegistryReader
+        from roquette_spark.registry import Registry
+
+        return RegistryReader(form.body_schema, Registry(registry))
+
+    return AvroReader(form.body_schema, form.avro_schema)
+
 
 WORTH_A_TASK = 10_000  # messages
 MOST_VALUES = 1000  # of a column that partitions, in one task
@@ -166,3 +200,49 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
         found.news = NULL if reader is None else reader.news
         undo.pop_all()
     return found
+
+
+# Avro bodies as columns, in a worker: the writer's schema is given, a body is one record without a container.
+
+
+_TOLD_AS_TEXT: Final = (
+    "uuid",
+    "time-millis",
+    "time-micros",
+)  # logical types whose columns are texts
+
+
+class AvroReader:
+    """Reads the bodies of one task."""
+
+    def __init__(self, body_schema: str, avro_schema: str) -> None:
+        import fastavro
+        from pyspark.sql.types import StructType
+
+        self._schema = arrow_of(StructType.fromJson(json.loads(body_schema)))
+        self.news: Kind = NULL
+        self._avro = fastavro.parse_schema(json.loads(avro_schema))
+        self._has_texts = any(name in avro_schema for name in _TOLD_AS_TEXT)
+
+    def read(self, bodies: pa.Array) -> Bodies:
+        found = [read_body(body, self._avro) for body in bodies.to_pylist()]
+        if self._has_texts:
+            found = [(_texts(value), error) for value, error in found]
+        columns = [
+            pa.array(
+                [None if value is None else value[field.name] for value, _ in found], field.type
+            )
+            for field in self._schema
+        ]
+        return Bodies(columns, pa.array([error for _, error in found], pa.string()))
+
+
+def _texts(value: Any) -> Any:
+    """The value with texts for what Arrow has no text for by itself."""
+    if isinstance(value, dict):
+        return {name: _texts(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_texts(each) for each in value]
+    if isinstance(value, time):
+        return value.isoformat()
+    return str(value) if isinstance(value, UUID) else value

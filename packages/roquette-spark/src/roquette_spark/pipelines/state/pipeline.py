@@ -7,19 +7,20 @@ come; deleted keys are remembered for a while, so that a late older change does 
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from roquette.base.options import REQUIRED, option
-from roquette.base.quantities import counted
+from roquette.base.options import REQUIRED, counted, option, plural
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
 from roquette_spark.pipelines.kit.options import PipelineOptions
-from roquette_spark.pipelines.kit.stream import Batches, await_end, summary_of
-from roquette_spark.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.report import Report, ReportTable, Section, lines
+from roquette_spark.pipelines.kit.stream import Batches, await_end, rates, summary_of
+from roquette_spark.pipelines.kit.table_values import Commit, DataFile, Snapshot
 from roquette_spark.pipelines.kit.topics import (
     QueueBounds,
     describe,
@@ -30,35 +31,263 @@ from roquette_spark.pipelines.kit.topics import (
 )
 from roquette_spark.pipelines.rows.decoder import arrow_of
 from roquette_spark.pipelines.state.bucket_files import (
+    STORED,
     BucketRules,
     Changed,
     ChangeWork,
+    Keys,
+    Staged,
+    StageWork,
     change_table,
     count_keys,
+    stage_frame,
+    stage_ranges,
 )
-from roquette_spark.pipelines.state.buckets import buckets_of
-from roquette_spark.pipelines.state.change_rows import DELETED, ChangeForm, changes_of, mark_changes
-from roquette_spark.pipelines.state.plain_rows import PlainForm, plain_form
-from roquette_spark.pipelines.state.pointer import (
-    POINTED,
-    POINTER,
-    Pointer,
-    newest_stored,
-    pin,
-    remove_strays,
+from roquette_spark.pipelines.state.change_rows import (
+    DELETED,
+    ORDER,
+    ChangeForm,
+    PlainForm,
+    base_folder,
+    buckets_of,
+    changes_of,
+    mark_changes,
+    plain_form,
 )
-from roquette_spark.pipelines.state.report import report_of
-from roquette_spark.pipelines.state.staged import Staged, StageWork, stage_frame, stage_ranges
-from roquette_spark.pipelines.state.views import FOLDER, StateView
 from roquette_spark.pipelines.tables.streamed_table import QUARANTINE, StreamedTable
-from roquette_spark.pipelines.tables.table import open_table
-from roquette_spark.pipelines.tables.table_place import CHANGES_SETTING, CHECKPOINT, Owner
+from roquette_spark.pipelines.tables.table import Table, open_table
+from roquette_spark.pipelines.tables.table_place import (
+    CHANGES_SETTING,
+    CHECKPOINT,
+    Owner,
+    own_names,
+)
 from roquette_spark.pipelines.tables.table_writer import TableWriter
 from roquette_spark.source.offsets import QueueRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+
+# Where readers find one row per key without a view: the newest version that is one folder of Parquet files.
+
+
+POINTER = "CURRENT"  # the file
+POINTED = "current"  # in the commits of batches
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """What the file CURRENT says.
+
+    Attributes:
+        version: of the table's log.
+        snapshot: the folder; "" while there are no rows.
+        rows: that are not deleted.
+    """
+
+    version: int = 0
+    snapshot: str = ""
+    rows: int = 0
+
+    @classmethod
+    def of_files(cls, version: int, files: list[DataFile]) -> "Pointer | None":
+        """None if they are not one folder, or there are changes."""
+        folders = {base_folder(file.path) for file in files}
+        if len(folders) > 1 or "" in folders:
+            return None
+        rows = sum(file.rows for file in files if dict(file.partition).get(DELETED) != "true")
+        return cls(version, min(folders, default=""), rows)
+
+    @classmethod
+    def of_table(cls, table: TableWriter) -> "Pointer":
+        """By its log."""
+        there = table.snapshot
+        found = cls.of_files(there.version, list(there.files.values()))
+        if found is None:
+            kept = table.last_info(POINTED)
+            found = cls() if kept is None else cls(**json.loads(kept))
+        return found
+
+    def after(self, there: Snapshot, changed: Changed) -> "Pointer":
+        """Of the version that a batch makes."""
+        gone = {file.path for file in changed.removes}
+        files = [file for path, file in there.files.items() if path not in gone]
+        return Pointer.of_files(there.version + 1, [*files, *changed.adds]) or self
+
+    def encode(self) -> str:
+        """JSON."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+
+def pin(table: TableWriter, pointer: Pointer) -> None:
+    """Files of the pointer's folder stay."""
+    assert isinstance(table, Table), table
+    table.pinned = pointer.snapshot
+
+
+def remove_strays(table: TableWriter, folder: str) -> None:
+    """Files of tasks that failed go from a folder that readers are led to: no commit names them, nor ever will."""
+    there = table.snapshot
+    ours = own_names(there.partitioned_by)
+    for file in table.files.list_tree(folder) if folder else ():
+        known = file.path in there.files or file.path in there.removed
+        if not known and ours.fullmatch(file.path):
+            table.files.remove(file.path)
+
+
+def newest_stored(there: Snapshot) -> datetime | None:
+    """When the broker stored the newest change that a table has; None if no file says it."""
+    found = [
+        (json.loads(file.stats or "{}").get("maxValues") or {}).get(STORED)
+        for file in there.files.values()
+    ]
+    return max((datetime.fromisoformat(text) for text in found if text), default=None)
+
+
+# What a run of current-state shows people.
+
+
+def report_of(
+    topic: str,
+    key: Sequence[str],
+    batches: Batches,
+    snapshot: Snapshot,
+    *,
+    keys: Keys | None,
+    pointer: Pointer,
+    quarantined: int,
+) -> Report:
+    """The page.
+
+    Args:
+        keys: None if they were not counted; `quarantined`: messages, of all runs.
+    """
+    sections = [
+        Section(
+            "The table",
+            f"Readers of its log have one row per key by a view (folder _view). Readers without find version {pointer.version} "
+            "in the folder that the file CURRENT names.",
+            [
+                ReportTable(
+                    ["", ""],
+                    [
+                        ["version", snapshot.version],
+                        ["files", len(snapshot.files)],
+                        ["bytes", snapshot.size],
+                        ["rows in files, changes among them", snapshot.rows],
+                        [
+                            "keys that are there twice",
+                            "not counted" if keys is None else keys.twice,
+                        ],
+                    ],
+                )
+            ],
+        )
+    ]
+    if batches.kept:
+        pace = Section(
+            "Pace",
+            "Changes a second of each batch of this run, by the seconds since its begin.",
+            [lines(rates(batches), "changes a second")],
+        )
+        sections.insert(0, pace)
+    return Report(
+        title=f"Current state of {topic}",
+        lead=f"One row per {', '.join(key)}: the newest change of each.",
+        facts=[
+            *_facts(keys),
+            (f"{batches.rows:,}", plural(batches.rows, "change") + " in this run"),
+            (f"{quarantined:,}", plural(quarantined, "message") + " in quarantine"),
+        ],
+        sections=sections,
+    )
+
+
+def _facts(keys: Keys | None) -> list[tuple[str, str]]:
+    if keys is None:
+        return []
+    return [
+        (f"{keys.live:,}", plural(keys.live, "row") + " now"),
+        (f"{keys.deleted:,}", plural(keys.deleted, "deleted key") + " remembered"),
+    ]
+
+
+# One row per key for engines that read the table by its log: the text of views. Pure.
+
+
+FOLDER = "_view"  # readers of Parquet skip names with "_"
+_NEWEST = "_newest"
+
+
+@dataclass(frozen=True, slots=True)
+class StateView:
+    """The view of one table.
+
+    Attributes:
+        root: address of the table.
+        columns: of the table; the view has all but `deleted`.
+        key: the columns that are the key.
+    """
+
+    root: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+
+    @classmethod
+    def of_schema(cls, root: str, schema: str, key: Sequence[str]) -> "StateView":
+        """`schema` is Spark's JSON of the table's columns."""
+        names = tuple(field["name"] for field in json.loads(schema)["fields"])
+        return cls(root, names, tuple(key))
+
+    def shown(self) -> list[str]:
+        """The view's columns."""
+        return [name for name in self.columns if name != DELETED]
+
+    def files(self) -> dict[str, str]:
+        """What users are given, by the name of the file."""
+        return {
+            "duckdb.sql": f"CREATE OR REPLACE VIEW current_state AS\n{self.duckdb()};\n",
+            "spark.sql": f"CREATE OR REPLACE TEMPORARY VIEW current_state AS\n{self.spark()};\n",
+            "polars.py": f"import polars as pl\n\n{self.polars()}",
+        }
+
+    def duckdb(self, source: str = "") -> str:
+        """A query. `source` is what stands for the table, default is delta_scan of its address."""
+        quoted = self.root.replace("'", "''")
+        return self._query('"', source or f"delta_scan('{quoted}')")
+
+    def spark(self, source: str = "") -> str:
+        """A query. `source` is what stands for the table, default is Delta by its address."""
+        return self._query("`", source or f"delta.{_quoted(self.root, '`')}")
+
+    def polars(self, source: str = "") -> str:
+        """Code that makes the LazyFrame `current_state`. `source` is an expression, default is scan_delta."""
+        return (
+            f"changes = {source or f'pl.scan_delta({self.root!r})'}\n"
+            f"order = {list(ORDER)!r}\n"
+            "newest_first = changes.sort(order, descending=True, nulls_last=True)\n"
+            f"newest = newest_first.unique(subset={list(self.key)!r}, keep='first', maintain_order=True)\n"
+            f"current_state = newest.filter(~pl.col({DELETED!r})).select({self.shown()!r})\n"
+        )
+
+    def _query(self, quote: str, source: str) -> str:
+        def names(found: Sequence[str], after: str = "") -> str:
+            return ", ".join(_quoted(name, quote) + after for name in found)
+
+        return (
+            f"SELECT {names(self.shown())}\n"
+            f"FROM (SELECT *, row_number() OVER (PARTITION BY {names(self.key)}\n"
+            f"        ORDER BY {names(ORDER, ' DESC NULLS LAST')}) AS {_NEWEST}\n"
+            f"      FROM {source}) AS changes\n"
+            f"WHERE {_NEWEST} = 1 AND NOT {_quoted(DELETED, quote)}"
+        )
+
+
+def _quoted(name: str, quote: str) -> str:
+    return quote + name.replace(quote, quote * 2) + quote
+
 
 RULES = BucketRules()
 ENVELOPES = ("none", "debezium")

@@ -4,42 +4,306 @@ The number of a stream's newest batch is a property of the table, set in the sam
 second of two writers from one version fails, and has changed nothing.
 """
 
+import io
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.exceptions import ValidationError
-from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg import types
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+    ValidationError,
+)
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO, schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.utils.config import Config
+from requests import RequestException
+from sqlalchemy.exc import SQLAlchemyError
 
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
+from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.table_values import Commit, DataFile, Snapshot
 from roquette_spark.pipelines.tables import iceberg_history as history
-from roquette_spark.pipelines.tables.iceberg_address import CatalogAddress
-from roquette_spark.pipelines.tables.iceberg_catalog import TableCatalog, check_root
 from roquette_spark.pipelines.tables.iceberg_files import from_iceberg, to_iceberg
-from roquette_spark.pipelines.tables.iceberg_schema import (
-    iceberg_schema,
-    partition_spec,
-    spark_json,
-)
 from roquette_spark.pipelines.tables.table_place import (
+    OWN_FOLDER,
     Owner,
     check_place,
     dead_staging,
     leftovers,
     own_names,
 )
-from roquette_spark.pipelines.tables.table_writer import TableWriter
+from roquette_spark.pipelines.tables.table_writer import CATALOG_FILE, CatalogAddress, TableWriter
 
-if TYPE_CHECKING:
-    pass
+# Where a table of Iceberg is found: a catalog in a file beside it, or a server of catalogs.
+
+
+NAME = "roquette"  # of the catalog; variables PYICEBERG_CATALOG__ROQUETTE__CREDENTIAL and so on belong to it
+_NOT_IN_NAMES = re.compile(r"\W+", re.ASCII)
+
+
+def check_root(root: str, address: CatalogAddress) -> None:
+    """Raises ConfigError when no table of Iceberg can be there."""
+    if "://" in root and not root.startswith("file://") and not address.uri:
+        raise ConfigError(
+            f"{root}: a table of Iceberg in an object store needs a catalog: give the address of a REST catalog, or "
+            "a local directory"
+        )
+    if re.search(r"[?#]", root):
+        raise ConfigError(f"{root}: Iceberg's addresses cannot have ? or #")
+
+
+class TableCatalog:
+    """The catalog of one table.
+
+    Args:
+        files: the folder of the table.
+    """
+
+    def __init__(self, files: TableFiles, address: CatalogAddress) -> None:
+        self._files = files
+        self._address = address
+        name = _NOT_IN_NAMES.sub("_", files.root.rstrip("/").rpartition("/")[2])
+        self.identifier = (*address.namespace.split("."), name)
+        self._catalog: Any = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether other machines may write to the table."""
+        return bool(self._address.uri)
+
+    @property
+    def location(self) -> str:
+        """The address of the table's folder, as Iceberg has it."""
+        root = self._files.root
+        if self._files.local:
+            return f"file://{root}"
+        return re.sub(r"^s3[an]://", "s3://", root)
+
+    def load(self) -> Any:
+        """The table as pyiceberg's, or None.
+
+        Raises:
+            ConfigError: the catalog has another table under that name.
+        PipelineError: the catalog does not answer, or refuses.
+        """
+        if not self._address.uri and not self._files.exists(CATALOG_FILE):
+            return None
+        try:
+            with self.asking():
+                table = self._open().load_table(self.identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        if table.location().rstrip("/") != self.location:
+            raise ConfigError(
+                f"{self._files.root}: the catalog has {'.'.join(self.identifier)} at {table.location()}: "
+                "give another name or namespace"
+            )
+        return table
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Around what asks the catalog.
+
+        Raises:
+            PipelineError: it does not answer, or refuses, or another writer was faster.
+        """
+        try:
+            yield
+        except (CommitFailedException, TableAlreadyExistsError) as error:
+            raise PipelineError(
+                f"another process has changed {self._files.root}: stop it, and start again ({error})"
+            ) from None
+        except (NoSuchTableError, NoSuchNamespaceError):
+            raise
+        except SQLAlchemyError as error:
+            raise PipelineError(f"the catalog of {self._files.root}: {error}") from None
+        except (RESTError, RequestException) as error:
+            raise PipelineError(
+                f"the catalog {self._address.uri} of {self._files.root}: {error} (pyiceberg takes secrets from "
+                "PYICEBERG_CATALOG__ROQUETTE__CREDENTIAL or ..._TOKEN)"
+            ) from None
+
+    def create(self, schema: Any, spec: Any, properties: dict[str, str]) -> None:
+        """A new table. Raises PipelineError, as `asking` says."""
+        catalog = self._open()
+        for depth in range(1, len(self.identifier)):
+            catalog.create_namespace_if_not_exists(self.identifier[:depth])
+        made = catalog.create_table(
+            self.identifier,
+            schema,
+            location=self.location,
+            partition_spec=spec,
+            properties=dict(properties),
+        )
+        # SeaweedFS gives the table of another process as if it had made it.
+        ours = {name: value for name, value in properties.items() if name.startswith(f"{NAME}.")}
+        if made.current_snapshot() is not None or not ours.items() <= made.properties.items():
+            raise CommitFailedException("it has created the table")
+
+    def drop(self) -> None:
+        """Forget the table; its files stay."""
+        self._open().drop_table(self.identifier)
+
+    def close(self) -> None:
+        """Let connections go."""
+        if self._catalog is not None:
+            self._catalog.close()
+            self._catalog = None
+
+    def _open(self) -> Any:
+        if self._catalog is None:
+            self._catalog = load_catalog(NAME, **self._properties())
+        return self._catalog
+
+    def _properties(self) -> dict[str, Any]:
+        if self._address.uri:
+            # pyiceberg has looked at the environment when it was imported.
+            known = Config().get_catalog_config(NAME) or {}
+            tokens = f"{self._address.uri.rstrip('/')}/v1/oauth/tokens"
+            found = {"oauth2-server-uri": tokens, **known, "type": "rest", "uri": self._address.uri}
+            if self._address.warehouse:
+                found["warehouse"] = self._address.warehouse
+        else:
+            self._files.make_folder(OWN_FOLDER)
+            found = {"type": "sql", "uri": f"sqlite:///{self._files.root}/{CATALOG_FILE}"}
+        if self._files.local:
+            return {
+                **found,
+                "warehouse": found.get("warehouse", self.location),
+                "py-io-impl": "roquette_spark.pipelines.tables.iceberg_table.SyncedFileIO",
+            }
+        return {**found, **_object_store()}
+
+
+def _object_store() -> dict[str, str]:
+    """What Amazon's own tools read from the environment; secrets are left to pyarrow, which reads them, too."""
+    found = {
+        "s3.region": os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        "s3.endpoint": os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+# Spark's JSON of a schema as Iceberg's schema, and back. Iceberg has no byte and no short: they become integers.
+
+
+_PLAIN = {
+    "string": types.StringType(),
+    "binary": types.BinaryType(),
+    "boolean": types.BooleanType(),
+    "byte": types.IntegerType(),
+    "short": types.IntegerType(),
+    "integer": types.IntegerType(),
+    "long": types.LongType(),
+    "float": types.FloatType(),
+    "double": types.DoubleType(),
+    "date": types.DateType(),
+    "timestamp": types.TimestamptzType(),
+    "timestamp_ntz": types.TimestampType(),
+}
+_SPARK = {kind: name for name, kind in _PLAIN.items() if name not in ("byte", "short")}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_FIRST_PARTITION_ID = 1000  # by Iceberg's specification
+
+
+def iceberg_schema(spark_json: str) -> Schema:
+    """Field ids are given anew, in the order of the columns.
+
+    Raises:
+        ConfigError: Iceberg has no such type.
+    """
+    fields = _fields(json.loads(spark_json)["fields"], itertools.count(1))
+    return assign_fresh_schema_ids(Schema(*fields))
+
+
+def partition_spec(schema: Schema, columns: Sequence[str]) -> PartitionSpec:
+    """By the values of columns, as they are."""
+    return PartitionSpec(
+        *(
+            PartitionField(schema.find_field(name).field_id, number, IdentityTransform(), name)
+            for number, name in enumerate(columns, _FIRST_PARTITION_ID)
+        )
+    )
+
+
+def spark_json(schema: Schema) -> str:
+    """The inverse of `iceberg_schema`."""
+    return json.dumps(_spark(schema.as_struct()))
+
+
+def _fields(fields: Sequence[Mapping[str, Any]], ids: Iterator[int]) -> Iterator[types.NestedField]:
+    for field in fields:
+        number = next(ids)
+        yield types.NestedField(number, field["name"], _type(field["type"], ids), required=False)
+
+
+def _type(kind: Any, ids: Iterator[int]) -> types.IcebergType:
+    if isinstance(kind, str):
+        found = _DECIMAL.fullmatch(kind)
+        if found is not None:
+            return types.DecimalType(int(found[1]), int(found[2]))
+        if kind in _PLAIN:
+            return _PLAIN[kind]
+    elif kind["type"] == "struct":
+        return types.StructType(*_fields(kind["fields"], ids))
+    elif kind["type"] == "array":
+        element = _type(kind["elementType"], ids)
+        return types.ListType(next(ids), element, element_required=False)
+    elif kind["type"] == "map":
+        key, value = _type(kind["keyType"], ids), _type(kind["valueType"], ids)
+        return types.MapType(next(ids), key, next(ids), value, value_required=False)
+    raise ConfigError(f"a table of Iceberg cannot have a column of type {kind}: use Delta Lake")
+
+
+def _spark(kind: types.IcebergType) -> Any:
+    match kind:
+        case types.StructType():
+            fields = [
+                {
+                    "name": field.name,
+                    "type": _spark(field.field_type),
+                    "nullable": True,
+                    "metadata": {},
+                }
+                for field in kind.fields
+            ]
+            return {"type": "struct", "fields": fields}
+        case types.ListType():
+            return {
+                "type": "array",
+                "elementType": _spark(kind.element_type),
+                "containsNull": True,
+            }
+        case types.MapType():
+            return {
+                "type": "map",
+                "keyType": _spark(kind.key_type),
+                "valueType": _spark(kind.value_type),
+                "valueContainsNull": True,
+            }
+        case types.DecimalType():
+            return f"decimal({kind.precision},{kind.scale})"
+    return _SPARK.get(kind, "string")  # a uuid, a time: what Spark's reader makes of others
+
 
 METADATA_FOLDER, DATA_FOLDER = "metadata", "data"
 ORPHANS_KEPT_MS = 24 * 3_600_000  # files of metadata
@@ -331,3 +595,39 @@ def open_iceberg_table(
     return IcebergTable(
         home, TableCatalog(home, catalog), clock or SystemClock(), entropy or Entropy()
     )
+
+
+# Iceberg's files on a local disk, whose bytes are safe before the catalog names them.
+
+
+class SyncedFileIO(PyArrowFileIO):
+    """What pyiceberg writes with, where a table is on a local disk."""
+
+    def new_output(self, location: str) -> "SyncedFile":
+        scheme, netloc, path = self.parse_location(location, self.properties)
+        return SyncedFile(
+            location=location,
+            path=path,
+            fs=self.fs_by_scheme(scheme, netloc),
+            buffer_size=io.DEFAULT_BUFFER_SIZE,
+        )
+
+
+class SyncedFile(PyArrowFile):
+    """A file that is synced when it is closed."""
+
+    def create(self, overwrite: bool = False) -> Any:
+        folder = os.path.dirname(self._path)
+        os.makedirs(folder, exist_ok=True)
+        return _SyncedStream(io.FileIO(self._path, "w" if overwrite else "x"))
+
+
+class _SyncedStream(io.BufferedWriter):
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.flush()
+        os.fsync(self.fileno())
+        name = str(self.raw.name)  # type: ignore[attr-defined]
+        super().close()
+        OsFiles().sync_dir(os.path.dirname(name))

@@ -17,16 +17,14 @@ from roquette.base.entropy import Entropy
 from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.table_values import Commit
-from roquette_spark.pipelines.tables.column_types import check_wider
-from roquette_spark.pipelines.tables.delta_log import LOG_FOLDER, UNFINISHED, DeltaLog
-from roquette_spark.pipelines.tables.table_data import data_files
+from roquette_spark.pipelines.tables.delta_log import LOG_FOLDER, UNFINISHED, DeltaLog, check_wider
 from roquette_spark.pipelines.tables.table_place import (
     Owner,
     check_place,
     dead_staging,
     leftovers,
 )
-from roquette_spark.pipelines.tables.table_writer import TableWriter
+from roquette_spark.pipelines.tables.table_writer import TableWriter, data_files
 
 
 class Table(TableWriter):

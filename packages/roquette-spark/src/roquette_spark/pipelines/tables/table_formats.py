@@ -7,9 +7,8 @@ from roquette.base.clock import Clock
 from roquette.base.options import option
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.options import PipelineOptions
-from roquette_spark.pipelines.tables.iceberg_address import CATALOG_FILE, CatalogAddress
 from roquette_spark.pipelines.tables.table import open_table
-from roquette_spark.pipelines.tables.table_writer import TableWriter
+from roquette_spark.pipelines.tables.table_writer import CATALOG_FILE, CatalogAddress, TableWriter
 
 DELTA, ICEBERG = FORMATS = ("delta", "iceberg")
 

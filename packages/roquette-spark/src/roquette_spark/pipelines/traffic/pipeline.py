@@ -15,7 +15,7 @@ from roquette.base.options import option, parse_duration
 from roquette.errors import ConfigError
 from roquette.message.names import TRACE_TOPIC
 from roquette_spark.commitlog.plan import describe_store
-from roquette_spark.offsets.route_snapshots import take_snapshot, user_topics
+from roquette_spark.offsets.source import take_snapshot, user_topics
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette_spark.pipelines.kit.options import SPAN, PipelineOptions
 from roquette_spark.pipelines.kit.topics import (
@@ -26,12 +26,14 @@ from roquette_spark.pipelines.kit.topics import (
 )
 from roquette_spark.pipelines.traffic import frames as ask
 from roquette_spark.pipelines.traffic.report import (
+    RouteHistory,
     TrafficFindings,
+    history,
     last_line,
+    read_lines,
     report_of,
     summary_of,
 )
-from roquette_spark.pipelines.traffic.route_history import RouteHistory, history, read_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

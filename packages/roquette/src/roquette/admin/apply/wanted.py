@@ -29,7 +29,7 @@ from roquette.base.options import did_you_mean
 from roquette.base.yaml_text import Mapping, Scalar, fault, read_yaml
 from roquette.errors import ConfigError
 from roquette.message.names import PERM_READ, PERM_WRITE, client_group_error, topic_error
-from roquette.wire.bodies.group_config import GroupRetryPolicy, SubscriptionGroupConfig
+from roquette.wire.bodies.tables import GroupRetryPolicy, SubscriptionGroupConfig
 
 T = TypeVar("T")
 

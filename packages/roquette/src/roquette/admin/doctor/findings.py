@@ -1,14 +1,16 @@
 """What a check says, and what the table of checks says of each."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
 from roquette.admin.facts import BrokerFacts, ClusterFacts
-from roquette.base.quantities import counted
+from roquette.base.options import counted
+from roquette.client import calls, operator_calls
+from roquette.client.operations import Operation, ask_all
 
 
 class Severity(StrEnum):
@@ -125,3 +127,23 @@ class Check(NamedTuple):
     meaning: str
     run: Callable[[Looks], Iterator[Sign]]
     two_looks: bool = False
+
+
+# Does what findings offer: changes that can be taken back.
+
+
+def remedies_of(findings: Iterable[Finding]) -> list[Remedy]:
+    """What can be done, each once."""
+    return list(dict.fromkeys(remedy for finding in findings for remedy in finding.remedies))
+
+
+def apply_remedies(remedies: Sequence[Remedy]) -> Operation[list[str]]:
+    """Make the changes, side by side; returns why each was not made, "" for those that were."""
+    answers = yield from ask_all((remedy.address, _call(remedy)) for remedy in remedies)
+    return [answer.reason for answer in answers]
+
+
+def _call(remedy: Remedy) -> calls.Call[None]:
+    if remedy.topic:
+        return calls.create_topic(remedy.topic, queues=remedy.queues, perm=remedy.perm)
+    return operator_calls.change_broker_settings({remedy.setting: remedy.value})

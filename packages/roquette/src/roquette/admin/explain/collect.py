@@ -16,15 +16,14 @@ from roquette.admin.cluster import (
     system_names,
 )
 from roquette.admin.command import Flag, Printed, Report, command
-from roquette.admin.explain.facts import UNFOUND, Attempt, BrokerEvidence, MessageFacts
-from roquette.admin.explain.traces import attempts_in
-from roquette.admin.explain.verdicts import explain
+from roquette.admin.explain.verdicts import UNFOUND, Attempt, BrokerEvidence, MessageFacts, explain
 from roquette.admin.left import Holdings, look_at
 from roquette.admin.stored import MOST, full_words
 from roquette.base.clock import Clock
-from roquette.client import calls, change_calls, inspection_calls
-from roquette.client.find_requests import query, view
+from roquette.base.javatypes import whole_number
+from roquette.client import calls, operator_calls
 from roquette.client.operations import AT_ONCE, Answer, Operation, ask, ask_all, together
+from roquette.client.operator_calls import query, view
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import ReceivedMessage
 from roquette.message.message_id import decode_offset_message_id, host_text
@@ -37,6 +36,38 @@ from roquette.message.names import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
 )
+
+# Message trace, as Apache's clients and ours write it, read for one message: pure.
+
+
+_FIELD, _RECORD = "\x01", "\x02"
+_MOST = 2**63 - 1
+
+
+def attempts_in(texts: Iterable[tuple[str, str]], message_id: str) -> list[Attempt]:
+    """Who handled a message, of trace messages' (body, sender's host), by the time it began.
+
+    Records of other messages, and those that cannot be read, are left out.
+    """
+    begun: dict[str, Attempt] = {}
+    ended: dict[str, bool] = {}
+    for text, host in texts:
+        for record in text.split(_RECORD):
+            fields = record.strip().split(_FIELD)
+            if fields[0] == "SubBefore" and len(fields) >= 7 and fields[5] == message_id:
+                _, at_ms, _, group, request, _, retries, *_ = fields
+                begun_ms, times = whole_number(at_ms, _MOST), whole_number(retries, _MOST)
+                if begun_ms >= 0 and times >= 0:
+                    group = group.rpartition("%")[2]
+                    begun[request] = Attempt(group, host, begun_ms, times, None)
+            elif fields[0] == "SubAfter" and len(fields) >= 5 and fields[2] == message_id:
+                ended[fields[1]] = fields[4] == "true"
+    found = [
+        Attempt(each.group, each.host, each.begun_ms, each.retries, ended.get(request))
+        for request, each in begun.items()
+    ]
+    return sorted(found, key=lambda each: each.begun_ms)
+
 
 _SYSTEM: Final = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 _UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -203,8 +234,8 @@ def _facts(
 def _broker(address: str, topic: str) -> Operation[BrokerEvidence]:
     holdings: Holdings = yield from look_at(address, [topic])
     (config,) = yield from configs_of(topic, [address])
-    groups = yield from ask(address, change_calls.group_configs())
-    settings = yield from ask(address, inspection_calls.broker_settings())
+    groups = yield from ask(address, operator_calls.group_configs())
+    settings = yield from ask(address, operator_calls.broker_settings())
     table = yield from ask(address, calls.runtime_info())
     delays = delays_ms(settings.get("messageDelayLevel", ""))
     first_ms = int(table.get("earliestMessageTimeStamp", "0"))

@@ -7,16 +7,14 @@ import asyncio
 import logging
 
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.requests import check_resets
-from roquette.broker.floor.sound_records import topic_of
+from roquette.broker.floor.feature import Feature, Lane, check_resets
+from roquette.broker.floor.set_aside import topic_of
 from roquette.broker.floor.tables.consumers import ClientChannel
 from roquette.errors import ClientError, Refused
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import decode_offset_message_id
-from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import Peer, RequestContext, Row, row
+from roquette.remoting.request import Peer, Reply, RequestContext, Row, Task, row
 from roquette.wire.bodies import GetConsumerStatusBody
 from roquette.wire.codes import RequestCode, ResponseCode, version_text
 from roquette.wire.command import Command

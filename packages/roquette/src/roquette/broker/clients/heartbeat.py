@@ -8,28 +8,36 @@ from collections.abc import Iterator
 
 from roquette.base.executor import run_blocking
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Beat, Feature, Lane
-from roquette.broker.floor.requests import decode_request
+from roquette.broker.floor.feature import Beat, Feature, Lane, decode_request
 from roquette.broker.floor.tables.bounds import NAME
 from roquette.broker.floor.tables.consumers import ConsumerGroup
-from roquette.errors import Refused
+from roquette.broker.floor.tables.filters import is_tag_type
+from roquette.errors import ExpressionError, Refused
 from roquette.filter.tags import MAX_LENGTH
 from roquette.message.names import PERM_READ, PERM_WRITE, retry_topic
 from roquette.message.sysflag import TOPIC_UNIT_SUB
-from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import Peer, RequestContext, Row, row
+from roquette.remoting.request import Outcome, Peer, Reply, RequestContext, Row, Task, row
 from roquette.remoting.transport import hang_up
 from roquette.wire.bodies import (
+    CheckClientRequestBody,
     ConsumerData,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
     ProducerData,
+    QuerySubscriptionResponseBody,
     SubscriptionData,
+    UnlockBatchRequestBody,
 )
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_dict
-from roquette.wire.headers import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
+from roquette.wire.headers import (
+    GetConsumerListByGroupRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    UnregisterClientRequestHeader,
+)
 from roquette.wire.json_body import encode_body
 
 DIRECT = 64 << 10  # bytes of a heartbeat that is read on the loop,
@@ -393,3 +401,121 @@ def _notify_some(peers: list[Peer], first: int, ext: bytes) -> None:
     first += MEMBERS_A_TURN
     if first < len(peers):
         peers[first].soon(_notify_some, peers, first, ext)
+
+
+# Queue locks of orderly consumers: 41 and 42 (Apache: AdminBrokerProcessor.lockBatchMQ).
+
+
+class LockProcessor(Feature):
+    """Serves lock and unlock of many queues at once."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._clock = core.clock
+        self._locks = core.tables.locks
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        return [
+            row(
+                RequestCode.LOCK_BATCH_MQ,
+                self.lock_batch,
+                None,
+                Lane.CLIENT_MANAGER,
+                Promise.MEMORY,
+            ),
+            row(
+                RequestCode.UNLOCK_BATCH_MQ,
+                self.unlock_batch,
+                None,
+                Lane.CLIENT_MANAGER,
+                Promise.MEMORY,
+            ),
+        ]
+
+    def lock_batch(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """LOCK_BATCH_MQ: answers the queues that are now the client's."""
+        request = decode_request(LockBatchRequestBody, body)
+        refused = self._locks.bound.refused
+        locked = self._locks.lock(
+            request.consumer_group, request.client_id, request.mq_set, ctx.steady_ms
+        )
+        remark = None
+        if self._locks.bound.refused != refused:
+            remark = f"queues are not locked: {self._locks.bound.words()}"
+            if not locked:
+                raise Refused(ResponseCode.SYSTEM_BUSY, remark)
+        return Reply(b"", encode_body(LockBatchResponseBody(lock_ok_mq_set=locked)), remark=remark)
+
+    def unlock_batch(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """UNLOCK_BATCH_MQ."""
+        request = decode_request(UnlockBatchRequestBody, body)
+        self._locks.unlock(request.consumer_group, request.client_id, request.mq_set)
+        return Reply()
+
+    def beats(self) -> list[Beat]:
+        """Expires locks that are not renewed."""
+        return [Beat("lock-expiry", EXPIRY_BEAT_S, self._expire)]
+
+    def _expire(self) -> None:
+        self._locks.expire(self._clock.steady_ms())
+
+
+# May a group subscribe like this (46), and what does one subscribe to (345).
+# Apache: ClientManageProcessor.checkClientConfig, AdminBrokerProcessor.querySubscriptionByConsumer.
+
+
+class SubscriptionProcessor(Feature):
+    """Subscriptions, looked at."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._live = core.live
+        self._filters = core.tables.filters
+        self._consumers = core.tables.consumers
+
+    def rows(self) -> list[Row]:
+        """What it serves."""
+        return [
+            row(
+                RequestCode.CHECK_CLIENT_CONFIG,
+                self.check_client_config,
+                None,
+                Lane.CLIENT_MANAGER,
+                Promise.NOTHING,
+            ),
+            row(
+                RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+                self.query_subscription,
+                QuerySubscriptionByConsumerRequestHeader,
+                Lane.ADMIN,
+                Promise.NOTHING,
+            ),
+        ]
+
+    def check_client_config(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """CHECK_CLIENT_CONFIG: a consumer asks before it starts, so that a wrong selector ends there."""
+        data = decode_request(CheckClientRequestBody, body).subscription_data if body else None
+        if data is None or is_tag_type(data.expression_type):
+            return Reply()
+        if not self._live.current.enable_property_filter:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {data.expression_type}",
+            )
+        try:
+            self._filters.build(data.sub_string, data.expression_type)
+        except ExpressionError as error:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"Invalid MessageSelector. {error}"
+            ) from None
+        return Reply()
+
+    def query_subscription(
+        self, ctx: RequestContext, header: QuerySubscriptionByConsumerRequestHeader, body: bytes
+    ) -> Reply:
+        """QUERY_SUBSCRIPTION_BY_CONSUMER: what the group's members registered for a topic, null if nothing."""
+        online = self._consumers.find(header.group)
+        data = online.subscriptions.get(header.topic or "") if online is not None else None
+        answer = QuerySubscriptionResponseBody(
+            subscription_data=data, group=header.group, topic=header.topic
+        )
+        return Reply(b"", encode_body(answer))

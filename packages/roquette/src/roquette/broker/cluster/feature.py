@@ -1,16 +1,14 @@
 """The broker in its cluster: registration, and questions to name servers."""
 
-from roquette.base.exposition import MetricTable, labels
 from roquette.base.lifecycle import Tasks
-from roquette.base.metric_families import REGISTERED
+from roquette.base.metric_families import REGISTERED, MetricTable, labels
 from roquette.broker.cluster.cluster_queues import ClusterQueues
 from roquette.broker.cluster.registration import BrokerRegistrar
 from roquette.broker.cluster.route_agreement import RouteConsistencyCheck
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
-from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Reply, RequestContext, Row, row
 from roquette.wire.bodies import MASTER_ID
 from roquette.wire.codes import RequestCode
 from roquette.wire.headers import NotifyMinBrokerIdChangeRequestHeader

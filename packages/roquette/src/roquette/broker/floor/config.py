@@ -20,7 +20,7 @@ from roquette.base.options import (
 )
 from roquette.broker.floor.tables.bounds import CAPACITY, BoundSettings, BrokerBounds
 from roquette.message import names
-from roquette.remoting.metrics_settings import MetricsSettings
+from roquette.remoting.settings import MetricsSettings
 from roquette.store.format.config import StoreConfig
 from roquette.wire.bodies import DataVersion, TopicConfig
 

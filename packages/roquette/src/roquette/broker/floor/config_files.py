@@ -17,8 +17,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.errors import Refused, StoreError
 from roquette.wire.bodies import DelayOffsetSerializeWrapper
 from roquette.wire.codes import ResponseCode
-from roquette.wire.json_body import decode_body, fastjson_pretty
-from roquette.wire.unknown_fields import Unknown, add_unknown, find_unknown
+from roquette.wire.json_body import Unknown, add_unknown, decode_body, fastjson_pretty, find_unknown
 
 log = logging.getLogger("roquette.broker")
 T = TypeVar("T")

@@ -20,13 +20,13 @@ from roquette.broker.floor.stats import BrokerStats
 from roquette.broker.floor.table_files import TablePersistence
 from roquette.broker.floor.timer_rules import rules_of
 from roquette.broker.floor.writer import MessageWriter
-from roquette.remoting.protection import UNPROTECTED, Protection
+from roquette.remoting.settings import UNPROTECTED, Protection
 from roquette.store.format.results import Found
 from roquette.store.message_store import MessageStore
 from roquette.store.queue_read import QueueRead
 from roquette.store.reput import parse_delay_levels
 from roquette.store.timer_store import TimerStore
-from roquette.wire.proof import Prover
+from roquette.wire.signature import Prover
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,13 +11,13 @@ from typing import Final
 from roquette.base.clock import Clock
 from roquette.base.descriptors import NO_SPACE
 from roquette.base.executor import run_blocking
+from roquette.broker.floor.feature import paced
 from roquette.broker.floor.stats import BrokerStats
-from roquette.broker.floor.steps import paced
 from roquette.broker.floor.tables.offsets import OffsetTable
 from roquette.message.names import is_users_group
 from roquette.store.message_store import MessageStore
-from roquette.store.upkeep.disk_guard import Usage
-from roquette.store.upkeep.plans import DeletionPlan
+from roquette.store.upkeep.retention import Usage
+from roquette.store.upkeep.upkeep import DeletionPlan
 
 _NAMED: Final = 20  # pairs of topic and group in the log, of one deletion
 

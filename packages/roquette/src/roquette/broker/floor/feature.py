@@ -1,16 +1,24 @@
 """A feature: one thing a broker does, with all that belongs to it. A broker is its core and a list of them."""
 
-from collections.abc import Awaitable, Callable, Iterable
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from enum import IntEnum
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from roquette.base.exposition import MetricTable
-from roquette.base.lifecycle import Interval, Tasks
+from roquette.base.clock import Clock
+from roquette.base.executor import run_blocking
+from roquette.base.lifecycle import Health, Interval, Tasks
+from roquette.base.metric_families import MetricTable
+from roquette.errors import Refused, RefusedForNow, RemoteProtocolError
 from roquette.remoting.dispatcher import Dispatcher
 from roquette.remoting.door import Speaks
 from roquette.remoting.http_pages import HttpPages
-from roquette.remoting.request import Peer, Row
+from roquette.remoting.request import Outcome, Peer, Reply, Row, Task
 from roquette.store.format.results import Arrival
+from roquette.wire.codes import ResponseCode, version_text
+from roquette.wire.json_body import MAX_REQUEST, decode_request_body, encode_body
 
 ABOUT: Final = (
     "This is a RocketMQ broker: clients of the v5 SDKs (gRPC) have this address as their endpoint; clients of the "
@@ -144,3 +152,139 @@ def hooks(features: Iterable[Feature], name: str) -> list[Callable[..., object]]
     """The bound methods of those features that override `name`: calls of the others would cost each turn."""
     default = getattr(Feature, name)
     return [getattr(one, name) for one in features if getattr(type(one), name) is not default]
+
+
+# What is asked of every request's body, and of the clients that requests are forwarded to.
+
+
+T = TypeVar("T")
+
+MAX_LISTED: Final = 1_000  # topics or groups created by one request
+RESET_SINCE: Final = 28  # V3_0_7_SNAPSHOT: older clients know neither 220 nor 221
+
+
+def check_count(count: int, what: str) -> None:
+    """Raise Refused when one request asks for more than is done in one turn."""
+    if count > MAX_LISTED:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"{count} {what} in one request, {MAX_LISTED} are allowed: send several",
+        )
+
+
+def decode_request(kind: type[T], body: bytes, most: int = MAX_REQUEST) -> T:
+    """Read a request's JSON body; a body that is not one is refused, not fatal."""
+    try:
+        return decode_request_body(kind, body, most)
+    except RemoteProtocolError as error:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"the body is not a {kind.__name__}: {error}"
+        ) from None
+
+
+def check_resets(version: int) -> None:
+    """Raise Refused for a client of a version that knows neither 220 nor 221."""
+    if version < RESET_SINCE:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the client does not support this feature. version={version_text(version)}",
+        )
+
+
+# Work of the broker step by step, between the turns of its clients: on its own log, and for large answers.
+
+
+log = logging.getLogger("roquette.broker")
+
+BEAT_S: Final = 0.1
+REFUSED_S: Final = 10.0
+STEP_S: Final = 0.005  # a step of a long answer
+MANY: Final = 500  # rows of an answer: more are written beside the loop
+
+
+async def paced(items: Iterable[T], at_once: int = 1_000) -> AsyncIterator[T]:
+    """The items; after STEP_S, or so many of them, the others have a turn. Nobody else changes `items`."""
+    time = asyncio.get_running_loop().time
+    end = time() + STEP_S
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % at_once == 0 or time() >= end:
+            await asyncio.sleep(0)
+            end = time() + STEP_S
+
+
+async def encode_rows(value: Any, rows: int, *, java_keys: bool = False) -> bytes:
+    """`encode_body` of a value with so many rows, which does not change any more."""
+    if rows <= MANY:
+        return encode_body(value, java_keys=java_keys)
+    return await run_blocking(partial(encode_body, java_keys=java_keys), value)
+
+
+async def reply_of(outcome: Outcome) -> Reply | None:
+    """What an outcome that is a reply, or a task, answers."""
+    if isinstance(outcome, Task):
+        return await outcome.work
+    assert isinstance(outcome, Reply)
+    return outcome
+
+
+async def run_steps(
+    step: Callable[[int, int], bool],
+    clock: Clock,
+    end_turn: Callable[[], None],
+    log_when_refused: str,
+    health: Health,
+) -> None:
+    """Work for ever: a step at once after one that left work, else after a beat.
+
+    Args:
+        step: does a bounded piece of work at a wall and a steady time; whether there is more. Raises
+            RefusedForNow when the store takes nothing now: the next step comes after ten seconds.
+        end_turn: brings to the log what was appended.
+        log_when_refused: the log's line when the store takes nothing now.
+        health: told of each step that went well.
+    """
+    while True:
+        try:
+            more = step(clock.now_ms(), clock.steady_ms())
+            wait_s = 0.0 if more else BEAT_S
+        except RefusedForNow as refusal:
+            log.warning("%s reason=%s", log_when_refused, refusal.remark)
+            wait_s = REFUSED_S
+        end_turn()
+        health.worked()
+        await asyncio.sleep(wait_s)
+
+
+# Whom a replica copies from.
+
+
+class Copied(NamedTuple):
+    """The mastership whose tables are copied.
+
+    Attributes:
+        address: host:port; empty: no tables are to be copied now. epoch: 0 outside of groups.
+    """
+
+    address: str = ""
+    epoch: int = 0
+
+
+class MasterSource(Protocol):
+    """Where the master of a replica is found now. Read each time: it moves."""
+
+    @property
+    def master_address(self) -> str:
+        """host:port for requests; empty: nobody is master, as far as is known."""
+        ...
+
+    @property
+    def ha_address(self) -> str:
+        """host:port for the log's bytes; empty: unknown."""
+        ...
+
+
+def words_of_master(source: MasterSource) -> str:
+    """The end of a refusal: where to ask."""
+    address = source.master_address
+    return f" (the master is {address})" if address else " (no master is known now)"

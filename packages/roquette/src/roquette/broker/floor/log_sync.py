@@ -13,12 +13,11 @@ from roquette.broker.floor.config import LiveConfig
 from roquette.errors import StoreError
 from roquette.remoting.account import WAITING
 from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.outcomes import Later, Reply
-from roquette.remoting.request import RequestContext
+from roquette.remoting.request import Later, Reply, RequestContext
 from roquette.store.format.config import FlushDiskType
-from roquette.store.log.durability import NEVER, DurabilityGate
+from roquette.store.log.commit_log import NEVER, DurabilityGate
 from roquette.store.message_store import MessageStore
-from roquette.store.upkeep.plans import SyncPlan
+from roquette.store.upkeep.upkeep import SyncPlan
 from roquette.wire.codes import RequestCode, ResponseCode
 
 SHORT_PAUSE_S: Final = 0.1

@@ -1,13 +1,17 @@
 """Every call the broker makes to others: registrations, routes, auto-created topics. Apache: BrokerOuterAPI."""
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 from roquette.base.clock import Clock
 from roquette.base.executor import run_blocking
-from roquette.errors import BrokerError
+from roquette.broker.floor.config import BrokerConfig
+from roquette.errors import BrokerError, ConfigError
+from roquette.message.message_id import host_bytes
 from roquette.message.names import TBW102
+from roquette.remoting.address import first_address
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.security import Security
 from roquette.wire.bodies import (
@@ -201,3 +205,49 @@ class Outbound:
         if reply.code != ResponseCode.SUCCESS:
             raise BrokerError(reply.code, reply.remark or "", address=name_server)
         return decode_body(TopicRouteData, reply.body)
+
+
+# A broker's addresses: the address it advertises, and free ports to listen on.
+
+
+PORT_TRIES = 20
+
+
+def advertised_host(config: BrokerConfig) -> str:
+    """The IP address, or the name, that clients get; raises ConfigError."""
+    host = config.broker_ip1 or config.bind_address
+    if host in {"", "0.0.0.0", "::"}:
+        raise ConfigError("brokerIP1 is not set and the bind address is not a specific one")
+    return host
+
+
+async def store_host(host: str, port: int) -> bytes:
+    """What records and message ids carry for what is advertised: an IP address, of a name the one it has now.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    try:
+        return host_bytes(await first_address(host), port)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"brokerIP1={host!r} is no IP address, and has none, which records and message ids carry: {error}"
+        ) from None
+
+
+async def free_ports(bind: str) -> tuple[int, int]:
+    """A free main port and the fast port, two below it; the one above it, for replicas, is free as well."""
+    loop = asyncio.get_running_loop()
+    for _ in range(PORT_TRIES):
+        probes = [await loop.create_server(asyncio.Protocol, bind, 0)]
+        port = int(probes[0].sockets[0].getsockname()[1])
+        try:
+            for other in (port - 2, port + 1):
+                probes.append(await loop.create_server(asyncio.Protocol, bind, other))
+        except (OSError, OverflowError):
+            continue
+        finally:
+            for probe in probes:
+                probe.close()
+        return port, port - 2
+    raise OSError(f"no free ports with their neighbours on {bind} in {PORT_TRIES} tries")

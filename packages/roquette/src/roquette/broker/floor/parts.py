@@ -7,9 +7,9 @@ from typing import Protocol
 from roquette.access.assemble import Access
 from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
-from roquette.base.exposition import MetricTable
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
+from roquette.base.metric_families import MetricTable
 from roquette.broker.floor.clock import BrokerClock
 from roquette.broker.floor.config import LiveConfig
 from roquette.broker.floor.config_files import ConfigFiles
@@ -17,21 +17,18 @@ from roquette.broker.floor.disk_watch import DiskWatch
 from roquette.broker.floor.item_stats import ItemStats
 from roquette.broker.floor.log_sync import LogSync, ReplicaState
 from roquette.broker.floor.stats import BrokerStats
-from roquette.broker.floor.tables.backward_commits import BackwardCommitPolicy
 from roquette.broker.floor.tables.cold_reads import ColdReads
-from roquette.broker.floor.tables.consumers import ConsumerTable
+from roquette.broker.floor.tables.consumers import ConsumerTable, ProducerTable
 from roquette.broker.floor.tables.duplicate_clients import DuplicateClientDetector
 from roquette.broker.floor.tables.filters import SubscriptionFilters
-from roquette.broker.floor.tables.groups import GroupTable
+from roquette.broker.floor.tables.groups import BackwardCommitPolicy, GroupTable, RequestModes
 from roquette.broker.floor.tables.locks import LockTable
 from roquette.broker.floor.tables.offsets import OffsetTable
-from roquette.broker.floor.tables.producers import ProducerTable
-from roquette.broker.floor.tables.request_modes import RequestModes
 from roquette.broker.floor.tables.topics import TopicTable
 from roquette.broker.floor.writer import MessageWriter
 from roquette.remoting.account import MemoryAccount
-from roquette.remoting.protection import Protection
 from roquette.remoting.request import Peer, RequestContext
+from roquette.remoting.settings import Protection
 from roquette.store.message_store import MessageStore
 from roquette.store.timer_store import TimerStore
 

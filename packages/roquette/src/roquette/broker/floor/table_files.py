@@ -12,8 +12,7 @@ from typing import Protocol
 
 from roquette.base.descriptors import NO_SPACE, rights_words
 from roquette.base.executor import run_blocking
-from roquette.base.exposition import MetricTable, one
-from roquette.base.metric_families import TABLES_UNWRITTEN
+from roquette.base.metric_families import TABLES_UNWRITTEN, MetricTable, one
 from roquette.broker.floor import config_files, set_aside
 from roquette.broker.floor.config import system_topics
 from roquette.broker.floor.config_files import Saver, SaveSteps
@@ -25,7 +24,7 @@ from roquette.broker.floor.tables.offset_journal import Change, OffsetJournal
 from roquette.broker.floor.tables.topics import TopicTable
 from roquette.errors import StoreError
 from roquette.message.names import PERM_WRITE, perm_text
-from roquette.remoting.outcomes import Outcome, Reply, Task
+from roquette.remoting.request import Outcome, Reply, Task
 from roquette.store.format.config import FlushDiskType
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import (

@@ -10,7 +10,6 @@ from roquette.base.clock import Clock
 from roquette.base.lifecycle import Health, Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import AgreementError
-from roquette.replication.agreement import Agreement, read_group
 from roquette.replication.effects import (
     Confirmed,
     Deposed,
@@ -25,7 +24,7 @@ from roquette.replication.effects import (
     Won,
     Write,
 )
-from roquette.replication.record import GroupRecord
+from roquette.replication.record import Agreement, GroupRecord, read_group
 from roquette.replication.takeover import TakeOver
 
 log = logging.getLogger("roquette.broker.replication")

@@ -20,31 +20,28 @@ from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files
 from roquette.base.lifecycle import Health, Tasks
-from roquette.broker.floor.addresses import advertised_host, free_ports
 from roquette.broker.floor.config import BrokerConfig, LiveConfig
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature
+from roquette.broker.floor.outbound import advertised_host, free_ports
 from roquette.broker.floor.parts import Identity
 from roquette.broker.group.disk_probe import DiskProbe
 from roquette.broker.group.driver import TakeOverDriver
-from roquette.broker.group.member_file import MemberFile
-from roquette.broker.group.member_id import find_id
+from roquette.broker.group.member_file import MemberFile, find_id
 from roquette.broker.replication.scrub import Scrub
 from roquette.broker.service import Broker
 from roquette.errors import RoquetteError
-from roquette.remoting.agreements import open_agreement
 from roquette.remoting.client import RemotingClient
-from roquette.remoting.protection import UNPROTECTED
+from roquette.remoting.etcd import open_agreement
+from roquette.remoting.settings import UNPROTECTED
 from roquette.replication.effects import Follow, Role, TakeOverSettings
-from roquette.replication.epochs import EpochMarks, load_epochs, save_epochs
-from roquette.replication.identity import OwnStore
-from roquette.replication.join import BeginAnew, Cut, Join
-from roquette.replication.record import GroupRecord, MemberPlace, record_key
+from roquette.replication.epochs import BeginAnew, Cut, EpochMarks, Join, load_epochs, save_epochs
+from roquette.replication.record import GroupRecord, MemberPlace, OwnStore, record_key
 from roquette.replication.takeover import TakeOver
 from roquette.store.cut import cut_log, drop_log
 from roquette.store.format.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
-from roquette.wire.proof import Prover
+from roquette.wire.signature import Prover
 
 log = logging.getLogger("roquette.broker.replication")
 

@@ -1,5 +1,7 @@
 """roquetteMember.json: what a member remembers of itself beside its log."""
 
+import asyncio
+import logging
 import os
 from typing import Final
 
@@ -7,9 +9,16 @@ import msgspec
 
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files
-from roquette.errors import ConfigError
-from roquette.replication.identity import OwnStore
-from roquette.replication.record import GroupRecord
+from roquette.errors import AgreementError, ConfigError
+from roquette.replication.record import (
+    Agreement,
+    GroupRecord,
+    Life,
+    MemberPlace,
+    OwnStore,
+    free_id,
+    read_group,
+)
 
 IDENTITY: Final = "roquetteMember.json"
 
@@ -130,3 +139,35 @@ class MemberFile:
             clean=(was_sync or kept.clean or same_boot) and not fault,
             fresh=entropy.secret(16),
         )
+
+
+# The id of a member that was not told one: a free one, entered in the group's record.
+
+
+log = logging.getLogger("roquette.broker.replication")
+
+JOIN_S: Final = 1.0  # between two tries to get a place in the record
+
+
+async def find_id(kept: RememberedState, agreement: Agreement, key: str, place: MemberPlace) -> int:
+    """The own id, or a free one, entered in the record so that nobody else gets it: waits until that can be written. One
+    that was drawn while the record was lost may be another's, whom this process must not end."""
+    own = kept.id
+    while True:
+        try:
+            revision, found = await read_group(agreement, key)
+            record = found or GroupRecord()
+            if own and record.stores.get(own, Life(kept.store, "")).store == kept.store:
+                return own
+            held = [one for one, at in record.places.items() if at == place and one != own]
+            if held:
+                return held[0]
+            mine = free_id(record)
+            claimed = msgspec.structs.replace(
+                record, number=record.number + 1, places=record.places | {mine: place}
+            )
+            if await agreement.put_if(key, revision, claimed.encode()):
+                return mine
+        except AgreementError as error:
+            log.warning("no place in the group yet key=%s: %s", key, error)
+            await asyncio.sleep(JOIN_S)

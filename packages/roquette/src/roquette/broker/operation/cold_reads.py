@@ -11,9 +11,8 @@ from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Beat, Feature, Lane
 from roquette.errors import ConfigError, Refused
 from roquette.message.names import MAX_GROUP
-from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Reply, RequestContext, Row, row
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import SetCommitLogReadModeRequestHeader
 from roquette.wire.json_body import encode_body

@@ -5,15 +5,12 @@ connections (203, 204, 328), topics (343). Apache: AdminBrokerProcessor.
 import logging
 
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.requests import check_count, decode_request
-from roquette.broker.floor.steps import encode_rows
-from roquette.broker.floor.tables.attributes import GROUP_ATTRIBUTES, altered
+from roquette.broker.floor.feature import Feature, Lane, check_count, decode_request, encode_rows
+from roquette.broker.floor.tables.groups import GROUP_ATTRIBUTES, altered
 from roquette.errors import Refused
 from roquette.message.names import group_error, topic_error
-from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Outcome, Reply, RequestContext, Row, Task, row
 from roquette.wire.bodies import (
     Connection,
     ConsumerConnection,

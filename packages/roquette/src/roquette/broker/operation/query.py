@@ -4,12 +4,11 @@ import asyncio
 
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.sound_records import topic_of
+from roquette.broker.floor.set_aside import topic_of
 from roquette.errors import Refused
 from roquette.message.record_view import SOUND, RecordView
-from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Reply, RequestContext, Row, Task, row
 from roquette.store.index.index import KeySearch
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_ext, ext_dict

@@ -14,9 +14,8 @@ from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Beat, Feature, Lane
 from roquette.broker.floor.stats import Counter
 from roquette.errors import ConfigError, Refused
-from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Reply, RequestContext, Row, row
 from roquette.wire.bodies import KVTable
 from roquette.wire.codes import CURRENT_VERSION, RequestCode, ResponseCode, version_text
 from roquette.wire.header_codec import encode_dict

@@ -8,12 +8,17 @@ import logging
 
 from roquette.broker.floor.config import system_topics
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Feature, Lane
+from roquette.broker.floor.feature import (
+    Feature,
+    Lane,
+    check_count,
+    decode_request,
+    encode_rows,
+    paced,
+)
 from roquette.broker.floor.item_stats import TOPIC_PUT_NUMS
 from roquette.broker.floor.outbound import AUTO_CREATED, LOG_END
-from roquette.broker.floor.requests import check_count, decode_request
-from roquette.broker.floor.steps import encode_rows, paced
-from roquette.broker.floor.tables.attributes import (
+from roquette.broker.floor.tables.groups import (
     MESSAGE_TYPE,
     TOPIC_ATTRIBUTES,
     altered,
@@ -22,9 +27,8 @@ from roquette.broker.floor.tables.attributes import (
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.message.names import MAX_TOPIC, SYSTEM_TOPICS, topic_error
-from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Outcome, Reply, RequestContext, Row, Task, row
 from roquette.wire.bodies import (
     CreateTopicListRequestBody,
     GroupList,

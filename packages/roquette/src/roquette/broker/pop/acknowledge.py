@@ -4,15 +4,14 @@ Apache: AckMessageProcessor, ChangeInvisibleTimeProcessor; refusals carry their 
 """
 
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.requests import decode_request
+from roquette.broker.floor.feature import decode_request
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, Ack, CheckPoint
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.order import ILLEGAL
 from roquette.broker.pop.receipt import PopReceipt, parse_extra_info, real_topic
 from roquette.broker.pop.state import PopState
 from roquette.errors import Refused
-from roquette.remoting.outcomes import Later, Reply
-from roquette.remoting.request import RequestContext
+from roquette.remoting.request import Later, Reply, RequestContext
 from roquette.wire.bodies import BatchAck, BatchAckMessageRequestBody
 from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import encode_ext

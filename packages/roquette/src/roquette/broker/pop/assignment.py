@@ -6,15 +6,13 @@ Apache: QueryAssignmentProcessor, MessageRequestModeManager, TopicRouteInfoManag
 from collections.abc import Awaitable, Callable
 
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.requests import decode_request
-from roquette.broker.floor.tables.request_modes import POP, PULL, assign
+from roquette.broker.floor.feature import Feature, Lane, decode_request
+from roquette.broker.floor.tables.groups import POP, PULL, assign
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX
-from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Outcome, Reply, RequestContext, Row, Task, row
 from roquette.wire.bodies import (
     MessageQueueAssignment,
     QueryAssignmentRequestBody,

@@ -3,25 +3,187 @@
 import asyncio
 
 from roquette.base import metric_families as m
-from roquette.base.exposition import MetricTable, one
 from roquette.base.lifecycle import Health, Tasks
+from roquette.base.metric_families import MetricTable, one
 from roquette.broker.floor.config_files import ORDERS, Saver, SaveSteps
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Beat, Feature, Lane, Start
-from roquette.broker.floor.steps import run_steps
+from roquette.broker.floor.feature import Beat, Feature, Lane, Start, run_steps
+from roquette.broker.floor.tables.topics import Topic
 from roquette.broker.pop.acknowledge import AckProcessor
 from roquette.broker.pop.checks import PopChecks
-from roquette.broker.pop.hand_out import PopProcessor
-from roquette.broker.pop.inspect import PopInfoProcessor
+from roquette.broker.pop.hand_out import (
+    MAX_BYTES,
+    MAX_MESSAGES,
+    NEARLY_MS,
+    PopProcessor,
+    build_filter,
+    retry_topics,
+)
 from roquette.broker.pop.polling import PollHold
-from roquette.broker.pop.reading import PopOffsets
+from roquette.broker.pop.reading import PopOffsets, drawn_queues
 from roquette.broker.pop.state import PopState
+from roquette.message.names import pop_retry_topic
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import Row, row
-from roquette.store.format.results import Arrival
+from roquette.remoting.request import Held, Outcome, Reply, RequestContext, Row, row
+from roquette.store.format.results import Arrival, GetStatus
+from roquette.store.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
 from roquette.wire import headers as h
 from roquette.wire.bodies import ConsumerOrderInfoSerializeWrapper
-from roquette.wire.codes import RequestCode
+from roquette.wire.codes import RequestCode, ResponseCode
+from roquette.wire.header_codec import encode_ext
+from roquette.wire.headers import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageResponseHeader,
+)
+
+# What clients of POP ask besides: peek (200052), notification (200054), polling info (200055).
+# Apache: PeekMessageProcessor, NotificationProcessor, PollingInfoProcessor; refusals carry their texts.
+
+
+WHAT = "peeking message"
+_NO_MESSAGE = encode_ext(NotificationResponseHeader())
+_NO_POLLING = encode_ext(PollingInfoResponseHeader())
+_NO_POP = encode_ext(PopMessageResponseHeader())
+
+
+class PopInfoProcessor:
+    """Looks at queues and at who waits for them; hands out nothing."""
+
+    def __init__(
+        self, core: BrokerCore, pop: PopState, checks: PopChecks, places: PopOffsets
+    ) -> None:
+        self._live = core.live
+        self._store = core.store
+        self._topics = core.tables.topics
+        self._filters = core.tables.filters
+        self._stats = core.stats
+        self._entropy = core.entropy
+        self._pop = pop
+        self._checks = checks
+        self._places = places
+
+    def roll_back(self, ctx: RequestContext, header: None, body: bytes) -> Reply:
+        """POP_ROLLBACK: bring what waits for acknowledgement from a data base back to the log. It is there already: as
+        in Apache's broker without popConsumerKVServiceInit, nothing has to be moved."""
+        return Reply()
+
+    def peek_message(
+        self, ctx: RequestContext, header: PeekMessageRequestHeader, body: bytes
+    ) -> Outcome:
+        """PEEK_MESSAGE: what a pop would give, left where it is. At most 32 messages, unlike Apache's."""
+        self._checks.broker(WHAT, _NO_POP)
+        topic = self._checks.topic_and_group(
+            ctx, header.topic, header.queue_id, header.consumer_group, _NO_POP
+        )
+        draw = self._entropy.below(100)
+        retry = self._retry_topic(header.topic, header.consumer_group)
+        order: list[tuple[str, int]] = self._rotated(retry, draw)
+        own = self._rotated(topic, draw) if header.queue_id < 0 else [(topic.name, header.queue_id)]
+        order = [*order, *own] if draw % 5 == 0 else [*own, *order]
+        runs: list[bytes] = []
+        count = rest = 0
+        wanted = min(header.max_msg_nums, MAX_MESSAGES)
+        for name, queue_id in order:
+            offset = self._places.peek(name, header.consumer_group, queue_id)
+            rest += self._store.max_offset(name, queue_id) - offset
+            if count >= wanted:
+                continue
+            request = ReadRequest(name, queue_id, offset, wanted - count, MAX_BYTES)
+            found = self._store.read_queue(request)
+            if found.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
+                request.offset = found.next_begin_offset
+                found = self._store.read_queue(request)
+            runs += found.runs
+            count += found.count
+        self._stats.get(count)
+        status = GetStatus.FOUND if runs else GetStatus.NO_MESSAGE_IN_QUEUE
+        code = ResponseCode.SUCCESS if runs else ResponseCode.PULL_NOT_FOUND
+        ext = encode_ext(PopMessageResponseHeader(rest_num=rest))
+        return Reply(ext, runs or None, code, status.value)
+
+    def notification(
+        self, ctx: RequestContext, header: NotificationRequestHeader, body: bytes
+    ) -> Outcome:
+        """NOTIFICATION: answer as soon as there is something to pop."""
+        self._checks.broker(WHAT, _NO_MESSAGE)
+        topic = self._checks.topic_and_group(
+            ctx, header.topic, header.queue_id, header.consumer_group, _NO_MESSAGE
+        )
+        chosen = MATCH_ALL
+        if self._live.current.use_message_filter_for_notification:
+            chosen = build_filter(self._filters, header.exp, header.exp_type, _NO_MESSAGE)
+        draw = self._entropy.below(100)
+        group = header.consumer_group
+        own = self._rotated(topic, draw) if header.queue_id < 0 else [(topic.name, header.queue_id)]
+        queues = [*own, *self._rotated(self._retry_topic(header.topic, group), draw)]
+        config = self._live.current
+        if config.enable_retry_topic_v2 and config.retrieve_message_from_pop_retry_topic_v1:
+            older = self._topics.find(pop_retry_topic(header.topic, group, v2=False))
+            queues += self._rotated(older, draw)
+        if any(self._has_message(ctx, header, chosen, *queue) for queue in queues):
+            return Reply(encode_ext(NotificationResponseHeader(has_msg=True)))
+        end_ms = ctx.arrived_ms + header.poll_time - NEARLY_MS
+        full = False
+        if header.poll_time > 0 and ctx.may_hold:
+            if len(self._pop.notices) >= config.max_pop_polling_size:
+                full = True
+            elif ctx.steady_ms <= end_ms:
+                hold = PollHold(header.topic, group, header.queue_id, chosen, end_ms, notice=True)
+                if self._pop.notices.hold(hold, retry_topics(header.topic, group)):
+                    return Held(hold)
+                full = True
+        return Reply(encode_ext(NotificationResponseHeader(polling_full=full)))
+
+    def _has_message(
+        self,
+        ctx: RequestContext,
+        header: NotificationRequestHeader,
+        chosen: RecordFilter,
+        name: str,
+        queue_id: int,
+    ) -> bool:
+        """Whether a pop would find something, or would have to look further than one read goes."""
+        if header.order and self._pop.orders.blocked(
+            header.attempt_id,
+            header.topic,
+            header.consumer_group,
+            queue_id,
+            invisible_time=0,
+            now_ms=ctx.steady_ms,
+        ):
+            return False
+        offset = self._places.peek(name, header.consumer_group, queue_id)
+        end = self._store.max_offset(name, queue_id)
+        if end <= offset or chosen is MATCH_ALL or name != header.topic:
+            return end > offset
+        found = self._store.begin_read(ReadRequest(name, queue_id, offset, 1, 1, chosen))
+        return isinstance(found, QueueRead) or found.count > 0 or found.next_begin_offset < end
+
+    def polling_info(
+        self, ctx: RequestContext, header: PollingInfoRequestHeader, body: bytes
+    ) -> Reply:
+        """POLLING_INFO: how many pops of a queue wait."""
+        self._checks.broker(WHAT, _NO_POLLING)
+        self._checks.topic_and_group(
+            ctx, header.topic, header.queue_id, header.consumer_group, _NO_POLLING
+        )
+        number = self._pop.polls.count(header.topic, header.consumer_group, header.queue_id)
+        return Reply(encode_ext(PollingInfoResponseHeader(polling_num=number)))
+
+    def _retry_topic(self, topic: str, group: str) -> Topic | None:
+        v2 = self._live.current.enable_retry_topic_v2
+        return self._topics.find(pop_retry_topic(topic, group, v2=v2))
+
+    def _rotated(self, topic: Topic | None, draw: int) -> list[tuple[str, int]]:
+        """The queues of a topic, from one drawn by lot on."""
+        if topic is None:
+            return []
+        return [(topic.name, q) for q in drawn_queues(topic.read_queues, draw, self._entropy)]
+
 
 EXPIRY_BEAT_S = 0.1
 CLEAN_BEAT_S = 10.0

@@ -7,17 +7,16 @@ from librt.strings import read_i32_be
 from roquette.base.entropy import Entropy
 from roquette.base.javatypes import whole_number
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.sound_records import sound_record
-from roquette.broker.floor.tables.attributes import MESSAGE_TYPE, PRIORITY_FACTOR
+from roquette.broker.floor.set_aside import sound_record
+from roquette.broker.floor.tables.groups import MESSAGE_TYPE, PRIORITY_FACTOR
 from roquette.broker.floor.tables.topics import Topic
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.receipt import build_extra_info
 from roquette.message import properties
-from roquette.message.draft import draft_of, place_of
 from roquette.message.names import RETRY_PREFIX
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import encode_record
-from roquette.message.record_layout import MAX_PROPERTIES, QUEUE_OFFSET_AT
+from roquette.message.record_layout import MAX_PROPERTIES, QUEUE_OFFSET_AT, draft_of, place_of
 from roquette.store.format.results import Found
 from roquette.store.queue_read import ReadRequest
 from roquette.wire.bodies import SubscriptionGroupConfig

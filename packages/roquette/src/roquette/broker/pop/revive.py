@@ -11,14 +11,18 @@ Memory is bounded: a table takes `limit` check-points. Behind them the log is re
 from there once half of the table is free.
 """
 
+import heapq
 import logging
+from collections import deque
 from functools import partial
 
+from roquette.base.javatypes import java_hash
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.sound_records import sound_record, sound_records
+from roquette.broker.floor.set_aside import sound_record, sound_records
 from roquette.broker.floor.timer_rules import wait_no_more
-from roquette.broker.pop.buffer import InFlightTable
+from roquette.broker.floor.writer import MessageWriter
 from roquette.broker.pop.checkpoint import (
+    ACK_INTERVAL_MS,
     GRACE_MS,
     REVIVE_GROUP,
     TAGS,
@@ -27,15 +31,178 @@ from roquette.broker.pop.checkpoint import (
     Entry,
     OrderEntry,
     decode,
+    encode,
 )
 from roquette.broker.pop.order import OrderTable, next_offset
-from roquette.broker.pop.revive_log import ReviveLog
-from roquette.errors import Refused, is_transient
+from roquette.errors import Refused, StoreError, is_transient
 from roquette.message import names, properties
-from roquette.message.draft import draft_of
-from roquette.message.properties import decode_properties, property_value
-from roquette.message.record_layout import StoredRecord
+from roquette.message.properties import decode_properties, encode_properties, property_value
+from roquette.message.record_layout import Draft, StoredRecord, draft_of
+from roquette.store.message_store import MessageStore
 from roquette.store.queue_read import ReadRequest
+
+# Check-points whose messages are out: what is acknowledged of them, and which are due. Pure, bounded by its user.
+# Apache keeps such a table twice (PopBufferMergeService, PopReviveService); here there is one per revive queue, filled from the revive log only, so that what it holds is always on record: docs/decisions/0012-pop-state-from-the-log.md.
+
+
+_SLACK = 1_000  # entries of finished check-points that the orders may keep besides twice the table's size
+
+
+class InFlightTable:
+    """The unfinished check-points of one revive queue."""
+
+    __slots__ = ("_by_key", "_due", "_order", "_places", "_points")
+
+    def __init__(self) -> None:
+        self._points: dict[int, CheckPoint] = {}  # by revive offset, ascending
+        self._places: dict[int, int] = {}  # revive offset -> physical offset
+        self._by_key: dict[tuple[str | None, str | None, int, int, int], CheckPoint] = {}
+        self._order: deque[int] = deque()
+        self._due: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def add(
+        self, point: CheckPoint, revive_offset: int, place: int = 0, popped_ms: int | None = None
+    ) -> None:
+        """Take in a check-point at the physical offset `place`; revive offsets only grow.
+
+        `popped_ms`: the time of its pop by the clock that `due` is asked by; its own by default.
+
+        Of two with one key the first gets the acknowledgements: the other's messages come again, none is lost.
+        """
+        point.revive_offset = revive_offset
+        self._points[revive_offset] = point
+        self._places[revive_offset] = place
+        self._by_key.setdefault(point.key, point)
+        self._order.append(revive_offset)
+        popped_ms = point.pop_time if popped_ms is None else popped_ms
+        heapq.heappush(self._due, (popped_ms + point.invisible_time, revive_offset))
+        if point.done:
+            self.remove(point)
+
+    def acknowledge(self, ack: Ack) -> bool:
+        """Note an acknowledgement; False when its check-point is not here, or has no such message."""
+        point = self._by_key.get(ack.key)
+        if point is None:
+            return False
+        known = False
+        for offset in ack.acknowledged:
+            index = point.index_of(offset)
+            if index >= 0:
+                point.bit_map |= 1 << index
+                known = True
+        if point.done:
+            self.remove(point)
+        return known
+
+    def due(self, now_ms: int) -> CheckPoint | None:
+        """The check-point with the oldest end of invisible time, when that is at or before `now_ms`."""
+        while self._due and self._due[0][1] not in self._points:
+            heapq.heappop(self._due)
+        if not self._due or self._due[0][0] > now_ms:
+            return None
+        return self._points[self._due[0][1]]
+
+    def place_of(self, point: CheckPoint) -> int:
+        """The physical offset of a check-point; its messages come before it."""
+        return self._places[point.revive_offset]
+
+    def remove(self, point: CheckPoint) -> None:
+        """A check-point is finished."""
+        del self._points[point.revive_offset]
+        del self._places[point.revive_offset]
+        if self._by_key.get(point.key) is point:
+            del self._by_key[point.key]
+        bound = 2 * len(self._points) + _SLACK
+        if len(self._order) > bound:
+            self._order = deque(self._points)
+        if len(self._due) > bound:
+            self._due = [entry for entry in self._due if entry[1] in self._points]
+            heapq.heapify(self._due)
+
+    def first_offset(self) -> int | None:
+        """The revive offset of the oldest unfinished check-point: progress ends before it."""
+        while self._order and self._order[0] not in self._points:
+            self._order.popleft()
+        return self._order[0] if self._order else None
+
+    def points(self) -> list[CheckPoint]:
+        """All of them, oldest first."""
+        return list(self._points.values())
+
+
+# Appends check-points and acknowledgements to the revive log, in the form of Apache's broker.
+# Apache sends them through its timer and reads them when they are due; here they go to their revive queue at once, with the properties they would have there after the timer, so that either broker can go on with the other's store.
+
+
+class ReviveLog:
+    """The topic rmq_sys_REVIVE_LOG_<cluster>.
+
+    Args:
+        host: this broker's address, as records carry it.
+    """
+
+    def __init__(
+        self, store: MessageStore, writer: MessageWriter, cluster: str, queues: int, host: bytes
+    ) -> None:
+        self.topic = names.REVIVE_LOG_PREFIX + cluster
+        self.queues = queues
+        self._store = store
+        self._writer = writer
+        self._host = host
+        self._next = -1
+
+    def next_queue(self) -> int:
+        """The revive queue of the next pop: they take turns."""
+        self._next = (self._next + 1) % self.queues
+        return self._next
+
+    def append(self, entry: Entry, revive_qid: int, *, deliver_ms: int, now_ms: int) -> int:
+        """Append an entry; returns the log's end after it.
+
+        Args:
+            deliver_ms: when Apache's timer would deliver it.
+
+        Raises:
+            Refused: the store does not take messages.
+        """
+        deliver = str(deliver_ms)
+        named = {
+            properties.TAGS: entry.tag,
+            properties.UNIQ_KEY: entry.unique_key,
+            properties.TIMER_DELIVER_MS: deliver,
+            properties.TIMER_OUT_MS: deliver,
+        }
+        draft = Draft(
+            self.topic,
+            revive_qid,
+            encode_properties(named).encode(),
+            encode(entry),
+            now_ms,
+            self._host,
+        )
+        try:
+            done = self._store.append(draft, now_ms)
+        except StoreError as error:
+            raise self._writer.refusal(error) from None
+        return done.end_offset
+
+    def append_check_point(self, point: CheckPoint, revive_qid: int, now_ms: int) -> int:
+        """Append a check-point; returns the log's end after it. Raises Refused."""
+        deliver = point.revive_time - ACK_INTERVAL_MS
+        return self.append(point, revive_qid, deliver_ms=deliver, now_ms=now_ms)
+
+    def append_order(self, entry: OrderEntry, now_ms: int) -> int:
+        """Append what orderly pops hold of a queue, always to the same revive queue; returns the log's end after it.
+
+        Raises:
+            Refused: the store does not take messages.
+        """
+        place = (java_hash(f"{entry.topic}@{entry.group}") + entry.queue_id) % self.queues
+        return self.append(entry, place, deliver_ms=now_ms, now_ms=now_ms)
+
 
 log = logging.getLogger("roquette.broker.pop")
 

@@ -6,8 +6,7 @@ from roquette.broker.floor.core import BrokerCore
 from roquette.broker.pop.checkpoint import OrderEntry
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.polling import PollHold, PollTable
-from roquette.broker.pop.revive import Reviver
-from roquette.broker.pop.revive_log import ReviveLog
+from roquette.broker.pop.revive import ReviveLog, Reviver
 from roquette.store.format.results import Arrival
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from roquette.broker.floor.config import LiveConfig
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.master_source import MasterSource, words_of_master
+from roquette.broker.floor.feature import MasterSource, words_of_master
 from roquette.broker.floor.stats import BrokerStats
 from roquette.broker.floor.tables.consumers import ConsumerTable
 from roquette.broker.floor.tables.filters import (
@@ -25,8 +25,7 @@ from roquette.broker.pulling.cold_reads import ColdPulls
 from roquette.broker.pulling.hold_table import HeldPull, HoldTable
 from roquette.errors import ExpressionError, Refused
 from roquette.message.names import PERM_READ, RETRY_PREFIX, is_users_group
-from roquette.remoting.outcomes import Held, Outcome, Reply, Task
-from roquette.remoting.request import RequestContext
+from roquette.remoting.request import Held, Outcome, Reply, RequestContext, Task
 from roquette.store.format.results import Found, GetStatus
 from roquette.store.message_store import MessageStore
 from roquette.store.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter

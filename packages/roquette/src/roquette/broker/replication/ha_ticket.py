@@ -4,16 +4,14 @@ import hmac
 from collections.abc import Callable
 from typing import Final
 
-from roquette.access.tickets import Tickets
+from roquette.access.processor import Tickets
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.master_source import MasterSource
+from roquette.broker.floor.feature import Feature, Lane, MasterSource
 from roquette.errors import BrokerError, ClientError, ConnectError, Refused, RemoteProtocolError
 from roquette.remoting.client import split_address
 from roquette.remoting.ha import HaConnection, HaSide
-from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Reply, RequestContext, Row, row
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import decode_ext, encode_ext
 from roquette.wire.headers import HaTicketRequestHeader, HaTicketResponseHeader

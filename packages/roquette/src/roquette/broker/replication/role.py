@@ -9,12 +9,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.master_source import MasterSource, words_of_master
+from roquette.broker.floor.feature import Feature, Lane, MasterSource, words_of_master
 from roquette.errors import Refused
-from roquette.remoting.outcomes import Outcome
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row
+from roquette.remoting.request import Outcome, RequestContext, Row
 from roquette.wire.codes import RequestCode, ResponseCode
 
 _R, _A = RequestCode, ResponseCode

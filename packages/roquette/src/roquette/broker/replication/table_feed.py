@@ -17,17 +17,15 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from roquette.access.seal import NONCE, seal
+from roquette.access.processor import NONCE, seal
 from roquette.base.executor import run_blocking
 from roquette.base.javatypes import whole_number
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.feature import Feature, Lane
-from roquette.broker.floor.steps import encode_rows, paced
+from roquette.broker.floor.feature import Feature, Lane, encode_rows, paced
 from roquette.broker.floor.tables.offset_journal import Change, merged
 from roquette.errors import Refused
-from roquette.remoting.outcomes import Reply, Task
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Reply, RequestContext, Row, Task, row
 from roquette.wire.bodies import ConsumerOrderInfoSerializeWrapper, DataVersion
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.header_codec import encode_ext

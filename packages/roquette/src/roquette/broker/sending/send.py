@@ -12,15 +12,14 @@ from roquette.base.javatypes import parse_java_bool, whole_number
 from roquette.broker.floor.config import LiveConfig
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.log_sync import LogSync, ReplicaState
-from roquette.broker.floor.retries import DLQ_QUEUES, RETRY_PERM, retry_limit
 from roquette.broker.floor.stats import BrokerStats
 from roquette.broker.floor.tables.groups import GroupTable
 from roquette.broker.floor.tables.locks import LockTable
 from roquette.broker.floor.tables.topics import Created, Topic, TopicTable
+from roquette.broker.floor.timer_rules import DLQ_QUEUES, RETRY_PERM, retry_limit
 from roquette.broker.floor.writer import MessageWriter, Put, delay_level
 from roquette.errors import Refused, StoreError, StoreFull
-from roquette.message.draft import Draft
-from roquette.message.message_id import UniqueIds
+from roquette.message.message_id import RecallHandle, UniqueIds
 from roquette.message.names import (
     PERM_WRITE,
     RETRY_PREFIX,
@@ -40,10 +39,9 @@ from roquette.message.properties import (
     decode_properties,
     encode_properties,
 )
-from roquette.message.recall_handle import RecallHandle
+from roquette.message.record_layout import Draft
 from roquette.message.sysflag import INNER_BATCH, MULTI_TAGS, TRANSACTION_MASK, TRANSACTION_PREPARED
-from roquette.remoting.outcomes import Later, Outcome, Reply, Task
-from roquette.remoting.request import RequestContext
+from roquette.remoting.request import Later, Outcome, Reply, RequestContext, Task
 from roquette.store.format.results import Appended
 from roquette.store.message_store import MessageStore
 from roquette.wire.codes import FAQ, ResponseCode

@@ -11,7 +11,7 @@ from functools import partial
 from roquette.base.javatypes import whole_number
 from roquette.broker.floor.clock import StoredTimes
 from roquette.broker.floor.config_files import DelayProgress
-from roquette.broker.floor.sound_records import sound_records
+from roquette.broker.floor.set_aside import sound_records
 from roquette.broker.floor.writer import MessageWriter, fitting
 from roquette.message import names, properties
 from roquette.message.names import topic_error

@@ -22,8 +22,7 @@ from roquette.message.record_layout import MAX_PROPERTIES, StoredRecord
 from roquette.store.format.unit import FILLER_FROM
 from roquette.store.message_store import MessageStore
 from roquette.store.queue_read import ReadRequest
-from roquette.store.timer.timer_due import CurrentSlot, DueSlot
-from roquette.store.timer.timer_log import TimerUnit
+from roquette.store.timer.timer_log import CurrentSlot, DueSlot, TimerUnit
 from roquette.store.timer_store import TimerStore
 
 log = logging.getLogger("roquette.broker.timer")

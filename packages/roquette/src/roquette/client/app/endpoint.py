@@ -5,12 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from roquette.client.answers import body_of, check_function, for_loop, not_understood, verdict
 from roquette.client.app.values import CannotDecode, Decode, Parameters, Things
 from roquette.client.client import Client
-from roquette.client.consumer_options import ConsumerOptions
-from roquette.client.encoding import to_json
-from roquette.client.selection import Selection
+from roquette.client.consumer_options import (
+    ConsumerOptions,
+    Selection,
+    body_of,
+    check_function,
+    for_loop,
+    not_understood,
+    to_json,
+    verdict,
+)
 from roquette.errors import ConfigError
 from roquette.message.message import Message, ReceivedMessage
 from roquette.message.names import client_topic_error

@@ -19,7 +19,7 @@ from roquette.base.executor import run_blocking
 from roquette.base.files import FileLock, Files, make_durable_dir
 from roquette.base.lifecycle import Tasks
 from roquette.errors import AgreementError, ConfigError, StoreError
-from roquette.replication.agreement import Stored
+from roquette.replication.record import Stored
 
 log = logging.getLogger("roquette.nameserver")
 

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from roquette.base import bounds
+from roquette.base.bounds import Bound
 from roquette.base.config import to_properties
 from roquette.base.options import OptionKind, live, matching, option, options_of
-from roquette.remoting.metrics_settings import MetricsSettings
+from roquette.remoting.settings import MetricsSettings
 
 ENVIRONMENT: Final = matching(r"[\w.-]{1,64}", "1 to 64 letters, digits, dots, - and _")
 _CAPACITY: Final = OptionKind(least=1, most=10_000_000)
@@ -150,3 +152,39 @@ def forbidden_keys(keys: Iterable[str]) -> list[str]:
     """Which of `keys` may not be changed by a request: paths, addresses, sizes fixed at the start."""
     known = options_of(NamesrvConfig)
     return [key for key in keys if key in _LOCKED_KEYS or (key in known and not known[key].mutable)]
+
+
+# Every table of the name server whose keys its peers choose has its bound here. Memory at the bound: docs/reference/limits.md.
+
+
+BROKERS: Final = 10_000  # registered brokers, by cluster and address
+TOPICS: Final = 1_000_000  # pairs of broker and topic
+MAPPINGS: Final = 100_000  # pairs of broker and topic with mapped queues
+FILTER_SERVERS: Final = 100  # of one broker
+KV_ENTRIES: Final = 100_000  # namespaces and keys of the KV config
+KV_CHARACTERS: Final = 16 << 20  # of all of them, with their values
+NAME: Final = 1_024  # characters of a name, an address, a zone
+WATCHES: Final = 100_000  # pairs of client and topic that is watched
+WATCHED_TOPICS: Final = 5_000  # of one client
+WATCH_BYTES: Final = 1 << 20  # of a request for them
+CACHED_ROUTES: Final = 20_000  # encoded answers that are kept,
+CACHED_BYTES: Final = 64 << 20  # and their size
+LEFT_BROKERS: Final = 1_000  # that left, or are refused, and are remembered
+
+
+class NameServerBounds(bounds.TableBounds):
+    """The bounds of one name server's tables."""
+
+    def __init__(self) -> None:
+        silent = "those that send no heartbeat go by themselves"
+        self.brokers = Bound("registered brokers", BROKERS, silent)
+        self.topics = Bound(
+            "pairs of broker and topic", TOPICS, "delete topics nobody uses (mqadmin deleteTopic)"
+        )
+        self.mappings = Bound("topics with mapped queues", MAPPINGS, silent)
+        self.watches = Bound(
+            "watched routes", WATCHES, "clients that are refused ask for routes every 30 s"
+        )
+        unused = "delete what nobody uses (mqadmin deleteKvConfig)"
+        self.kv_entries = Bound("namespaces and keys of the KV config", KV_ENTRIES, unused)
+        self.kv_characters = Bound("characters of the KV config", KV_CHARACTERS, unused)

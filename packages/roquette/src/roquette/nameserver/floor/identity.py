@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from roquette.errors import Refused
-from roquette.nameserver.floor.bounds import NAME
+from roquette.nameserver.floor.config import NAME
 from roquette.wire.bodies import DataVersion, TopicConfig, TopicQueueMappingInfo
 from roquette.wire.codes import ResponseCode
 

@@ -11,15 +11,20 @@ Apache: RouteInfoManager. Where it differs, on purpose:
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from roquette.errors import Refused
 from roquette.message.names import PERM_READ, PERM_WRITE
-from roquette.nameserver.floor.bounds import FILTER_SERVERS, NAME, NameServerBounds
-from roquette.nameserver.floor.departed import Departed
+from roquette.nameserver.floor.config import (
+    FILTER_SERVERS,
+    LEFT_BROKERS,
+    NAME,
+    WATCHED_TOPICS,
+    NameServerBounds,
+)
 from roquette.nameserver.floor.identity import (
     BrokerIdentity,
     BrokerKey,
@@ -27,21 +32,284 @@ from roquette.nameserver.floor.identity import (
     Registered,
     Registration,
 )
-from roquette.nameserver.floor.liveness import LiveBroker, LiveBrokers
-from roquette.nameserver.floor.route_watches import RouteWatches
 from roquette.wire.bodies import (
     ENDED,
     LOST,
     MASTER_ID,
+    REFUSED,
     SILENT,
     BrokerData,
+    BrokerLeft,
     ClusterInfo,
+    DataVersion,
     QueueData,
     TopicConfig,
     TopicQueueMappingInfo,
     TopicRouteData,
 )
 from roquette.wire.codes import ResponseCode
+
+# Which brokers have left within a day and did not come back, and which are refused. Pure: time is an argument.
+
+
+KEPT_MS: Final = 86_400_000
+REFUSED_MS: Final = 60_000
+"""One that is refused says so again every two seconds."""
+
+
+class Departed:
+    """What a name server remembers of brokers it does not have: the newest, LEFT_BROKERS at most, each text with NAME
+    characters at most."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, str], tuple[int, BrokerLeft]] = {}  # oldest first
+
+    def note(self, who: BrokerIdentity, why: str, now_ms: int, peer: str = "") -> None:
+        """A broker has left; with `peer`, the host it calls from, it is refused."""
+        self.forget(who.key, peer)
+        left = BrokerLeft(who.cluster, who.broker_name, who.broker_id, who.address, why, 0, peer)
+        self._found[*who.key, peer] = now_ms, left
+        if len(self._found) > LEFT_BROKERS:
+            del self._found[next(iter(self._found))]
+
+    def came(self, who: BrokerIdentity, elects: bool) -> None:
+        """A broker registers: it, or the one in whose place it comes, is there. `elects`: the members of its group take
+        each other's ids."""
+        for key, (_, left) in list(self._found.items()):
+            same = (left.cluster, left.broker_name, left.broker_id) == who.place
+            if key[:2] == who.key or (same and not elects and not left.peer):
+                del self._found[key]
+
+    def forget(self, key: BrokerKey, peer: str = "") -> None:
+        """It is not expected any more."""
+        self._found.pop((*key, peer), None)
+
+    def all(self, now_ms: int) -> list[BrokerLeft]:
+        """Those of the last day, and who was refused a moment ago."""
+        return [
+            msgspec.structs.replace(left, ago_ms=now_ms - at_ms)
+            for at_ms, left in self._found.values()
+            if now_ms - at_ms <= (REFUSED_MS if left.why == REFUSED else KEPT_MS)
+        ]
+
+
+# Which brokers are alive, over which connections, and with which version of their topics. Pure: time is an argument.
+
+
+DEFAULT_TIMEOUT_MS: Final = 120_000
+ALIVE_MS: Final = 75_000  # a broker registers every 10 to 60 s
+BEATING_MS: Final = 10_000  # one that also sends heartbeats does so every second
+
+
+class LiveBroker:
+    """One registered broker process."""
+
+    __slots__ = (
+        "alive_ms",
+        "connection",
+        "data_version",
+        "ha_address",
+        "identity",
+        "outside",
+        "timeout_ms",
+        "updated_ms",
+    )
+
+    def __init__(self, said: Registration) -> None:
+        self.identity = said.identity
+        self.ha_address = said.ha_address
+        self.outside = said.outside
+        self.timeout_ms = DEFAULT_TIMEOUT_MS if said.timeout_ms is None else said.timeout_ms
+        self.alive_ms = min(self.timeout_ms, ALIVE_MS)
+        self.data_version = said.data_version
+        self.connection = said.connection
+        self.updated_ms = said.now_ms
+
+    @property
+    def epoch(self) -> int:
+        """Of the group's newest master as far as this broker knows; 0: the group elects nobody."""
+        return self.data_version.state_version
+
+    def is_elsewhere(self, connection: int, now_ms: int) -> bool:
+        """Whether the broker is alive, and not on this connection."""
+        return self.connection != connection and now_ms - self.updated_ms <= self.alive_ms
+
+
+class LiveBrokers:
+    """The registered brokers by cluster and address, and by connection."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[BrokerKey, LiveBroker] = {}
+        self._by_connection: dict[int, dict[BrokerKey, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._brokers)
+
+    def all(self) -> list[LiveBroker]:
+        """Every registered broker."""
+        return list(self._brokers.values())
+
+    def find(self, cluster: str, address: str) -> LiveBroker | None:
+        """A registered broker."""
+        return self._brokers.get((cluster, address))
+
+    def add(self, live: LiveBroker) -> bool:
+        """Enter a registration instead of the one before; True when there was none."""
+        key = live.identity.key
+        new = self.remove(key) is None
+        self._brokers[key] = live
+        self._by_connection.setdefault(live.connection, {})[key] = None
+        return new
+
+    def remove(self, key: BrokerKey) -> LiveBroker | None:
+        """Forget a registration; returns it."""
+        live = self._brokers.pop(key, None)
+        if live is not None:
+            keys = self._by_connection[live.connection]
+            del keys[key]
+            if not keys:
+                del self._by_connection[live.connection]
+        return live
+
+    def of_connection(self, connection: int) -> list[BrokerKey]:
+        """The brokers that registered over a connection, and not over a newer one since."""
+        return list(self._by_connection.get(connection, ()))
+
+    def overdue(self, now_ms: int) -> list[LiveBroker]:
+        """The brokers whose heartbeat is overdue."""
+        return [
+            live for live in self._brokers.values() if live.updated_ms + live.timeout_ms < now_ms
+        ]
+
+    def find_data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """The version a broker registered with last; None: it must register."""
+        live = self._brokers.get((cluster, address))
+        return None if live is None else live.data_version
+
+    def touch(
+        self, cluster: str, address: str, *, connection: int, now_ms: int, beats: bool = False
+    ) -> bool:
+        """Note a sign of life; of a broker that had fallen silent it also binds the registration to its connection.
+
+        Args:
+            beats: it is one of those that come every second.
+
+        Returns:
+            False when the broker is alive on another connection: the sign is not its own.
+        """
+        live = self._brokers.get((cluster, address))
+        if live is None:
+            return True
+        if live.is_elsewhere(connection, now_ms):
+            return False
+        live.updated_ms = now_ms
+        if beats:
+            live.alive_ms = min(live.timeout_ms, BEATING_MS)
+        if connection != live.connection:
+            self.remove(live.identity.key)
+            live.connection = connection
+            self.add(live)
+        return True
+
+    def heard(self, connection: int, now_ms: int) -> None:
+        """The brokers of a connection live, though what they say now is not taken in."""
+        for key in self._by_connection.get(connection, ()):
+            self._brokers[key].updated_ms = now_ms
+
+    def rival(
+        self, places: list[BrokerKey], connection: int, now_ms: int, claim: Claim | None = None
+    ) -> int | None:
+        """The connection of the first living broker among `places` that is not on `connection`, and that `claim`
+        does not outrank."""
+        for key in places:
+            live = self._brokers.get(key)
+            if live is None or not live.is_elsewhere(connection, now_ms):
+                continue
+            if claim is None or not claim.outranks(live.identity, live.epoch):
+                return live.connection
+        return None
+
+
+# Which connections want to hear of which topics at once, and what has changed since they were told. Pure.
+
+
+class RouteWatches:
+    """Topics by the connections that asked for them. Nobody needs it: routes are pulled all the same.
+
+    Attributes:
+        wake: called when there is something to `take`.
+    """
+
+    def __init__(self, bounds: NameServerBounds) -> None:
+        self.wake: Callable[[], None] = _nothing
+        self._bound = bounds.watches
+        self._watchers: dict[str, dict[int, None]] = {}
+        self._topics: dict[int, dict[str, None]] = {}  # by connection
+        self._count = 0
+        self._changed: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def watch(self, connection: int, topics: list[str]) -> None:
+        """Tell this connection of these topics, instead of those it asked for before; raises Refused."""
+        if len(topics) > WATCHED_TOPICS or any(len(topic) > NAME for topic in topics):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"one client watches {WATCHED_TOPICS} topics at most, of {NAME} characters",
+            )
+        wanted = dict.fromkeys(topics)
+        had = len(self._topics.get(connection, ()))
+        if len(wanted) > had:
+            used = self._count - had + len(wanted) - 1
+            self._bound.check(used, ResponseCode.SYSTEM_ERROR, "routes are not watched")
+        self.forget(connection)
+        if wanted:
+            self._topics[connection] = wanted
+            self._count += len(wanted)
+        for topic in wanted:
+            self._watchers.setdefault(topic, {})[connection] = None
+
+    def forget(self, connection: int) -> None:
+        """The connection has ended."""
+        topics = self._topics.pop(connection, {})
+        self._count -= len(topics)
+        for topic in topics:
+            watchers = self._watchers[topic]
+            del watchers[connection]
+            if not watchers:
+                del self._watchers[topic]
+
+    def changed(self, topic: str) -> None:
+        """The route of a topic is another one."""
+        if topic in self._watchers:
+            self._add([topic])
+
+    def _add(self, topics: list[str]) -> None:
+        first = bool(topics) and not self._changed
+        self._changed.update(dict.fromkeys(topics))
+        if first:
+            self.wake()
+
+    def changed_any(self, topics: Mapping[str, object]) -> None:
+        """The routes of many topics are others: a broker has another address."""
+        few: Mapping[str, object] = self._watchers
+        few, many = (few, topics) if len(few) <= len(topics) else (topics, few)
+        self._add([topic for topic in few if topic in many])
+
+    def take(self) -> dict[int, list[str]]:
+        """By connection: the topics that have changed since the last call."""
+        changed, self._changed = self._changed, {}
+        found: dict[int, list[str]] = {}
+        for topic in changed:
+            for connection in self._watchers.get(topic, ()):
+                found.setdefault(connection, []).append(topic)
+        return found
+
+
+def _nothing() -> None:
+    return None
+
 
 log = logging.getLogger("roquette.nameserver.route")
 

@@ -13,9 +13,8 @@ from roquette.base.logs import RateLimited
 from roquette.errors import Refused, RemoteProtocolError
 from roquette.nameserver.floor.core import NameServerCore, NameServerLane, decode_or_refuse
 from roquette.nameserver.floor.identity import BrokerIdentity, Registered, Registration
-from roquette.remoting.outcomes import Outcome, Reply, Task
 from roquette.remoting.promises import Promise as P
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Outcome, Reply, RequestContext, Row, Task, row
 from roquette.wire import headers
 from roquette.wire.bodies import (
     FORGET,

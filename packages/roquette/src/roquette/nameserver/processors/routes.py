@@ -3,12 +3,10 @@
 import msgspec
 
 from roquette.errors import Refused
-from roquette.nameserver.floor.bounds import CACHED_BYTES, CACHED_ROUTES, WATCH_BYTES
-from roquette.nameserver.floor.config import NamesrvConfig
+from roquette.nameserver.floor.config import CACHED_BYTES, CACHED_ROUTES, WATCH_BYTES, NamesrvConfig
 from roquette.nameserver.floor.core import NameServerCore, NameServerLane, decode_or_refuse
-from roquette.remoting.outcomes import Reply
 from roquette.remoting.promises import Promise
-from roquette.remoting.request import RequestContext, Row, row
+from roquette.remoting.request import Reply, RequestContext, Row, row
 from roquette.wire import headers
 from roquette.wire.bodies import TopicList, TopicRouteData
 from roquette.wire.codes import FAQ, ORDER_TOPIC_CONFIG, ResponseCode

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from roquette.message.draft import Draft, Place
 from roquette.message.record import encode_blank, encode_record, record_size
+from roquette.message.record_layout import Draft, Place
 from roquette.message.sysflag import TRANSACTION_ROLLBACK
 
 LOST_TOPIC: Final = b"LOST_TO_DAMAGE"

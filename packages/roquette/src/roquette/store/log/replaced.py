@@ -14,11 +14,10 @@ from typing import Final, NamedTuple
 
 from roquette.base.files import Files
 from roquette.message.record_layout import BLANK_MARK, BLANK_SIZE
-from roquette.store.format.checkpoint import Checkpoint, write_checkpoint
+from roquette.store.format.checkpoint import Checkpoint, load_timer_checkpoint, write_checkpoint
 from roquette.store.format.layout import StoreLayout, offset_name, parse_offset_name
 from roquette.store.format.log_mark import begin_mark
 from roquette.store.format.segment import Segment
-from roquette.store.format.timer_checkpoint import load_timer_checkpoint
 from roquette.store.log.commit_log import CommitLog
 from roquette.store.log.log_files import log_names
 

@@ -6,20 +6,18 @@ from typing import Any, Final
 
 import msgspec
 
-from roquette.base.chained import chained_entries
 from roquette.base.files import ReadAt, ReadFiles, read_all
-from roquette.base.generations import BACKUPS, SUMS
+from roquette.base.generations import BACKUPS, SUMS, chained_entries
 from roquette.errors import StoreError
 from roquette.message.record_layout import BLANK_MAGIC, RECORD_MAGIC_V1, RECORD_MAGIC_V2
 from roquette.store.audit.index_audit import SUMS as INDEX_SUMS
 from roquette.store.audit.index_entries import IndexView, find_slots
-from roquette.store.format.checkpoint import decode_checkpoint
+from roquette.store.format.checkpoint import decode_checkpoint, decode_timer_checkpoint
 from roquette.store.format.layout import parse_offset_name
-from roquette.store.format.timer_checkpoint import decode_timer_checkpoint
 from roquette.store.format.unit import FILLER_FROM, UNIT_SIZE, UnitView
 from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, IndexEntry
-from roquette.store.offline.describe import record_fields
 from roquette.store.offline.index_check import DEFAULT_SLOTS
+from roquette.store.offline.search import record_fields
 from roquette.store.offline.small_files import load_json
 from roquette.store.offline.timer_check import read_wheel
 from roquette.store.offline.walk import DamagedStretch, FileEnd, walk_bytes

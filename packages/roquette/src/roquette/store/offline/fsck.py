@@ -29,8 +29,13 @@ from roquette.store.offline.overview import written_end
 from roquette.store.offline.small_files import LogFacts, check_small_files, topics_of
 from roquette.store.offline.store_dir import LogFile, QueueDir, StoreDir, list_queues
 from roquette.store.offline.timer_check import check_timer
-from roquette.store.offline.unit_check import NO_CRASH, LogLookup, check_tail, check_units
-from roquette.store.offline.units import QueueUnits
+from roquette.store.offline.unit_check import (
+    NO_CRASH,
+    LogLookup,
+    QueueUnits,
+    check_tail,
+    check_units,
+)
 
 _LAST_UNITS = 16  # of each queue, looked at by a quick check
 _ADDED = "; a broker adds it at its next start"

@@ -21,8 +21,7 @@ from roquette.store.format.keys import TopicKeys, may_lack_entries
 from roquette.store.format.log_reader import END, FAULT, FILLED, LogReader
 from roquette.store.offline.log_part import LogPart, Pending, QueueSpan
 from roquette.store.offline.store_dir import LogFile, StoreDir, load_queue
-from roquette.store.offline.unit_check import MULTI_DISPATCH, LogLookup, check_units
-from roquette.store.offline.units import QueueUnits
+from roquette.store.offline.unit_check import MULTI_DISPATCH, LogLookup, QueueUnits, check_units
 
 _EXT_ADDRESS: Final = -0x80000001  # tags codes up to here are addresses in consumequeue_ext
 _SCHEDULE: Final = SCHEDULE_TOPIC.encode()

@@ -11,8 +11,7 @@ from typing import Final
 
 from roquette.base.files import ReadFiles
 from roquette.errors import StoreError
-from roquette.store.format.foreign_parts import ForeignKind, find_foreign_parts
-from roquette.store.format.layout import parse_offset_name
+from roquette.store.format.layout import ForeignKind, find_foreign_parts, parse_offset_name
 from roquette.store.format.unit import UNIT_SIZE
 
 _INDEX_NAME: Final = re.compile(r"\d{17,18}")

@@ -7,11 +7,10 @@ from roquette.base.files import ReadFiles, read_all
 from roquette.message.names import TIMER_TOPIC
 from roquette.store.audit.findings import DAMAGE, NOTE, Findings, finding
 from roquette.store.audit.timer_audit import TimerAudit, slot_fault, unit_faults
-from roquette.store.format.timer_checkpoint import TimerCheckpoint, decode_timer_checkpoint
+from roquette.store.format.checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.offline.small_files import LogFacts
 from roquette.store.offline.store_dir import LogFile, StoreDir, list_numbered, load_queue
-from roquette.store.offline.unit_check import LogLookup
-from roquette.store.offline.units import QueueUnits
+from roquette.store.offline.unit_check import LogLookup, QueueUnits
 from roquette.store.timer.timer_log import UNIT_SIZE, TimerUnit, unpack_unit
 from roquette.store.timer.timer_wheel import SLOT_SIZE, WheelSlot, slots_in
 

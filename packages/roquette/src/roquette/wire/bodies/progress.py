@@ -4,8 +4,8 @@ import msgspec
 
 from roquette.message.message import MessageQueue
 from roquette.wire.bodies.clients import SubscriptionData
-from roquette.wire.bodies.data_version import DataVersion
-from roquette.wire.numbers import Int32, Int64
+from roquette.wire.bodies.tables import DataVersion
+from roquette.wire.json_body import Int32, Int64
 
 
 class ConsumerOffsetSerializeWrapper(msgspec.Struct, rename="camel"):

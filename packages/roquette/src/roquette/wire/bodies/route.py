@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
-from roquette.wire.bodies.topic_config import TopicQueueMappingInfo
-from roquette.wire.numbers import Int32, Int64
+from roquette.wire.bodies.tables import TopicQueueMappingInfo
+from roquette.wire.json_body import Int32, Int64
 
 MASTER_ID: Final = 0  # every other id is a replica's
 
@@ -132,3 +132,85 @@ class KVConfigFile(msgspec.Struct, rename="camel"):
     """kvConfig.json of a name server."""
 
     config_table: dict[str, dict[str, str]] = {}
+
+
+# Bodies in which Apache's controllers tell of a broker group.
+
+
+class SyncStateSet(msgspec.Struct, rename="camel"):
+    """The members in step, by id."""
+
+    sync_state_set: list[Int64] = []
+    sync_state_set_epoch: Int32 = 0
+
+
+class ReplicaIdentity(msgspec.Struct, rename="camel"):
+    """A member."""
+
+    broker_name: str = ""
+    broker_id: Int64 = 0
+    broker_address: str = ""
+    alive: bool = False
+
+
+class ReplicasInfo(msgspec.Struct, rename="camel"):
+    """A group."""
+
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 = 0
+    sync_state_set_epoch: Int32 = 0
+    in_sync_replicas: list[ReplicaIdentity] = []
+    not_in_sync_replicas: list[ReplicaIdentity] = []
+
+
+class BrokerReplicasInfo(msgspec.Struct, rename="camel"):
+    """Groups by name of their brokers."""
+
+    replicas_info_table: dict[str, ReplicasInfo] = {}
+
+
+class ElectMasterResponseBody(msgspec.Struct, rename="camel"):
+    """As brokers read it; and the fields of a BrokerMemberGroup beside, which is what mqadmin reads."""
+
+    broker_member_group: BrokerMemberGroup | None = None
+    sync_state_set: list[Int64] = []
+    cluster: str | None = None
+    broker_name: str | None = None
+    broker_addrs: dict[int, str] | None = None
+
+
+# Replication, as GET_BROKER_HA_STATUS shows it (Apache: HARuntimeInfo).
+
+
+class ReplicaStatus(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """One replica, as its master sees it. `diff`: bytes it is behind."""
+
+    addr: str
+    slave_ack_offset: Int64 = 0
+    diff: Int64 = 0
+    in_sync: bool = False
+    transferred_byte_in_second: Int64 = 0
+    transfer_from_where: Int64 = 0
+
+
+class FollowerStatus(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """A replica, as it sees itself. Times are epoch ms."""
+
+    master_addr: str | None = None
+    transferred_byte_in_second: Int64 = 0
+    max_offset: Int64 = 0
+    last_read_timestamp: Int64 = 0
+    last_write_timestamp: Int64 = 0
+    master_flush_offset: Int64 = 0
+    is_activated: bool = msgspec.field(default=False, name="activated")
+
+
+class HaStatus(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Answer of GET_BROKER_HA_STATUS."""
+
+    master: bool = False
+    master_commit_log_max_offset: Int64 = 0
+    in_sync_slave_nums: Int32 = 0
+    ha_connection_info: list[ReplicaStatus] = []
+    ha_client_runtime_info: FollowerStatus = msgspec.field(default_factory=FollowerStatus)

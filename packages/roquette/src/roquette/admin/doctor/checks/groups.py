@@ -6,7 +6,7 @@ from typing import Final
 from roquette.admin.doctor.checks.addresses import host_of
 from roquette.admin.doctor.findings import Looks, Severity, Sign, command
 from roquette.admin.facts import ClusterFacts, GroupFacts, MemberFacts
-from roquette.base.quantities import counted
+from roquette.base.options import counted
 from roquette.message.message import MessageQueue
 from roquette.message.names import DLQ_PREFIX, PERM_READ, RETRY_PREFIX
 from roquette.wire.bodies import TopicOffset

@@ -5,7 +5,7 @@ from typing import Final
 
 from roquette.admin.doctor.findings import Looks, Remedy, Sign, command
 from roquette.admin.facts import BrokerFacts, ClusterFacts
-from roquette.base.quantities import counted
+from roquette.base.options import counted
 from roquette.message.names import DLQ_PREFIX, PREDEFINED_GROUPS, RETRY_PREFIX
 from roquette.wire.bodies import TopicConfig, TopicRouteData
 from roquette.wire.bodies.route import canonical

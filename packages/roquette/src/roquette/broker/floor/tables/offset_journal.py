@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 
-from roquette.base.chained import chained, chained_entries
 from roquette.base.checksum import crc32
 from roquette.base.descriptors import NO_SPACE
 from roquette.base.files import File, Files
+from roquette.base.generations import chained, chained_entries
 
 log = logging.getLogger("roquette.broker")
 
