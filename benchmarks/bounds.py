@@ -12,10 +12,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from roquette.broker.floor.tables import bounds
-from roquette.broker.floor.tables.bounds import BoundSettings
+from roquette.broker.floor.tables.bounds import BoundSettings, LockTable
 from roquette.broker.floor.tables.consumers import ConsumerTable, ProducerTable
 from roquette.broker.floor.tables.groups import GroupTable
-from roquette.broker.floor.tables.locks import LockTable
 from roquette.broker.floor.tables.offsets import OffsetTable
 from roquette.broker.floor.tables.topics import TopicTable
 from roquette.message.message import MessageQueue

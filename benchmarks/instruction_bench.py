@@ -13,8 +13,16 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from roquette.access.model import Acl, Action, Policy, PolicyEntry, PolicyType, Resource, User
-from roquette.access.settings import AccessSettings
+from roquette.access.model import (
+    AccessSettings,
+    Acl,
+    Action,
+    Policy,
+    PolicyEntry,
+    PolicyType,
+    Resource,
+    User,
+)
 from roquette.apps.features import broker_features
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy

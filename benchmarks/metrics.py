@@ -26,7 +26,7 @@ from roquette.base.entropy import Entropy
 from roquette.base.executor import use_worker_threads
 from roquette.base.files import OsFiles
 from roquette.broker.floor.config import BrokerConfig
-from roquette.broker.operation.metrics.feature import MetricsFeature
+from roquette.broker.operation.metrics import MetricsFeature
 from roquette.broker.service import Broker
 from roquette.message.record_layout import Draft
 from roquette.store.format.config import StoreConfig

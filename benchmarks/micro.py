@@ -29,7 +29,7 @@ from roquette.message.record import decode_record, decode_records, encode_batch,
 from roquette.message.record_layout import Draft, Place
 from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.store.format.config import StoreConfig
-from roquette.store.log.reading import LogSource
+from roquette.store.log.commit_log import LogSource
 from roquette.store.message_store import MessageStore
 from roquette.store.queue_read import QueueRead, ReadRequest
 from roquette.wire.connection import WireConnection

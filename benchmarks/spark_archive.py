@@ -26,7 +26,7 @@ from benchmarks.spark_source import WIDE_PULLS, family_cpu_s
 from roquette.message.message import MessageQueue
 from roquette_spark.local.jdk import spark_session
 from roquette_spark.pipelines.kit.message_rows import DAY, RowForm, source_schema
-from roquette_spark.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.kit.topics import find_topics
 from roquette_spark.pipelines.rows.decoder import table_type
 from roquette_spark.pipelines.rows.tasks import BatchWork, write_batch

@@ -28,8 +28,7 @@ from benchmarks.spark_source import WIDE_PULLS, family_cpu_s
 from roquette_spark.local.jdk import spark_session
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.running import run_pipeline
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.table_files import Commit, TableFiles
 from roquette_spark.pipelines.rows.decoder import arrow_of
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles, as_columns
 from roquette_spark.pipelines.state.change_rows import (

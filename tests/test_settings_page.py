@@ -17,7 +17,7 @@ from tools.settings_page import (
     spark_page,
 )
 
-from roquette.access.settings import AccessSettings
+from roquette.access.model import AccessSettings
 from roquette.apps.proxy import proxy_settings, sources_of
 from roquette.base.config import ForeignKeys, to_properties
 from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY

@@ -20,7 +20,7 @@ KINDS = {"dict", "set", "OrderedDict", "deque", "defaultdict", "WeakKeyDictionar
 
 BOUNDED: dict[str, str] = {
     # base, remoting
-    "remoting/http_listener.py:_open": "MOST",
+    "remoting/http1.py:_open": "MOST",
     "remoting/http1.py:_streams": "grpcMaxStreams of a connection; pages sent at one time: StreamedPage.most",
     "remoting/pem.py:files found": "the settings that name a file of certificates",
     "remoting/server.py:peers": "maxConnections",
@@ -53,7 +53,7 @@ BOUNDED: dict[str, str] = {
     "nameserver/floor/route_table.py:_topics _told": "bounds.topics",
     "nameserver/floor/route_table.py:_brokers _clusters broker_addrs": "bounds.brokers",
     "nameserver/floor/route_table.py:_brokers _by_connection": "bounds.brokers",
-    "nameserver/controller/register_file.py:_table": "MOST_KEYS, MOST_BYTES",
+    "nameserver/controller.py:_table": "MOST_KEYS, MOST_BYTES",
     "nameserver/floor/route_table.py:_found": "LEFT_BROKERS, the newest",
     "nameserver/floor/route_table.py:_watchers _topics _changed": "bounds.watches",
     "nameserver/floor/route_table.py:_filters": "bounds.brokers, with 100 filter servers each",
@@ -69,7 +69,7 @@ BOUNDED: dict[str, str] = {
     "broker/floor/tables/consumers.py:_groups _groups_of_peer channels": "bounds.consumers",
     "broker/floor/tables/consumers.py:subscriptions filters signatures": "what one heartbeat may name; a signature a member",
     "broker/floor/tables/consumers.py:_groups _groups_of_peer _clients": "bounds.producers",
-    "broker/floor/tables/locks.py:_locks": "bounds.locks",
+    "broker/floor/tables/bounds.py:_locks": "bounds.locks",
     "broker/floor/tables/cold_reads.py:thresholds": "bounds.thresholds",
     "broker/floor/tables/cold_reads.py:readers": "bounds.groups, which go 60 s after they have read",
     "broker/floor/tables/groups.py:_modes": "bounds.modes",
@@ -83,19 +83,19 @@ BOUNDED: dict[str, str] = {
     "broker/floor/tables/filters.py:_tags _sql": "10,000 tag expressions, 1,000 selectors of 1 MiB together",
     # broker: requests that wait
     "broker/pulling/hold_table.py:_by_queue": "maxHeldPulls",
-    "broker/pop/polling.py:_waiting _watched _names": "maxPopPollingSize",
+    "broker/pop/state.py:_waiting _watched _names": "maxPopPollingSize",
     "broker/clients/heartbeat.py:_beating": "heartbeats at work in tasks",
     "broker/pop/state.py:locked": "pops at work in tasks",
     "broker/pop/revive.py:_points _places _by_key _order": "popCkMaxBufferSize; the others wait in the log",
     # broker: its own, and other servers
     "broker/cluster/auto_creation.py:asked awaited": "name servers and brokers of one round; 256 rounds",
     "broker/cluster/auto_creation.py:_slow": "SLOW_BROKERS",
-    "broker/cluster/cluster_queues.py:_known": "10,000 topics",
+    "broker/cluster/feature.py:_known": "10,000 topics",
     "broker/cluster/registration.py:_servers pending": "configured name servers; topics there are",
     "broker/floor/config_files.py:_unknown failures": "the files",
     "broker/floor/disk_watch.py:_known": "queues that a group with an offset is behind the beginning of",
-    "broker/operation/metrics/rows.py:_ends": "TOPICS",
-    "broker/operation/metrics/rows.py:_ends _out": "metricsMaxSeries; queues of groups that pop",
+    "broker/operation/metrics.py:_ends": "TOPICS",
+    "broker/operation/metrics.py:_ends _out": "metricsMaxSeries; queues of groups that pop",
     "broker/timers/delay_levels.py:_offsets _wake_ms": "the delay levels",
     "broker/transactions/half_messages.py:_pages": "the half queue from its oldest open message on",
     "broker/transactions/half_messages.py:_copies": "MAX_COPIES",
@@ -109,7 +109,7 @@ BOUNDED: dict[str, str] = {
     "broker/timers/delivery.py:_recalled": "recalls of the slot that is delivered",
     "broker/sending/send.py:_own": "three properties",
     # client: caches, and what the application holds
-    "client/app/endpoint.py:_kept": "parameters of a function",
+    "client/app/router.py:_kept": "parameters of a function",
     "client/app/router.py:_topics _by_tag": "topics and tags that functions of an application name",
     "client/app/router.py:_members _checks": "functions of an application",
     "client/client_base.py:_environ": "the environment of the process",
@@ -170,19 +170,19 @@ BOUNDED: dict[str, str] = {
     "proxy/telemetry.py:_calls": "Telemetry streams: grpcMaxStreams of a connection",
     "proxy/telemetry.py:_waiting": "MOST",
     "proxy/service.py:rpcs": "the rpcs there are",
-    "proxy/cluster.py:_producers": "client/core/bounds.py TOPICS",
-    "proxy/cluster.py:master_addresses": "client/core/bounds.py BROKERS",
+    "proxy/cluster.py:_producers": "client/core/route_cache.py TOPICS",
+    "proxy/cluster.py:master_addresses": "client/core/route_cache.py BROKERS",
     "proxy/renewals.py:_entries _clients": "twice MOST, then messages are not renewed",
     "proxy/renewals.py:_changed": "MOST_CHANGED",
     "proxy/receiving.py:_of_client _of_group _parked": "receives under way: grpcMaxStreams of a connection",
     "proxy/receipts.py:_batches": "acks of one turn: the lanes' requests",
     "proxy/sending.py:_turns": "MOST_TOPICS, then from the start",
-    "proxy/backend.py:_asked _known": "names that are looked up, WAITING callers; client/core/bounds.py TOPICS",
+    "proxy/backend.py:_asked _known": "names that are looked up, WAITING callers; client/core/route_cache.py TOPICS",
     # store: queues that are written, and what is found at start
     "store/queues/consume_queues.py:queues topics new_directories": "queues on the disk: topics and their queues",
     "store/upkeep/upkeep.py:new_directories": "queues on the disk",
     "store/queues/consume_queue.py:checked_codes": "_MAX_CHECKED",
-    "store/format/keys.py:_known": "64 tags of 128 characters of a topic that has queues",
+    "store/format/unit.py:_known": "64 tags of 128 characters of a topic that has queues",
     "store/queues/consume_queue.py:_row": "most files that are open: the settings say",
     "store/log/commit_log.py:_waiting": "sends that wait for a sync: answers of the lanes' requests",
     "store/audit/index_audit.py:_sums": "index files",
@@ -235,7 +235,7 @@ def test_every_table_says_what_bounds_it() -> None:
     missing = tables() - rows().keys()
     assert not missing, (
         f"what bounds these tables? {sorted(missing)}: give them a Bound (packages/roquette/src/roquette/broker/floor/tables/bounds.py, "
-        "nameserver/floor/config.py, client/core/bounds.py) if their keys come from peers, and a row here"
+        "nameserver/floor/config.py, client/core/route_cache.py) if their keys come from peers, and a row here"
     )
     without = rows().keys() - tables()
     assert not without, f"rows without a table: {sorted(without)}"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from roquette.access.settings import AccessSettings
+from roquette.access.model import AccessSettings
 from roquette.base.config import ForeignKeys, env_key
 from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY
 from roquette.base.logs import LogSettings

@@ -12,7 +12,7 @@ from typing import Any
 from tests.broker.conftest import RawClient, pull_ext, send_ext
 from tests.broker.pop_frames import pop_ext, popped
 
-from roquette.access.settings import AccessSettings
+from roquette.access.model import AccessSettings
 from roquette.message.record import decode_records
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.command import Command

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from roquette.access.guard import Audit
-from roquette_testing.manual_clock import ManualClock
+from roquette_testing.embedded import ManualClock
 
 
 @pytest.mark.promise(

@@ -17,7 +17,7 @@ from roquette.access.guard import Account, Guard, Verdict
 from roquette.access.model import User
 from roquette.broker.clients import client_calls
 from roquette.broker.floor import config, writer
-from roquette.broker.operation import query, topic_admin
+from roquette.broker.operation import store_requests, topic_admin
 from roquette.broker.replication.ha_ticket import HaTickets
 from roquette.errors import ConnectError, Refused
 from roquette.nameserver.processors import operators as names_settings
@@ -152,7 +152,7 @@ MUTATIONS: dict[str, tuple[Callable[[Patch], None], tuple[str, ...]]] = {
         ("operators_signature_passed_on",),
     ),
     "a query finds what has the hash": (
-        lambda patch: patch.setattr(query, "is_of_topic", lambda *_: True),
+        lambda patch: patch.setattr(store_requests, "is_of_topic", lambda *_: True),
         ("query_by_a_colliding_key",),
     ),
     "passwords are told": (

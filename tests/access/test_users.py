@@ -10,10 +10,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from roquette.access.model import Resource, UserType
+from roquette.access.model import AccessSettings, Resource, UserType
 from roquette.access.policies import PolicyTable
 from roquette.access.processor import AccessProcessor
-from roquette.access.settings import AccessSettings
 from roquette.access.users import AccessTables, Users
 from roquette.base.files import Files, OsFiles
 from roquette.errors import ConfigError, Refused, StoreError

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from roquette.admin.access import AclRow, Told, UserRow, list_acls, list_users, save_user
-from roquette.client.operations import Answer, Ask, Operation
+from roquette.client.calls import Answer, Ask, Operation
 from roquette.errors import BrokerError, ClientError, RequestTimeout
 from roquette.wire.bodies.route import BrokerData, ClusterInfo
 from roquette.wire.bodies.tables import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo

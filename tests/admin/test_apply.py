@@ -7,17 +7,18 @@ import msgspec
 import pytest
 from tests.client.test_push_consumer import NAMESRV, A, B
 
-from roquette.admin.apply.plan import (
+from roquette.admin.apply import (
     Effect,
     PlanStep,
     There,
+    WantedCluster,
     carry_out,
     plan,
+    read_wanted,
     unknown,
     what_is_there,
 )
-from roquette.admin.apply.wanted import WantedCluster, read_wanted
-from roquette.client.operations import ask
+from roquette.client.calls import ask
 from roquette.client.operator_calls import put_group
 from roquette.errors import ConfigError
 from roquette.message.names import PREDEFINED_GROUPS

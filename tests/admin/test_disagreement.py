@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from roquette.admin.disagreement import ABSENT, differences
+from roquette.admin.settings import ABSENT, differences
 from roquette.errors import ClientError
 from roquette_testing.cluster import SimCluster, simulate
 

@@ -7,13 +7,12 @@ from datetime import timedelta
 import pytest
 
 from roquette import StartFrom
-from roquette.admin.cluster import masters_of
+from roquette.admin.cluster import look_at, masters_of
 from roquette.admin.drain import Pace, drain, hide, in_short, left_on, noted, restore
-from roquette.admin.left import look_at
 from roquette.admin.topics import create_topic
 from roquette.client import calls
+from roquette.client.calls import ask
 from roquette.client.client import Client
-from roquette.client.operations import ask
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import ReceivedMessage
 from roquette_testing.cluster import SimCluster, simulate

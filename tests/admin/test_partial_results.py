@@ -15,7 +15,7 @@ from roquette.admin.groups import group_lag
 from roquette.admin.top import broker_rows
 from roquette.admin.topics import create_topic, delete_topic, describe_topic
 from roquette.client import calls
-from roquette.client.operations import Answer, Operation, ask_all, together
+from roquette.client.calls import Answer, Operation, ask_all, together
 from roquette.errors import ClientError
 from roquette.message.message import ReceivedMessage
 from roquette.wire.command import Command

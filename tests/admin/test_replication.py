@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from roquette.admin.replication import GroupState, group_states, order_master
-from roquette.client.operations import Answer, Operation
+from roquette.client.calls import Answer, Operation
 from roquette.client.operator_calls import Register
 from roquette.errors import AgreementError, BrokerError, ClientError, ConfigError, ConnectError
 from roquette.replication.record import NEW_EPOCHS, GroupRecord, MemberPlace, decode_record

@@ -9,8 +9,8 @@ from tests.admin.explain.test_pure_verdicts import COPY, MEMBER
 
 from roquette.admin import catalogue
 from roquette.admin.catalogue import list_clients
-from roquette.admin.explain.collect import collect
-from roquette.client.operations import AT_ONCE, Answer, Ask, Operation
+from roquette.admin.explain import collect
+from roquette.client.calls import AT_ONCE, Answer, Ask, Operation
 from roquette.message.message import MessageQueue
 from roquette.wire.bodies import (
     BrokerData,

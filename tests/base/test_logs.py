@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roquette.base.logs import MAX_TRACEBACK, LogSettings, RateLimited, configure
-from roquette_testing.manual_clock import ManualClock
+from roquette_testing.embedded import ManualClock
 
 
 def test_configure_sends_ours_and_replaces_itself() -> None:

@@ -15,7 +15,7 @@ STORED = "what is stored carries it"
 SHOWN = "people and tools are shown it"
 PROMISED = "timer messages are promised for a wall time"
 READERS: dict[str, tuple[str, str]] = {
-    "admin/explain/collect.py": ("how long a delayed message still waits", "explain_message"),
+    "admin/explain.py": ("how long a delayed message still waits", "explain_message"),
     "admin/seek.py": ("places that are times", "seek_group"),
     "admin/async_admin.py": ("a place is a time of the application's, `@-1h`", "_place"),
     "admin/doctor/examination.py": (
@@ -41,9 +41,8 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/pop/assignment.py": (VERSIONS, "set_request_mode"),
     "broker/clients/client_calls.py": (VERSIONS, "consume_directly"),
     "broker/operation/consume_stats.py": (SHOWN, "_sample time_span"),
-    "broker/operation/metrics/feature.py": (SHOWN, "_of_broker _scrape pieces"),
+    "broker/operation/metrics.py": (SHOWN, "_collect_popped _of_broker _scrape pieces"),
     "nameserver/metrics.py": (SHOWN, "_pieces"),
-    "broker/operation/metrics/rows.py": (STORED, "_collect_popped"),
     "broker/operation/group_admin.py": (
         VERSIONS,
         "all_producers create_group create_groups delete_group forbidden",
@@ -79,7 +78,7 @@ READERS: dict[str, tuple[str, str]] = {
     "cli/backup.py": ("a backup says when it was made", "backup"),
     "cli/bench.py": ("places that are times", "sub"),
     "admin/bench.py": ("how old a message is when it arrives", "receive received"),
-    "cli/consume.py": ("places that are times", "_place"),
+    "cli/messages.py": ("places that are times", "_place"),
     "admin/stored.py": ("places that are times", "moment_of"),
     "cli/tls.py": ("certificates say from when to when they hold", "make_files"),
     "remoting/certificates.py": ("certificates say from when to when they hold", "own_pair"),

@@ -10,7 +10,7 @@ from tests.broker.test_timers import stored as records
 from tests.broker.test_transactions import HALF, LOST, checks, prepare, register, stored
 
 from roquette.broker.floor.clock import MAX_STEPS, StoredTimes
-from roquette.broker.floor.tables.locks import LEASE_MS
+from roquette.broker.floor.tables.bounds import LEASE_MS
 
 HOUR_MS = 3_600_000
 JUMPS = [-2 * HOUR_MS, -700, HOUR_MS, 100 * 24 * HOUR_MS]

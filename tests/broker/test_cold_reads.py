@@ -11,7 +11,7 @@ from tests.broker.test_setting_effects import beat, change
 from roquette.base.bounds import unbounded
 from roquette.broker.floor.tables.cold_reads import ADAPTIVE, ColdReads
 from roquette.message.record import decode_records
-from roquette_testing.manual_clock import ManualClock
+from roquette_testing.embedded import ManualClock
 
 SET, REMOVE, SHOW, READ_MODE = 2001, 2002, 2003, 2004
 BUSY, ERROR = 2, 1

@@ -7,7 +7,7 @@ import pytest
 from roquette.broker.floor.tables.consumers import CHANNEL_EXPIRED_MS, ConsumerTable, codes_of
 from roquette.broker.floor.tables.duplicate_clients import DuplicateClientDetector
 from roquette.wire.bodies import SubscriptionData
-from roquette_testing.manual_clock import ManualClock
+from roquette_testing.embedded import ManualClock
 
 
 class FakePeer:

@@ -13,7 +13,7 @@ from roquette.broker.clients.heartbeat import (
     MEMBERS_A_TURN,
     HeartbeatProcessor,
 )
-from roquette.broker.pop.reading import MOST_QUEUES, drawn_queues
+from roquette.broker.pop.hand_out import MOST_QUEUES, drawn_queues
 from roquette.message.properties import encode_properties
 from roquette.message.record import encode_batch
 

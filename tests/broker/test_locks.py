@@ -1,6 +1,6 @@
 """Queue locks: leases, owners, expiry."""
 
-from roquette.broker.floor.tables.locks import LEASE_MS, LockTable
+from roquette.broker.floor.tables.bounds import LEASE_MS, LockTable
 from roquette.message.message import MessageQueue
 
 QUEUES = [MessageQueue(topic="t", broker_name="b", queue_id=i) for i in range(3)]

@@ -17,8 +17,7 @@ from tests.exposition import Sample, read_exposition
 from roquette import __version__
 from roquette.base.files import OsFiles
 from roquette.base.metric_families import FAMILIES
-from roquette.broker.operation.metrics.feature import MetricsFeature
-from roquette.broker.operation.metrics.rows import AT_ONCE, KEPT, LagTimes
+from roquette.broker.operation.metrics import AT_ONCE, KEPT, LagTimes, MetricsFeature
 from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer
 from roquette.remoting.account import WAITING

@@ -11,8 +11,8 @@ from roquette.broker.floor.tables.groups import RequestModes, assign
 from roquette.broker.pop import receipt
 from roquette.broker.pop.checkpoint import Ack, CheckPoint, decode, encode
 from roquette.broker.pop.order import ILLEGAL, NO_COMMIT, OrderTable
-from roquette.broker.pop.polling import PollHold, PollTable
 from roquette.broker.pop.revive import InFlightTable
+from roquette.broker.pop.state import PollHold, PollTable
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
 from roquette.store.format.results import Arrival

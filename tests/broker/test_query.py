@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from roquette.base.javatypes import java_hash
-from roquette.broker.operation import query
+from roquette.broker.operation import store_requests
 from roquette.message.properties import encode_properties
 from roquette.message.record import decode_record
 
@@ -18,7 +18,7 @@ def named(number: int, key: str) -> str:
 def test_a_key_of_many_messages_is_found_in_pieces(
     run_broker: Any, monkeypatch: pytest.MonkeyPatch, entries: int
 ) -> None:
-    monkeypatch.setattr(query, "ENTRIES_A_TURN", entries)
+    monkeypatch.setattr(store_requests, "ENTRIES_A_TURN", entries)
 
     async def scenario(case: Any) -> None:
         client = await case.client()

@@ -14,7 +14,7 @@ from roquette.broker.timers.delivery import Timers
 from roquette.errors import Refused
 from roquette.message.record import decode_records
 from roquette.message.record_layout import Draft, StoredRecord
-from roquette.store.delivery_marks import scan_delivery_marks
+from roquette.store.cut import scan_delivery_marks
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.timer.timer_wheel import TimerFlushPlan

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from roquette.admin.command import Flag, Plan, Printed, Report, changes_of, command
 from roquette.cli import connect
 from roquette.cli.commands import command_of
-from roquette.client.operations import Operation
+from roquette.client.calls import Operation
 from roquette.errors import ClientError, ConfigError
 
 

@@ -9,10 +9,10 @@ import pytest
 from tests.admin.doctor.scripted import GROUP, TOPIC, healthy
 from tests.cli.conftest import Roquette
 
-from roquette.admin.bundle import LEFT_OUT, without_secrets
+from roquette.admin.cluster import LEFT_OUT, without_secrets
 from roquette.admin.facts import ClusterFacts
 from roquette.admin.top import busiest, events
-from roquette.cli import selftest
+from roquette.cli import looks
 
 
 def test_top_tells_rates_and_lag_of_what_has_most_to_do() -> None:
@@ -138,7 +138,7 @@ def test_looks_at_a_cluster(roquette: Roquette) -> None:
 def test_a_selftest_measures_disk_and_ways(
     roquette: Roquette, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selftest, "SLOW_MS", dict.fromkeys(selftest.SLOW_MS, 1e6))
+    monkeypatch.setattr(looks, "SLOW_MS", dict.fromkeys(looks.SLOW_MS, 1e6))
     done = roquette("selftest", "--dir", str(tmp_path), "--times", "5", "-o", "json")
 
     rows = json.loads(done.stdout)
@@ -150,5 +150,5 @@ def test_a_selftest_measures_disk_and_ways(
     ]
     assert all(0 < row["p50_msec"] <= row["p99_msec"] <= row["most_msec"] for row in rows)
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(selftest, "SLOW_MS", dict.fromkeys(selftest.SLOW_MS, 0.0))
+    monkeypatch.setattr(looks, "SLOW_MS", dict.fromkeys(looks.SLOW_MS, 0.0))
     assert roquette("selftest", "--times", "2").exit_code == 10

@@ -6,9 +6,8 @@ import pytest
 
 from roquette import StartFrom
 from roquette.client import producer, session
-from roquette.client.core import bounds
-from roquette.client.core.bounds import check_queues, keep
-from roquette.client.core.route_cache import LatencyTable, TopicRoute
+from roquette.client.core import route_cache
+from roquette.client.core.route_cache import LatencyTable, TopicRoute, check_queues, keep
 from roquette.errors import ClientError, RemoteProtocolError
 from roquette.remoting.client import RemotingClient
 from roquette.wire.bodies import (
@@ -94,7 +93,7 @@ def _data(count: int, order: str | None = None) -> TopicRouteData:
     "data",
     [
         _data(2**31 - 1),
-        _data(bounds.QUEUES + 1),
+        _data(route_cache.QUEUES + 1),
         _data(1, "a:1000001"),
         _data(1, "a:" + "9" * 6_000),
         _data(1, "a:600000;b:600000"),
@@ -110,7 +109,7 @@ def test_a_route_that_no_broker_can_mean_is_refused_in_words(data: TopicRouteDat
 def test_what_is_no_number_counts_nothing() -> None:
     assert TopicRoute("t", _data(1, "a:²;b:x;c:-1;:3;d:2")).publish[0].broker_name == "d"
     assert TopicRoute("t", _data(-5)).subscribe == []
-    check_queues("t", [bounds.QUEUES, -7])
+    check_queues("t", [route_cache.QUEUES, -7])
 
 
 def test_a_strangers_registration_costs_the_client_nothing() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from roquette.client.client import Client
-from roquette.client.name_servers import MOST
+from roquette.client.config import MOST
 from roquette.errors import ConfigError, ConnectError
 from roquette_testing.cluster import SimCluster, simulate
 

@@ -7,7 +7,7 @@ import pytest
 
 from roquette import Client, StartFrom
 from roquette.client import calls
-from roquette.client.name_servers import parse_name_servers
+from roquette.client.config import parse_name_servers
 from roquette.errors import ClientClosed, ConfigError, ConnectError, RequestTimeout, RouteNotFound
 from roquette_testing.cluster import SimCluster, simulate
 

@@ -19,7 +19,7 @@ from examples.demo.servers import DemoError
 from examples.pipelines_demo.run import check, check_report, table_rows
 from examples.pipelines_demo.steps import DOUBLED, PLACE, check_ledger, check_order, damage, places
 
-from roquette_spark.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.tables.table import open_table
 
 

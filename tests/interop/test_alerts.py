@@ -17,7 +17,7 @@ import pytest
 from tests.interop.scraping import Scraper, Seen, judged, shown
 
 from roquette import StartFrom
-from roquette.access.settings import AccessSettings
+from roquette.access.model import AccessSettings
 from roquette.apps.features import replica_features
 from roquette.base.metric_families import ALERTS, grafana_board
 from roquette.errors import ClientError

@@ -9,8 +9,7 @@ from tests.interop.bench import Bench, until
 from tests.interop.conftest import Cluster
 from tests.interop.driver import Driver
 
-from roquette.admin.explain.collect import collect
-from roquette.admin.explain.verdicts import explain
+from roquette.admin.explain import collect, explain
 from roquette_spark.workers.connection import BlockingConnections
 
 pytestmark = [pytest.mark.interop, pytest.mark.long, pytest.mark.timeout(180)]

@@ -38,7 +38,7 @@ from tests.interop.conftest import SETTINGS, flavours
 from tests.interop.driver import Driver
 from tests.interop.peers import Server, call, start_broker, start_namesrv
 
-from roquette.access.settings import AccessSettings
+from roquette.access.model import AccessSettings
 from roquette.base.logs import LogSettings
 from roquette.base.options import options_of
 from roquette.broker.floor.config import BrokerConfig

@@ -19,8 +19,7 @@ from roquette.store.offline.fsck import CheckReport, FsckOptions, check_store
 from roquette.store.offline.overview import overview
 from roquette.store.offline.repair import repair
 from roquette.store.offline.repair_plan import plan_repair
-from roquette.store.offline.store_dir import find_store
-from roquette.store.offline.walk import walk_files
+from roquette.store.offline.store_dir import find_store, walk_files
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 

@@ -11,7 +11,7 @@ from roquette.message.properties import (
     property_bytes,
     property_value,
 )
-from roquette.store.format.keys import tags_code_of
+from roquette.store.format.unit import tags_code_of
 
 NAMES = ("TAGS", "KEYS", "UNIQ_KEY")
 PIECES = st.lists(

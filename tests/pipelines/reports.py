@@ -19,7 +19,7 @@ from roquette_spark.pipelines.dlq.pipeline import make_result as dlq_result
 from roquette_spark.pipelines.kit.message_rows import RowForm
 from roquette_spark.pipelines.kit.report import render
 from roquette_spark.pipelines.kit.stream import Batch, Batches
-from roquette_spark.pipelines.kit.table_values import Compaction, DataFile, Snapshot
+from roquette_spark.pipelines.kit.table_files import Compaction, DataFile, Snapshot
 from roquette_spark.pipelines.replay.pipeline import ReplayCheck
 from roquette_spark.pipelines.replay.pipeline import make_result as replay_result
 from roquette_spark.pipelines.replay.source import open_state

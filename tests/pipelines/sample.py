@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
-from roquette_spark.pipelines.kit.options import PipelineOptions
+from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineOptions, Plan, Result
 from roquette_spark.pipelines.kit.report import Report
 
 

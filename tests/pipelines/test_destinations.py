@@ -19,8 +19,7 @@ from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive import pipeline as archive
 from roquette_spark.pipelines.dlq import pipeline as dlq
 from roquette_spark.pipelines.kit import running
-from roquette_spark.pipelines.kit.frame import Pipeline
-from roquette_spark.pipelines.kit.options import PipelineOptions
+from roquette_spark.pipelines.kit.frame import Pipeline, PipelineOptions
 from roquette_spark.pipelines.kit.running import run_pipeline
 from roquette_spark.pipelines.replay import pipeline as replay
 from roquette_spark.pipelines.state import pipeline as current_state

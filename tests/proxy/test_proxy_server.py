@@ -9,7 +9,7 @@ import pytest
 from tests.proxy.sim_v5 import Code, Failed, Gone, SimV5
 from tests.simulation.test_name_servers import create_topic, until
 
-from roquette.access.settings import OPEN_TO_ALL, AccessSettings
+from roquette.access.model import OPEN_TO_ALL, AccessSettings
 from roquette.apps.proxy import AllSettings, ProxyServer
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError, ConnectError

@@ -20,7 +20,7 @@ from roquette.proxy.settings import ProxySettings
 from roquette.remoting.request import Peer
 from roquette.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 from roquette.wire.header_codec import encode_ext
-from roquette_testing.manual_clock import ManualClock
+from roquette_testing.embedded import ManualClock
 
 TEXTS = ("", "T", "g", "a b", "%", "x" * 300, "\x00", "é", "ns%T", "0 1 2 3 0 b 0 0 0", "%RETRY%g")
 NUMBERS = (0, 1, -1, 5, 1 << 31, -(1 << 63), (1 << 63) - 1, 253_402_300_800)

@@ -24,7 +24,7 @@ from roquette.wire.bodies.route import QueueData, TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
-from roquette_testing.manual_clock import ManualClock
+from roquette_testing.embedded import ManualClock
 
 NOW_MS = 1_800_000_000_000
 HOST = host_bytes("10.0.0.1", 10911)

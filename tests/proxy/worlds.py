@@ -16,7 +16,7 @@ from roquette.wire.bodies.clients import HeartbeatData
 from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
-from roquette_testing.manual_clock import ManualClock
+from roquette_testing.embedded import ManualClock
 
 
 class FakeBackend:

@@ -30,7 +30,7 @@ from roquette.remoting.request import Reply, Row
 from roquette.remoting.server import ConnectionBound, Server
 from roquette.remoting.tls import ServerTls, TlsMode
 from roquette.wire.connection import WireConnection
-from roquette_testing.manual_clock import ManualClock
+from roquette_testing.embedded import ManualClock
 from roquette_testing.sim_loop import SimLoop, run
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from roquette.remoting.http_listener import MOST, HttpListener
+from roquette.remoting.http1 import MOST, HttpListener
 from roquette.remoting.http_pages import HttpPages
 from roquette_testing.sim_loop import SimLoop, run
 

@@ -10,7 +10,7 @@ from tests.remoting.tls_world import client_context, server_context
 
 from roquette.base.logs import RateLimited
 from roquette.remoting.tls import TlsStream, log
-from roquette_testing.manual_clock import ManualClock
+from roquette_testing.embedded import ManualClock
 
 Way = Callable[[str, bytes], Iterable[bytes]]
 

@@ -62,8 +62,8 @@ from tests.simulation.attacker_model import (
     secrets_from,
 )
 
+from roquette.access.model import AccessSettings
 from roquette.access.processor import unseal
-from roquette.access.settings import AccessSettings
 from roquette.apps.proxy import AllSettings, ProxyServer
 from roquette.base.entropy import Entropy
 from roquette.broker.replication.ha_ticket import ticket_of, words_of

@@ -39,7 +39,7 @@ from roquette.broker.replication.metadata_copy import MetadataCopy
 from roquette.client.client import Client
 from roquette.errors import ClientError
 from roquette.message.message import ReceivedMessage
-from roquette.nameserver.controller.register_file import RegisterFile
+from roquette.nameserver.controller import RegisterFile
 from roquette.replication.effects import Role
 from roquette.replication.record import GroupRecord, decode_record, record_key
 from roquette.store.format.config import FlushDiskType

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from tests.broker.pop_frames import Popped
 from tests.simulation.pop_chaos import PopChaos
 
-from roquette.access.settings import AccessSettings
+from roquette.access.model import AccessSettings
 from roquette.client import operator_calls as calls
+from roquette.client.calls import ask
 from roquette.client.client import Client
-from roquette.client.operations import ask
 from roquette.errors import ClientError
 from roquette.message.record import decode_records
 from roquette.wire.bodies.tables import UserInfo

@@ -12,7 +12,7 @@ from roquette.access.guard import Account
 from roquette.broker.replication import table_feed
 from roquette.broker.sending import feature
 from roquette.message.names import retry_topic
-from roquette.nameserver.controller import groups
+from roquette.nameserver import controller
 from roquette.proxy import cluster
 from roquette.proxy import cluster as places
 from roquette.proxy.access import CallGuard
@@ -81,7 +81,9 @@ OF_ISSUE_34: dict[str, Any] = {
     "who may look may be a sign of life": lambda patch: patch.setitem(
         needs.NEEDS, RequestCode.QUERY_DATA_VERSION, needs.Need(otherwise=needs.GET)
     ),
-    "any key is a record's": lambda patch: patch.setattr(groups, "is_record_key", lambda key: True),
+    "any key is a record's": lambda patch: patch.setattr(
+        controller, "is_record_key", lambda key: True
+    ),
 }
 GUARDS: dict[str, Any] = {words: change for words, (change, _) in MUTATIONS.items()} | OF_ISSUE_34
 

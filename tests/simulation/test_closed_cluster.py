@@ -9,7 +9,7 @@ from tests.access.attackers import connect
 from tests.simulation.test_group import MEMBERS, in_step, master, until
 
 from roquette import StartFrom
-from roquette.access.settings import AccessSettings
+from roquette.access.model import AccessSettings
 from roquette.admin import access
 from roquette.admin.replication import group_states
 from roquette.apps.features import replica_features

@@ -19,7 +19,7 @@ from tests.simulation.test_group import (
 from roquette.admin.doctor.checks.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
 from roquette.admin.replication import order_master
-from roquette.broker.operation.metrics.feature import MetricsFeature
+from roquette.broker.operation.metrics import MetricsFeature
 from roquette.errors import ClientError, ConfigError
 from roquette.replication.effects import TROUBLES, Role
 from roquette.replication.takeover import TakeOver

@@ -13,7 +13,7 @@ from tests.typed import commands_of, done, type_at
 
 from roquette.admin.drain import left_on
 from roquette.admin.resize import places_of, prove
-from roquette.broker.operation.metrics.feature import MetricsFeature
+from roquette.broker.operation.metrics import MetricsFeature
 from roquette.client import calls
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage

@@ -12,7 +12,7 @@ from roquette.message.properties import property_value
 from roquette.message.record import decode_record
 from roquette.store.format.checkpoint import decode_checkpoint
 from roquette.store.format.config import StoreConfig
-from roquette.store.format.keys import positive_hash
+from roquette.store.format.unit import positive_hash
 from roquette.store.index.index_file import IndexFile, index_file_size
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport

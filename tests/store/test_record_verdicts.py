@@ -19,7 +19,7 @@ from roquette.message.record_view import (
     is_of_queue,
 )
 from roquette.store.format.log_reader import RECORD, LogReader
-from roquette.store.log.reading import record_at, store_time_at
+from roquette.store.log.commit_log import record_at, store_time_at
 from roquette.store.log_walk import LogWalk
 
 np = pytest.importorskip("numpy", reason="Spark's readers need it")

@@ -9,7 +9,7 @@ import pytest
 
 from roquette.base.clock import LoopClock
 from roquette.base.executor import run_blocking
-from roquette_testing.manual_clock import ManualClock
+from roquette_testing.embedded import ManualClock
 from roquette_testing.sim_loop import SimLoop, run
 
 SERVER = "10.0.0.1"

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from roquette import StartFrom, sql
-from roquette.admin.explain.collect import collect
-from roquette.admin.explain.verdicts import Evidence, explain
+from roquette.admin.explain import Evidence, collect, explain
 from roquette.admin.topics import create_topic, delete_topic
 from roquette.client.client import Client
 from roquette.errors import ConfigError

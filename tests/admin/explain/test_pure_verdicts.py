@@ -10,16 +10,22 @@ import msgspec
 import pytest
 from tools import workspace
 
-from roquette.admin.explain.collect import attempts_in, delays_ms
-from roquette.admin.explain.verdicts import Attempt, BrokerEvidence, MessageFacts, explain
-from roquette.admin.left import Holdings
+from roquette.admin.cluster import Holdings
+from roquette.admin.explain import (
+    Attempt,
+    BrokerEvidence,
+    MessageFacts,
+    attempts_in,
+    delays_ms,
+    explain,
+)
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.wire.bodies import ConsumerConnection, SubscriptionData
 from roquette.wire.bodies.tables import SubscriptionGroupConfig, TopicConfig
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "howto" / "explain.md"
-SOURCE = workspace.PRODUCT / "admin" / "explain" / "verdicts.py"
+SOURCE = workspace.PRODUCT / "admin" / "explain.py"
 QUEUE = MessageQueue("orders", "broker-a", 3)
 COPY = ReceivedMessage(
     topic="orders", queue=QUEUE, body=b"", properties={}, tag="a", keys=(), message_id="ID",

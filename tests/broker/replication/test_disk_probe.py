@@ -1,6 +1,6 @@
 """Whether a disk answers, by the clock of a process that may stand still itself."""
 
-from roquette.broker.group.disk_probe import DiskProbe
+from roquette.broker.group.member import DiskProbe
 from roquette_testing.faulty_files import FaultyFiles
 
 PATIENCE_MS, LOOK_MS = 3_000, 100

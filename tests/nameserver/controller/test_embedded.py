@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from roquette.errors import AgreementError, ConfigError
-from roquette.nameserver.controller import register_file
-from roquette.nameserver.controller.register_file import RegisterFile, encode_registers
+from roquette.nameserver import controller
+from roquette.nameserver.controller import RegisterFile, encode_registers
 from roquette.remoting.client import RemotingClient
 from roquette.remoting.etcd import RemoteAgreement
 from roquette.replication.record import Stored
@@ -178,8 +178,8 @@ def test_a_disk_that_fails_answers_unknown_and_shows_nothing_unsynced() -> None:
 
 
 def test_what_would_go_beyond_its_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(register_file, "MOST_KEYS", 5)
-    monkeypatch.setattr(register_file, "MOST_BYTES", 70_000)
+    monkeypatch.setattr(controller, "MOST_KEYS", 5)
+    monkeypatch.setattr(controller, "MOST_BYTES", 70_000)
 
     async def scenario(files: FaultyFiles) -> None:
         registers = await opened(files)
@@ -204,7 +204,7 @@ def test_what_would_go_beyond_its_bounds_is_refused(monkeypatch: pytest.MonkeyPa
 def test_a_thousand_records_are_written_in_time() -> None:
     table = {f"roquette/c/broker-{i}": Stored(i, bytes(4_000)) for i in range(1_000)}
     data = encode_registers(table, 1_000)
-    assert register_file.decode_registers("f", data) == (table, 1_000)
+    assert controller.decode_registers("f", data) == (table, 1_000)
 
 
 # Through name servers

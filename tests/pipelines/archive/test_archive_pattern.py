@@ -30,7 +30,7 @@ from roquette_spark.pipelines.archive.topic import TopicArchive
 from roquette_spark.pipelines.kit.frame import Job, PipelineError, Progress, Quiet, Result
 from roquette_spark.pipelines.kit.message_rows import NoObjects
 from roquette_spark.pipelines.kit.running import run_pipeline
-from roquette_spark.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.tables.table import Table
 
 pytestmark = pytest.mark.spark

@@ -24,8 +24,7 @@ from roquette_spark.pipelines.audit.pipeline import (
     plan,
     tables_of,
 )
-from roquette_spark.pipelines.kit.frame import Job
-from roquette_spark.pipelines.kit.options import load_options
+from roquette_spark.pipelines.kit.frame import Job, load_options
 from roquette_spark.pipelines.kit.report import render
 
 BEGIN = 1_700_000_000

@@ -24,7 +24,7 @@ from tests.pipelines.kit.test_table import (
 from tests.pipelines.old_places import unpack
 
 from roquette.base.clock import SystemClock
-from roquette_spark.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
 from roquette_spark.pipelines.tables.table import open_table
 from roquette_spark.pipelines.tables.table_place import STREAM_SETTING

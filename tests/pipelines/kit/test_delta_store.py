@@ -20,8 +20,7 @@ from tests.pipelines.stores import STORES, serving
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import Commit, DataFile
+from roquette_spark.pipelines.kit.table_files import Commit, DataFile, TableFiles
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
 from roquette_spark.pipelines.tables.table import Table, open_table
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.table_files import Commit
 
 pytest.importorskip("pyiceberg")
 

@@ -16,7 +16,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType
 
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.table_values import DataFile
+from roquette_spark.pipelines.kit.table_files import DataFile
 from roquette_spark.pipelines.tables.iceberg_files import from_iceberg, to_iceberg
 from roquette_spark.pipelines.tables.iceberg_table import iceberg_schema, spark_json
 

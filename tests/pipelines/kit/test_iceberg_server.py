@@ -8,7 +8,7 @@ from tests.pipelines.seaweed import LAKE, S3Server, running, weed
 
 from roquette.base.entropy import Entropy
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.table_files import Commit
 
 pytest.importorskip("pyiceberg")
 if weed() is None:

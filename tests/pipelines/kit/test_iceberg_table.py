@@ -15,7 +15,7 @@ import pytest
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_values import Commit, DataFile
+from roquette_spark.pipelines.kit.table_files import Commit, DataFile
 from roquette_spark.pipelines.replay.source import TableSource
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
 from roquette_spark.pipelines.tables.table_formats import open_found

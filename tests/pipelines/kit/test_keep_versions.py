@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from roquette_spark.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
 from roquette_spark.pipelines.tables.delta_log import CHECKPOINT_INTERVAL, entry_name
 from roquette_spark.pipelines.tables.table import open_table

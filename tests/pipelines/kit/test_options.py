@@ -7,7 +7,7 @@ from tests.pipelines.sample import SampleOptions
 
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.options import load_options, read_options_file, shown_options
+from roquette_spark.pipelines.kit.frame import load_options, read_options_file, shown_options
 
 
 def load(flags: dict[str, object], file: dict[str, object] | None = None) -> SampleOptions:

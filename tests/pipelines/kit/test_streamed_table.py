@@ -4,8 +4,7 @@ from pathlib import Path
 
 from tests.pipelines.kit.test_table import STREAM, SetClock, new_table
 
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.table_files import Commit, TableFiles
 from roquette_spark.pipelines.tables.streamed_table import is_fresh, position_files
 from roquette_spark.pipelines.tables.table import open_table
 from roquette_spark.pipelines.tables.table_place import CHECKPOINT

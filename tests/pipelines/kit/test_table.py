@@ -17,11 +17,11 @@ from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import (
+from roquette_spark.pipelines.kit.table_files import (
     Commit,
     DataFile,
     TableCorrupt,
+    TableFiles,
     partition_folder,
 )
 from roquette_spark.pipelines.tables.table import (

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import partition_folder, partition_of
+from roquette_spark.pipelines.kit.table_files import TableFiles, partition_folder, partition_of
 from roquette_spark.pipelines.rows import parquet_files
 from roquette_spark.pipelines.rows.parquet_files import (
     ParquetFiles,

@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import Commit, DataFile, Snapshot
+from roquette_spark.pipelines.kit.table_files import Commit, DataFile, Snapshot, TableFiles
 from roquette_spark.pipelines.state.bucket_files import (
     BucketRules,
     Changed,

@@ -8,7 +8,7 @@ import pytest
 
 from roquette.base.options import duration_text
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.options import load_options
+from roquette_spark.pipelines.kit.frame import load_options
 from roquette_spark.pipelines.kit.report import render
 from roquette_spark.pipelines.traffic import frames as ask
 from roquette_spark.pipelines.traffic.pipeline import (

@@ -9,7 +9,8 @@ from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette_spark.options import read_options
 from roquette_spark.source.offsets import DataLoss
-from roquette_spark.source.positions import (
+from roquette_spark.source.positions_json import Position
+from roquette_spark.source.queues import (
     bounds_of,
     check_available,
     find_queues,
@@ -17,7 +18,6 @@ from roquette_spark.source.positions import (
     require_queues,
     resolve,
 )
-from roquette_spark.source.positions_json import Position
 
 A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
 BASE = 1_700_000_000_100  # store time of offset 0

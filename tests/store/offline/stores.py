@@ -12,8 +12,7 @@ from roquette.store.audit.findings import DAMAGE
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import CheckReport, FsckOptions, check_store
-from roquette.store.offline.store_dir import StoreDir, find_store
-from roquette.store.offline.walk import walk_files
+from roquette.store.offline.store_dir import StoreDir, find_store, walk_files
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 BORN_V6 = bytes(15) + b"\1" + (50000).to_bytes(4, "big")

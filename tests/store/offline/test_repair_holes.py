@@ -32,8 +32,7 @@ from roquette.store.audit.findings import DAMAGE
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.repair import finish_pending, repair
 from roquette.store.offline.repair_plan import plan_repair
-from roquette.store.offline.store_dir import find_store
-from roquette.store.offline.walk import walk_files
+from roquette.store.offline.store_dir import find_store, walk_files
 
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 

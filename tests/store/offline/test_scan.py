@@ -6,7 +6,13 @@ import pytest
 from tests.store.offline.stores import READER, SEGMENT, log_file, make_store, opened, poke, records
 
 from roquette.message.record_layout import StoredRecord
-from roquette.store.offline.walk import DamagedStretch, FileEnd, read_record, walk_bytes, walk_files
+from roquette.store.offline.store_dir import (
+    DamagedStretch,
+    FileEnd,
+    read_record,
+    walk_bytes,
+    walk_files,
+)
 
 
 class Memory:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquette.store.audit.timer_audit import unit_faults
-from roquette.store.delivery_marks import DeliveredBitmap
+from roquette.store.cut import DeliveredBitmap
 from roquette.store.format.checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.format.config import StoreConfig
 from roquette.store.format.layout import StoreLayout

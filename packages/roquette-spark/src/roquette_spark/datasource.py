@@ -13,8 +13,7 @@ from roquette.errors import ConfigError
 from roquette_spark.errors import plain_errors
 from roquette_spark.options import ReadOptions, read_options, refuse_ending, write_options
 from roquette_spark.schema import check_schema, default_schema
-from roquette_spark.source.positions import require_queues
-from roquette_spark.source.queues import open_reader
+from roquette_spark.source.queues import open_reader, require_queues
 from roquette_spark.source.refused import RefusedStream
 
 if TYPE_CHECKING:

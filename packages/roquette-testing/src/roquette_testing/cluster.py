@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from roquette.access.settings import OPEN_TO_ALL
+from roquette.access.model import OPEN_TO_ALL
 from roquette.apps.features import GROUP_FEATURES, broker_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy

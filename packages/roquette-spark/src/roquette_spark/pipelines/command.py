@@ -17,8 +17,13 @@ from roquette.base.files import OsFiles
 from roquette.base.options import Option, options_of, split_addresses
 from roquette.errors import ConfigError, RoquetteError
 from roquette_spark.errors import explain
-from roquette_spark.pipelines.kit.frame import Pipeline, Plan
-from roquette_spark.pipelines.kit.options import PipelineOptions, load_options, read_options_file
+from roquette_spark.pipelines.kit.frame import (
+    Pipeline,
+    PipelineOptions,
+    Plan,
+    load_options,
+    read_options_file,
+)
 
 # Which pipelines there are. Modules are imported when somebody asks for one of them.
 

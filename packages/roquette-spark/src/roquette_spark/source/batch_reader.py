@@ -23,16 +23,18 @@ from roquette_spark.source.offsets import (
     offsets_json,
     split_ranges,
 )
-from roquette_spark.source.positions import (
+from roquette_spark.source.positions_json import LATEST, Position
+from roquette_spark.source.queues import (
+    BlockingQueueReader,
     check_available,
     name_of,
     named_queues,
+    open_reader,
+    pull_filter,
     report_data_loss,
     require_queues,
     resolve,
 )
-from roquette_spark.source.positions_json import LATEST, Position
-from roquette_spark.source.queues import BlockingQueueReader, open_reader, pull_filter
 
 # Ranges of queues to Arrow batches: pull, check that nothing is missing, decode.
 

@@ -36,7 +36,9 @@ from roquette_spark.source.offsets import (
     encode_offsets,
     share_limit,
 )
-from roquette_spark.source.positions import (
+from roquette_spark.source.positions_json import LATEST, Position
+from roquette_spark.source.queues import (
+    BlockingQueueReader,
     bounds_of,
     check_available,
     check_lives,
@@ -46,13 +48,12 @@ from roquette_spark.source.positions import (
     missing_error,
     missing_queue_text,
     name_of,
+    open_reader,
     report_data_loss,
     require_queues,
     resolve,
     suspects,
 )
-from roquette_spark.source.positions_json import LATEST, Position
-from roquette_spark.source.queues import BlockingQueueReader, open_reader
 
 # Ends of queues within a limit of bytes, from samples of its records' sizes.
 

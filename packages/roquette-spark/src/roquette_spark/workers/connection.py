@@ -8,8 +8,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from roquette.client.calls import Call
-from roquette.client.operations import AHEAD, ANY_NAME_SERVER, Answer, Ask, Operation
+from roquette.client.calls import AHEAD, ANY_NAME_SERVER, Answer, Ask, Call, Operation
 from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.remoting.security import OPEN, Security
 from roquette.remoting.tls import words_of

@@ -10,8 +10,8 @@ from roquette.admin.topics import create_topic
 from roquette.base.clock import SystemClock
 from roquette.base.executor import pause
 from roquette.client import calls
+from roquette.client.calls import Operation, ask, ask_all
 from roquette.client.config import environment_security
-from roquette.client.operations import Operation, ask, ask_all
 from roquette.errors import (
     BrokerError,
     ConnectError,

@@ -11,11 +11,10 @@ from typing import Final, TypeVar
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.executor import pause
 from roquette.client import calls
-from roquette.client.calls import EVERYTHING, Call, Pulled, PullFilter
+from roquette.client.calls import EVERYTHING, Answer, Ask, Call, Pulled, PullFilter
 from roquette.client.config import security_of
-from roquette.client.core.bounds import BROKERS, TOPICS, check_queues, keep
 from roquette.client.core.process_queue import two_waves
-from roquette.client.operations import Answer, Ask
+from roquette.client.core.route_cache import BROKERS, TOPICS, check_queues, keep
 from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ

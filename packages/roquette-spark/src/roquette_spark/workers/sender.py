@@ -13,11 +13,12 @@ from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette.client import calls
 from roquette.client.config import security_of
-from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.route_cache import (
+    TOPICS,
     RoundRobin,
     TopicRoute,
     broker_error,
+    keep,
     route_from_template,
 )
 from roquette.errors import (

@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import Final
 
 from roquette.access.guard import Audit, Guard, Scope
-from roquette.access.model import Action
+from roquette.access.model import AccessSettings, Action, codes_of, reachable
 from roquette.access.policies import PolicyJudge, PolicyTable
-from roquette.access.settings import AccessSettings, codes_of, reachable
 from roquette.access.users import Users
 from roquette.base.clock import Clock
 from roquette.base.executor import run_blocking

@@ -12,9 +12,16 @@ from typing import Final, TypeVar
 
 from roquette.access import records
 from roquette.access.guard import Account
-from roquette.access.model import Acl, PolicyType, Resource, ResourceType, UserType, subject_of
+from roquette.access.model import (
+    AccessSettings,
+    Acl,
+    PolicyType,
+    Resource,
+    ResourceType,
+    UserType,
+    subject_of,
+)
 from roquette.access.records import check_name, denied, invalid, username_of
-from roquette.access.settings import AccessSettings
 from roquette.access.users import State, Users
 from roquette.base.executor import run_blocking
 from roquette.errors import Refused, RemoteProtocolError

@@ -20,12 +20,12 @@ from roquette.access.model import (
     UserStatus,
     UserType,
     group_resource,
+    network_of,
     parse_actions,
     subject_of,
     topic_resource,
 )
-from roquette.access.settings import network_of
-from roquette.base.yaml_text import Mapping, Scalar, Sequence, fault, read_yaml
+from roquette.base.yaml_text import Scalar, Sequence, YamlMapping, fault, read_yaml
 from roquette.errors import Refused
 from roquette.wire.bodies.tables import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.codes import ResponseCode
@@ -292,7 +292,7 @@ def read_accounts(contents: Iterable[tuple[str, bytes]]) -> PlainAccounts:
         if root is None:
             found.notes.append(f"{path} has nothing in it")
             continue
-        if not isinstance(root, Mapping):
+        if not isinstance(root, YamlMapping):
             raise fault(path, 1, "a policy file has 'accounts:' and 'globalWhiteRemoteAddresses:'")
         reader.note_unknown_keys(root, _SECTIONS)
         for address in reader.texts(root, "globalWhiteRemoteAddresses"):
@@ -327,22 +327,22 @@ class _FileReader:
         if len(self._notes) < MAX_NOTES:
             self._notes.append(f"{self._path}, line {line}: {what}")
 
-    def note_unknown_keys(self, given: Mapping, known: tuple[str, ...]) -> None:
+    def note_unknown_keys(self, given: YamlMapping, known: tuple[str, ...]) -> None:
         """Note the names that mean nothing."""
         for name in given:
             if name not in known:
                 self.note(given.line, f"{name[:80]!r} is none of {', '.join(known)}")
 
-    def items(self, root: Mapping, name: str) -> list[Mapping]:
+    def items(self, root: YamlMapping, name: str) -> list[YamlMapping]:
         """The mappings of a list."""
         found = self._list(root, name)
         for item in found:
-            if not isinstance(item, Mapping):
+            if not isinstance(item, YamlMapping):
                 line = getattr(item, "line", root.line)
                 raise fault(self._path, line, f"an item of {name} is not a list of 'name: value'")
         return found
 
-    def _list(self, root: Mapping, name: str) -> list[Any]:
+    def _list(self, root: YamlMapping, name: str) -> list[Any]:
         found = root.get(name)
         if found is None:
             return []
@@ -351,7 +351,7 @@ class _FileReader:
             raise fault(self._path, line, f"{name} is not a list: begin each item with '- '")
         return found
 
-    def texts(self, root: Mapping, name: str) -> list[Scalar]:
+    def texts(self, root: YamlMapping, name: str) -> list[Scalar]:
         """The texts of a list; empty items count for nothing."""
         found = [item for item in self._list(root, name) if item is not None]
         for item in found:
@@ -359,13 +359,13 @@ class _FileReader:
                 raise fault(self._path, item.line, f"an item of {name} is not a text")
         return found
 
-    def _text(self, given: Mapping, name: str) -> str | None:
+    def _text(self, given: YamlMapping, name: str) -> str | None:
         found = given.get(name)
         if found is None or isinstance(found, Scalar):
             return None if found is None else str(found)
         raise fault(self._path, found.line, f"{name} is not a text")
 
-    def account(self, given: Mapping) -> tuple[User, tuple[Policy, ...]]:
+    def account(self, given: YamlMapping) -> tuple[User, tuple[Policy, ...]]:
         """One account, and what it may do."""
         line = given.line
         self.note_unknown_keys(given, _KNOWN)
@@ -391,13 +391,13 @@ class _FileReader:
             Policy(policy_type, entries) for policy_type, entries in pairs if entries
         )
 
-    def _default(self, given: Mapping, name: str, kind: ResourceType) -> list[PolicyEntry]:
+    def _default(self, given: YamlMapping, name: str, kind: ResourceType) -> list[PolicyEntry]:
         text = self._text(given, name)
         if text is None or not text.strip():
             return []
         return [self._entry(given.line, Resource(kind, "", Pattern.ANY), text)]
 
-    def _perms(self, given: Mapping) -> tuple[PolicyEntry, ...]:
+    def _perms(self, given: YamlMapping) -> tuple[PolicyEntry, ...]:
         found: dict[Resource, PolicyEntry] = {}
         for name, made in (("topicPerms", topic_resource), ("groupPerms", group_resource)):
             for text in self.texts(given, name):

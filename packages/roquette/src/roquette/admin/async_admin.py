@@ -24,9 +24,9 @@ from roquette.admin.topics import (
     require_topic,
 )
 from roquette.client.arguments import since_1970_ms
+from roquette.client.calls import Operation
 from roquette.client.client import Client
 from roquette.client.consumer_options import StartFrom
-from roquette.client.operations import Operation
 from roquette.errors import RouteNotFound
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from roquette.admin.cluster import cluster_info, masters_of, require_one, system
 from roquette.admin.command import PAGE, Flag, Like, Limit, Printed, Report, command, more_words
 from roquette.admin.groups import LagRow, lags_of, settings_of_group
 from roquette.client import calls
+from roquette.client.calls import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
 from roquette.client.core.route_cache import TopicRoute
-from roquette.client.operations import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
 from roquette.client.operator_calls import all_producers, running_info
 from roquette.errors import BrokerError, ConfigError
 from roquette.message.message import MessageQueue, unread

@@ -22,8 +22,8 @@ import msgspec
 from roquette.errors import ConfigError
 
 if TYPE_CHECKING:
+    from roquette.client.calls import Operation
     from roquette.client.client import Client
-    from roquette.client.operations import Operation
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

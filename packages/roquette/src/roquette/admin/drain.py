@@ -14,11 +14,19 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 import msgspec
 
 from roquette.admin.catalogue import OWN, kind_of
-from roquette.admin.cluster import cluster_info, masters_of, require_one, system_names
+from roquette.admin.cluster import (
+    Left,
+    LeftRow,
+    cluster_info,
+    left_in,
+    look_at,
+    masters_of,
+    require_one,
+    system_names,
+)
 from roquette.admin.command import Flag, IgnoredGroups, Report, Settle, Timeout, command
-from roquette.admin.left import Left, LeftRow, left_in, look_at
 from roquette.client import calls, operator_calls
-from roquette.client.operations import ANY_NAME_SERVER, Operation, ask, ask_all
+from roquette.client.calls import ANY_NAME_SERVER, Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.names import PERM_WRITE, perm_text
 from roquette.wire.bodies import TopicRouteData

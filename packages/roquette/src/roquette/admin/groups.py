@@ -10,7 +10,7 @@ from roquette.admin.command import Report, command
 from roquette.admin.settings import SettingRow
 from roquette.base.options import counted
 from roquette.client import calls, operator_calls
-from roquette.client.operations import Operation, ask_all
+from roquette.client.calls import Operation, ask_all
 from roquette.client.operator_calls import group_configs
 from roquette.errors import BrokerError, ClientError, ConfigError
 from roquette.message.message import unread

@@ -10,7 +10,7 @@ from roquette.admin.cluster import cluster_info, left_words, require_one
 from roquette.admin.command import Flag, Report, command
 from roquette.admin.drain import Run
 from roquette.client import calls, operator_calls
-from roquette.client.operations import Answer, Operation, ask, ask_all
+from roquette.client.calls import Answer, Operation, ask, ask_all
 from roquette.client.operator_calls import put_register_if, register
 from roquette.errors import AgreementError, BrokerError, ClientError, ConfigError
 from roquette.replication.record import (

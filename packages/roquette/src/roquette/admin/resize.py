@@ -11,13 +11,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from roquette.admin.cluster import configs_of, masters_of
+from roquette.admin.cluster import TRANS_GROUP, Holdings, configs_of, look_at, masters_of
 from roquette.admin.command import Flag, IgnoredGroups, Report, Settle, Timeout, command
 from roquette.admin.drain import SETTLE_S, Pace, Run
-from roquette.admin.left import TRANS_GROUP, Holdings, look_at
 from roquette.base.options import counted
 from roquette.client import calls, operator_calls
-from roquette.client.operations import Operation, ask, ask_all
+from roquette.client.calls import Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError
 from roquette.message.message import MessageQueue, unread
 from roquette.message.names import SCHEDULE_TOPIC, TOOLS_CONSUMER_GROUP, TRANS_HALF_TOPIC

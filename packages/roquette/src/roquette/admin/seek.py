@@ -12,7 +12,7 @@ from roquette.admin.command import Flag, Plan, Report, command
 from roquette.base.clock import Clock
 from roquette.base.javatypes import whole_number
 from roquette.client import calls
-from roquette.client.operations import Answer, Operation, ask_all
+from roquette.client.calls import Answer, Operation, ask_all
 from roquette.client.operator_calls import broker_settings, reset_by_time, reset_offset
 from roquette.errors import BrokerError, ClientError, ConfigError
 from roquette.message.message import MessageQueue

@@ -1,22 +1,24 @@
 """Settings of running servers: seen, and changed where a server lets them be changed."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from roquette.admin.cluster import masters_of
 from roquette.admin.command import Changes, Flag, Report, command
-from roquette.base.options import did_you_mean
-from roquette.client.calls import runtime_info
-from roquette.client.operations import Operation, ask_all
+from roquette.base.options import counted, did_you_mean
+from roquette.client import calls
+from roquette.client.calls import Answer, Operation, ask_all, runtime_info
 from roquette.client.operator_calls import (
     broker_settings,
     change_broker_settings,
     change_name_server_settings,
     name_server_settings,
 )
-from roquette.errors import ConfigError
+from roquette.errors import ConfigError, RouteNotFound
+from roquette.message.names import perm_text
+from roquette.wire.bodies import ClusterInfo, TopicRouteData
 
 
 class SettingRow(msgspec.Struct, frozen=True):
@@ -137,3 +139,106 @@ def change_name_servers(name_servers: Sequence[str], changes: Changes) -> Operat
     call = change_name_server_settings(changes)
     answers = yield from ask_all((address, call) for address in name_servers)
     return {answer.address: answer.reason for answer in answers}
+
+
+# What name servers disagree about, asked of each by itself: brokers with their addresses, topics with their queues.
+
+
+ABSENT: Final = "not known"
+
+
+class DifferenceRow(msgspec.Struct, frozen=True):
+    """What one name server says of something that another one says otherwise.
+
+    Attributes:
+        kind: name server, broker or topic. `error`: why it says nothing; of this server alone no difference is known.
+    """
+
+    kind: str
+    subject: str
+    name_server: str
+    says: str
+    error: str = ""
+
+
+@command(watched=True)
+def diff(name_servers: Sequence[str]) -> Operation[Report[list[DifferenceRow]]]:
+    """Show which name servers disagree about which brokers and topics. Exit code 10 when any do, or one is silent.
+
+    Each is asked by itself: name all of them with -n.
+    """
+    rows, count = (yield from differences(name_servers)), len(name_servers)
+    found = counted(len({(row.kind, row.subject) for row in rows}), "difference")
+    notes = [f"\n{found} between {count} name servers"] if rows else []
+    empty = f"{counted(count, 'name server')}: no difference"
+    return Report(rows, notes=notes, empty=empty, healthy=not rows)
+
+
+def differences(name_servers: Sequence[str]) -> Operation[list[DifferenceRow]]:
+    """Every broker and topic of which not all name servers say the same, with what each says; [] when they agree.
+
+    A name server that does not answer has a row of its own.
+
+    Raises:
+        ClientError: none answers.
+    """
+    clusters = yield from ask_all((server, calls.cluster_info()) for server in name_servers)
+    topics = yield from ask_all((server, calls.topic_names()) for server in name_servers)
+    if all(answer.error is not None for answer in clusters):
+        clusters[0].get()
+    found: list[DifferenceRow] = []
+    there: list[str] = []
+    brokers: dict[str, dict[str, str]] = {}
+    for server, cluster, listed in zip(name_servers, clusters, topics, strict=True):
+        if reason := cluster.reason or listed.reason:
+            found.append(DifferenceRow("name server", server, server, "", reason))
+        else:
+            there.append(server)
+            brokers[server] = _names_of_brokers(cluster.get())
+    found += _compare("broker", brokers)
+    routes: dict[str, dict[str, str]] = {server: {} for server in there}
+    names = sorted({topic for answer in topics for topic in answer.value or ()})
+    asked = [(server, topic) for topic in names for server in there]
+    answers = yield from ask_all((server, calls.route(topic)) for server, topic in asked)
+    for (server, topic), answer in zip(asked, answers, strict=True):
+        routes[server][topic] = _says(answer)
+    return found + _compare("topic", routes)
+
+
+def _compare(kind: str, said: Mapping[str, Mapping[str, str]]) -> list[DifferenceRow]:
+    """`said`: by name server and subject."""
+    subjects = sorted({subject for table in said.values() for subject in table})
+    return [
+        DifferenceRow(kind, subject, server, table.get(subject, ABSENT))
+        for subject in subjects
+        if len({table.get(subject, ABSENT) for table in said.values()}) > 1
+        for server, table in said.items()
+    ]
+
+
+def _names_of_brokers(info: ClusterInfo) -> dict[str, str]:
+    clusters = {
+        name: cluster for cluster, names in info.cluster_addr_table.items() for name in names
+    }
+    return {
+        name: f"{clusters.get(name, '?')}: {_addresses(data.broker_addrs)}"
+        for name, data in info.broker_addr_table.items()
+    }
+
+
+def _addresses(table: Mapping[int, str]) -> str:
+    return ", ".join(f"{broker_id}={address}" for broker_id, address in sorted(table.items()))
+
+
+def _says(answer: Answer[TopicRouteData]) -> str:
+    if isinstance(answer.error, RouteNotFound):
+        return ABSENT
+    if answer.error is not None:
+        return f"no answer: {answer.reason}"
+    route = answer.get()
+    queues = sorted(
+        f"{data.broker_name} {data.write_queue_nums} write {data.read_queue_nums} read {perm_text(data.perm)}"
+        for data in route.queue_datas
+    )
+    order = f"; order {route.order_topic_conf}" if route.order_topic_conf else ""
+    return "; ".join(queues) + order

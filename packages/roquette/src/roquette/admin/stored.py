@@ -19,8 +19,8 @@ from roquette.base.clock import Clock
 from roquette.base.javatypes import whole_number
 from roquette.base.options import counted
 from roquette.client import calls
+from roquette.client.calls import Operation, ask_all
 from roquette.client.client import Client
-from roquette.client.operations import Operation, ask_all
 from roquette.errors import ClientError, ConfigError, MessageIllegal, RouteNotFound
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette.message.names import dlq_topic

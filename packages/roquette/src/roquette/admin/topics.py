@@ -10,8 +10,8 @@ from roquette.admin.command import Attributes, Flag, OnCluster, Report, command
 from roquette.base.javatypes import whole_number
 from roquette.base.options import counted
 from roquette.client import calls
+from roquette.client.calls import ANY_NAME_SERVER, Operation, ask, ask_all
 from roquette.client.core.route_cache import TopicRoute
-from roquette.client.operations import ANY_NAME_SERVER, Operation, ask, ask_all
 from roquette.client.operator_calls import put_topic
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.names import perm_text, topic_error

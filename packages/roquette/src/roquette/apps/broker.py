@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from roquette.access.settings import AccessSettings
+from roquette.access.model import AccessSettings
 from roquette.apps import running
 from roquette.apps.features import broker_features, group_features, replica_features
 from roquette.base.clock import Clock, SystemClock

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from roquette.access.settings import AccessSettings
+from roquette.access.model import AccessSettings
 from roquette.admin.access import AclRow, put_rules, save_user
 from roquette.admin.cluster import masters_of
 from roquette.admin.contexts import LOGIN_VARIABLE, login_of, login_text

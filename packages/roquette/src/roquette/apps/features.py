@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final
 
 from roquette.apps.local_proxy import LocalProxy
-from roquette.broker.access.feature import AccessFeature
 from roquette.broker.clients.client_calls import ClientCallProcessor
 from roquette.broker.clients.heartbeat import (
     HeartbeatProcessor,
@@ -24,23 +23,31 @@ from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, MasterSource
 from roquette.broker.group.member import GroupMember, MemberFeatures
 from roquette.broker.group.roles import GroupMaster, GroupQuorum, GroupSource
-from roquette.broker.operation.cold_reads import ColdReadFeature
 from roquette.broker.operation.consume_stats import ConsumeStatsProcessor, StatsFeature
 from roquette.broker.operation.group_admin import GroupProcessor
-from roquette.broker.operation.metrics.feature import MetricsFeature
+from roquette.broker.operation.metrics import MetricsFeature
 from roquette.broker.operation.offset_admin import OffsetAdminProcessor, OffsetProcessor
-from roquette.broker.operation.query import QueryProcessor
 from roquette.broker.operation.settings import AdminProcessor
-from roquette.broker.operation.store_maintenance import StoreMaintenance, UpkeepProcessor
+from roquette.broker.operation.store_requests import (
+    ColdReadFeature,
+    QueryProcessor,
+    StoreMaintenance,
+    UpkeepProcessor,
+)
 from roquette.broker.operation.topic_admin import TopicProcessor
+from roquette.broker.operation.users import AccessFeature
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.broker.pulling.feature import PullFeature
-from roquette.broker.replication.follower import ClassicSource, SlaveReplication, Source
+from roquette.broker.replication.follower import (
+    ClassicSource,
+    ReplicaRole,
+    SlaveReplication,
+    Source,
+)
 from roquette.broker.replication.ha_ticket import HaTickets, TicketSource
 from roquette.broker.replication.master import ClassicQuorum, MasterReplication
 from roquette.broker.replication.metadata_copy import MetadataCopy, OffsetTakeOver
-from roquette.broker.replication.role import ReplicaRole
 from roquette.broker.replication.table_feed import TableFeed
 from roquette.broker.sending.feature import SendFeature
 from roquette.broker.timers.feature import DelayFeature, TimerFeature

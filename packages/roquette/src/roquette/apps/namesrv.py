@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-from roquette.access.settings import AccessSettings
+from roquette.access.model import AccessSettings
 from roquette.apps import running
 from roquette.base.clock import SystemClock
 from roquette.base.config import Sources
@@ -34,7 +34,7 @@ from roquette.nameserver.service import NameServer
 from roquette.remoting.address import local_address
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.etcd import SCHEME, connect_http, parse_etcd, tls_context
-from roquette.remoting.http_listener import HttpListener
+from roquette.remoting.http1 import HttpListener
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.settings import DoorSettings, Protection
 

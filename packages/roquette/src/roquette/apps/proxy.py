@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from roquette.access.assemble import Access
-from roquette.access.settings import AccessSettings
+from roquette.access.model import AccessSettings
 from roquette.apps import running
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.config import Sources

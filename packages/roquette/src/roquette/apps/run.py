@@ -19,7 +19,7 @@ from roquette.base.logs import begin_log, leave_log
 from roquette.cli.output import say
 from roquette.client.app.application import App
 from roquette.errors import ConfigError
-from roquette.remoting.http_listener import served_health
+from roquette.remoting.http1 import served_health
 
 WORKER = "ROQUETTE_WORKER"  # the descriptor by which a worker tells its keeper that it has joined
 

@@ -25,7 +25,7 @@ class Scalar(str):
     plain: bool
 
 
-class Mapping(dict[str, Any]):
+class YamlMapping(dict[str, Any]):
     """A mapping, with the line it begins in."""
 
     __slots__ = ("line",)
@@ -142,7 +142,7 @@ class _Builder:
             for inner in self._events_until("SequenceEndEvent"):
                 sequence.append(self._value(inner, depth + 1))
             return sequence
-        mapping = Mapping()
+        mapping = YamlMapping()
         mapping.line = line
         for inner in self._events_until("MappingEndEvent"):
             key = self._value(inner, depth + 1)

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TypeVar, cast
 
-from roquette.access.settings import OPEN_TO_ALL
+from roquette.access.model import OPEN_TO_ALL
 from roquette.base.clock import Clock
 from roquette.base.config import to_properties
 from roquette.base.entropy import Entropy

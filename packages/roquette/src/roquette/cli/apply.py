@@ -13,7 +13,7 @@ from roquette.cli.output import say
 from roquette.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
-    from roquette.admin.apply.wanted import WantedCluster
+    from roquette.admin.apply import WantedCluster
 
 Expected = Annotated[
     str | None, Flag("--file -f FILE", "The cluster's YAML: miss the brokers it names, too.")
@@ -45,8 +45,8 @@ def apply(
         plan: Only show what differs; exit code 10 when something does.
         allow_refusing: Also take steps after which senders or consumers are refused.
     """
-    from roquette.admin.apply.plan import Effect, carry_out, rows, unknown, what_is_there
-    from roquette.admin.apply.plan import plan as make_plan
+    from roquette.admin.apply import Effect, carry_out, rows, unknown, what_is_there
+    from roquette.admin.apply import plan as make_plan
 
     wanted = _wanted(file, group, settings or {}, attribute or {})
     there = cluster.run(what_is_there(wanted))
@@ -85,7 +85,7 @@ def apply(
 def _wanted(
     file: str | None, group: str | None, settings: Mapping[str, str], attributes: Mapping[str, str]
 ) -> "WantedCluster":
-    from roquette.admin.apply.wanted import WantedCluster, WantedGroup, group_setting
+    from roquette.admin.apply import WantedCluster, WantedGroup, group_setting
     from roquette.message.names import client_group_error
 
     if (file is None) == (group is None) or (file and (settings or attributes)):
@@ -106,7 +106,7 @@ def expected_of(cluster: Cluster, file: str | None) -> tuple[str, ...]:
 
 def read_file(file: str) -> "WantedCluster":
     """What a cluster's file wants; `-` is standard input. Raises ConfigError."""
-    from roquette.admin.apply.wanted import read_wanted
+    from roquette.admin.apply import read_wanted
     from roquette.base.files import OsReadFiles, read_all
     from roquette.base.yaml_text import MAX_BYTES
 

@@ -7,7 +7,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles, OsReadFiles
 from roquette.cli.connect import OutputForm
 from roquette.cli.output import Output, say
-from roquette.cli.store_check import (
+from roquette.cli.store import (
     CommitLog,
     Directory,
     Steps,

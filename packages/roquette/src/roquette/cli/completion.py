@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from roquette.errors import RoquetteError
 
 if TYPE_CHECKING:
-    from roquette.client.operations import Operation
+    from roquette.client.calls import Operation
 
 T = TypeVar("T")
 Names = Callable[[Any], list[str]]

@@ -16,8 +16,8 @@ from roquette.errors import ClientError, ConfigError
 
 if TYPE_CHECKING:
     from roquette.admin.contexts import CommandTarget
+    from roquette.client.calls import Operation
     from roquette.client.client import Client
-    from roquette.client.operations import Operation
 
 T = TypeVar("T")
 
@@ -138,7 +138,7 @@ class Cluster:
 
     def addresses(self) -> list[str]:
         """Of the name servers, each by itself. Raises ConfigError."""
-        from roquette.client.name_servers import parse_name_servers
+        from roquette.client.config import parse_name_servers
 
         return parse_name_servers(self.name_servers)
 

@@ -54,7 +54,7 @@ def add(
         use: Use it from now on.
     """
     from roquette.admin.contexts import Context
-    from roquette.client.name_servers import parse_name_servers
+    from roquette.client.config import parse_name_servers
 
     parse_name_servers(namesrv)
     book = _book()

@@ -126,7 +126,7 @@ def import_accounts(
     An admin becomes a super user. White lists have no like: who relied on one needs a user.
     """
     from roquette.access.records import read_accounts
-    from roquette.admin.rules import rows_of
+    from roquette.admin.access import rows_of
 
     found = read_accounts([(str(path), path.read_bytes()) for path in files])
     for note in found.notes:

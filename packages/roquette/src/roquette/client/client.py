@@ -21,7 +21,7 @@ from roquette.client.arguments import (
     since_1970_ms,
     start_point,
 )
-from roquette.client.calls import Call
+from roquette.client.calls import Call, ask_all
 from roquette.client.client_base import ClientBase
 from roquette.client.consumer import Consumer, MessageStream
 from roquette.client.consumer_options import (
@@ -36,7 +36,6 @@ from roquette.client.consumer_options import (
     for_loop,
 )
 from roquette.client.handler import BatchHandler, Handler
-from roquette.client.operations import ask_all
 from roquette.client.operator_calls import FOREVER_MS, query, view
 from roquette.client.producer import KeyedOptions, OnewayOptions, SendOptions, SendReceipt
 from roquette.client.push_consumer import PushConsumer

@@ -14,16 +14,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from roquette.client import calls
-from roquette.client.core.bounds import TOPICS, keep
+from roquette.client.calls import AHEAD
 from roquette.client.core.namespace import Namespace
 from roquette.client.core.route_cache import (
     PAUSE_LEAST_MS,
+    TOPICS,
     KeysPart,
     LatencyTable,
     RoundRobin,
     TopicRoute,
     by_key,
     by_keys,
+    keep,
     may_retry,
     pause_ms,
     shares,
@@ -31,7 +33,6 @@ from roquette.client.core.route_cache import (
 )
 from roquette.client.events import UnderWay
 from roquette.client.interceptors import UNSEEN, Begun, Interceptors
-from roquette.client.operations import AHEAD
 from roquette.client.pipeline import SendPipeline
 from roquette.client.send_request import (
     SEND_OK,

@@ -7,9 +7,8 @@ import msgspec
 
 from roquette.base.clock import Clock
 from roquette.client.config import ClientConfig
-from roquette.client.core.bounds import TOPICS, keep
 from roquette.client.core.namespace import Namespace
-from roquette.client.core.route_cache import broker_error
+from roquette.client.core.route_cache import TOPICS, broker_error, keep
 from roquette.client.session import Session
 from roquette.errors import ClientError, MessageIllegal, NotSent
 from roquette.message.compression import compress

@@ -17,15 +17,12 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.client import calls
 from roquette.client.broker_requests import InspectableConsumer, OperatorRequests
-from roquette.client.calls import Call
-from roquette.client.config import ClientConfig
-from roquette.client.core.bounds import TOPICS, keep
+from roquette.client.calls import AHEAD, ANY_NAME_SERVER, Answer, Ask, Call, Operation
+from roquette.client.config import RENEW_S, ClientConfig, NameServers
 from roquette.client.core.namespace import Namespace
 from roquette.client.core.process_queue import Prefetch
-from roquette.client.core.route_cache import TopicRoute, route_from_template
+from roquette.client.core.route_cache import TOPICS, TopicRoute, keep, route_from_template
 from roquette.client.events import EventKind, Events, OneWays
-from roquette.client.name_servers import RENEW_S, NameServers
-from roquette.client.operations import AHEAD, ANY_NAME_SERVER, Answer, Ask, Operation
 from roquette.errors import (
     BrokerError,
     ClientClosed,

@@ -9,7 +9,7 @@ from roquette.base.metric_families import KIND, Exposition, MetricTable, labels
 from roquette.base.server_metrics import LoopLag, ServerFigures, server_families, unwell
 from roquette.nameserver.floor.core import NameServerCore
 from roquette.remoting.account import MemoryAccount
-from roquette.remoting.http_listener import HttpListener
+from roquette.remoting.http1 import HttpListener
 from roquette.remoting.http_pages import HttpPages, StreamedPage
 from roquette.remoting.pem import ENDS_BEAT_S, CertificateEnds
 from roquette.wire.bodies import MASTER_ID

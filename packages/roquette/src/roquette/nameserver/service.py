@@ -7,15 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from roquette.access.assemble import Access
+from roquette.access.model import OPEN_TO_ALL, AccessSettings
 from roquette.access.processor import AccessProcessor
-from roquette.access.settings import OPEN_TO_ALL, AccessSettings
 from roquette.base.clock import Clock
 from roquette.base.config import to_properties
 from roquette.base.files import Files
 from roquette.base.lifecycle import Tasks
 from roquette.errors import ConfigError
-from roquette.nameserver.controller.groups import ControllerProcessor, RegisterProcessor
-from roquette.nameserver.controller.register_file import RegisterFile
+from roquette.nameserver.controller import ControllerProcessor, RegisterFile, RegisterProcessor
 from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.floor.core import NameServerCore, NameServerLane
 from roquette.nameserver.metrics import ABOUT, NameServerMetrics

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from roquette.base.lifecycle import Tasks
 from roquette.client.calls import Call
-from roquette.client.core.bounds import TOPICS, keep
+from roquette.client.core.route_cache import TOPICS, keep
 from roquette.errors import ClientError
 from roquette.proxy.service import Caller, Then
 from roquette.wire.bodies.clients import HeartbeatData

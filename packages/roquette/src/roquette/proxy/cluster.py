@@ -14,8 +14,7 @@ from roquette.base.clock import Clock
 from roquette.base.entropy import Entropy
 from roquette.client import calls
 from roquette.client.config import ClientConfig
-from roquette.client.core.bounds import BROKERS, TOPICS, keep
-from roquette.client.core.route_cache import TopicRoute
+from roquette.client.core.route_cache import BROKERS, TOPICS, TopicRoute, keep
 from roquette.client.operator_calls import topic_config
 from roquette.client.session import Session
 from roquette.errors import (

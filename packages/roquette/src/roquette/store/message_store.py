@@ -26,9 +26,16 @@ from roquette.store.format.log_mark import begin_mark
 from roquette.store.format.log_reader import LogReader
 from roquette.store.format.results import Appended, Arrival, BatchAppended, Found
 from roquette.store.index.index import Index, KeySearch
-from roquette.store.log import reading
-from roquette.store.log.commit_log import NO_LIMIT, PENDING_LIMIT, CommitLog
-from roquette.store.log.reading import FileSource, LogSource, RawRead, SpansRead
+from roquette.store.log import commit_log
+from roquette.store.log.commit_log import (
+    NO_LIMIT,
+    PENDING_LIMIT,
+    CommitLog,
+    FileSource,
+    LogSource,
+    RawRead,
+    SpansRead,
+)
 from roquette.store.log_walk import log_readers
 from roquette.store.queue_read import QueueRead, QueueReader, ReadRequest
 from roquette.store.queues.consume_queue import ConsumeQueue
@@ -151,7 +158,7 @@ class StoredMessages:
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return -1
-        return reading.store_time_at(self._log, queue.physical_at(queue_offset))
+        return commit_log.store_time_at(self._log, queue.physical_at(queue_offset))
 
     def units_until(self, physical_end: int, topic: str | None = None) -> int:
         """The queues' ends together, of records that end at or before an offset; `topic`: of its queues only."""
@@ -170,7 +177,7 @@ class StoredMessages:
 
     def earliest_store_time(self) -> int:
         """Store time of the oldest record of the log, epoch ms; -1 when it is empty."""
-        return reading.store_time_at(self._log, self._log.min_offset)
+        return commit_log.store_time_at(self._log, self._log.min_offset)
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False
@@ -187,7 +194,7 @@ class StoredMessages:
         first, high = low, queue.next_offset
         while low < high:
             middle = (low + high) // 2
-            stored = reading.store_time_from(self._log, queue.physical_at(middle))
+            stored = commit_log.store_time_from(self._log, queue.physical_at(middle))
             if stored < timestamp_ms or (upper and stored == timestamp_ms):
                 low = middle + 1
             else:
@@ -196,7 +203,7 @@ class StoredMessages:
 
     def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None:
         """The record that begins at a physical offset; None when none does."""
-        return reading.record_at(self._log, physical_offset, size)
+        return commit_log.record_at(self._log, physical_offset, size)
 
     def search(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int

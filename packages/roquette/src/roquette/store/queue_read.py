@@ -13,11 +13,9 @@ from mypy_extensions import i64
 from roquette.message.record_view import RecordView
 from roquette.store.audit.unit_records import COLD_BYTES, WARM_BYTES, UnitRecords
 from roquette.store.format.config import FlushDiskType, StoreConfig
-from roquette.store.format.keys import tags_code_of
 from roquette.store.format.results import Found, GetStatus
-from roquette.store.format.unit import FILLER_FROM, UNIT_SIZE, is_filler
-from roquette.store.log.commit_log import CommitLog
-from roquette.store.log.reading import FileSource, LogSource
+from roquette.store.format.unit import FILLER_FROM, UNIT_SIZE, is_filler, tags_code_of
+from roquette.store.log.commit_log import CommitLog, FileSource, LogSource
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
 

@@ -19,17 +19,18 @@ from roquette.store.format.layout import StoreLayout, offset_name
 from roquette.store.format.log_mark import Vouched, load_vouched
 from roquette.store.format.patch import Patch
 from roquette.store.index.index import Index
-from roquette.store.log.commit_log import CommitLog
+from roquette.store.log.commit_log import CommitLog, store_time_at
 from roquette.store.log.log_files import (
     Beyond,
+    drop_timer,
     fill_holes,
+    keep_replaced,
     load_segments,
     refuse_lost_files,
     remove_behind,
+    vouch_until,
     wipe,
 )
-from roquette.store.log.reading import store_time_at
-from roquette.store.log.replaced import drop_timer, keep_replaced, vouch_until
 from roquette.store.log_walk import Dispatched, LogWalk
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues

@@ -15,7 +15,7 @@ from librt.strings import read_i64_be
 from roquette.base.files import Files
 from roquette.message.names import TIMER_TOPIC
 from roquette.store.audit.timer_audit import AUDIT_UNITS, TimerAudit
-from roquette.store.delivery_marks import Copy, DeliveredBitmap
+from roquette.store.cut import Copy, DeliveredBitmap
 from roquette.store.format.checkpoint import TimerCheckpoint, load_timer_checkpoint
 from roquette.store.format.config import StoreConfig
 from roquette.store.format.layout import StoreLayout

@@ -55,8 +55,13 @@ from roquette_spark.pipelines.tables.table_place import (
     Owner,
 )
 from roquette_spark.source.offsets import QueueRange, ranges_by_topic
-from roquette_spark.source.positions import closed_pattern, matching_topics, why_left_out
-from roquette_spark.source.queues import BlockingQueueReader, open_reader
+from roquette_spark.source.queues import (
+    BlockingQueueReader,
+    closed_pattern,
+    matching_topics,
+    open_reader,
+    why_left_out,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from roquette_spark.pipelines.kit.report import (
     lines,
 )
 from roquette_spark.pipelines.kit.stream import Batches, rates, summary_of
-from roquette_spark.pipelines.kit.table_values import Compaction, Snapshot
+from roquette_spark.pipelines.kit.table_files import Compaction, Snapshot
 from roquette_spark.source.offsets import QueueRange
 
 # What an archive has of each queue, counted batch by batch: the check at the end asks it instead of scanning. Pure.

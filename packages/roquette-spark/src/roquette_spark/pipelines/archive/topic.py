@@ -24,7 +24,7 @@ from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
 from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, RowForm, may_be_column
 from roquette_spark.pipelines.kit.stream import Batches, TableHealth
-from roquette_spark.pipelines.kit.table_values import Commit, Compaction
+from roquette_spark.pipelines.kit.table_files import Commit, Compaction
 from roquette_spark.pipelines.kit.topics import (
     QueueBounds,
     beginning_at,

@@ -17,8 +17,7 @@ from roquette.message.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from roquette_spark.commitlog.plan import describe_store
 from roquette_spark.pipelines.audit import frames as ask
 from roquette_spark.pipelines.audit.frames import AuditCheck, places_of
-from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
-from roquette_spark.pipelines.kit.options import SPAN, PipelineOptions
+from roquette_spark.pipelines.kit.frame import SPAN, Job, Pipeline, PipelineOptions, Plan, Result
 from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section, table_of
 from roquette_spark.pipelines.kit.topics import (
     known_topics,

@@ -14,8 +14,7 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import Files
 from roquette.base.options import counted, option, plural
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
-from roquette_spark.pipelines.kit.options import PipelineOptions
+from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineOptions, Plan, Result
 from roquette_spark.pipelines.kit.report import MOST_ROWS, Report, ReportTable, Section, bars
 from roquette_spark.pipelines.kit.topics import beginning_at
 from roquette_spark.sink.duplicates import spark_id

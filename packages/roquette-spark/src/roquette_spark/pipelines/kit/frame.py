@@ -1,18 +1,126 @@
 """What a pipeline is: options, a plan, a run that ends in a result; and what a run is given to work with."""
 
+import dataclasses
+import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from roquette.base.clock import Clock
 from roquette.base.files import Files
-from roquette.errors import RoquetteError
-from roquette_spark.pipelines.kit.options import PipelineOptions
+from roquette.base.options import OptionKind, OptionReader, option, options_of, parse_duration
+from roquette.errors import ConfigError, RoquetteError
 from roquette_spark.pipelines.kit.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# Options of a pipeline: one dataclass, filled from flags, then from a YAML or JSON file, then from defaults.
+
+
+T = TypeVar("T")
+
+DEFAULT_NAME_SERVERS = "127.0.0.1:9876"
+
+
+def _span(text: str) -> str:
+    if text[-1:].isdigit():
+        raise ValueError
+    parse_duration(text)
+    return text
+
+
+SPAN: Final = OptionKind(wanted="a time such as 30m, 24h or 7d", parse=_span)
+"""Times that `parse_duration` reads; they stay texts, since reports show them as they are given."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions:
+    """What every pipeline has."""
+
+    namesrv: str = option(
+        DEFAULT_NAME_SERVERS,
+        "Name servers; default is $NAMESRV_ADDR, else 127.0.0.1:9876.",
+        metavar='"NS1;NS2"',
+    )
+    report: str = option(
+        "",
+        "Directory for report.html, summary.json and spark.log; default is the next free "
+        "pipeline-output/NAME-NNN.",
+        metavar="DIR",
+    )
+    master: str = option(
+        "local[*]", "Where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://...", metavar="URL"
+    )
+    spark_conf: tuple[str, ...] = option(
+        (), "A setting of Spark; may be repeated.", metavar="KEY=VALUE", split=False
+    )
+
+
+_READER: Final = OptionReader(
+    names=lambda option: (option.field,),
+    normal=lambda name: name.replace("-", "_"),
+    shown=lambda option: option.flag,
+    missing=lambda option: f" (or {option.field}: in the file of --config)",
+)
+
+
+def load_options(
+    cls: type[T], flags: Mapping[str, Any], file: Mapping[str, Any], *, where: str
+) -> T:
+    """An instance from flags (None is not given) over a file's values over defaults.
+
+    Args:
+        where: the pipeline's name, for messages.
+
+    Raises:
+        ConfigError: an option is unknown, missing, or not of its kind: which, and what to do.
+    """
+    values = _READER.values(cls, file, where, place=" in the file")
+    return _READER.build(cls, values | _READER.values(cls, flags, where), where)
+
+
+def read_options_file(path: str, files: Files) -> dict[str, Any]:
+    """The options of a YAML or (by its name) JSON file.
+
+    Raises:
+        ConfigError: it cannot be read, or is no mapping of names to values.
+    """
+    try:
+        text = files.read_bytes(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the file {path} of --config cannot be read: {error}") from None
+    try:
+        found = json.loads(text) if path.endswith(".json") else _yaml(text)
+    except ValueError as error:
+        raise ConfigError(f"the file {path} is malformed: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"the file {path} has no lines of the form option: value")
+    return found
+
+
+def _yaml(text: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise ConfigError(
+            'a YAML file needs PyYAML: pip install "roquette[spark]", or write the file as JSON'
+        ) from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def shown_options(options: Any) -> dict[str, Any]:
+    """Options for people's eyes: secrets replaced."""
+    values = [
+        (known, getattr(options, known.field)) for known in options_of(type(options)).values()
+    ]
+    return {known.field: "***" if known.secret and value else value for known, value in values}
+
 
 O = TypeVar("O", bound=PipelineOptions)  # noqa: E741
 

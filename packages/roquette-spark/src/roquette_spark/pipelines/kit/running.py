@@ -22,8 +22,16 @@ from roquette.base.options import key_values
 from roquette.errors import ConfigError, RoquetteError
 from roquette_spark.errors import explain
 from roquette_spark.local.jdk import spark_environment
-from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineError, Progress, Quiet, Result
-from roquette_spark.pipelines.kit.options import PipelineOptions, shown_options
+from roquette_spark.pipelines.kit.frame import (
+    Job,
+    Pipeline,
+    PipelineError,
+    PipelineOptions,
+    Progress,
+    Quiet,
+    Result,
+    shown_options,
+)
 from roquette_spark.pipelines.kit.report import render
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from roquette.base.clock import Clock
 from roquette.base.metric_families import KIND, Exposition, Family, labels
 from roquette.base.options import counted
 from roquette.errors import ClientError
-from roquette.remoting.http_listener import HttpListener
+from roquette.remoting.http1 import HttpListener
 from roquette.remoting.http_pages import HttpPages, StreamedPage
 from roquette_spark.pipelines.kit.frame import Job
 

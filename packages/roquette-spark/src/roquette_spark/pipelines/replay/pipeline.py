@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roquette.base.options import REQUIRED, counted, option, plural
 from roquette.errors import ConfigError
 from roquette_spark.options import SPARK_ID
-from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
-from roquette_spark.pipelines.kit.options import PipelineOptions
+from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineOptions, Plan, Result
 from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section, bars
 from roquette_spark.pipelines.replay.source import (
     ReplayState,

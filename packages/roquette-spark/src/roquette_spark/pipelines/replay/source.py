@@ -22,8 +22,7 @@ from roquette_spark.source.offsets import (
     encode_offsets,
     share_limit,
 )
-from roquette_spark.source.positions import check_lives, lives_before
-from roquette_spark.source.queues import queue_bounds, reader_of
+from roquette_spark.source.queues import check_lives, lives_before, queue_bounds, reader_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -24,7 +24,7 @@ from roquette_spark.pipelines.kit.message_rows import (
     RESCUED,
     RowForm,
 )
-from roquette_spark.pipelines.kit.table_values import LONGEST_FOLDER, too_long
+from roquette_spark.pipelines.kit.table_files import LONGEST_FOLDER, too_long
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from roquette.base.entropy import Entropy
 from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, RowForm, read_body
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import DataFile
+from roquette_spark.pipelines.kit.table_files import DataFile, TableFiles
 from roquette_spark.pipelines.rows.decoder import (
     NULL,
     Bodies,

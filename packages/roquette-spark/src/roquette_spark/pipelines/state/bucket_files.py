@@ -13,8 +13,7 @@ import pyarrow.ipc
 
 from roquette.base.entropy import Entropy
 from roquette_spark.pipelines.kit.message_rows import DAY
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import DataFile
+from roquette_spark.pipelines.kit.table_files import DataFile, TableFiles
 from roquette_spark.pipelines.rows.decoder import messages_schema
 from roquette_spark.pipelines.rows.parquet_files import BATCH_ROWS, ParquetFiles, as_columns
 from roquette_spark.pipelines.rows.tasks import WORTH_A_TASK

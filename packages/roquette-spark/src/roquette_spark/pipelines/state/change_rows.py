@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit import message_rows as forms
-from roquette_spark.pipelines.kit.table_values import DataFile
+from roquette_spark.pipelines.kit.table_files import DataFile
 from roquette_spark.pipelines.rows.decoder import Bodies, Decoded, Decoder, Kind
 from roquette_spark.pipelines.rows.json_rows import JsonReader
 

@@ -16,11 +16,17 @@ from typing import TYPE_CHECKING
 from roquette.base.options import REQUIRED, counted, option, plural
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit import message_rows as forms
-from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineError, Plan, Result
-from roquette_spark.pipelines.kit.options import PipelineOptions
+from roquette_spark.pipelines.kit.frame import (
+    Job,
+    Pipeline,
+    PipelineError,
+    PipelineOptions,
+    Plan,
+    Result,
+)
 from roquette_spark.pipelines.kit.report import Report, ReportTable, Section, lines
 from roquette_spark.pipelines.kit.stream import Batches, await_end, rates, summary_of
-from roquette_spark.pipelines.kit.table_values import Commit, DataFile, Snapshot
+from roquette_spark.pipelines.kit.table_files import Commit, DataFile, Snapshot
 from roquette_spark.pipelines.kit.topics import (
     QueueBounds,
     describe,

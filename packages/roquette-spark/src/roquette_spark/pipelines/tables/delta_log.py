@@ -16,12 +16,12 @@ import pyarrow as pa
 from roquette.base.clock import Clock
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import (
+from roquette_spark.pipelines.kit.table_files import (
     Commit,
     DataFile,
     Snapshot,
     TableCorrupt,
+    TableFiles,
     partition_text,
 )
 
@@ -465,7 +465,7 @@ def _files_of(table: Any) -> list[DataFile]:
 
 
 def _stats_text(row: Mapping[str, Any]) -> str:
-    from roquette_spark.pipelines.rows.statistics import encode_statistics
+    from roquette_spark.pipelines.rows.parquet_files import encode_statistics
 
     found = {"minValues": row.get("min"), "maxValues": row.get("max")}
     found["nullCount"] = row.get("null_count")

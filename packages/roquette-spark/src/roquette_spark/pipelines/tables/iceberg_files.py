@@ -23,7 +23,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_values import DataFile, partition_text
+from roquette_spark.pipelines.kit.table_files import DataFile, partition_text
 
 _EPOCH_DAY = date(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -39,8 +39,7 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import Commit, DataFile, Snapshot
+from roquette_spark.pipelines.kit.table_files import Commit, DataFile, Snapshot, TableFiles
 from roquette_spark.pipelines.tables import iceberg_history as history
 from roquette_spark.pipelines.tables.iceberg_files import from_iceberg, to_iceberg
 from roquette_spark.pipelines.tables.table_place import (

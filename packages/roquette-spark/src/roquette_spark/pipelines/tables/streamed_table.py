@@ -11,8 +11,7 @@ from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
 from roquette_spark.pipelines.kit.message_rows import DAY, bad_rows
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import Commit, DataFile
+from roquette_spark.pipelines.kit.table_files import Commit, DataFile, TableFiles
 from roquette_spark.pipelines.kit.topics import QueueBounds, checkpoint_offsets, start_stream
 from roquette_spark.pipelines.rows.decoder import quarantine_type, widened
 from roquette_spark.pipelines.tables.table_formats import TableFormat

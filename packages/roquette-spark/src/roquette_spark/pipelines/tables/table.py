@@ -15,8 +15,7 @@ import pyarrow as pa
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import Commit
+from roquette_spark.pipelines.kit.table_files import Commit, TableFiles
 from roquette_spark.pipelines.tables.delta_log import LOG_FOLDER, UNFINISHED, DeltaLog, check_wider
 from roquette_spark.pipelines.tables.table_place import (
     Owner,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from roquette.base.clock import Clock
 from roquette.base.options import option
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.options import PipelineOptions
+from roquette_spark.pipelines.kit.frame import PipelineOptions
 from roquette_spark.pipelines.tables.table import open_table
 from roquette_spark.pipelines.tables.table_writer import CATALOG_FILE, CatalogAddress, TableWriter
 

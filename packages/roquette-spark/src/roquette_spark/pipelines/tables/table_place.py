@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import Snapshot
+from roquette_spark.pipelines.kit.table_files import Snapshot, TableFiles
 from roquette_spark.pipelines.kit.topics import checkpoint_offsets
 from roquette_spark.pipelines.tables.delta_log import LOG_FOLDER, UNFINISHED
 

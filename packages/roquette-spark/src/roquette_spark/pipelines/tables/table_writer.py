@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from roquette.base.entropy import Entropy
 from roquette.base.files import FileLock
-from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.pipelines.kit.table_values import (
+from roquette_spark.pipelines.kit.table_files import (
     Commit,
     Compaction,
     DataFile,
     Snapshot,
+    TableFiles,
     partition_of,
 )
 from roquette_spark.pipelines.tables.table_place import OWN_FOLDER, STAGING, Owner, numbered

@@ -20,8 +20,7 @@ from roquette.admin.facts import (
 )
 from roquette.base.clock import Clock
 from roquette.client import calls, operator_calls
-from roquette.client.calls import Call, PullFilter
-from roquette.client.operations import Answer, Operation, ask_all
+from roquette.client.calls import Answer, Call, Operation, PullFilter, ask_all
 from roquette.client.operator_calls import config_list, time_spans
 from roquette.errors import BrokerError, CorruptRecord, RequestTimeout, Unreachable
 from roquette.message.message import MessageQueue

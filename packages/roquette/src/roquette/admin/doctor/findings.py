@@ -10,7 +10,7 @@ import msgspec
 from roquette.admin.facts import BrokerFacts, ClusterFacts
 from roquette.base.options import counted
 from roquette.client import calls, operator_calls
-from roquette.client.operations import Operation, ask_all
+from roquette.client.calls import Operation, ask_all
 
 
 class Severity(StrEnum):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from roquette.access.assemble import Access
-from roquette.access.settings import OPEN_TO_ALL, AccessSettings
+from roquette.access.model import OPEN_TO_ALL, AccessSettings
 from roquette.base.entropy import Entropy
 from roquette.base.executor import run_blocking
 from roquette.base.files import Files

@@ -17,12 +17,12 @@ from roquette.broker.floor.disk_watch import DiskWatch
 from roquette.broker.floor.item_stats import ItemStats
 from roquette.broker.floor.log_sync import LogSync, ReplicaState
 from roquette.broker.floor.stats import BrokerStats
+from roquette.broker.floor.tables.bounds import LockTable
 from roquette.broker.floor.tables.cold_reads import ColdReads
 from roquette.broker.floor.tables.consumers import ConsumerTable, ProducerTable
 from roquette.broker.floor.tables.duplicate_clients import DuplicateClientDetector
 from roquette.broker.floor.tables.filters import SubscriptionFilters
 from roquette.broker.floor.tables.groups import BackwardCommitPolicy, GroupTable, RequestModes
-from roquette.broker.floor.tables.locks import LockTable
 from roquette.broker.floor.tables.offsets import OffsetTable
 from roquette.broker.floor.tables.topics import TopicTable
 from roquette.broker.floor.writer import MessageWriter

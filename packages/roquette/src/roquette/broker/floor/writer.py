@@ -21,7 +21,7 @@ from roquette.errors import (
 from roquette.message import names, properties, sysflag
 from roquette.message.properties import encode_properties
 from roquette.message.record_layout import MAX_PROPERTIES, Draft, StoredRecord, draft_of
-from roquette.store.delivery_marks import copy_mark
+from roquette.store.cut import copy_mark
 from roquette.store.format.results import Appended
 from roquette.store.message_store import MessageStore
 from roquette.wire.codes import ResponseCode

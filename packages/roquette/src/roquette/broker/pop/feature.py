@@ -15,13 +15,13 @@ from roquette.broker.pop.hand_out import (
     MAX_BYTES,
     MAX_MESSAGES,
     NEARLY_MS,
+    PopOffsets,
     PopProcessor,
     build_filter,
+    drawn_queues,
     retry_topics,
 )
-from roquette.broker.pop.polling import PollHold
-from roquette.broker.pop.reading import PopOffsets, drawn_queues
-from roquette.broker.pop.state import PopState
+from roquette.broker.pop.state import PollHold, PopState
 from roquette.message.names import pop_retry_topic
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import Held, Outcome, Reply, RequestContext, Row, row

@@ -1,13 +1,204 @@
 """What POP keeps of a broker, behind one door: the waiting requests, the orderly pops, the revive log."""
 
+import heapq
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.pop.checkpoint import OrderEntry
 from roquette.broker.pop.order import OrderTable
-from roquette.broker.pop.polling import PollHold, PollTable
 from roquette.broker.pop.revive import ReviveLog, Reviver
+from roquette.remoting.request import RequestContext
 from roquette.store.format.results import Arrival
+from roquette.store.queue_read import RecordFilter
+
+# Pops and notifications that wait for messages. Pure: arrivals and time come in, due ones go out.
+# Apache: PopLongPollingService. A request waits under its topic, group and queue (-1: any queue); each message wakes at most one request of a group under either key.
+
+
+ANY_QUEUE: Final = -1
+_SLACK: Final = 1_000
+
+
+class PollHold:
+    """One waiting request: `job` is run again when a message wakes it or at its deadline."""
+
+    __slots__ = (
+        "chosen", "deadline_ms", "done", "entry", "group", "job", "notice", "queue_id", "table", "topic",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        chosen: RecordFilter,
+        deadline_ms: int,
+        *,
+        notice: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.group = group
+        self.queue_id = queue_id
+        self.chosen = chosen  # which messages are wanted
+        self.deadline_ms = deadline_ms
+        self.notice = notice  # a notification, not a pop
+        self.job: RequestContext | None = None
+        self.done = False
+        self.table: PollTable | None = None
+        self.entry: tuple[int, int, PollHold] | None = None
+
+    def drop(self) -> None:
+        """Nobody wants its answer any more: it leaves its table, and no message wakes it."""
+        if not self.done and self.table is not None and self.entry is not None:
+            self.table.drop(self.entry)
+
+
+class PollTable:
+    """Waiting requests, at most `capacity` of them and about `per_key` under one key.
+
+    Args:
+        last_first: of several under one key, wake the one that may wait longest.
+        properties_at: property bytes of the record at a physical offset, of a size.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        per_key: int,
+        properties_at: Callable[[int, int], bytes],
+        *,
+        last_first: bool = False,
+    ) -> None:
+        self._properties_at = properties_at
+        self._capacity = capacity
+        self._per_key = per_key
+        self._last_first = last_first
+        self._count = 0
+        self._sequence = 0
+        # (topic, group) -> queue id -> [(deadline, number, hold)], by deadline
+        self._waiting: dict[tuple[str, str], dict[int, list[tuple[int, int, PollHold]]]] = {}
+        self._watched: dict[str, dict[str, str]] = {}  # a topic's name -> group -> topic held under
+        self._names: dict[tuple[str, str], tuple[str, ...]] = {}  # of a key, those watched
+        self._deadlines: list[tuple[int, int, PollHold]] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def count(self, topic: str, group: str, queue_id: int) -> int:
+        """How many wait under one key."""
+        return len(self._waiting.get((topic, group), {}).get(queue_id, ()))
+
+    def hold(self, hold: PollHold, retry_topics: tuple[str, ...]) -> bool:
+        """Keep a request; False when there are too many (POLLING_FULL).
+
+        Args:
+            retry_topics: the group's retry topics, whose messages wake it too.
+        """
+        if self._count >= self._capacity:
+            return False
+        if self.count(hold.topic, hold.group, hold.queue_id) > self._per_key:
+            return False
+        key = (hold.topic, hold.group)
+        queues = self._waiting.get(key)
+        if queues is None:
+            queues = self._waiting[key] = {}
+            self._names[key] = (hold.topic, *retry_topics)
+            for name in self._names[key]:
+                self._watched.setdefault(name, {})[hold.group] = hold.topic
+        waiting = queues.setdefault(hold.queue_id, [])
+        self._sequence += 1
+        entry = (hold.deadline_ms, self._sequence, hold)
+        insort(waiting, entry)
+        hold.table, hold.entry = self, entry
+        heapq.heappush(self._deadlines, entry)
+        self._count += 1
+        if len(self._deadlines) > 2 * self._count + _SLACK:
+            self._deadlines = [old for old in self._deadlines if not old[2].done]
+            heapq.heapify(self._deadlines)
+        return True
+
+    def on_arrival(self, arrival: Arrival) -> list[PollHold]:
+        """A message is in a queue: the requests it wakes."""
+        topic = arrival.topic
+        groups = self._watched.get(topic)
+        if groups is None:
+            return []
+        due: list[PollHold] = []
+        for group, held_under in list(groups.items()):
+            if held_under == topic:
+                keys = {ANY_QUEUE, arrival.queue_id}
+                message: Arrival | None = arrival
+            else:  # a retry topic: whichever queue is asked for, its messages are handed out too
+                keys, message = set(self._waiting.get((held_under, group), ())), None
+            for key in sorted(keys):
+                hold = self._wake(held_under, group, key, message)
+                if hold is not None:
+                    due.append(hold)
+        return due
+
+    def wake(self, topic: str, group: str, queue_id: int) -> PollHold | None:
+        """One request under a key, whatever it filters by."""
+        return self._wake(topic, group, queue_id, None)
+
+    def expire(self, now_ms: int) -> list[PollHold]:
+        """The requests whose time is over, oldest deadline first."""
+        due: list[PollHold] = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            entry = heapq.heappop(self._deadlines)
+            if not entry[2].done:
+                self.drop(entry)
+                due.append(entry[2])
+        return due
+
+    def drain(self) -> list[PollHold]:
+        """Every request: the broker stops."""
+        due = [entry[2] for entry in sorted(self._deadlines) if not entry[2].done]
+        for hold in due:
+            hold.done = True
+        self._waiting, self._watched, self._names, self._deadlines = {}, {}, {}, []
+        self._count = 0
+        return due
+
+    def _wake(
+        self, topic: str, group: str, queue_id: int, message: Arrival | None
+    ) -> PollHold | None:
+        waiting = self._waiting.get((topic, group), {}).get(queue_id)
+        if not waiting:
+            return None
+        entry = waiting[-1 if self._last_first else 0]
+        hold = entry[2]
+        if message is not None and not self._wanted(hold.chosen, message):
+            return None
+        self.drop(entry)
+        return hold
+
+    def _wanted(self, chosen: RecordFilter, message: Arrival) -> bool:
+        if chosen.predicate is not None:
+            where = (message.physical_offset, message.size)
+            return chosen.predicate.matches(self._properties_at(*where))
+        return chosen.codes is None or int(message.tags_code) in chosen.codes
+
+    def drop(self, entry: tuple[int, int, PollHold]) -> None:
+        """A request leaves; what stands in the order of deadlines goes with time."""
+        hold = entry[2]
+        hold.done = True
+        hold.table = hold.entry = None
+        self._count -= 1
+        key = (hold.topic, hold.group)
+        queues = self._waiting[key]
+        waiting = queues[hold.queue_id]
+        del waiting[bisect_left(waiting, entry)]
+        if not queues[hold.queue_id]:
+            del queues[hold.queue_id]
+        if not queues:
+            del self._waiting[key]
+            for name in self._names.pop(key):
+                groups = self._watched[name]
+                del groups[hold.group]
+                if not groups:
+                    del self._watched[name]
 
 
 class PopState:

@@ -13,8 +13,8 @@ from roquette.broker.floor.config import LiveConfig
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.log_sync import LogSync, ReplicaState
 from roquette.broker.floor.stats import BrokerStats
+from roquette.broker.floor.tables.bounds import LockTable
 from roquette.broker.floor.tables.groups import GroupTable
-from roquette.broker.floor.tables.locks import LockTable
 from roquette.broker.floor.tables.topics import Created, Topic, TopicTable
 from roquette.broker.floor.timer_rules import DLQ_QUEUES, RETRY_PERM, retry_limit
 from roquette.broker.floor.writer import MessageWriter, Put, delay_level

@@ -17,7 +17,7 @@ from roquette.message import names, properties
 from roquette.message.names import topic_error
 from roquette.message.properties import decode_properties
 from roquette.message.record_layout import StoredRecord
-from roquette.store.delivery_marks import Copy
+from roquette.store.cut import Copy
 from roquette.store.message_store import MessageStore
 from roquette.store.queue_read import ReadRequest
 from roquette.wire.bodies import DataVersion, DelayOffsetSerializeWrapper

@@ -31,7 +31,7 @@ from roquette.message.names import PERM_WRITE
 from roquette.message.record_layout import Draft
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import Later, Reply, RequestContext, Row, row
-from roquette.store.delivery_marks import scan_delivery_marks
+from roquette.store.cut import scan_delivery_marks
 from roquette.store.message_store import MessageStore
 from roquette.store.timer.timer_wheel import TimerFlushPlan
 from roquette.store.timer_store import TimerStore

@@ -20,7 +20,7 @@ from roquette.client.push_consumer import PushConsumer
 from roquette.client.settings import ClientSettings, config_of
 from roquette.errors import ConfigError
 from roquette.message.names import DEFAULT_PRODUCER_GROUP
-from roquette.remoting.http_listener import served_health
+from roquette.remoting.http1 import served_health
 
 # A process that serves until it is told to end: signals, the loop, the longest end, the exit status.
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from roquette.base.files import Files
-from roquette.client.core.bounds import BROKERS, keep
+from roquette.client.core.route_cache import BROKERS, keep
 from roquette.errors import RemoteProtocolError
 from roquette.message.message import MessageQueue, ReceivedMessage
 from roquette.wire.bodies import ConsumeStatus, LocalOffsets

@@ -23,11 +23,10 @@ from roquette.message.record import decode_record
 from roquette.message.record_layout import BLANK_MAGIC, StoredRecord
 from roquette.store.audit.findings import Findings, finding
 from roquette.store.audit.index_entries import ChainCheck, IndexView
-from roquette.store.format.keys import key_hashes, may_lack_entries
 from roquette.store.format.layout import StoreLayout
+from roquette.store.format.unit import key_hashes, may_lack_entries
 from roquette.store.index.index_file import IndexFile, IndexHead
-from roquette.store.log.commit_log import CommitLog
-from roquette.store.log.reading import record_at, store_time_at
+from roquette.store.log.commit_log import CommitLog, record_at, store_time_at
 
 log = logging.getLogger("roquette.store")
 

@@ -22,9 +22,8 @@ from roquette.message.record_layout import (
     RECORD_MAGIC_V2,
 )
 from roquette.message.record_view import SOUND, RecordView, is_of_queue
-from roquette.store.format.keys import tags_code_of
-from roquette.store.format.unit import FILLER_FROM, UNIT_SIZE
-from roquette.store.log.reading import LogSource
+from roquette.store.format.unit import FILLER_FROM, UNIT_SIZE, tags_code_of
+from roquette.store.log.commit_log import LogSource
 from roquette.store.queues.consume_queue import ConsumeQueue
 
 # The record of a queue whose unit is damaged, found by going through the log where it must be. HOT.

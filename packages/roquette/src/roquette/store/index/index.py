@@ -9,8 +9,8 @@ from mypy_extensions import i64
 
 from roquette.base.files import Files
 from roquette.base.javatypes import java_hash
-from roquette.store.format.keys import positive_hash
 from roquette.store.format.layout import index_name
+from roquette.store.format.unit import positive_hash
 from roquette.store.index.index_file import IndexFile, index_file_size
 
 log = logging.getLogger("roquette.store")

@@ -19,8 +19,8 @@ from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, IndexEntry
 from roquette.store.offline.index_check import DEFAULT_SLOTS
 from roquette.store.offline.search import record_fields
 from roquette.store.offline.small_files import load_json
+from roquette.store.offline.store_dir import DamagedStretch, FileEnd, walk_bytes
 from roquette.store.offline.timer_check import read_wheel
-from roquette.store.offline.walk import DamagedStretch, FileEnd, walk_bytes
 from roquette.store.timer.timer_log import UNIT_SIZE as TIMER_UNIT_SIZE
 from roquette.store.timer.timer_log import unpack_unit
 

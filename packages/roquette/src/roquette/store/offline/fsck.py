@@ -24,10 +24,17 @@ from roquette.store.format.log_mark import wrote_of
 from roquette.store.format.unit import UNIT_SIZE
 from roquette.store.offline.index_check import IndexSpec, IndexTask, find_specs, open_views
 from roquette.store.offline.log_check import LogCheck
-from roquette.store.offline.log_part import LogPart, Pending, QueueSpan
 from roquette.store.offline.overview import written_end
 from roquette.store.offline.small_files import LogFacts, check_small_files, topics_of
-from roquette.store.offline.store_dir import LogFile, QueueDir, StoreDir, list_queues
+from roquette.store.offline.store_dir import (
+    LogFile,
+    LogPart,
+    Pending,
+    QueueDir,
+    QueueSpan,
+    StoreDir,
+    list_queues,
+)
 from roquette.store.offline.timer_check import check_timer
 from roquette.store.offline.unit_check import (
     NO_CRASH,

@@ -6,10 +6,9 @@ from roquette.base.files import ReadAt, ReadFiles, read_all
 from roquette.store.audit.findings import NOTE, Findings, finding
 from roquette.store.audit.index_audit import SUMS, audit_whole, lost_files, parse_sums
 from roquette.store.audit.index_entries import IndexView, find_end, find_slots
-from roquette.store.format.keys import key_hashes
+from roquette.store.format.unit import key_hashes
 from roquette.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, index_file_size
-from roquette.store.offline.store_dir import LogFile, StoreDir, list_index
-from roquette.store.offline.walk import read_record
+from roquette.store.offline.store_dir import LogFile, StoreDir, list_index, read_record
 
 DEFAULT_SLOTS = 5_000_000
 

@@ -17,10 +17,16 @@ from roquette.message.record_view import FAULT_NAMES, FAULT_WORDS, SOUND
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from roquette.store.audit.findings import NOTE, Findings, finding
 from roquette.store.audit.index_entries import EntryCheck, IndexView
-from roquette.store.format.keys import TopicKeys, may_lack_entries
 from roquette.store.format.log_reader import END, FAULT, FILLED, LogReader
-from roquette.store.offline.log_part import LogPart, Pending, QueueSpan
-from roquette.store.offline.store_dir import LogFile, StoreDir, load_queue
+from roquette.store.format.unit import TopicKeys, may_lack_entries
+from roquette.store.offline.store_dir import (
+    LogFile,
+    LogPart,
+    Pending,
+    QueueSpan,
+    StoreDir,
+    load_queue,
+)
 from roquette.store.offline.unit_check import MULTI_DISPATCH, LogLookup, QueueUnits, check_units
 
 _EXT_ADDRESS: Final = -0x80000001  # tags codes up to here are addresses in consumequeue_ext

@@ -11,9 +11,14 @@ from roquette.store.format.checkpoint import decode_timer_checkpoint
 from roquette.store.format.log_reader import END, RECORD, LogReader
 from roquette.store.index.index_file import HEADER_SIZE
 from roquette.store.offline.small_files import load_json, read_checkpoint
-from roquette.store.offline.store_dir import StoreDir, list_index, list_numbered, list_queues
+from roquette.store.offline.store_dir import (
+    StoreDir,
+    first_record,
+    list_index,
+    list_numbered,
+    list_queues,
+)
 from roquette.store.offline.unit_check import QueueUnits
-from roquette.store.offline.walk import first_record
 
 
 class FileRow(msgspec.Struct, frozen=True, kw_only=True):

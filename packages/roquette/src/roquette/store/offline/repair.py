@@ -26,10 +26,9 @@ from roquette.store.index.index import Index
 from roquette.store.offline.overview import written_end
 from roquette.store.offline.repair_plan import RepairPlan
 from roquette.store.offline.small_files import JSON_LIMIT, LogFacts
-from roquette.store.offline.store_dir import LogFile, StoreDir, find_store, list_queues
+from roquette.store.offline.store_dir import LogFile, StoreDir, find_store, list_queues, walk_files
 from roquette.store.offline.timer_check import check_timer
 from roquette.store.offline.unit_check import QueueUnits
-from roquette.store.offline.walk import walk_files
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
 from roquette.store.reput import Reput

@@ -18,9 +18,8 @@ from roquette.store.format.unit import UNIT_SIZE
 from roquette.store.offline.index_check import find_specs
 from roquette.store.offline.overview import written_end
 from roquette.store.offline.small_files import changed_unwritten, load_json, topics_of
-from roquette.store.offline.store_dir import QueueDir, StoreDir, list_queues
+from roquette.store.offline.store_dir import QueueDir, StoreDir, list_queues, read_record
 from roquette.store.offline.unit_check import QueueUnits
-from roquette.store.offline.walk import read_record
 from roquette.store.reput import parse_delay_levels
 
 # What a damaged commit log needs to be one again: which bytes to put where.

@@ -20,8 +20,14 @@ from roquette.message.sysflag import (
     TRANSACTION_MASK,
 )
 from roquette.store.format.log_reader import LogReader
-from roquette.store.offline.store_dir import LogFile, StoreDir
-from roquette.store.offline.walk import DamagedStretch, FileEnd, first_record, walk_files
+from roquette.store.offline.store_dir import (
+    DamagedStretch,
+    FileEnd,
+    LogFile,
+    StoreDir,
+    first_record,
+    walk_files,
+)
 
 # Records, units, slots and headers in plain words and JSON values.
 

@@ -8,10 +8,16 @@ from roquette.base.files import Files
 from roquette.errors import StoreError
 from roquette.message.record import record_size
 from roquette.store.format.config import check_topic
-from roquette.store.format.keys import TopicKeys
 from roquette.store.format.layout import StoreLayout, offset_name, parse_offset_name
 from roquette.store.format.patch import Patch
-from roquette.store.format.unit import FILLER_SIZE, UNIT, UNIT_SIZE, encode_unit, passing_unit
+from roquette.store.format.unit import (
+    FILLER_SIZE,
+    UNIT,
+    UNIT_SIZE,
+    TopicKeys,
+    encode_unit,
+    passing_unit,
+)
 from roquette.store.queues.consume_queue import ConsumeQueue, OpenFiles, count_valid
 
 _SCAN_UNITS = 4096

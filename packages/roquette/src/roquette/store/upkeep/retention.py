@@ -17,7 +17,7 @@ from roquette.store.format.config import StoreConfig
 from roquette.store.format.layout import StoreLayout, parse_offset_name
 from roquette.store.format.unit import UNIT_SIZE
 from roquette.store.index.index_file import index_file_size
-from roquette.store.log.replaced import KeptFile, list_kept
+from roquette.store.log.log_files import KeptFile, list_kept
 
 HOUR_MS: Final = 3_600_000
 CLOCK_TOLERANCE_MS: Final = HOUR_MS  # the clock may be set by so much and is believed at once

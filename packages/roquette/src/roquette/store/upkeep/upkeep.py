@@ -19,9 +19,8 @@ from roquette.store.format.log_mark import LogMark
 from roquette.store.format.segment import Segment
 from roquette.store.format.unit import UNIT_SIZE
 from roquette.store.index.index import Index
-from roquette.store.log.commit_log import CommitLog
-from roquette.store.log.reading import store_time_at
-from roquette.store.log.replaced import KeptFile
+from roquette.store.log.commit_log import CommitLog, store_time_at
+from roquette.store.log.log_files import KeptFile
 from roquette.store.queues.consume_queues import ConsumeQueues
 from roquette.store.upkeep.retention import (
     HOUR_MS,

@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from roquette.admin.doctor.checks import addresses, brokers, groups, queues, topics
+from roquette.admin.doctor.checks import addresses, brokers, groups, queues
 from roquette.admin.doctor.checks import addresses as of_settings
 from roquette.admin.doctor.checks import brokers as missing
+from roquette.admin.doctor.checks import groups as topics
 from roquette.admin.doctor.checks import queues as unread
 from roquette.admin.doctor.findings import Check, Finding, Intent, Looks, Severity, Sign
 from roquette.admin.facts import ClusterFacts

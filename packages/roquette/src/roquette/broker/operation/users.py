@@ -1,9 +1,11 @@
-"""Users and rules of a broker: read before anybody is let in, changed by requests at the master."""
+"""The requests about users and their rules, served by a broker."""
 
 from roquette.access.processor import AccessProcessor
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane
 from roquette.remoting.request import Row
+
+# Users and rules of a broker: read before anybody is let in, changed by requests at the master.
 
 
 class AccessFeature(Feature):

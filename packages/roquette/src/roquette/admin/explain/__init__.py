@@ -1,1 +1,0 @@
-"""The life of one message, from what brokers can tell of it."""

@@ -1,1 +1,0 @@
-"""What a broker shows of itself over HTTP: metrics, and whether it is well."""

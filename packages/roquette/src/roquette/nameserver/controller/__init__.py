@@ -1,1 +1,0 @@
-"""A name server as controller: where the records of groups stand, and who may ask for them."""
