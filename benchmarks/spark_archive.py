@@ -31,7 +31,7 @@ from roquette_spark.pipelines.kit.topics import find_topics
 from roquette_spark.pipelines.rows.decoder import table_type
 from roquette_spark.pipelines.rows.tasks import BatchWork, write_batch
 from roquette_spark.pipelines.tables.table import open_table
-from roquette_spark.source.offsets import QueueRange
+from roquette_spark.values.offsets import QueueRange
 
 RAW, JSON = "BenchRaw", "BenchJson"
 COLUMNS = "id long, name string, price double, paid boolean, quantity int, city string, note string, at string"

@@ -32,7 +32,7 @@ from roquette_spark.commitlog.files import commitlog_options
 from roquette_spark.commitlog.plan import plan
 from roquette_spark.commitlog.source import CommitLogReader
 from roquette_spark.local.jdk import spark_session
-from roquette_spark.schema import COLUMNS
+from roquette_spark.values.schema import COLUMNS
 
 SEGMENT = 256 << 20
 NARROW = ("topic", "queue_id", "queue_offset", "body")

@@ -30,7 +30,7 @@ from roquette.message.message_id import host_bytes
 from roquette.message.record import encode_record
 from roquette.message.record_layout import Draft, Place
 from roquette_spark.local.jdk import spark_session
-from roquette_spark.schema import default_schema
+from roquette_spark.values.schema import default_schema
 
 TOPIC = "BenchSpark"
 NARROW = "topic,queue_id,queue_offset,body"
@@ -157,8 +157,8 @@ def source_in_memory(name: str, *, decoded: bool) -> type:
             return [InputPartition(self.rows // 8) for _ in range(8)]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
-            from roquette_spark.schema import arrow_schema
             from roquette_spark.source.decode import RecordColumns, RecordDecoder
+            from roquette_spark.values.schema import arrow_schema
 
             decoder = RecordDecoder(arrow_schema(self.schema), topic=TOPIC, broker_name="bench")
             batch = decoder.decode(RecordColumns(frames, start=0, end=BATCH))

@@ -67,11 +67,6 @@ CONTRACT: dict[str, set[str]] = {
     "__init__": {"base", "client", "message", "sync", "admin"},
 }
 
-# Below the first level: pairs of folders of one room that import each other. None is added.
-BOTH_WAYS = {
-    ("roquette_spark", "roquette_spark/sink"),
-    ("roquette_spark", "roquette_spark/source"),
-}
 # Folder of `broker` -> folders of it that it may import beside itself; "" has the broker that binds features. All others
 # are features: what one needs of another is a value, a function or a protocol of the floor, handed to it in `apps/features.py`.
 BROKER: dict[str, set[str]] = {
@@ -224,8 +219,8 @@ def test_folders_of_a_room_import_each_other_one_way_only() -> None:
         if room_of_module(name) == room_of(path)
     }
     both = {(one, other) for one, other in arrows if one < other and (other, one) in arrows}
-    assert len(arrows) > 150
-    assert both == BOTH_WAYS
+    assert len(arrows) > 100
+    assert not both
 
 
 def test_a_feature_of_the_broker_imports_the_floor_and_no_other_feature() -> None:

@@ -24,7 +24,7 @@ from roquette.remoting.settings import DoorSettings
 from roquette.store.format.config import StoreConfig
 from roquette_spark.commitlog.files import CommitLogOptions
 from roquette_spark.offsets.source import OffsetsOptions
-from roquette_spark.options import AccessOptions, ReadOptions, WriteOptions
+from roquette_spark.values.options import AccessOptions, ReadOptions, WriteOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "settings.md"

@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.sql.types import StructType
 from tests.spark.records import struct_of
 
-from roquette_spark.options import read_options
 from roquette_spark.source.stream_reader import RocketmqStreamReader
+from roquette_spark.values.options import read_options
 
 COLUMNS = struct_of("topic", "broker_name", "queue_id", "queue_offset", "body")
 

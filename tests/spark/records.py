@@ -11,7 +11,7 @@ from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import host_bytes
 from roquette.message.properties import encode_properties
-from roquette_spark.schema import COLUMNS
+from roquette_spark.values.schema import COLUMNS
 
 _TYPES = {
     "string": types.StringType(),

@@ -18,9 +18,9 @@ from roquette.base.javatypes import java_hash
 from roquette.message.record_layout import StoredRecord
 from roquette_spark import plain_message
 from roquette_spark.datasource import RocketmqDataSource
-from roquette_spark.errors import plain_errors
 from roquette_spark.sink import writer as writer_module
 from roquette_spark.sink.writer import SentPartition
+from roquette_spark.values.errors import plain_errors
 from roquette_spark.workers.sender import BlockingSender
 
 pytestmark = pytest.mark.spark

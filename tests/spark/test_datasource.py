@@ -11,9 +11,9 @@ import roquette_spark as spark
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette_spark.datasource import RocketmqDataSource
-from roquette_spark.schema import COLUMNS
 from roquette_spark.source.batch_reader import RocketmqBatchReader
 from roquette_spark.source.stream_reader import RocketmqStreamReader
+from roquette_spark.values.schema import COLUMNS
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from roquette.base.options import options_of
-from roquette_spark.options import ReadOptions
-from roquette_spark.schema import COLUMNS
+from roquette_spark.values.options import ReadOptions
+from roquette_spark.values.schema import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "spark.md").read_text()

@@ -3,8 +3,8 @@
 import pytest
 
 from roquette.errors import ConfigError, ConnectError, RouteNotFound
-from roquette_spark.errors import explain
-from roquette_spark.source.offsets import DataLoss
+from roquette_spark.values.errors import explain
+from roquette_spark.values.offsets import DataLoss
 
 PLANNING = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan Python data source read in Python: Traceback (most recent call last):
   File "/x/pyspark/sql/worker/plan_data_source_read.py", line 1, in main

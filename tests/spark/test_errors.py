@@ -18,8 +18,8 @@ from roquette.errors import (
 )
 from roquette.message.message import MessageQueue
 from roquette_spark.datasource import RocketmqDataSource
-from roquette_spark.errors import advised, plain_errors, plain_message, tell_in_one_line
-from roquette_spark.options import ReadOptions
+from roquette_spark.values.errors import advised, plain_errors, plain_message, tell_in_one_line
+from roquette_spark.values.options import ReadOptions
 
 OPTIONS = ReadOptions(namesrv_addr="127.0.0.1:9876;ns2:9876", topics=("T",))
 

@@ -16,9 +16,9 @@ from tests.spark.records import make_record, struct_of
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette_spark.offsets.committer import RocketMQOffsetCommitter
-from roquette_spark.options import read_options
 from roquette_spark.source.batch_reader import RocketmqBatchReader
-from roquette_spark.source.offsets import DataLoss
+from roquette_spark.values.offsets import DataLoss
+from roquette_spark.values.options import read_options
 
 Q0, Q1 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 

@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from roquette.errors import RoquetteError
-from roquette_spark.options import read_options
-from roquette_spark.source.offsets import QueueRange
 from roquette_spark.source.stream_reader import RocketmqStreamReader
+from roquette_spark.values.offsets import QueueRange
+from roquette_spark.values.options import read_options
 
 POLL_S = 0.01
 

@@ -11,7 +11,7 @@ from roquette_spark.pipelines.archive.report import (
     QueueRecord,
     decode_certificate,
 )
-from roquette_spark.source.offsets import QueueRange
+from roquette_spark.values.offsets import QueueRange
 
 A0 = ("a", 0)
 

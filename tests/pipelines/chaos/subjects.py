@@ -18,8 +18,8 @@ from tests.spark.places import Place, publish, stored
 
 from roquette import Message
 from roquette.message.properties import RECONSUME_TIME, decode_properties
-from roquette_spark.options import SPARK_ID
 from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.values.options import SPARK_ID
 
 QUEUES = 4
 

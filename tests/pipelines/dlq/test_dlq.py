@@ -14,10 +14,10 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.properties import RECONSUME_TIME
-from roquette_spark.options import SPARK_ID
 from roquette_spark.pipelines.dlq import pipeline as dlq_send
 from roquette_spark.pipelines.dlq.pipeline import PIPELINE, DlqOptions, plan
 from roquette_spark.pipelines.kit.frame import Job, Quiet, Result
+from roquette_spark.values.options import SPARK_ID
 
 pytestmark = pytest.mark.spark
 GROUP = "billing"

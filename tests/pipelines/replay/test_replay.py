@@ -13,10 +13,10 @@ from tests.spark.sink.test_sink_jobs import read, rows_of, sink
 from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
-from roquette_spark.options import SPARK_ID
 from roquette_spark.pipelines.kit.frame import Job, Quiet, Result
 from roquette_spark.pipelines.replay import pipeline as replay_target
 from roquette_spark.pipelines.replay.pipeline import PIPELINE, ReplayOptions, plan
+from roquette_spark.values.options import SPARK_ID
 
 pytestmark = pytest.mark.spark
 

@@ -23,7 +23,7 @@ from roquette_spark.pipelines.replay.source import (
     open_state,
     time_ms,
 )
-from roquette_spark.source.offsets import DataLoss, Offsets, decode_offsets, encode_offsets
+from roquette_spark.values.offsets import DataLoss, Offsets, decode_offsets, encode_offsets
 
 QUEUES = [MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)]
 

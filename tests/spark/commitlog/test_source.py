@@ -15,7 +15,7 @@ from roquette.message.record import encode_blank
 from roquette_spark.commitlog.files import commitlog_options, open_log
 from roquette_spark.commitlog.plan import plan, plan_log
 from roquette_spark.commitlog.source import GAP_SCHEMA, CommitLogDataSource, CommitLogReader
-from roquette_spark.schema import COLUMNS
+from roquette_spark.values.schema import COLUMNS
 
 SEGMENT = 4000
 TIME = 1_700_000_000_100  # store time of queue offset 0; each offset is a millisecond later

@@ -11,7 +11,7 @@ from roquette.errors import ConfigError, ConnectError
 from roquette.message.message import MessageQueue
 from roquette_spark.offsets import committer as offset_committer
 from roquette_spark.offsets.committer import RocketMQOffsetCommitter
-from roquette_spark.source.offsets import encode_offsets
+from roquette_spark.values.offsets import encode_offsets
 
 A0, A1 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 

@@ -5,9 +5,9 @@ from pyspark.sql.types import StructType
 
 from roquette.errors import ConfigError
 from roquette.message.compression import Compression
-from roquette_spark.options import write_options
 from roquette_spark.sink.rows import write_columns
 from roquette_spark.sink.writer import sender_config
+from roquette_spark.values.options import write_options
 
 GIVEN = {"namesrvAddr": "ns:9876", "topic": "T"}
 

@@ -11,9 +11,9 @@ import pytest
 from tests.spark.places import Place, environment
 
 from roquette.base.javatypes import java_hash
-from roquette_spark.errors import APPEND_ONLY, plain_message
-from roquette_spark.options import SPARK_ID
 from roquette_spark.sink.duplicates import remove_duplicates
+from roquette_spark.values.errors import APPEND_ONLY, plain_message
+from roquette_spark.values.options import SPARK_ID
 
 pytestmark = pytest.mark.spark
 

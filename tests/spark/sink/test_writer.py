@@ -14,11 +14,11 @@ from roquette.base.javatypes import java_hash
 from roquette.errors import ConfigError, RouteNotFound
 from roquette.message.compression import decompress
 from roquette_spark.datasource import RocketmqDataSource
-from roquette_spark.errors import SourceError
-from roquette_spark.options import SPARK_ID
 from roquette_spark.sink import writer as writer_module
 from roquette_spark.sink.rows import BadRow
 from roquette_spark.sink.writer import RocketmqBatchWriter, SentPartition
+from roquette_spark.values.errors import SourceError
+from roquette_spark.values.options import SPARK_ID
 from roquette_spark.workers.sender import NotStored
 
 TYPES = {

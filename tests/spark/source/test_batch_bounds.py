@@ -5,10 +5,10 @@ from tests.spark.records import ListReader, make_record, struct_of
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.options import ReadOptions, read_options
 from roquette_spark.source import batch_reader
 from roquette_spark.source.batch_reader import RocketmqBatchReader, bounds, frozen_options
-from roquette_spark.source.offsets import QueueRange
+from roquette_spark.values.offsets import QueueRange
+from roquette_spark.values.options import ReadOptions, read_options
 
 A0, A1, NEW = (MessageQueue("T", "a", queue_id) for queue_id in range(3))
 BASE = 1_700_000_000_100  # store time of offset 0

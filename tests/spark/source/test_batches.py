@@ -8,11 +8,11 @@ from tests.spark.records import ListReader, make_record, struct_of
 from roquette.client.calls import PullFilter
 from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
-from roquette_spark.errors import SourceError
-from roquette_spark.options import ReadOptions
-from roquette_spark.schema import arrow_schema
 from roquette_spark.source.batch_reader import exact_tags, read_batches
-from roquette_spark.source.offsets import DataLoss, QueueRange
+from roquette_spark.values.errors import SourceError
+from roquette_spark.values.offsets import DataLoss, QueueRange
+from roquette_spark.values.options import ReadOptions
+from roquette_spark.values.schema import arrow_schema
 
 QUEUE = MessageQueue("T", "broker-a", 3)
 SCHEMA = arrow_schema(struct_of("queue_offset", "tags"))

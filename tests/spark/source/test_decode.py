@@ -15,9 +15,9 @@ from roquette.errors import CorruptRecord
 from roquette.message.message import received
 from roquette.message.message_id import host_bytes
 from roquette.message.record import decode_records
-from roquette_spark.schema import COLUMNS, arrow_schema
 from roquette_spark.source.columns import record_starts
 from roquette_spark.source.decode import RecordColumns, RecordDecoder
+from roquette_spark.values.schema import COLUMNS, arrow_schema
 
 V6_HOST = bytes(range(16)) + (10911).to_bytes(4, "big")
 

@@ -12,14 +12,14 @@ from tests.spark.records import ListReader
 from roquette.base.options import Unfit
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.options import read_options, refuse_ending
-from roquette_spark.source.narrowing import (
+from roquette_spark.values.narrowing import (
     CLOCK_STEP_MS,
     Comparison,
     narrowed,
     parse_conditions,
 )
-from roquette_spark.source.offsets import Offsets
+from roquette_spark.values.offsets import Offsets
+from roquette_spark.values.options import read_options, refuse_ending
 
 busy_machine = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 BASE_MS = 1_700_000_000_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.source.offsets import (
+from roquette_spark.values.offsets import (
     QueueRange,
     decode_offsets,
     encode_offsets,

@@ -7,8 +7,8 @@ import pytest
 
 from roquette.client.config import Credentials, TlsOptions
 from roquette.errors import ConfigError
-from roquette_spark.options import ReadOptions, read_options, refuse_ending, write_options
-from roquette_spark.source.positions_json import EARLIEST, GROUP, LATEST, Position
+from roquette_spark.values.options import ReadOptions, read_options, refuse_ending, write_options
+from roquette_spark.values.positions_json import EARLIEST, GROUP, LATEST, Position
 
 NEEDED = {"namesrvAddr": "127.0.0.1:9876", "subscribe": "T"}
 

@@ -7,9 +7,6 @@ from tests.spark.records import ListReader, make_record
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.options import read_options
-from roquette_spark.source.offsets import DataLoss
-from roquette_spark.source.positions_json import Position
 from roquette_spark.source.queues import (
     bounds_of,
     check_available,
@@ -18,6 +15,9 @@ from roquette_spark.source.queues import (
     require_queues,
     resolve,
 )
+from roquette_spark.values.offsets import DataLoss
+from roquette_spark.values.options import read_options
+from roquette_spark.values.positions_json import Position
 
 A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
 BASE = 1_700_000_000_100  # store time of offset 0

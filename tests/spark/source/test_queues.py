@@ -6,8 +6,8 @@ from tests.client.fake_cluster import FakeCluster
 from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
-from roquette_spark.options import read_options
 from roquette_spark.source.queues import open_reader
+from roquette_spark.values.options import read_options
 
 Q0 = MessageQueue("T", "broker-a", 0)
 

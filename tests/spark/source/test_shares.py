@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquette.message.message import MessageQueue
-from roquette_spark.source.offsets import QueueRange, decode_ranges, encode_ranges, share_ranges
+from roquette_spark.values.offsets import QueueRange, decode_ranges, encode_ranges, share_ranges
 
 
 def some(*sizes: int, topic: str = "T") -> list[QueueRange]:

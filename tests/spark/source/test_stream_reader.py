@@ -13,12 +13,12 @@ from tests.spark.records import ListReader, make_record, struct_of
 
 from roquette.errors import ConfigError, ConnectError
 from roquette.message.message import MessageQueue
-from roquette_spark.errors import SourceError
-from roquette_spark.options import ReadOptions, read_options
 from roquette_spark.source import batch_reader, stream_reader
 from roquette_spark.source.batch_reader import RocketmqBatchReader, frozen_options
-from roquette_spark.source.offsets import DataLoss, QueueRange, encode_offsets
 from roquette_spark.source.stream_reader import QueueEnds, RocketmqStreamReader
+from roquette_spark.values.errors import SourceError
+from roquette_spark.values.offsets import DataLoss, QueueRange, encode_offsets
+from roquette_spark.values.options import ReadOptions, read_options
 
 A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
 SCHEMA = struct_of("queue_offset", "broker_name")

@@ -10,8 +10,8 @@ from tests.spark.records import ListReader, make_record
 
 from roquette.message.message import MessageQueue
 from roquette_spark.source import batch_reader, stream_reader
-from roquette_spark.source.offsets import DataLoss, decode_offsets, decode_seen, encode_offsets
 from roquette_spark.source.queues import lives_before
+from roquette_spark.values.offsets import DataLoss, decode_offsets, decode_seen, encode_offsets
 
 A0, A1 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 LATER_MS = 1_000_000

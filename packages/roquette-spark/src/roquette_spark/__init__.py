@@ -13,12 +13,12 @@ from importlib import import_module
 _PLACES = {
     "spark_session": "local.jdk",
     "frozen_options": "source.batch_reader",
-    "read_where": "source.narrowing",
+    "read_where": "values.narrowing",
     "RocketMQOffsetCommitter": "offsets.committer",
     "remove_duplicates": "sink.duplicates",
-    "kafka_compatible_view": "schema",
-    "plain_message": "errors",
-    "tell_in_one_line": "errors",
+    "kafka_compatible_view": "values.schema",
+    "plain_message": "values.errors",
+    "tell_in_one_line": "values.errors",
 }
 
 

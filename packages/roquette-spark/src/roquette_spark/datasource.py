@@ -10,11 +10,11 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from roquette.errors import ConfigError
-from roquette_spark.errors import plain_errors
-from roquette_spark.options import ReadOptions, read_options, refuse_ending, write_options
-from roquette_spark.schema import check_schema, default_schema
 from roquette_spark.source.queues import open_reader, require_queues
 from roquette_spark.source.refused import RefusedStream
+from roquette_spark.values.errors import plain_errors
+from roquette_spark.values.options import ReadOptions, read_options, refuse_ending, write_options
+from roquette_spark.values.schema import check_schema, default_schema
 
 if TYPE_CHECKING:
     from roquette_spark.sink.writer import RocketmqBatchWriter, RocketmqStreamWriter
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class RocketmqDataSource(DataSource):
     """Reads topics, and writes to them.
 
-    Options: roquette_spark.options, .sink.options. Columns: roquette_spark.schema, .sink.schema.
+    Options: roquette_spark.values.options, .sink.options. Columns: roquette_spark.values.schema, .sink.schema.
     """
 
     @classmethod

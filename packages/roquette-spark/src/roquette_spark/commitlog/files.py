@@ -15,7 +15,7 @@ from roquette.base.options import SIZE, OptionKind, option
 from roquette.errors import ConfigError
 from roquette.store.format.layout import parse_offset_name
 from roquette.store.offline.store_dir import LogFile, list_numbered
-from roquette_spark.options import JSON_OBJECT, NAMES, PATTERN, checked_options
+from roquette_spark.values.options import JSON_OBJECT, NAMES, PATTERN, checked_options
 
 # The options of `format("rocketmq_commitlog")`, read and checked once.
 

@@ -31,10 +31,10 @@ from roquette_spark.commitlog.plan import (
     plan,
     rows_wanted,
 )
-from roquette_spark.errors import plain_errors
-from roquette_spark.schema import arrow_schema, check_schema, default_schema
 from roquette_spark.source.decode import RecordColumns, RecordDecoder
 from roquette_spark.source.refused import RefusedStream
+from roquette_spark.values.errors import plain_errors
+from roquette_spark.values.schema import arrow_schema, check_schema, default_schema
 
 log = logging.getLogger("roquette_spark")
 
@@ -51,7 +51,7 @@ class SplitPartition(InputPartition):
 
 
 class CommitLogDataSource(DataSource):
-    """Options: roquette_spark.commitlog.files; columns: roquette_spark.schema, or GAP_SCHEMA."""
+    """Options: roquette_spark.commitlog.files; columns: roquette_spark.values.schema, or GAP_SCHEMA."""
 
     @classmethod
     def name(cls) -> str:

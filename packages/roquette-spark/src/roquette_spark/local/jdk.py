@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from roquette.errors import ConfigError
-from roquette_spark.errors import tell_in_one_line
+from roquette_spark.values.errors import tell_in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

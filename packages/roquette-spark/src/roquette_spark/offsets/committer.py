@@ -16,9 +16,9 @@ from pyspark.sql.streaming.listener import (
 )
 
 from roquette.errors import ClientError, ConfigError
-from roquette_spark.options import read_options
-from roquette_spark.source.offsets import Offsets, decode_offsets
 from roquette_spark.source.queues import open_reader
+from roquette_spark.values.offsets import Offsets, decode_offsets
+from roquette_spark.values.options import read_options
 
 log = logging.getLogger("roquette_spark")
 

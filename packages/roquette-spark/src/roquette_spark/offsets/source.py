@@ -18,10 +18,10 @@ from roquette.client.config import security_of
 from roquette.errors import BrokerError, ClientError, ConfigError, RequestTimeout
 from roquette.message.message import MessageQueue, unread
 from roquette.message.names import is_system_group, is_system_topic
-from roquette_spark.errors import plain_errors
-from roquette_spark.options import NAMES, PATTERN, AccessOptions, checked_options
-from roquette_spark.schema import arrow_schema
 from roquette_spark.source.refused import RefusedStream
+from roquette_spark.values.errors import plain_errors
+from roquette_spark.values.options import NAMES, PATTERN, AccessOptions, checked_options
+from roquette_spark.values.schema import arrow_schema
 from roquette_spark.workers.inspector import (
     BrokerAddress,
     ClusterInspector,

@@ -16,7 +16,6 @@ from typer.core import TyperGroup
 from roquette.base.files import OsFiles
 from roquette.base.options import Option, options_of, split_addresses
 from roquette.errors import ConfigError, RoquetteError
-from roquette_spark.errors import explain
 from roquette_spark.pipelines.kit.frame import (
     Pipeline,
     PipelineOptions,
@@ -24,6 +23,7 @@ from roquette_spark.pipelines.kit.frame import (
     load_options,
     read_options_file,
 )
+from roquette_spark.values.errors import explain
 
 # Which pipelines there are. Modules are imported when somebody asks for one of them.
 

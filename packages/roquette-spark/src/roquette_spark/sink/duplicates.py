@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from roquette.errors import ConfigError
-from roquette_spark.options import SPARK_ID
+from roquette_spark.values.options import SPARK_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -17,7 +17,14 @@ from roquette.message.compression import compress
 from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX
 from roquette.message.properties import SYSTEM, TIMER_DELIVER_MS
-from roquette_spark.options import COLUMN, HASH, ROUND_ROBIN, SPARK_ID, WriteOptions, check_topic
+from roquette_spark.values.options import (
+    COLUMN,
+    HASH,
+    ROUND_ROBIN,
+    SPARK_ID,
+    WriteOptions,
+    check_topic,
+)
 
 # Arrow columns of a write as Python lists of bytes, and Java's hash of a whole column.
 

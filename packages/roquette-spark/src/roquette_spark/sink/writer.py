@@ -28,9 +28,9 @@ from roquette.message.message import MessageQueue
 from roquette.message.message_id import UniqueIds, host_bytes
 from roquette.message.properties import encode_properties
 from roquette.message.record import ENTRY_SIZE, encode_batch
-from roquette_spark.errors import APPEND_ONLY, SourceError, plain_errors
-from roquette_spark.options import IDEMPOTENT, WriteOptions
 from roquette_spark.sink.rows import Entry, RowEncoder, Rows, WriteColumns, write_columns
+from roquette_spark.values.errors import APPEND_ONLY, SourceError, plain_errors
+from roquette_spark.values.options import IDEMPOTENT, WriteOptions
 from roquette_spark.workers.send_window import Chunk, WindowLimits
 from roquette_spark.workers.sender import BlockingSender, SenderConfig
 

@@ -10,20 +10,7 @@ from pyspark.sql.types import StructType
 
 from roquette.errors import ConfigError
 from roquette.message.properties import SYSTEM
-from roquette_spark.errors import SourceError, plain_errors
-from roquette_spark.options import ReadOptions, read_options
-from roquette_spark.schema import arrow_schema
 from roquette_spark.source.decode import RecordColumns, RecordDecoder
-from roquette_spark.source.narrowing import narrowed
-from roquette_spark.source.offsets import (
-    DataLoss,
-    Offsets,
-    QueueRange,
-    group_ranges,
-    offsets_json,
-    split_ranges,
-)
-from roquette_spark.source.positions_json import LATEST, Position
 from roquette_spark.source.queues import (
     BlockingQueueReader,
     check_available,
@@ -35,6 +22,19 @@ from roquette_spark.source.queues import (
     require_queues,
     resolve,
 )
+from roquette_spark.values.errors import SourceError, plain_errors
+from roquette_spark.values.narrowing import narrowed
+from roquette_spark.values.offsets import (
+    DataLoss,
+    Offsets,
+    QueueRange,
+    group_ranges,
+    offsets_json,
+    split_ranges,
+)
+from roquette_spark.values.options import ReadOptions, read_options
+from roquette_spark.values.positions_json import LATEST, Position
+from roquette_spark.values.schema import arrow_schema
 
 # Ranges of queues to Arrow batches: pull, check that nothing is missing, decode.
 

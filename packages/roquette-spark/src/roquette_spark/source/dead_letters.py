@@ -19,8 +19,8 @@ from roquette.message.properties import (
     RETRY_TOPIC,
     SYSTEM,
 )
-from roquette_spark.source.offsets import Offsets, encode_offsets
 from roquette_spark.source.queues import queue_bounds, reader_of
+from roquette_spark.values.offsets import Offsets, encode_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

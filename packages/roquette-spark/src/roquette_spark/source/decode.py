@@ -373,7 +373,7 @@ class RecordDecoder:
     """Makes batches of one schema for one queue.
 
     Args:
-        schema: columns of schema.py in any order; batches have exactly this Arrow schema.
+        schema: columns of values/schema.py in any order; batches have exactly this Arrow schema.
         topic: what all records have, where that is known; None: each record's own is read.
         broker_name: the broker they lie on; None: not known.
         tags: exact tags to keep; empty keeps all. (The broker filters by hash codes only.)

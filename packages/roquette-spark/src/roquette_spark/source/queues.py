@@ -14,9 +14,9 @@ from roquette.errors import ClientError, ConfigError, CorruptRecord, RouteNotFou
 from roquette.message.message import MessageQueue
 from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from roquette.message.record import decode_record
-from roquette_spark.options import ReadOptions, read_options
-from roquette_spark.source.offsets import DataLoss, Lives, Offsets
-from roquette_spark.source.positions_json import EARLIEST, GROUP, LATEST, Position
+from roquette_spark.values.offsets import DataLoss, Lives, Offsets
+from roquette_spark.values.options import ReadOptions, read_options
+from roquette_spark.values.positions_json import EARLIEST, GROUP, LATEST, Position
 from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 
 __all__ = [

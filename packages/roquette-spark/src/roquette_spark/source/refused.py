@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from roquette.errors import RoquetteError
-from roquette_spark.errors import HIDE, advised
+from roquette_spark.values.errors import HIDE, advised
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -24,19 +24,8 @@ from pyspark.sql.types import StructType
 from roquette.base.clock import Clock, SystemClock
 from roquette.errors import ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
-from roquette_spark.errors import plain_errors
-from roquette_spark.options import ReadOptions
 from roquette_spark.source.batch_reader import QueuePartition, plan_tasks, read_partition
 from roquette_spark.source.columns import record_starts
-from roquette_spark.source.offsets import (
-    Offsets,
-    decode_begin,
-    decode_offsets,
-    decode_seen,
-    encode_offsets,
-    share_limit,
-)
-from roquette_spark.source.positions_json import LATEST, Position
 from roquette_spark.source.queues import (
     BlockingQueueReader,
     bounds_of,
@@ -54,6 +43,17 @@ from roquette_spark.source.queues import (
     resolve,
     suspects,
 )
+from roquette_spark.values.errors import plain_errors
+from roquette_spark.values.offsets import (
+    Offsets,
+    decode_begin,
+    decode_offsets,
+    decode_seen,
+    encode_offsets,
+    share_limit,
+)
+from roquette_spark.values.options import ReadOptions
+from roquette_spark.values.positions_json import LATEST, Position
 
 # Ends of queues within a limit of bytes, from samples of its records' sizes.
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from roquette.base.files import FileLock
 from roquette.base.options import counted
 from roquette.errors import ClientError, ConfigError, RouteNotFound
-from roquette_spark.options import read_options
 from roquette_spark.pipelines.archive.options import (
     ArchiveOptions,
     check_options,
@@ -54,7 +53,6 @@ from roquette_spark.pipelines.tables.table_place import (
     SHARED_SETTING,
     Owner,
 )
-from roquette_spark.source.offsets import QueueRange, ranges_by_topic
 from roquette_spark.source.queues import (
     BlockingQueueReader,
     closed_pattern,
@@ -62,6 +60,8 @@ from roquette_spark.source.queues import (
     open_reader,
     why_left_out,
 )
+from roquette_spark.values.offsets import QueueRange, ranges_by_topic
+from roquette_spark.values.options import read_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from roquette_spark.pipelines.kit.report import (
 )
 from roquette_spark.pipelines.kit.stream import Batches, rates, summary_of
 from roquette_spark.pipelines.kit.table_files import Compaction, Snapshot
-from roquette_spark.source.offsets import QueueRange
+from roquette_spark.values.offsets import QueueRange
 
 # What an archive has of each queue, counted batch by batch: the check at the end asks it instead of scanning. Pure.
 # Each commit carries the certificate of all commits until then. What a batch adds to it are the rows that its tasks wrote, by the files' own counts, beside the offsets that the batch was to read.

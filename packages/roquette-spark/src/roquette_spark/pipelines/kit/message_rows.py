@@ -271,7 +271,7 @@ class RowForm:
 
 def source_schema() -> str:
     """The columns to read, as DDL."""
-    from roquette_spark.schema import COLUMNS
+    from roquette_spark.values.schema import COLUMNS
 
     return ", ".join(f"`{name}` {COLUMNS[name]}" for name in RAW_COLUMNS)
 

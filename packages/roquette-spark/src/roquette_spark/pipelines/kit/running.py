@@ -20,7 +20,6 @@ from roquette.base.clock import Clock, SystemClock
 from roquette.base.files import Files, OsFiles
 from roquette.base.options import key_values
 from roquette.errors import ConfigError, RoquetteError
-from roquette_spark.errors import explain
 from roquette_spark.local.jdk import spark_environment
 from roquette_spark.pipelines.kit.frame import (
     Job,
@@ -33,6 +32,7 @@ from roquette_spark.pipelines.kit.frame import (
     shown_options,
 )
 from roquette_spark.pipelines.kit.report import render
+from roquette_spark.values.errors import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ from roquette.errors import ClientError, ConfigError
 from roquette_spark.offsets.source import all_topics
 from roquette_spark.pipelines.kit.message_rows import source_schema
 from roquette_spark.pipelines.kit.table_files import TableFiles
-from roquette_spark.source.offsets import QueueRange, decode_ranges
 from roquette_spark.source.queues import queue_bounds
+from roquette_spark.values.offsets import QueueRange, decode_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -194,7 +194,7 @@ def start_ranges(
     interval_s: int | None,
 ) -> "StreamingQuery":
     """As `start_stream`, but `write` gets what is to be read of the batch, not its messages."""
-    from roquette_spark.source.ranges import FORMAT, register_ranges
+    from roquette_spark.ranges import FORMAT, register_ranges
 
     register_ranges(spark)
 

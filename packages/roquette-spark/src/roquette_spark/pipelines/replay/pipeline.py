@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquette.base.options import REQUIRED, counted, option, plural
 from roquette.errors import ConfigError
-from roquette_spark.options import SPARK_ID
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineOptions, Plan, Result
 from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section, bars
 from roquette_spark.pipelines.replay.source import (
@@ -25,8 +24,9 @@ from roquette_spark.pipelines.replay.source import (
     open_state,
 )
 from roquette_spark.sink.duplicates import remove_duplicates, spark_id
-from roquette_spark.source.offsets import decode_offsets, encode_offsets
 from roquette_spark.source.queues import queue_bounds
+from roquette_spark.values.offsets import decode_offsets, encode_offsets
+from roquette_spark.values.options import SPARK_ID
 from roquette_spark.workers.inspector import ClusterInspector
 
 if TYPE_CHECKING:

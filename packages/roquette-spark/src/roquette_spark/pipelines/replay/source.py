@@ -15,14 +15,14 @@ from roquette.base.options import key_values
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.tables.table_formats import open_found
 from roquette_spark.pipelines.tables.table_writer import CATALOG_FILE
-from roquette_spark.source.offsets import (
+from roquette_spark.source.queues import check_lives, lives_before, queue_bounds, reader_of
+from roquette_spark.values.offsets import (
     Offsets,
     decode_offsets,
     decode_seen,
     encode_offsets,
     share_limit,
 )
-from roquette_spark.source.queues import check_lives, lives_before, queue_bounds, reader_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

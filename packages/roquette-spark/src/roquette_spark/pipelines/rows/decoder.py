@@ -358,7 +358,7 @@ def _message_type(name: str) -> Any:
     """A column of the source, by Spark's type."""
     from pyspark.sql.types import ArrayType, MapType, StringType
 
-    from roquette_spark.schema import COLUMNS
+    from roquette_spark.values.schema import COLUMNS
 
     return {
         "array<string>": ArrayType(StringType()),

@@ -30,7 +30,7 @@ from roquette_spark.pipelines.rows.parquet_files import (
     add_counts,
     count_queues,
 )
-from roquette_spark.source.offsets import QueueRange, ranges_by_topic, share_ranges
+from roquette_spark.values.offsets import QueueRange, ranges_by_topic, share_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,7 +147,7 @@ def write_batch(
 
 def write_share(works: Mapping[str, BatchWork], share: Sequence[QueueRange]) -> dict[str, Written]:
     """One task, in a worker."""
-    from roquette_spark.source.ranges import read_ranges
+    from roquette_spark.ranges import read_ranges
 
     found, schema = {}, messages_schema()
     for topic, own in ranges_by_topic(share).items():

@@ -28,7 +28,7 @@ from roquette_spark.pipelines.state.change_rows import (
     key_of,
     newest,
 )
-from roquette_spark.source.offsets import QueueRange, share_ranges
+from roquette_spark.values.offsets import QueueRange, share_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +97,7 @@ def stage_ranges(spark: "SparkSession", work: StageWork, ranges: Sequence[QueueR
 
 def _stage_share(work: StageWork, share: Sequence[QueueRange]) -> Staged:
     """One task, in a worker."""
-    from roquette_spark.source.ranges import read_ranges
+    from roquette_spark.ranges import read_ranges
 
     reader, found = PlainRows(work.form), Staged()
     name = f"batch-{work.number:010}-{Entropy().token(8)}"

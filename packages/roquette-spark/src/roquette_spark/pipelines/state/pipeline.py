@@ -69,7 +69,7 @@ from roquette_spark.pipelines.tables.table_place import (
     own_names,
 )
 from roquette_spark.pipelines.tables.table_writer import TableWriter
-from roquette_spark.source.offsets import QueueRange
+from roquette_spark.values.offsets import QueueRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

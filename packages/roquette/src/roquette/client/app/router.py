@@ -189,8 +189,11 @@ class Endpoint:
         for message in messages:
             if message.decision is not None:
                 continue
-            words = "message not handled fate=%s topic=%s id=%s error=%r"
-            log.warning(words, fate, message.topic, message.message_id, error, exc_info=error)
+            log.warning(
+                "message not handled fate=%s topic=%s id=%s error=%r",
+                *(fate, message.topic, message.message_id, error),
+                exc_info=error,
+            )
             if fate == "dead-letter":
                 message.dead_letter()
             elif fate == "drop":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from roquette.base.options import OptionKind, Unfit
 from roquette.message.message import MessageQueue
-from roquette_spark.source.offsets import Offsets
+from roquette_spark.values.offsets import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,12 +11,12 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from roquette_spark.datasource import RocketmqDataSource
-from roquette_spark.errors import plain_errors
-from roquette_spark.options import read_options
 from roquette_spark.source.batch_reader import QueuePartition, read_batches
-from roquette_spark.source.offsets import QueueRange, encode_ranges
 from roquette_spark.source.queues import open_reader
 from roquette_spark.source.stream_reader import RocketmqStreamReader
+from roquette_spark.values.errors import plain_errors
+from roquette_spark.values.offsets import QueueRange, encode_ranges
+from roquette_spark.values.options import read_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

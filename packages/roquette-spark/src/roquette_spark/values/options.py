@@ -42,8 +42,8 @@ from roquette.message.names import (
     is_system_topic,
     topic_error,
 )
-from roquette_spark.source.narrowing import CONDITIONS, Comparison
-from roquette_spark.source.positions_json import (
+from roquette_spark.values.narrowing import CONDITIONS, Comparison
+from roquette_spark.values.positions_json import (
     ASSIGNED,
     EARLIEST,
     ENDING,
