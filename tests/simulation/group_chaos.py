@@ -200,6 +200,7 @@ class GroupChaos:
             "controller_addr": f"{NAME_SERVERS[0]}:9876",
             "transaction_time_out": 1_500,
             "transaction_check_interval": 1_000,
+            "transaction_check_max": 200,  # with the interval: a producer may be away for longer than 15 s
         }
         return await self.cluster.add_member(
             there, NAME, store=self.stores[ip], **settings | changes
