@@ -76,7 +76,7 @@ def test_languages_and_versions_are_apaches() -> None:
 @pytest.mark.parametrize("form", ["plain", "fast"])
 @pytest.mark.parametrize("case", FRAMES, ids=lambda case: f"{case['name']}-{case['type']}")
 def test_frames_of_both_forms_are_read(case: dict[str, Any], form: str) -> None:
-    commands = connection.Connection().receive_data(bytes.fromhex(case[form]))
+    commands = connection.WireConnection().receive_data(bytes.fromhex(case[form]))
 
     assert len(commands) == 1
     command = commands[0]
@@ -100,7 +100,7 @@ def head_of(frame: bytes) -> Any:
     "case", [case for case in FRAMES if case["type"] == "JSON"], ids=lambda case: str(case["name"])
 )
 def test_frames_are_written_as_apache_writes_them(case: dict[str, Any]) -> None:
-    ours = connection.Connection()
+    ours = connection.WireConnection()
     ext = header_codec.encode_dict(case["ext"]) if case["ext"] else b""
     body = (case["body"] or "").encode()
     if case["flag"] & 1:
@@ -164,6 +164,6 @@ def test_a_head_without_ext_fields_is_read(ext: str) -> None:
     head = f'{{"code":34,"opaque":1{ext}}}'.encode()
     frame = (4 + len(head)).to_bytes(4, "big") + len(head).to_bytes(4, "big") + head
 
-    (command,) = connection.Connection().receive_data(frame)
+    (command,) = connection.WireConnection().receive_data(frame)
 
     assert header_codec.ext_dict(command.ext) == {}
