@@ -121,5 +121,5 @@ def test_the_page_lists_every_verdict() -> None:
     rows = re.findall(r"^\| ([a-z, -]+) \| ", PAGE.read_text(), re.M)
     listed = {code for row in rows for code in row.split(", ")} - {"verdict"}
     source = SOURCE.read_text()
-    codes = set(re.findall(r'Verdict\(\s*"([a-z-]+)"', source))
+    codes = set(re.findall(r'MessageVerdict\(\s*"([a-z-]+)"', source))
     assert listed == codes | {"filtered-by-tag", "filtered-by-sql"}
