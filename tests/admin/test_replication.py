@@ -145,10 +145,10 @@ class Controller:
 
 def test_an_order_is_written_again_until_no_renewal_comes_between() -> None:
     controller = Controller(renewals=3)
-    run(order_master(SERVERS, ("c", "g"), 3, False), controller.said)
+    run(order_master(SERVERS, "c", "g", 3, False), controller.said)
     assert (controller.record.ordered, controller.record.accept_loss) == (3, False)
     assert controller.writes == 4
-    run(order_master(SERVERS, ("c", "g"), 3, False), controller.said)
+    run(order_master(SERVERS, "c", "g", 3, False), controller.said)
     assert controller.writes == 4, "it stands there already"
 
 
@@ -159,11 +159,11 @@ def test_who_may_not_be_master_is_refused_in_words() -> None:
     controller = Controller()
     controller.record = GroupRecord(number=1, epoch=4, master=2, members=(1, 2), places=PLACES)
     with pytest.raises(AgreementError, match="broker 3 is not in step"):
-        run(order_master(SERVERS, ("c", "g"), 3, False), controller.said)
+        run(order_master(SERVERS, "c", "g", 3, False), controller.said)
     with pytest.raises(AgreementError, match="no broker with id 9 ever joined"):
-        run(order_master(SERVERS, ("c", "g"), 9, False), controller.said)
+        run(order_master(SERVERS, "c", "g", 9, False), controller.said)
     assert controller.writes == 0
-    run(order_master(SERVERS, ("c", "g"), 3, True), controller.said)
+    run(order_master(SERVERS, "c", "g", 3, True), controller.said)
     assert (controller.record.ordered, controller.record.accept_loss) == (3, True)
 
 
@@ -191,11 +191,11 @@ def test_a_lost_record_is_begun_anew_by_order_with_losses_accepted(record: Any) 
     controller.record = record
     controller.members = {"b1:10911": member("ours", 4, 900), "b2:10911": member("ours", 5, 800)}
     with pytest.raises(AgreementError, match="broker 2 has most, up to 800 in epoch 5"):
-        run(order_master(SERVERS, ("c", "g"), 1, False), controller.said)
+        run(order_master(SERVERS, "c", "g", 1, False), controller.said)
     if record is None:
         with pytest.raises(AgreementError, match="broker 3 does not answer"):
-            run(order_master(SERVERS, ("c", "g"), 3, True), controller.said)
-    run(order_master(SERVERS, ("c", "g"), 2, True), controller.said)
+            run(order_master(SERVERS, "c", "g", 3, True), controller.said)
+    run(order_master(SERVERS, "c", "g", 2, True), controller.said)
     begun = controller.record
     assert (begun.group, begun.epoch, begun.number) == ("ours", 5 + NEW_EPOCHS, 71)
     assert (begun.ordered, begun.accept_loss, begun.members) == (2, True, ())
@@ -214,8 +214,8 @@ def test_a_higher_epoch_in_which_nothing_was_written_is_not_more() -> None:
         AgreementError,
         match="broker 1 has most, up to 900 in epoch 4; broker 2 ends at 800 in epoch 3",
     ):
-        run(order_master(SERVERS, ("c", "g"), 2, False), controller.said)
-    run(order_master(SERVERS, ("c", "g"), 1, True), controller.said)
+        run(order_master(SERVERS, "c", "g", 2, False), controller.said)
+    run(order_master(SERVERS, "c", "g", 1, True), controller.said)
     assert controller.record.epoch == 5 + NEW_EPOCHS
 
 

@@ -344,7 +344,7 @@ async def order(world: "GroupChaos", who: int, *, loss: bool) -> bool:
         mq = world.operator or await world.client(OPERATOR)
         world.operator = mq
         servers = [f"{ip}:9876" for ip in NAME_SERVERS]
-        await mq.session.run(order_master(servers, ("DefaultCluster", "broker-a"), who, loss))
+        await mq.session.run(order_master(servers, "DefaultCluster", "broker-a", who, loss))
         return True
     except (AgreementError, ClientError, ConfigError):
         return False

@@ -101,7 +101,7 @@ async def order(cluster: SimCluster, who: int) -> None:
     """`roquette broker promote --accept-data-loss`."""
     mq = await cluster.client("10.0.9.9")
     servers = [f"{NAME_SERVER}:9876"]
-    await mq.session.run(order_master(servers, ("DefaultCluster", "orders"), who, True))
+    await mq.session.run(order_master(servers, "DefaultCluster", "orders", who, True))
 
 
 @pytest.mark.promise(

@@ -243,17 +243,23 @@ def rules_of(
     return [row for row in rows if row.subject == subject]
 
 
-def _user(found: tuple[list[UserRow], list[AclRow]], **_: object) -> Report[Any]:
-    users, rules = found
-    everything = all(row.user_type == "Super" for row in users)
+class UserAccess(msgspec.Struct, frozen=True):
+    """A user and what it may do. `users`: more than one row where servers have it otherwise."""
+
+    users: list[UserRow]
+    rules: list[AclRow]
+
+
+def _user(found: UserAccess, **_: object) -> Report[UserAccess]:
+    everything = all(row.user_type == "Super" for row in found.users)
     empty = "a super user: may do everything" if everything else "may do nothing"
-    return Report({"users": users, "rules": rules}, [users, "", rules], empty=empty)
+    return Report(found, [found.users, "", found.rules], empty=empty)
 
 
 @command(shows=_user, watched=True)
 def show_user(
     name_servers: Sequence[str], name: str, *, cluster: OfCluster = None
-) -> Operation[tuple[list[UserRow], list[AclRow]]]:
+) -> Operation[UserAccess]:
     """Show a user and what it may do.
 
     Raises:
@@ -263,7 +269,7 @@ def show_user(
     users = [row for row in found if row.username == name]
     if not users:
         raise ClientError(f"user {name} does not exist: 'roquette user ls' shows those that do")
-    return users, (yield from rules_of(name_servers, name, cluster=cluster))
+    return UserAccess(users, (yield from rules_of(name_servers, name, cluster=cluster)))
 
 
 def acl_rows(acls: Iterable[AclInfo]) -> Iterable[AclRow]:

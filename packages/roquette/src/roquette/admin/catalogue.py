@@ -286,17 +286,22 @@ class StacksRow(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def _listed(
-    found: tuple[list[ClientRow], int], group: str | None, **_: object
-) -> Report[list[ClientRow]]:
+class ClientsFound(msgspec.Struct, frozen=True):
+    """Clients by kind, group and id. `more`: how many groups were left out."""
+
+    rows: list[ClientRow]
+    more: int
+
+
+def _listed(found: ClientsFound, group: str | None, **_: object) -> Report[list[ClientRow]]:
     empty = "no client is connected" + (f" in group {group}" if group else "")
-    return Report(found[0], notes=more_words(found[1], "groups"), empty=empty)
+    return Report(found.rows, notes=more_words(found.more, "groups"), empty=empty)
 
 
 @command(shows=_listed, watched=True)
 def list_clients(
     *, group: str | None = None, like: Like = "", limit: Limit = PAGE, system: bool = False
-) -> Operation[tuple[list[ClientRow], int]]:
+) -> Operation[ClientsFound]:
     """List producers and consumers with their addresses, languages and versions.
 
     Producers are seen from Apache's 5.x and from ours; one that has not sent for two minutes is forgotten.
@@ -306,7 +311,7 @@ def list_clients(
         system: Also the system's own.
 
     Returns:
-        By kind, group and id, those of the first groups with the word in their names; and how many groups were left out.
+        Those of the first groups with the word in their names.
     """
     masters = yield from masters_of()
     known, more = Names({OWN: [group or ""]}, {group or "": masters}), 0
@@ -334,7 +339,7 @@ def list_clients(
         for one in producers if name in chosen else ():
             words = (one.language or "", version_text(one.version))
             _add(found, ClientRow(one.client_id, "producer", name, one.remote_ip, *words, 1))
-    return [found[key] for key in sorted(found)], more
+    return ClientsFound([found[key] for key in sorted(found)], more)
 
 
 def _add(found: dict[tuple[str, str, str], ClientRow], row: ClientRow) -> None:
@@ -349,7 +354,8 @@ def _members(
 ) -> Operation[list[tuple[ClientRow, ConsumerRunningInfo | None, str]]]:
     """The members of a group, each with its answer or why there is none."""
     masters = yield from masters_of()
-    rows = [row for row in (yield from list_clients(group=group))[0] if row.kind == "consumer"]
+    online = yield from list_clients(group=group)
+    rows = [row for row in online.rows if row.kind == "consumer"]
     if not rows:
         raise ConfigError(
             f"group {group} has no member that is online: 'roquette group list' shows the groups"

@@ -478,8 +478,8 @@ def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[Messag
         copies = copies + [copy for copy in waiting if copy.message_id == message_id]
         if name not in brokers:
             brokers[name] = yield from together(_broker(address, name) for _, address in masters)
-        about = message_id, name, now_ms
-        facts.append((yield from _facts(masters, about, copies, brokers[name], away)))
+        told = brokers[name]
+        facts.append((yield from _facts(masters, message_id, name, now_ms, copies, told, away)))
     return facts
 
 
@@ -530,12 +530,13 @@ def _find(
 
 def _facts(
     masters: Masters,
-    about: tuple[str, str, int],
+    message_id: str,
+    topic: str,
+    now_ms: int,
     copies: list[ReceivedMessage],
     told: Sequence[Answer[BrokerEvidence]],
     away: dict[str, str],
 ) -> Operation[MessageFacts]:
-    message_id, topic, now_ms = about
     named = [(name, answer) for (name, _), answer in zip(masters, told, strict=True)]
     brokers = {name: answer.value for name, answer in named if answer.value is not None}
     unreachable = away | {name: answer.reason for name, answer in named if answer.error is not None}

@@ -369,21 +369,21 @@ def _number(table: dict[str, str], key: str, without: int = -1) -> int:
 
 
 def order_master(
-    name_servers: Sequence[str], name: tuple[str, str], member: int, accept_loss: bool
+    name_servers: Sequence[str], cluster: str, group: str, member: int, accept_loss: bool
 ) -> Operation[GroupRecord]:
     """Order that a member becomes master; the record as it is then. Nothing is written when it is master already.
 
     Where the record is lost, or of another group than its members, a new one is begun, losses accepted.
 
     Args:
-        name: the group's cluster and brokerName.
+        cluster: the group's. `group`: its brokerName.
 
     Raises:
         AgreementError: that member may not be; the words say why. ConfigError: no group of that name elects its master.
     """
-    key = record_key(*name)
+    key = record_key(cluster, group)
     info = yield from cluster_info()
-    known = {m.broker_id: m for m in (yield from _members(info, name[1]))}
+    known = {m.broker_id: m for m in (yield from _members(info, group))}
     for _ in range(TRIES):
         found = yield from group_record(name_servers, key)
         if found is None and not known:
@@ -463,7 +463,7 @@ async def promote(
     if silent := [m for m in before.members if m.broker_id == member and m.error]:
         raise ClientError(f"broker {member} does not answer, and is not ordered: {silent[0].error}")
     last_s, old = now(), before.master
-    await run(order_master(name_servers, (cluster, group), member, accept_data_loss))
+    await run(order_master(name_servers, cluster, group, member, accept_data_loss))
     tell(f"ordered; the master is {f'broker {old}' if old else 'nobody'} now")
     end_s = last_s + WAIT_S
     while now() < end_s:

@@ -177,24 +177,22 @@ def _coming(place: TopicOnBroker, first: int, found: Holdings) -> Operation[int]
             count += at.max_offset - start
         elif at.max_offset > start:
             source = MessageQueue(name, place.broker, queue)
-            count += yield from _count(
-                place.address, source, (start, at.max_offset), (topic, first)
-            )
+            count += yield from _count(place.address, source, start, at.max_offset, topic, first)
     return count + found.by_topic.get(topic, 0) + found.entering
 
 
 def _count(
-    address: str, source: MessageQueue, part: tuple[int, int], wanted: tuple[str, int]
+    address: str, source: MessageQueue, start: int, end: int, topic: str, first: int
 ) -> Operation[int]:
-    """Of the messages in a part of a system queue, those that go to `wanted`: a topic, and queues from a number on."""
-    offset, count = part[0], 0
-    while offset < part[1]:
+    """Of the messages of a system queue in start <= offset < end, those that go to a topic's queues from `first` on."""
+    offset, count = start, 0
+    while offset < end:
         call = calls.pull(TOOLS_CONSUMER_GROUP, source, offset, _PULLED)
         pulled = yield from ask(address, call)
         for record in decode_records(pulled.records):
             properties = decode_properties(record.properties)
             queue = properties.get(REAL_QID, "0")
-            if properties.get(REAL_TOPIC) == wanted[0] and int(queue) >= wanted[1]:
+            if properties.get(REAL_TOPIC) == topic and int(queue) >= first:
                 count += 1
         if pulled.next_offset <= offset:
             break

@@ -117,6 +117,16 @@ class SeekPlan(msgspec.Struct, frozen=True):
     old: list[str]
 
 
+class _FoundQueue(NamedTuple):
+    """A queue of the topic. `address`: of its broker's master; `first`, `end`: offsets."""
+
+    broker: str
+    address: str
+    queue: MessageQueue
+    first: int
+    end: int
+
+
 def plan_seek(
     group: str, topic: str, place: QueuePlace, queue: int | None = None
 ) -> Operation[SeekPlan]:
@@ -131,7 +141,7 @@ def plan_seek(
     """
     masters = yield from masters_of()
     answers = yield from ask_all((address, calls.topic_stats(topic)) for _, address in masters)
-    found: list[tuple[str, str, MessageQueue, int, int]] = []
+    found: list[_FoundQueue] = []
     for (name, address), answer in zip(masters, answers, strict=True):
         if (
             isinstance(answer.error, BrokerError)
@@ -140,29 +150,28 @@ def plan_seek(
             continue
         for each, ends in answer.get():
             if queue is None or each.queue_id == queue:
-                found.append(
-                    (name, address, each, max(0, ends.min_offset), max(0, ends.max_offset))
-                )
+                first, end = max(0, ends.min_offset), max(0, ends.max_offset)
+                found.append(_FoundQueue(name, address, each, first, end))
     if not found:
         which = f"queue {queue} of topic" if queue is not None else "topic"
         raise ConfigError(
             f"no broker has {which} {topic}: 'roquette topic list' shows those there are"
         )
-    found.sort(key=lambda entry: (entry[0], entry[2].queue_id))
+    found.sort(key=lambda each: (each.broker, each.queue.queue_id))
     before = yield from ask_all(
-        (address, calls.committed_offset(group, each, zero_if_new=False))
-        for _, address, each, _, _ in found
+        (each.address, calls.committed_offset(group, each.queue, zero_if_new=False))
+        for each in found
     )
     targets = yield from _targets(found, place)
-    named = {name: address for name, address, *_ in found}
+    named = {each.broker: each.address for each in found}
     online = yield from ask_all(
         (address, calls.group_connections(group)) for address in named.values()
     )
     here = {name for name, answer in zip(named, online, strict=True) if answer.value is not None}
     settings = yield from ask_all((address, broker_settings()) for address in named.values())
     rows = [
-        _row(entry, answer, target, entry[0] in here)
-        for entry, answer, target in zip(found, before, targets, strict=True)
+        _row(each, answer, target, each.broker in here)
+        for each, answer, target in zip(found, before, targets, strict=True)
     ]
     old = [name for name, said in zip(named, settings, strict=True) if _is_old(said)]
     return SeekPlan(group, topic, place, rows, named, old)
@@ -173,43 +182,45 @@ def _is_old(answer: Answer[dict[str, str]]) -> bool:
     return answer.get().get(_SERVER_SIDE, "false") != "true"
 
 
-def _targets(
-    found: list[tuple[str, str, MessageQueue, int, int]], place: QueuePlace
-) -> Operation[list[int]]:
+def _targets(found: list[_FoundQueue], place: QueuePlace) -> Operation[list[int]]:
     if place.kind == "group":
         asked = yield from ask_all(
-            (address, calls.committed_offset(place.group, each, zero_if_new=False))
-            for _, address, each, _, _ in found
+            (each.address, calls.committed_offset(place.group, each.queue, zero_if_new=False))
+            for each in found
         )
         offsets = [answer.get() for answer in asked]
         if all(offset is None for offset in offsets):
             raise ConfigError(f"group {place.group} has no offset there: is the name right?")
         return [
-            low if offset is None else max(low, min(offset, high))
-            for (*_, low, high), offset in zip(found, offsets, strict=True)
+            each.first if offset is None else max(each.first, min(offset, each.end))
+            for each, offset in zip(found, offsets, strict=True)
         ]
     if place.kind != "time":
-        return [place.at(low, high) for *_, low, high in found]
+        return [place.at(each.first, each.end) for each in found]
     answers = yield from ask_all(
-        (address, calls.offset_by_time(each, place.number)) for _, address, each, _, _ in found
+        (each.address, calls.offset_by_time(each.queue, place.number)) for each in found
     )
     return [
-        max(low, min(answer.get(), high))
-        for (*_, low, high), answer in zip(found, answers, strict=True)
+        max(each.first, min(answer.get(), each.end))
+        for each, answer in zip(found, answers, strict=True)
     ]
 
 
-def _row(
-    entry: tuple[str, str, MessageQueue, int, int],
-    answer: Answer[int | None],
-    target: int,
-    online: bool,
-) -> SeekRow:
-    name, _, queue, low, high = entry
+def _row(found: _FoundQueue, answer: Answer[int | None], target: int, online: bool) -> SeekRow:
     committed = answer.get()
     now = -1 if committed is None else committed
     delta = target - now if now >= 0 else 0
-    return SeekRow(queue.topic, name, queue.queue_id, low, high, now, target, delta, online)
+    return SeekRow(
+        found.queue.topic,
+        found.broker,
+        found.queue.queue_id,
+        found.first,
+        found.end,
+        now,
+        target,
+        delta,
+        online,
+    )
 
 
 def apply_seek(plan: SeekPlan) -> Operation[list[SeekRow]]:

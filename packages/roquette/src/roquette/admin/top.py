@@ -53,28 +53,37 @@ def broker_rows(facts: ClusterFacts, expected: Sequence[str] = ()) -> list[Broke
     """Every broker process, by cluster, name and id, with what is wrong with it; then those that are not there."""
     drained = {name for server in facts.name_servers for name in server.drained}
     rows = [
-        _row((b.cluster, b.name, b.broker_id, b.address), b.runtime, b.error, drained)
+        _row(b.cluster, b.name, b.broker_id, b.address, b.runtime, b.error, drained)
         for b in sorted(facts.brokers, key=lambda b: (b.cluster, b.name, b.broker_id))
     ]
     return rows + [
-        _row((g.cluster, g.broker_name, g.broker_id, g.broker_addr), {}, left_words(g), drained)
+        _row(g.cluster, g.broker_name, g.broker_id, g.broker_addr, {}, left_words(g), drained)
         for g in facts.gone(expected)
     ]
 
 
 def _row(
-    place: tuple[str, str, int, str], table: dict[str, str], error: str, drained: set[str]
+    cluster: str,
+    broker: str,
+    broker_id: int,
+    address: str,
+    table: dict[str, str],
+    error: str,
+    drained: set[str],
 ) -> BrokerState:
     now, morning = (int(table.get(f"msgPutTotalToday{at}", "0")) for at in ("Now", "Morning"))
     return BrokerState(
-        *place,
+        cluster,
+        broker,
+        broker_id,
+        address,
         table.get("brokerVersionDesc", ""),
         _first(table.get("putTps", "")),
         _first(table.get("getTransferredTps", table.get("getTransferedTps", ""))),
         -1 if error else now - morning,
         _first(table.get("commitLogDiskRatio", "")),
         not error,
-        place[1] in drained,
+        broker in drained,
         error or _trouble(table),
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network, ip_address
-from typing import Final
+from typing import Final, NamedTuple
 
 from roquette.admin.doctor.findings import Looks, Remedy, Severity, Sign, change_setting, command
 from roquette.admin.facts import BrokerFacts, ClusterFacts, whole
@@ -121,11 +121,19 @@ def silent_name_server(looks: Looks) -> Iterator[Sign]:
             )
 
 
-def _known(facts: ClusterFacts) -> dict[str, set[tuple[str, int, str]]]:
-    """By name server that answers: (name, id, address) of the brokers it knows."""
+class _Registered(NamedTuple):
+    """A broker process as a name server knows it."""
+
+    name: str
+    broker_id: int
+    address: str
+
+
+def _known(facts: ClusterFacts) -> dict[str, set[_Registered]]:
+    """By name server that answers: the brokers it knows."""
     return {
         server.address: {
-            (name, broker_id, address)
+            _Registered(name, broker_id, address)
             for name, data in server.cluster.broker_addr_table.items()
             for broker_id, address in data.broker_addrs.items()
         }
@@ -138,29 +146,26 @@ def unknown_broker(looks: Looks) -> Iterator[Sign]:
     """Brokers that one name server knows and another does not; in both looks, when there are two."""
     for missing, broker in sorted(_unknown(looks.now)):
         if looks.before is None or (missing, broker) in _unknown(looks.before):
-            name, _, address = broker
             yield Sign(
-                f"broker {name}",
-                f"registered as {address}; name server {missing} does not know it",
+                f"broker {broker.name}",
+                f"registered as {broker.address}; name server {missing} does not know it",
                 "its list of name servers (namesrvAddr) lacks this one, or it cannot reach it",
                 _way_to(missing, looks.now, broker),
             )
 
 
-def _way_to(missing: str, facts: ClusterFacts, wanted: tuple[str, int, str]) -> str:
+def _way_to(missing: str, facts: ClusterFacts, wanted: _Registered) -> str:
     """Its whole list with the missing one: what is set takes the place of what was."""
     for broker in facts.brokers:
         listed = split_addresses(broker.settings.get("namesrvAddr", ""))
-        same = (broker.name, broker.broker_id, broker.address) == wanted
+        same = _Registered(broker.name, broker.broker_id, broker.address) == wanted
         if same and listed and missing not in listed:
             way = change_setting(broker, "namesrvAddr", ";".join([*listed, missing]))
             return f"{way}, and in its configuration, or its next start forgets it"
-    return (
-        f"open the way from {wanted[2]} to {missing}, and see that namesrvAddr of the broker has it"
-    )
+    return f"open the way from {wanted.address} to {missing}, and see that namesrvAddr of the broker has it"
 
 
-def _unknown(facts: ClusterFacts) -> set[tuple[str, tuple[str, int, str]]]:
+def _unknown(facts: ClusterFacts) -> set[tuple[str, _Registered]]:
     known = _known(facts)
     every = set().union(*known.values()) if known else set()
     return {(server, broker) for server, table in known.items() for broker in every - table}
