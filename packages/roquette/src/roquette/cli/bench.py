@@ -54,7 +54,7 @@ def pub(
 
     whole = count if count or duration else 100_000
     settings = {"max_in_flight": in_flight, "compress_over_bytes": size + 1}
-    _measure("pub", cluster, topic, clients, (whole, duration, rate), work, settings)
+    _measure("pub", cluster, topic, clients, whole, duration, rate, work, settings)
 
 
 def sub(
@@ -95,7 +95,7 @@ def sub(
     async def work(found: "Sequence[Client]", meter: "Meter") -> None:
         await receive(found, meter, reading, clock)
 
-    _measure("sub", cluster, topic, clients, (count, duration, 0.0), work, {})
+    _measure("sub", cluster, topic, clients, count, duration, 0.0, work, {})
 
 
 def _require(cluster: Cluster, topic: str, create: bool) -> None:
@@ -117,11 +117,13 @@ def _measure(
     cluster: Cluster,
     topic: str,
     clients: int,
-    limits: tuple[int, float, float],
+    count: int,
+    duration_s: float,
+    rate: float,
     work: "Callable[[Sequence[Client], Meter], Awaitable[None]]",
     settings: dict[str, Any],
 ) -> None:
-    """Run a load by so many clients until its limits (messages, seconds, messages a second) or Ctrl-C; show what was found."""
+    """Run a load by so many clients until a limit of `Meter` or Ctrl-C; show what was found."""
     import time
 
     from roquette.admin.bench import BenchRow, Meter, figures, with_progress
@@ -132,7 +134,7 @@ def _measure(
             found = [
                 await stack.enter_async_context(cluster.client(**settings)) for _ in range(clients)
             ]
-            meter = Meter(*limits, loop.time, time.process_time)
+            meter = Meter(count, duration_s, rate, loop.time, time.process_time)
             for number in (signal.SIGINT, signal.SIGTERM):
                 with contextlib.suppress(NotImplementedError):
                     loop.add_signal_handler(number, meter.stop)

@@ -55,15 +55,12 @@ def doctor(
     from roquette.admin.doctor.findings import Intent
 
     intent = Intent(production, none_lost, expected_of(cluster, file))
-    asyncio.run(_doctor(cluster, intent, seconds, (fix, yes)))
+    asyncio.run(_doctor(cluster, intent, seconds, fix, yes))
 
 
-async def _doctor(
-    cluster: Cluster, intent: "Intent", seconds: float, mend: tuple[bool, bool]
-) -> None:
+async def _doctor(cluster: Cluster, intent: "Intent", seconds: float, fix: bool, yes: bool) -> None:
     from roquette.admin.doctor.checks.diagnosis import is_healthy
 
-    fix, yes = mend
     async with cluster.client("TOOLS_PRODUCER") as client:
         facts, findings = await _look(client.session, cluster, intent, seconds)
         _show(cluster, facts, findings)
