@@ -19,12 +19,12 @@ from roquette_testing.recorded_files import (
     MakeDir,
     Mark,
     RecordedFiles,
+    RecordedWrite,
     RemoveDir,
     Resize,
     Sync,
     SyncDir,
     Unlink,
-    Write,
 )
 
 PAGE: Final = 4096
@@ -152,7 +152,7 @@ class CrashStates:
         self._directories: dict[str, None] = dict.fromkeys(recorded.directories)
         self._changes: list[tuple[int, NameChange]] = []
         self._moment = 0
-        self._last_put: Write | None = None
+        self._last_put: RecordedWrite | None = None
         for path, number in recorded.numbers.items():
             self._inodes[number] = _Inode(recorded.images[path])
             self._names[path] = number
@@ -170,7 +170,7 @@ class CrashStates:
         self._moment += 1
         if isinstance(entry, Mark):
             return entry
-        if isinstance(entry, Write):
+        if isinstance(entry, RecordedWrite):
             self._inodes.setdefault(entry.node, _Inode()).put(
                 self._moment, entry.position, entry.data
             )

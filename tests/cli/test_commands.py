@@ -11,7 +11,14 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from roquette.admin.command import Flag, Plan, Printed, Report, changes_of, command
+from roquette.admin.command import (
+    Flag,
+    OperationPlan,
+    OperationReport,
+    Printed,
+    changes_of,
+    command,
+)
 from roquette.cli import connect
 from roquette.cli.commands import command_of
 from roquette.client.calls import Operation
@@ -55,7 +62,7 @@ def listed(
     settings: Annotated[
         Mapping[str, str] | None, Flag("--set A=B", reads=changes_of, many=True)
     ] = None,
-) -> Report[list[Row]]:
+) -> OperationReport[list[Row]]:
     """List what there is.
 
     The second part.
@@ -68,7 +75,7 @@ def listed(
     Raises:
         ConfigError: never.
     """
-    return Report([Row(f"{topic} {name_servers} {like_this} {settings}", most)])
+    return OperationReport([Row(f"{topic} {name_servers} {like_this} {settings}", most)])
 
 
 def test_flags_come_from_the_signature_and_their_help_from_the_docstring() -> None:
@@ -93,9 +100,9 @@ def test_values_are_read_and_what_is_given_is_no_flag() -> None:
 
 
 @command(asks="delete {topic}")
-def deleted(topic: str) -> Report[None]:
+def deleted(topic: str) -> OperationReport[None]:
     """Delete."""
-    return Report(notes=[f"{topic} is gone"])
+    return OperationReport(notes=[f"{topic} is gone"])
 
 
 def test_a_question_is_asked_before_and_yes_answers_it() -> None:
@@ -108,19 +115,21 @@ def planned(known: bool) -> tuple[Callable[..., Any], list[str]]:
     done: list[str] = []
 
     @command(dry_run="Only the plan.", confirmed=True)
-    def change(name: str) -> Operation[Plan[None]]:
+    def change(name: str) -> Operation[OperationPlan[None]]:
         """Change."""
 
         def shows() -> Operation[list[Row]]:
             return [Row("found", 1)]
             yield []
 
-        def does() -> Operation[Report[None]]:
+        def does() -> Operation[OperationReport[None]]:
             done.append(name)
-            return Report(notes=["done"])
+            return OperationReport(notes=["done"])
             yield []
 
-        return Plan([Row("known", 1)] if known else shows(), f"change {name}", does(), ["note"])
+        return OperationPlan(
+            [Row("known", 1)] if known else shows(), f"change {name}", does(), ["note"]
+        )
         yield []
 
     return change, done
@@ -140,11 +149,16 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(known: bool, word: str) -> No
 
 @pytest.mark.parametrize(
     ("report", "code"),
-    [(Report(), 0), (Report(healthy=False), 10), (Report(done=False), 1), (Report(failed="no"), 1)],
+    [
+        (OperationReport(), 0),
+        (OperationReport(healthy=False), 10),
+        (OperationReport(done=False), 1),
+        (OperationReport(failed="no"), 1),
+    ],
 )
-def test_a_reports_end_is_the_exit_code(report: Report[None], code: int) -> None:
+def test_a_reports_end_is_the_exit_code(report: OperationReport[None], code: int) -> None:
     @command()
-    def ends() -> Report[None]:
+    def ends() -> OperationReport[None]:
         """End."""
         return report
 
@@ -155,10 +169,10 @@ def test_a_reports_end_is_the_exit_code(report: Report[None], code: int) -> None
 
 def test_people_and_programs_are_shown_their_parts() -> None:
     @command()
-    async def both(run: Any, tell: Callable[[str], None]) -> Report[Any]:
+    async def both(run: Any, tell: Callable[[str], None]) -> OperationReport[Any]:
         """Show."""
         tell("first")
-        return Report({"a": 1}, [Printed("out"), "beside", [Row("n", 2)]], ["note"])
+        return OperationReport({"a": 1}, [Printed("out"), "beside", [Row("n", 2)]], ["note"])
 
     shown = typed(both)
     assert shown.stdout.splitlines() == ["out", "name  count", "n         2"]
@@ -168,9 +182,9 @@ def test_people_and_programs_are_shown_their_parts() -> None:
 
 def test_whole_values_are_json_lines_unless_another_form_is_asked_for() -> None:
     @command()
-    def lines() -> Report[list[Any]]:
+    def lines() -> OperationReport[list[Any]]:
         """Print."""
-        return Report([{"a": 1}, {"a": 2}], lines=True)
+        return OperationReport([{"a": 1}, {"a": 2}], lines=True)
 
     for form in ("table", "json", "jsonl"):
         assert typed(lines, "-o", form).stdout == '{"a": 1}\n{"a": 2}\n'

@@ -9,7 +9,7 @@ import pytest
 from tests.admin.doctor.scripted import GROUP, TOPIC, healthy
 from tests.cli.conftest import Roquette
 
-from roquette.admin.cluster import LEFT_OUT, without_secrets
+from roquette.admin.bundle import LEFT_OUT, without_secrets
 from roquette.admin.facts import ClusterFacts
 from roquette.admin.top import busiest, events
 from roquette.cli import looks

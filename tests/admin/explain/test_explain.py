@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from roquette import StartFrom, sql
-from roquette.admin.explain import Evidence, collect, explain
+from roquette.admin.explain import MessageVerdict, collect, explain
 from roquette.admin.topics import create_topic, delete_topic
 from roquette.client.client import Client
 from roquette.errors import ConfigError
@@ -25,7 +25,7 @@ class Yard:
 
     async def said(
         self, asked: str, topic: str | None = "orders"
-    ) -> dict[tuple[str, str], Evidence]:
+    ) -> dict[tuple[str, str], MessageVerdict]:
         """The verdicts of the one message that is meant, by code and group."""
         now_ms = self.cluster.clock.now_ms()
         (facts,) = await self.tool.session.run(collect(asked, topic, now_ms))

@@ -13,7 +13,7 @@ _STEP: Final = 8 * SECTOR
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class RecordedWrite:
     """Bytes were written."""
 
     node: int
@@ -80,7 +80,7 @@ class Mark:
     value: Any
 
 
-Entry = Write | Resize | Sync | Link | Unlink | MakeDir | RemoveDir | SyncDir | Mark
+Entry = RecordedWrite | Resize | Sync | Link | Unlink | MakeDir | RemoveDir | SyncDir | Mark
 
 
 class _RecordedNode(Node):
@@ -105,7 +105,7 @@ class _RecordedNode(Node):
             self.resize(position + len(data))
         self.look()
         super().write(data, position)
-        self._journal.append(Write(self.number, position, data))
+        self._journal.append(RecordedWrite(self.number, position, data))
         if self._known is not None:
             self._known = self.content()
 
@@ -131,7 +131,7 @@ class _RecordedNode(Node):
         for at in range(start, end, SECTOR):
             piece = seen[at : at + SECTOR]
             if piece != known[at : at + SECTOR]:
-                self._journal.append(Write(self.number, at, piece))
+                self._journal.append(RecordedWrite(self.number, at, piece))
 
     def watch(self) -> None:
         """It is mapped from now on."""

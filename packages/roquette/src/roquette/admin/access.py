@@ -19,7 +19,7 @@ from roquette.access.model import (
 from roquette.access.model import parse_actions as model_actions
 from roquette.access.policies import PolicyTable
 from roquette.admin.cluster import is_unserved, masters_of, require_one
-from roquette.admin.command import SAY_WHAT, Flag, Plan, Report, command
+from roquette.admin.command import SAY_WHAT, Flag, OperationPlan, OperationReport, command
 from roquette.client import operator_calls
 from roquette.client.calls import Answer, Call, Operation, ask_all
 from roquette.errors import ClientError, ConfigError
@@ -120,14 +120,14 @@ def not_done(told: Sequence[Told], deed: str) -> str:
 
 def reported(
     change: Operation[list[Told]], deed: str, notes: Sequence[str] = (), **result: object
-) -> Operation[Report[Any]]:
+) -> Operation[OperationReport[Any]]:
     """Make a change, and report it; `notes` are told to people when all of it is done."""
     report = report_of((yield from change), deed, **result)
     shown = [*(report.shown or ()), *([] if report.failed else notes)]
     return msgspec.structs.replace(report, shown=shown)
 
 
-def report_of(told: Sequence[Told], deed: str, **result: object) -> Report[Any]:
+def report_of(told: Sequence[Told], deed: str, **result: object) -> OperationReport[Any]:
     """What each server did: a line for people when all went well, else a table; programs get `result`, too."""
     failed = not_done(told, deed)
     rows = [
@@ -140,7 +140,7 @@ def report_of(told: Sequence[Told], deed: str, **result: object) -> Report[Any]:
     ]
     well = not any(one.error or one.unserved for one in told)
     done = f"{deed}: done on {', '.join(dict.fromkeys(row.server for row in rows))}"
-    return Report({**result, "servers": rows}, [done if well else rows], failed=failed)
+    return OperationReport({**result, "servers": rows}, [done if well else rows], failed=failed)
 
 
 def save_user(
@@ -162,12 +162,14 @@ def save_user(
 
 
 @command(dry_run=SAY_WHAT, confirmed=True)
-def delete_user(name_servers: Sequence[str], name: str, *, cluster: OfCluster = None) -> Plan[Any]:
+def delete_user(
+    name_servers: Sequence[str], name: str, *, cluster: OfCluster = None
+) -> OperationPlan[Any]:
     """Delete a user and its rules; its requests are refused from then on."""
     deed = f"delete user {name} and its rules"
     told = _everywhere(operator_calls.delete_user(name), name_servers, cluster)
     shows = would(name_servers, cluster, f"would {deed}")
-    return Plan(shows, deed, reported(told, deed, user=name))
+    return OperationPlan(shows, deed, reported(told, deed, user=name))
 
 
 def put_rules(
@@ -233,7 +235,7 @@ def list_acls(
     return _merged(answers, acl_rows)
 
 
-@command(shows=lambda rows, user, **_: Report(rows, empty=f"{user} has no rules"))
+@command(shows=lambda rows, user, **_: OperationReport(rows, empty=f"{user} has no rules"))
 def rules_of(
     name_servers: Sequence[str], user: str, *, cluster: OfCluster = None
 ) -> Operation[list[AclRow]]:
@@ -250,10 +252,10 @@ class UserAccess(msgspec.Struct, frozen=True):
     rules: list[AclRow]
 
 
-def _user(found: UserAccess, **_: object) -> Report[UserAccess]:
+def _user(found: UserAccess, **_: object) -> OperationReport[UserAccess]:
     everything = all(row.user_type == "Super" for row in found.users)
     empty = "a super user: may do everything" if everything else "may do nothing"
-    return Report(found, [found.users, "", found.rules], empty=empty)
+    return OperationReport(found, [found.users, "", found.rules], empty=empty)
 
 
 @command(shows=_user, watched=True)
@@ -398,7 +400,7 @@ def allow(
     default: Default = False,
     replace: Replace = False,
     cluster: OfCluster = None,
-) -> Operation[Plan[Any]]:
+) -> Operation[OperationPlan[Any]]:
     """Allow a user something, on every broker and name server: roquette acl allow app1 pub 'orders*'
 
     Actions are added to those the user has. To consume, a user needs sub on the topic and on its group:
@@ -422,7 +424,7 @@ def deny(
     default: Default = False,
     replace: Replace = False,
     cluster: OfCluster = None,
-) -> Operation[Plan[Any]]:
+) -> Operation[OperationPlan[Any]]:
     """Deny a user part of what a wider rule allows: roquette acl deny app1 pub orders-internal
 
     What no rule allows is denied without any.
@@ -455,7 +457,7 @@ def _put(
     replace: bool,
     cluster: str | None,
     notes: Sequence[str],
-) -> Operation[Plan[Any]]:
+) -> Operation[OperationPlan[Any]]:
     user = rules[0].subject.removeprefix("User:")
     there = {
         row.resource: row
@@ -466,7 +468,7 @@ def _put(
     words = "; ".join(map(_words, rows))
     deed = f"{user}: {words}"
     does = reported(put_rules(rows, name_servers, cluster=cluster), deed, notes, rules=rows)
-    return Plan(would(name_servers, cluster, f"would set {words}"), "", does)
+    return OperationPlan(would(name_servers, cluster, f"would set {words}"), "", does)
 
 
 def _joined(rule: AclRow, there: Mapping[str, AclRow]) -> AclRow:
@@ -498,7 +500,7 @@ def remove(
     *,
     default: Default = False,
     cluster: OfCluster = None,
-) -> Operation[Plan[Any]]:
+) -> Operation[OperationPlan[Any]]:
     """Remove a rule, or all rules of a user."""
     key = str(parse_resource(resource)) if resource else ""
     deed = f"{user}: remove {f'the rule for {key}' if key else 'all rules'}"
@@ -514,7 +516,7 @@ def remove(
         cluster=cluster,
     )
     shows = would(name_servers, cluster, f"would remove {'; '.join(map(_words, rows))}")
-    return Plan(shows, "" if key else deed, reported(told, deed, rules=rows))
+    return OperationPlan(shows, "" if key else deed, reported(told, deed, rules=rows))
 
 
 class CheckRow(msgspec.Struct, frozen=True):
@@ -537,7 +539,7 @@ def check(
     *,
     source: Annotated[str, Flag("--from IP", reads=_address)] = "127.0.0.1",
     cluster: OfCluster = None,
-) -> Operation[Report[list[CheckRow]]]:
+) -> Operation[OperationReport[list[CheckRow]]]:
     """Tell whether a user would be allowed something, and by which rule: roquette acl check alice pub orders --from 10.0.0.7
 
     It asks the servers for users and rules, and judges as they do. Exit code 10 when something would be refused.
@@ -557,7 +559,7 @@ def check(
         for action in actions
     ]
     problems = ({row.error for row in users} | {row.error for row in rules}) - {""}
-    return Report(
+    return OperationReport(
         answers,
         notes=[f"servers differ: {problem}" for problem in problems],
         healthy=all(answer.allowed for answer in answers),

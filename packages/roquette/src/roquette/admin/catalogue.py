@@ -7,7 +7,16 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from roquette.admin.cluster import cluster_info, masters_of, require_one, system_names
-from roquette.admin.command import PAGE, Flag, Like, Limit, Printed, Report, command, more_words
+from roquette.admin.command import (
+    PAGE,
+    Flag,
+    Like,
+    Limit,
+    OperationReport,
+    Printed,
+    command,
+    more_words,
+)
 from roquette.admin.groups import LagRow, lags_of, settings_of_group
 from roquette.client import calls
 from roquette.client.calls import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
@@ -144,7 +153,7 @@ def list_topics(
     like: Like = "",
     limit: Annotated[int | None, Flag("--limit N", least=1)] = None,
     system: bool = False,
-) -> Operation[Report[list[Any]]]:
+) -> Operation[OperationReport[list[Any]]]:
     """List topics: the names of all, or with --limit what there is to know of some.
 
     Args:
@@ -155,7 +164,7 @@ def list_topics(
     rows: Sequence[msgspec.Struct] = [TopicName(name) for name in names]
     if limit is not None:
         rows = yield from topic_rows(names)
-    return Report(list(rows), notes=more_words(more, "topics"))
+    return OperationReport(list(rows), notes=more_words(more, "topics"))
 
 
 @command(
@@ -163,7 +172,7 @@ def list_topics(
 )
 def list_groups(
     *, like: Like = "", limit: Limit = PAGE, system: bool = False
-) -> Operation[Report[list[GroupRow]]]:
+) -> Operation[OperationReport[list[GroupRow]]]:
     """List consumer groups with their members and lag.
 
     Args:
@@ -171,7 +180,7 @@ def list_groups(
     """
     found = yield from groups()
     names, more = found.page(like, limit, None if system else OWN)
-    return Report((yield from group_rows(names, found)), notes=more_words(more, "groups"))
+    return OperationReport((yield from group_rows(names, found)), notes=more_words(more, "groups"))
 
 
 def topic_rows(names: Sequence[str]) -> Operation[list[TopicRow]]:
@@ -293,9 +302,11 @@ class ClientsFound(msgspec.Struct, frozen=True):
     more: int
 
 
-def _listed(found: ClientsFound, group: str | None, **_: object) -> Report[list[ClientRow]]:
+def _listed(
+    found: ClientsFound, group: str | None, **_: object
+) -> OperationReport[list[ClientRow]]:
     empty = "no client is connected" + (f" in group {group}" if group else "")
-    return Report(found.rows, notes=more_words(found.more, "groups"), empty=empty)
+    return OperationReport(found.rows, notes=more_words(found.more, "groups"), empty=empty)
 
 
 @command(shows=_listed, watched=True)
@@ -402,10 +413,10 @@ def show_group(group: str, *, settings: bool = False) -> Operation[list[Any]]:
     return (yield from members(group))
 
 
-def _printed(rows: list[StacksRow], **_: object) -> Report[list[StacksRow]]:
+def _printed(rows: list[StacksRow], **_: object) -> OperationReport[list[StacksRow]]:
     running = [row.error or row.stacks.rstrip() or "    no handler is running" for row in rows]
     texts = (f"{row.client}:\n{text}" for row, text in zip(rows, running, strict=True))
-    return Report(rows, [Printed(text) for text in texts])
+    return OperationReport(rows, [Printed(text) for text in texts])
 
 
 @command(shows=_printed)

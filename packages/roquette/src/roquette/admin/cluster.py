@@ -1,8 +1,5 @@
 """Clusters and brokers: who is there, who is not, and what several of them answer."""
 
-import asyncio
-import json
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -10,7 +7,6 @@ import msgspec
 
 from roquette.client import calls
 from roquette.client.calls import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
-from roquette.client.client import Client
 from roquette.client.operator_calls import (
     delay_progress,
     readers_of,
@@ -18,7 +14,7 @@ from roquette.client.operator_calls import (
     topic_config,
     topic_configs,
 )
-from roquette.errors import BrokerError, ClientError, ConfigError, RemoteProtocolError
+from roquette.errors import BrokerError, ConfigError
 from roquette.message.message import unread
 from roquette.message.names import (
     DLQ_PREFIX,
@@ -28,8 +24,6 @@ from roquette.message.names import (
     is_system_topic,
     is_users_group,
 )
-from roquette.remoting.client import split_address
-from roquette.remoting.etcd import connect_http
 from roquette.wire import bodies as b
 from roquette.wire.bodies import BrokerLeft, ClusterInfo, ConsumerConnection, TopicConfig
 from roquette.wire.bodies.progress import TopicOffset
@@ -336,56 +330,3 @@ def _behind(found: Holdings, kind: str, topic: str, group: str) -> list[LeftRow]
         for queue, at in sorted(found.ends.get(topic, {}).items())
         if (count := unread(done.get(queue), at.min_offset, at.max_offset))
     ]
-
-
-# What leaves a cluster with a report: texts without passwords, keys and tokens, and the servers' metrics.
-
-
-LEFT_OUT: Final = "(left out)"
-METRICS_S: Final = 10.0
-_WORDS: Final = r"secret|passw|credential|token|authenticationuser|private"
-_SECRET: Final = re.compile(_WORDS, re.IGNORECASE)
-_ASSIGNED: Final = re.compile(
-    rf"""([\w.-]*(?:{_WORDS})[\w.-]*["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;&]+)""", re.IGNORECASE
-)
-_IN_URL: Final = re.compile(r"(://)[^/@\s]+@")
-
-
-def without_secrets(text: str) -> str:
-    """A text, or JSON, with what stands beside words such as `secretKey` left out, and who logs in by a URL."""
-    try:
-        return json.dumps(_cleaned(json.loads(text)), indent=2)
-    except ValueError:
-        return _IN_URL.sub(rf"\1{LEFT_OUT}@", _ASSIGNED.sub(rf"\1{LEFT_OUT}", text))
-
-
-def _cleaned(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_cleaned(each) for each in value]
-    if isinstance(value, dict):
-        about = str(value.get("key", "")) if "value" in value else ""  # a row of a setting
-        return {
-            name: LEFT_OUT
-            if part and _SECRET.search(about if name == "value" else str(name))
-            else _cleaned(part)
-            for name, part in value.items()
-        }
-    return without_secrets(value) if isinstance(value, str) else value
-
-
-async def metrics(client: Client) -> dict[str, str]:
-    """What each name server and broker says to GET /metrics, or why it says nothing, by address."""
-    tls, found = client.session.config.security.tls, {}
-    table = (await client.session.run(cluster_info())).broker_addr_table
-    brokers = {address for data in table.values() for address in data.broker_addrs.values()}
-    for address in [*client.session.name_servers, *sorted(brokers)]:
-        try:
-            async with asyncio.timeout(METRICS_S):
-                place = split_address(address)
-                connection = await connect_http(*place, tls.context() if tls else None)
-                answer = await connection.get("/metrics")
-                connection.abort()
-            found[address] = answer.body.decode(errors="replace")
-        except (ClientError, RemoteProtocolError, OSError, EOFError) as error:
-            found[address] = f"no metrics: {error!r}"
-    return found

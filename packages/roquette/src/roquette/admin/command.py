@@ -55,7 +55,7 @@ class Printed(str):
     """A text that is a result itself, not a word beside it."""
 
 
-class Report(msgspec.Struct, Generic[T], frozen=True):
+class OperationReport(msgspec.Struct, Generic[T], frozen=True):
     """What is shown of a result.
 
     Attributes:
@@ -77,7 +77,7 @@ class Report(msgspec.Struct, Generic[T], frozen=True):
     lines: bool = False
 
 
-class Plan(NamedTuple, Generic[T]):
+class OperationPlan(NamedTuple, Generic[T]):
     """What a change would do, before it is done; T: its result.
 
     Attributes:
@@ -92,12 +92,12 @@ class Plan(NamedTuple, Generic[T]):
     notes: Sequence[str] = ()
 
 
-class Command(NamedTuple):
+class DeclaredCommand(NamedTuple):
     """What `command` was given."""
 
     asks: str | Callable[..., str] = ""
     empty: str = "nothing found"
-    shows: Callable[..., Report[Any]] | None = None
+    shows: Callable[..., OperationReport[Any]] | None = None
     watched: bool = False
     dry_run: str = ""
     confirmed: bool = False
@@ -107,7 +107,7 @@ def command(
     *,
     asks: str | Callable[..., str] = "",
     empty: str = "nothing found",
-    shows: Callable[..., Report[Any]] | None = None,
+    shows: Callable[..., OperationReport[Any]] | None = None,
     watched: bool = False,
     dry_run: str = "",
     confirmed: bool = False,
@@ -123,13 +123,15 @@ def command(
     """
 
     def declare(function: F) -> F:
-        setattr(function, _ATTRIBUTE, Command(asks, empty, shows, watched, dry_run, confirmed))
+        setattr(
+            function, _ATTRIBUTE, DeclaredCommand(asks, empty, shows, watched, dry_run, confirmed)
+        )
         return function
 
     return declare
 
 
-def declared(function: Callable[..., Any]) -> Command | None:
+def declared(function: Callable[..., Any]) -> DeclaredCommand | None:
     """What a function was declared to be."""
     return getattr(function, _ATTRIBUTE, None)
 

@@ -24,7 +24,7 @@ from roquette.admin.cluster import (
     require_one,
     system_names,
 )
-from roquette.admin.command import Flag, IgnoredGroups, Report, Settle, Timeout, command
+from roquette.admin.command import Flag, IgnoredGroups, OperationReport, Settle, Timeout, command
 from roquette.client import calls, operator_calls
 from roquette.client.calls import ANY_NAME_SERVER, Operation, ask, ask_all
 from roquette.errors import ClientError, ConfigError, RouteNotFound
@@ -200,9 +200,11 @@ def left_on(broker: str, ignored: Collection[str] = ()) -> Operation[Left]:
     return left_in((yield from look_at(address)), ignored)
 
 
-def _restored(note: Note, name: str) -> Report[None]:
+def _restored(note: Note, name: str) -> OperationReport[None]:
     permission = perm_text(note.permission)
-    return Report(notes=[f"{name} has its permission {permission} again; clients come within 30 s"])
+    return OperationReport(
+        notes=[f"{name} has its permission {permission} again; clients come within 30 s"]
+    )
 
 
 @command(shows=_restored)
@@ -225,8 +227,8 @@ def restore(name_servers: Sequence[str], name: OneBroker) -> Operation[Note]:
     return note
 
 
-def _left(left: Left, name: str, wait: bool, **_: object) -> Report[list[LeftRow]]:
-    return Report(
+def _left(left: Left, name: str, wait: bool, **_: object) -> OperationReport[list[LeftRow]]:
+    return OperationReport(
         [*left.rows, *left.stays],
         notes=left.unknown,
         empty=f"{name} has nothing left for anybody",

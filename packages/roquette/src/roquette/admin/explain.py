@@ -19,7 +19,7 @@ from roquette.admin.cluster import (
     masters_in,
     system_names,
 )
-from roquette.admin.command import Flag, Printed, Report, command
+from roquette.admin.command import Flag, OperationReport, Printed, command
 from roquette.admin.stored import MOST, full_words
 from roquette.base.clock import Clock
 from roquette.base.javatypes import whole_number
@@ -100,7 +100,7 @@ class MessageFacts:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class MessageVerdict:
     """One thing that happened, or did not, and how it is known.
 
     Attributes:
@@ -115,10 +115,10 @@ class Evidence:
     evidence: str
 
 
-Verdicts = Iterator[Evidence]
+Verdicts = Iterator[MessageVerdict]
 
 
-def explain(facts: MessageFacts) -> list[Evidence]:
+def explain(facts: MessageFacts) -> list[MessageVerdict]:
     """What became of the message: where it is, what holds it back, and each group's part."""
     stored = [copy for copy in facts.copies if copy.topic == facts.topic]
     found = [
@@ -132,7 +132,9 @@ def explain(facts: MessageFacts) -> list[Evidence]:
         found += _readers(facts, copy)
     found += _failures(facts)
     for broker, reason in sorted(facts.unreachable.items()):
-        found.append(Evidence("unknown", "", f"{broker} was not asked: it may have more", reason))
+        found.append(
+            MessageVerdict("unknown", "", f"{broker} was not asked: it may have more", reason)
+        )
     return found
 
 
@@ -140,7 +142,7 @@ def _missing(facts: MessageFacts) -> Verdicts:
     if facts.copies:
         return
     if not any(broker.topic for broker in facts.brokers.values()):
-        yield Evidence(
+        yield MessageVerdict(
             "topic-gone", "", f"no broker has a topic {facts.topic}: its messages went with it", ""
         )
         return
@@ -148,7 +150,7 @@ def _missing(facts: MessageFacts) -> Verdicts:
         f"{name} begins at {_time(broker.first_ms)}"
         for name, broker in sorted(facts.brokers.items())
     )
-    yield Evidence(
+    yield MessageVerdict(
         "not-found",
         "",
         f"no broker has {facts.asked!r} in {facts.topic}: {UNFOUND}",
@@ -160,12 +162,12 @@ def _stored(stored: list[ReceivedMessage]) -> Verdicts:
     for copy in stored:
         says = f"stored at {_time(copy.store_timestamp_ms)} by {copy.queue.broker_name}"
         evidence = f"{_place(copy)}, sent by {copy.born_host}, tag {copy.tag or 'none'}"
-        yield Evidence("stored", "", says, evidence)
+        yield MessageVerdict("stored", "", says, evidence)
     if len(stored) > 1:
         text = (
             f"{len(stored)} messages have this id or key: sent more than once, or delivered again"
         )
-        yield Evidence("several", "", text, ", ".join(map(_place, stored)))
+        yield MessageVerdict("several", "", text, ", ".join(map(_place, stored)))
 
 
 def _delayed(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts:
@@ -179,7 +181,7 @@ def _delayed(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts:
         target = copy.properties.get(REAL_TOPIC, facts.topic)
         if progress > copy.queue_offset:
             if stored and target == facts.topic:
-                yield Evidence(
+                yield MessageVerdict(
                     "delay-over",
                     "",
                     f"waited at delay level {level}, and was put to {target}",
@@ -189,7 +191,7 @@ def _delayed(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts:
         wait_ms = broker.delays_ms[level - 1] if 0 < level <= len(broker.delays_ms) else 0
         due = _due(copy.store_timestamp_ms + wait_ms, facts.now_ms)
         group = target.removeprefix(RETRY_PREFIX) if target.startswith(RETRY_PREFIX) else ""
-        yield Evidence(
+        yield MessageVerdict(
             "delayed", group, f"waits at delay level {level} for {target}: {due}", evidence
         )
 
@@ -201,7 +203,7 @@ def _timed(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts:
             says = f"is to be delivered at a time of its own: {_due(due_ms, facts.now_ms)}"
             if due_ms <= facts.now_ms:
                 says += "; it was recalled, or the broker is late"
-            yield Evidence("timed", "", says, _place(copy))
+            yield MessageVerdict("timed", "", says, _place(copy))
 
 
 def _transaction(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts:
@@ -212,21 +214,23 @@ def _transaction(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts
     checks = half.properties.get(TRANSACTION_CHECK_TIMES, "0")
     evidence = f"half message at {_place(half)}, checked {checks} times"
     if stored:
-        yield Evidence("committed", "", "its transaction was committed", evidence)
+        yield MessageVerdict("committed", "", "its transaction was committed", evidence)
         return
     if any(copy.topic == TRANS_CHECK_MAX_TIME_TOPIC for copy in facts.copies):
         says = "its producer never said what became of the transaction: the broker has given up"
-        yield Evidence("given-up", "", says, f"{evidence}; it is in {TRANS_CHECK_MAX_TIME_TOPIC}")
+        yield MessageVerdict(
+            "given-up", "", says, f"{evidence}; it is in {TRANS_CHECK_MAX_TIME_TOPIC}"
+        )
         return
     places = facts.brokers[half.queue.broker_name].holdings.places
     progress = places.get((TRANS_GROUP, TRANS_HALF_TOPIC), {}).get(half.queue.queue_id, 0)
     evidence += f"; transactions are ended up to offset {progress}"
     if half.queue_offset >= progress:
-        yield Evidence(
+        yield MessageVerdict(
             "open", "", "its transaction is neither committed nor rolled back yet", evidence
         )
     else:
-        yield Evidence(
+        yield MessageVerdict(
             "rolled-back", "", "its transaction was rolled back: nobody gets it", evidence
         )
 
@@ -235,7 +239,7 @@ def _readers(facts: MessageFacts, copy: ReceivedMessage) -> Verdicts:
     broker = facts.brokers[copy.queue.broker_name]
     if broker.topic is None:
         says = f"{copy.queue.broker_name} has no topic {facts.topic} any more: nobody can read it"
-        yield Evidence("topic-gone", "", says, _place(copy))
+        yield MessageVerdict("topic-gone", "", says, _place(copy))
         return
     groups = sorted(
         {group for group, topic in broker.holdings.pairs if topic == facts.topic}
@@ -246,7 +250,7 @@ def _readers(facts: MessageFacts, copy: ReceivedMessage) -> Verdicts:
         }
     )
     if not groups:
-        yield Evidence(
+        yield MessageVerdict(
             "nobody", "", f"no group reads {facts.topic} at {copy.queue.broker_name}", _place(copy)
         )
     for group in groups:
@@ -255,12 +259,12 @@ def _readers(facts: MessageFacts, copy: ReceivedMessage) -> Verdicts:
 
 def _reader(
     facts: MessageFacts, copy: ReceivedMessage, broker: BrokerEvidence, group: str
-) -> Evidence:
+) -> MessageVerdict:
     online = broker.holdings.online.get(group)
     subscribed = online.subscription_table.get(facts.topic) if online else None
     if group in broker.holdings.broadcasting:
         says = "broadcasts: its members keep their offsets themselves, and which of them has it cannot be known"
-        return Evidence(
+        return MessageVerdict(
             "broadcast", group, says, f"{len(online.connection_set) if online else 0} members"
         )
     place = broker.holdings.places.get((group, facts.topic), {}).get(copy.queue.queue_id)
@@ -271,7 +275,7 @@ def _reader(
     if wanted is False:
         kind = "sql" if subscribed is not None and subscribed.expression_type == "SQL92" else "tag"
         says = f"does not want it: its {'condition' if kind == 'sql' else 'tags'} leave it out"
-        return Evidence(f"filtered-by-{kind}", group, says, evidence)
+        return MessageVerdict(f"filtered-by-{kind}", group, says, evidence)
     if place is not None and place > copy.queue_offset:
         return _passed(facts, copy, group, evidence, known=wanted is not None)
     return _waiting(copy, broker, group, place, evidence)
@@ -279,7 +283,7 @@ def _reader(
 
 def _passed(
     facts: MessageFacts, copy: ReceivedMessage, group: str, evidence: str, *, known: bool
-) -> Evidence:
+) -> MessageVerdict:
     tries = [attempt for attempt in facts.attempts if attempt.group == group]
     if tries:
         last = max(tries, key=lambda attempt: attempt.begun_ms)
@@ -287,35 +291,39 @@ def _passed(
             last.ok
         ]
         says = f"handled it at {_time(last.begun_ms)} at {last.host} {outcome}"
-        return Evidence("handled", group, says, f"{evidence}; trace, attempt {last.retries + 1}")
+        return MessageVerdict(
+            "handled", group, says, f"{evidence}; trace, attempt {last.retries + 1}"
+        )
     says = "is past it: it was handled, or skipped by a reset; who did it is not traced"
     if not known:
         says += "; with nobody online, what the group filters is not known"
-    return Evidence("passed", group, says, evidence)
+    return MessageVerdict("passed", group, says, evidence)
 
 
 def _waiting(
     copy: ReceivedMessage, broker: BrokerEvidence, group: str, place: int | None, evidence: str
-) -> Evidence:
+) -> MessageVerdict:
     topic, config = broker.topic, broker.groups.get(group)
     if config is not None and not config.consume_enable:
-        return Evidence("disabled", group, "may not consume (consumeEnable=false)", evidence)
+        return MessageVerdict("disabled", group, "may not consume (consumeEnable=false)", evidence)
     if topic is not None and not (
         topic.perm & PERM_READ and copy.queue.queue_id < topic.read_queue_nums
     ):
         says = "cannot reach it: the topic is not readable, or has fewer queues to read now"
         numbers = f"perm {topic.perm}, {topic.read_queue_nums} queues to read"
-        return Evidence("out-of-reach", group, says, f"{numbers}; {evidence}")
+        return MessageVerdict("out-of-reach", group, says, f"{numbers}; {evidence}")
     if group not in broker.holdings.online:
-        return Evidence(
+        return MessageVerdict(
             "offline", group, "has not read it, and nobody of it is connected", evidence
         )
     if place is None:
         says = "has committed nothing in this queue yet: it has just begun, or begins behind the message"
-        return Evidence("not-begun", group, says, evidence)
+        return MessageVerdict("not-begun", group, says, evidence)
     before = copy.queue_offset - place
     says = "reads it next" if before == 0 else f"has {before} messages before it"
-    return Evidence("waiting", group, f"{says}; held up by what is at offset {place}", evidence)
+    return MessageVerdict(
+        "waiting", group, f"{says}; held up by what is at offset {place}", evidence
+    )
 
 
 def _failures(facts: MessageFacts) -> Verdicts:
@@ -329,7 +337,7 @@ def _failures(facts: MessageFacts) -> Verdicts:
     for group in groups:
         dead = [copy for copy in facts.copies if copy.topic == DLQ_PREFIX + group]
         says = f"failed {max(copy.reconsume_times for copy in dead)} times and gave it up: it is a dead letter"
-        yield Evidence("dead", group, says, ", ".join(map(_place, dead)))
+        yield MessageVerdict("dead", group, says, ", ".join(map(_place, dead)))
     retried = [copy for copy in facts.copies if copy.topic.startswith(RETRY_PREFIX)]
     for topic in sorted({copy.topic for copy in retried}):
         group = topic.removeprefix(RETRY_PREFIX)
@@ -341,12 +349,12 @@ def _failures(facts: MessageFacts) -> Verdicts:
         place = places.get((group, topic), {}).get(last.queue.queue_id, 0)
         evidence = f"{_place(last)}, the group is at {place} there"
         if place > last.queue_offset:
-            yield Evidence(
+            yield MessageVerdict(
                 "retried", group, f"failed, and got it again {last.reconsume_times} times", evidence
             )
         else:
             says = f"failed {last.reconsume_times} times, and is to get it again"
-            yield Evidence("retrying", group, says, evidence)
+            yield MessageVerdict("retrying", group, says, evidence)
 
 
 def _place(copy: ReceivedMessage) -> str:
@@ -411,7 +419,7 @@ def explain_message(
     message: Annotated[str, Flag("ID|KEY")],
     *,
     topic: str | None = None,
-) -> Operation[Report[list[dict[str, Any]]]]:
+) -> Operation[OperationReport[list[dict[str, Any]]]]:
     """Say what became of a message: where it is, who got it or why not, and how that is known.
 
     Takes a message id, an offset message id or a key. The verdicts: docs/howto/explain.md.
@@ -435,7 +443,7 @@ def explain_message(
     if len(found) > 1:
         shown.append(f"{len(found)} messages have this key")
     copies = [copy for facts in found for copy in facts.copies if copy.topic == facts.topic]
-    return Report(value, shown, full_words(copies, MOST))
+    return OperationReport(value, shown, full_words(copies, MOST))
 
 
 def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[MessageFacts]]:

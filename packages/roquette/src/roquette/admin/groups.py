@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from roquette.admin.cluster import masters_of
-from roquette.admin.command import Report, command
+from roquette.admin.command import OperationReport, command
 from roquette.admin.settings import SettingRow
 from roquette.base.options import counted
 from roquette.client import calls, operator_calls
@@ -74,8 +74,8 @@ def _question(group: str, keep_offsets: bool) -> str:
     return f"delete group {group}" + ("" if keep_offsets else " with its offsets")
 
 
-def _deleted(done: list[str], group: str, **_: object) -> Report[None]:
-    return Report(notes=[f"group {group} deleted on: {', '.join(done)}"])
+def _deleted(done: list[str], group: str, **_: object) -> OperationReport[None]:
+    return OperationReport(notes=[f"group {group} deleted on: {', '.join(done)}"])
 
 
 @command(asks=_question, shows=_deleted)
@@ -114,9 +114,9 @@ def delete_group(group: str, *, keep_offsets: bool = False) -> Operation[list[st
     return [name for name, _ in have]
 
 
-def _sum(rows: list[LagRow], group: str, **_: object) -> Report[list[LagRow]]:
+def _sum(rows: list[LagRow], group: str, **_: object) -> OperationReport[list[LagRow]]:
     lag = sum(row.lag for row in rows if not row.error)
-    return Report(rows, [rows, f"\nlag of {group}: {counted(lag, 'message')}"])
+    return OperationReport(rows, [rows, f"\nlag of {group}: {counted(lag, 'message')}"])
 
 
 @command(shows=_sum, watched=True)

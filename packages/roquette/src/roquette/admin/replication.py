@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from roquette.admin.cluster import cluster_info, left_words, require_one
-from roquette.admin.command import Flag, Report, command
+from roquette.admin.command import Flag, OperationReport, command
 from roquette.admin.drain import Run
 from roquette.client import calls, operator_calls
 from roquette.client.calls import Answer, Operation, ask, ask_all
@@ -124,7 +124,7 @@ def _no_controller(answers: Sequence[Answer[Any]]) -> ClientError:
 OfCluster = Annotated[str | None, Flag("--cluster CLUSTER", "The group's brokerClusterName.")]
 
 
-def _shown(groups: list[GroupState], **_: object) -> Report[list[GroupState]]:
+def _shown(groups: list[GroupState], **_: object) -> OperationReport[list[GroupState]]:
     """The members in a table, what is wrong in lines."""
     shown: list[str | list[MemberState]] = [[each for group in groups for each in group.members]]
     for group in groups:
@@ -133,7 +133,7 @@ def _shown(groups: list[GroupState], **_: object) -> Report[list[GroupState]]:
         if group.lossy_epoch:
             shown.append(f"  messages were lost by order when epoch {group.lossy_epoch} began")
         shown += [f"  {words}" for words in (*group.problems, *group.notes)]
-    return Report(groups, shown, healthy=all(group.healthy for group in groups))
+    return OperationReport(groups, shown, healthy=all(group.healthy for group in groups))
 
 
 @command(empty="no group elects its master (enableControllerMode=true)", shows=_shown, watched=True)
@@ -316,8 +316,10 @@ def _question(name: str, member: int | None) -> str:
     return f"expect {name}{f' (id {member})' if member else ''} no more"
 
 
-def _forgotten(words: list[str], name: str, **_: object) -> Report[None]:
-    return Report(notes=[f"{name} is expected no more{': ' if words else ''}{'; '.join(words)}"])
+def _forgotten(words: list[str], name: str, **_: object) -> OperationReport[None]:
+    return OperationReport(
+        notes=[f"{name} is expected no more{': ' if words else ''}{'; '.join(words)}"]
+    )
 
 
 @command(asks=_question, shows=_forgotten)
@@ -444,7 +446,7 @@ async def promote(
     *,
     cluster: OfCluster = None,
     accept_data_loss: bool = False,
-) -> Report[None]:
+) -> OperationReport[None]:
     """Make a member the master, as for an upgrade; waits until it is, and says how long nobody was.
 
     A member that is in step has everything that was acknowledged, and nothing is lost. Others need --accept-data-loss.
@@ -459,7 +461,9 @@ async def promote(
     now: Callable[[], float] = asyncio.get_running_loop().time
     (before,) = await run(group_states(name_servers, group, cluster))
     if before.master == member:
-        return Report(notes=[f"broker {member} is master of {group} already, epoch {before.epoch}"])
+        return OperationReport(
+            notes=[f"broker {member} is master of {group} already, epoch {before.epoch}"]
+        )
     if silent := [m for m in before.members if m.broker_id == member and m.error]:
         raise ClientError(f"broker {member} does not answer, and is not ordered: {silent[0].error}")
     last_s, old = now(), before.master
@@ -471,7 +475,7 @@ async def promote(
         if state.master == member:
             stopped = f"; nobody was for {now() - last_s:.2f} s at most" if old else ""
             done = f"broker {member} is master of {group}, epoch {state.epoch}{stopped}"
-            return Report(notes=[done])
+            return OperationReport(notes=[done])
         if state.master and state.ordered != member:
             raise ClientError(
                 f"the order is over, and broker {member} did not stand in time: broker {state.master} is master, epoch "

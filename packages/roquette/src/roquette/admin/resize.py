@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import msgspec
 
 from roquette.admin.cluster import TRANS_GROUP, Holdings, configs_of, look_at, masters_of
-from roquette.admin.command import Flag, IgnoredGroups, Report, Settle, Timeout, command
+from roquette.admin.command import Flag, IgnoredGroups, OperationReport, Settle, Timeout, command
 from roquette.admin.drain import SETTLE_S, Pace, Run
 from roquette.base.options import counted
 from roquette.client import calls, operator_calls
@@ -232,7 +232,7 @@ async def resize_topic(
     timeout: Timeout = 3600.0,
     ignore_group: IgnoredGroups = None,
     force: bool = False,
-) -> Report[list[ProofRow]]:
+) -> OperationReport[list[ProofRow]]:
     """Change a topic's number of queues; prints the certificate that nothing is lost.
 
     Fewer queues: first nobody sends to those that go; with --wait they are taken away when every group has read them
@@ -247,18 +247,20 @@ async def resize_topic(
     if read_queues is not None:
         places = await run(set_numbers(topic, queues, read_queues, force=force))
         count = counted(len(places), "broker")
-        return Report(notes=[f"{topic}: {queues} to write, {read_queues} to read on {count}"])
+        return OperationReport(
+            notes=[f"{topic}: {queues} to write, {read_queues} to read on {count}"]
+        )
     ignored, empty = ignore_group or [], f"{topic} has {queues} queues; none had to go"
     if wait:
         pace = Pace(asyncio.sleep, asyncio.get_running_loop().time, tell, settle, timeout)
         rows = await resize(run, topic, queues, pace, force=force, ignored=ignored)
-        return Report(rows, empty=empty, healthy=all(row.proven for row in rows))
+        return OperationReport(rows, empty=empty, healthy=all(row.proven for row in rows))
     going = await run(begin(topic, queues, force=force))
     rows = [row for place in going for row in await run(prove(place, queues, ignored))]
     note = (
         f"nobody sends to queue {queues} and on any more; --wait takes them away when they are read"
     )
-    return Report(rows, notes=[note] if rows else [], empty=empty)
+    return OperationReport(rows, notes=[note] if rows else [], empty=empty)
 
 
 async def resize(

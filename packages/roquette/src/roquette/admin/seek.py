@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 import msgspec
 
 from roquette.admin.cluster import masters_of
-from roquette.admin.command import Flag, Plan, Report, command
+from roquette.admin.command import Flag, OperationPlan, OperationReport, command
 from roquette.base.clock import Clock
 from roquette.base.javatypes import whole_number
 from roquette.client import calls
@@ -279,8 +279,8 @@ def _done(row: SeekRow, answer: Answer[None]) -> SeekRow:
     return msgspec.structs.replace(row, error=answer.reason) if answer.error else row
 
 
-def _moved(rows: list[SeekRow], **_: object) -> Report[list[SeekRow]]:
-    return Report(rows, failed=not_moved(rows))
+def _moved(rows: list[SeekRow], **_: object) -> OperationReport[list[SeekRow]]:
+    return OperationReport(rows, failed=not_moved(rows))
 
 
 @command(dry_run="Only show the plan.", confirmed=True, shows=_moved)
@@ -292,7 +292,7 @@ def seek_group(
     to: Annotated[str | None, Flag("--to PLACE")] = None,
     like: Annotated[str | None, Flag("--like OTHER")] = None,
     queue: Annotated[int | None, Flag("--queue N", least=0)] = None,
-) -> Operation[Plan[list[SeekRow]]]:
+) -> Operation[OperationPlan[list[SeekRow]]]:
     """Let a group go on elsewhere: shows per queue what it gets again or never, asks, and does it.
 
     Members that are online are moved by their brokers (those without useServerSideResetOffset=true can move them to first, last or a time).
@@ -312,7 +312,7 @@ def seek_group(
     asks = f"let group {group} get {again} messages again and never get {never}"
     new = all(row.committed < 0 and not row.online for row in plan.rows)
     note = f"group {group} has read nothing of topic {topic} yet: is the name right?"
-    return Plan(plan.rows, asks, apply_seek(plan), [note] if new else [])
+    return OperationPlan(plan.rows, asks, apply_seek(plan), [note] if new else [])
 
 
 def not_moved(rows: Sequence[SeekRow]) -> str:

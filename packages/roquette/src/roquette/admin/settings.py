@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from roquette.admin.cluster import masters_of
-from roquette.admin.command import Changes, Flag, Report, command
+from roquette.admin.command import Changes, Flag, OperationReport, command
 from roquette.base.options import counted, did_you_mean
 from roquette.client import calls
 from roquette.client.calls import Answer, Operation, ask_all, runtime_info
@@ -89,12 +89,14 @@ def _rows(tables: Mapping[str, Mapping[str, str]], key: str | None) -> list[Sett
     return found
 
 
-def _changed(reasons: dict[str, str], changes: Mapping[str, str], **_: object) -> Report[Any]:
+def _changed(
+    reasons: dict[str, str], changes: Mapping[str, str], **_: object
+) -> OperationReport[Any]:
     done = [server for server, reason in reasons.items() if not reason]
     failed = {server: reason for server, reason in reasons.items() if reason}
     what = ", ".join(f"{key}={value}" for key, value in changes.items())
     why = "; ".join(f"{server}: {reason}" for server, reason in failed.items())
-    return Report(
+    return OperationReport(
         {"settings": changes, "done": done, "failed": failed},
         [f"{what} now at {', '.join(done)}"] if done else [],
         failed=f"not changed: {why}" if failed else "",
@@ -162,7 +164,7 @@ class DifferenceRow(msgspec.Struct, frozen=True):
 
 
 @command(watched=True)
-def diff(name_servers: Sequence[str]) -> Operation[Report[list[DifferenceRow]]]:
+def diff(name_servers: Sequence[str]) -> Operation[OperationReport[list[DifferenceRow]]]:
     """Show which name servers disagree about which brokers and topics. Exit code 10 when any do, or one is silent.
 
     Each is asked by itself: name all of them with -n.
@@ -171,7 +173,7 @@ def diff(name_servers: Sequence[str]) -> Operation[Report[list[DifferenceRow]]]:
     found = counted(len({(row.kind, row.subject) for row in rows}), "difference")
     notes = [f"\n{found} between {count} name servers"] if rows else []
     empty = f"{counted(count, 'name server')}: no difference"
-    return Report(rows, notes=notes, empty=empty, healthy=not rows)
+    return OperationReport(rows, notes=notes, empty=empty, healthy=not rows)
 
 
 def differences(name_servers: Sequence[str]) -> Operation[list[DifferenceRow]]:

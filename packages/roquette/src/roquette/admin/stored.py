@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from roquette.admin.cluster import masters_of
-from roquette.admin.command import Flag, Plan, Report, command
+from roquette.admin.command import Flag, OperationPlan, OperationReport, command
 from roquette.admin.seek import parse_place
 from roquette.admin.topics import delete_topic, describe_topic
 from roquette.base.clock import Clock
@@ -114,9 +114,9 @@ ManyAtMost = Annotated[int, Flag("--most", "Stop after so many.", 1)]
 @command()
 async def get_message(
     mq: Client, message: Which, *, topic: OfTopic = None
-) -> Report[list[dict[str, Any]]]:
+) -> OperationReport[list[dict[str, Any]]]:
     """Print one message with everything known of it, as JSON."""
-    return Report([fields_of(await get(mq, message, topic))], lines=True)
+    return OperationReport([fields_of(await get(mq, message, topic))], lines=True)
 
 
 @command()
@@ -127,14 +127,14 @@ async def find_messages(
     topic: Annotated[str, Flag("--topic -t TOPIC")],
     most: Annotated[int, Flag("--most", "Of each broker.", 1)] = MOST,
     bodies: bool = False,
-) -> Report[list[Any]]:
+) -> OperationReport[list[Any]]:
     """List the messages of a topic that have a key. Exit code 1 when there is none.
 
     Args:
         bodies: One JSON object a line, with bodies.
     """
     found = await mq.find(topic, key, most=most)
-    return Report(
+    return OperationReport(
         [fields_of(message) if bodies else row_of(message) for message in found],
         lines=bodies,
         notes=full_words(found, most),
@@ -150,7 +150,7 @@ async def resend_message(
     *,
     topic: OfTopic = None,
     to: Annotated[str | None, Flag("--to TOPIC")] = None,
-) -> Plan[list[ResentRow]]:
+) -> OperationPlan[list[ResentRow]]:
     """Send a message's body, tag, keys and properties again, as a new message: every group gets it.
 
     Args:
@@ -159,11 +159,11 @@ async def resend_message(
     found = await get(mq, message, topic)
     target = to or found.origin_topic
 
-    async def does(mq: Client) -> Report[list[ResentRow]]:
+    async def does(mq: Client) -> OperationReport[list[ResentRow]]:
         row = await resend(mq, found, target)
-        return Report([row], done=not row.error)
+        return OperationReport([row], done=not row.error)
 
-    return Plan(None, f"send message {found.message_id} again to topic {target}", does)
+    return OperationPlan(None, f"send message {found.message_id} again to topic {target}", does)
 
 
 async def get(client: Client, where: str, topic: str | None) -> ReceivedMessage:
@@ -240,19 +240,19 @@ async def dead_letters(
 
 
 @command(confirmed=True)
-def purge(name_servers: Sequence[str], group: str) -> Operation[Plan[None]]:
+def purge(name_servers: Sequence[str], group: str) -> Operation[OperationPlan[None]]:
     """Delete all dead letters of a group. They cannot be had back."""
     topic = dlq_topic(group)
     letters = counted((yield from describe_topic(topic)).messages, "dead letter")
 
-    def does() -> Operation[Report[None]]:
+    def does() -> Operation[OperationReport[None]]:
         change = yield from delete_topic(name_servers, topic)
         reasons = "; ".join(f"{broker}: {reason}" for broker, reason in change.failed.items())
         if reasons:
             raise ClientError(f"not deleted on {reasons}")
-        return Report(notes=[f"{letters} of {group} deleted"])
+        return OperationReport(notes=[f"{letters} of {group} deleted"])
 
-    return Plan(None, f"delete {letters} of {group}", does())
+    return OperationPlan(None, f"delete {letters} of {group}", does())
 
 
 def moment_of(since: str | None, clock: Clock) -> datetime | None:
@@ -275,7 +275,7 @@ async def resend_letters(
     since: Since = None,
     most: ManyAtMost = 1_000,
     to: Annotated[str | None, Flag("--to TOPIC")] = None,
-) -> Plan[list[ResentRow]] | Report[list[ResentRow]]:
+) -> OperationPlan[list[ResentRow]] | OperationReport[list[ResentRow]]:
     """Send dead letters again as new messages, which every group of the topic gets. They stay among the dead letters.
 
     Running it twice sends them twice: --since says which. Exit code 1 when one could not be sent; none after it was tried.
@@ -291,10 +291,10 @@ async def resend_letters(
             break
     if not found:
         when = " since then" if since else ""
-        return Report([], empty=f"group {group} has no dead letters{when}")
+        return OperationReport([], empty=f"group {group} has no dead letters{when}")
     topics = sorted({to or message.origin_topic for message in found})
 
-    async def does(mq: Client) -> Report[list[ResentRow]]:
+    async def does(mq: Client) -> OperationReport[list[ResentRow]]:
         rows: list[ResentRow] = []
         for message in found:
             rows.append(await resend(mq, message, to or message.origin_topic))
@@ -305,10 +305,10 @@ async def resend_letters(
             await mq.session.run(note_seen(sent))
         except ClientError as error:  # they are sent all the same
             tell(f"the doctor is not told that they were seen: {error}")
-        return Report(rows, done=not any(row.error for row in rows))
+        return OperationReport(rows, done=not any(row.error for row in rows))
 
     letters = counted(len(found), "dead letter")
-    return Plan(None, f"send {letters} of {group} again to {', '.join(topics)}", does)
+    return OperationPlan(None, f"send {letters} of {group} again to {', '.join(topics)}", does)
 
 
 def note_seen(letters: Iterable[MessageRow]) -> Operation[None]:

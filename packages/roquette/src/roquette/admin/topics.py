@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from roquette.admin.cluster import configs_of, masters_of, require_one
-from roquette.admin.command import Attributes, Flag, OnCluster, Report, command
+from roquette.admin.command import Attributes, Flag, OnCluster, OperationReport, command
 from roquette.base.javatypes import whole_number
 from roquette.base.options import counted
 from roquette.client import calls
@@ -76,9 +76,11 @@ class TopicChange(msgspec.Struct, frozen=True):
             raise ClientError(f"not done on {reasons}")
 
 
-def _report(change: TopicChange, topic: str, words: Sequence[str], **more: object) -> Report[Any]:
+def _report(
+    change: TopicChange, topic: str, words: Sequence[str], **more: object
+) -> OperationReport[Any]:
     reasons = "; ".join(f"{broker}: {reason}" for broker, reason in change.failed.items())
-    return Report(
+    return OperationReport(
         {"topic": topic, **more, "brokers": change.done, "failed": change.failed},
         words,
         [f"name server {address} was not told: {why}" for address, why in change.untold.items()],
@@ -86,7 +88,7 @@ def _report(change: TopicChange, topic: str, words: Sequence[str], **more: objec
     )
 
 
-def _created(change: TopicChange, topic: str, **_: object) -> Report[Any]:
+def _created(change: TopicChange, topic: str, **_: object) -> OperationReport[Any]:
     def words() -> Iterator[str]:
         same: dict[int, list[str]] = {}
         for name, config in change.now.items():
@@ -100,7 +102,7 @@ def _created(change: TopicChange, topic: str, **_: object) -> Report[Any]:
     return _report(change, topic, [*words()], queues=now.write_queue_nums, perm=now.perm)
 
 
-def _deleted(change: TopicChange, topic: str, **_: object) -> Report[Any]:
+def _deleted(change: TopicChange, topic: str, **_: object) -> OperationReport[Any]:
     return _report(change, topic, [f"topic {topic} deleted on: {', '.join(change.done)}"])
 
 
@@ -216,9 +218,9 @@ def hands_out_order_config(topic: str) -> Operation[bool]:
         return True
 
 
-def _described(found: TopicDescription, **_: object) -> Report[TopicDescription]:
+def _described(found: TopicDescription, **_: object) -> OperationReport[TopicDescription]:
     end = f"\n{counted(found.messages, 'message')} in {counted(len(found.queues), 'queue')}"
-    return Report(found, [found.brokers, "", found.queues, end])
+    return OperationReport(found, [found.brokers, "", found.queues, end])
 
 
 @command(shows=_described, watched=True)

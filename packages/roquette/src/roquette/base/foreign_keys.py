@@ -4,15 +4,9 @@ With the config classes this decides what a key does: docs/reference/settings.md
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from roquette.base.config import ForeignKeys, Unserved
-
-# Commands of ours that stand for parts of Apache's which are not here.
-
-
-ACL_IMPORT: Final = "roquette acl import conf/plain_acl.yml"
-"""Makes users and rules of the accounts of access control 1.0."""
+from roquette.base.instead import ACL_IMPORT
 
 
 def _unserved(names: str, harmless: str, meaning: str) -> dict[str, Unserved]:

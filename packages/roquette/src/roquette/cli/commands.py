@@ -14,7 +14,14 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import typer
 from typer.models import ParameterInfo
 
-from roquette.admin.command import Command, Flag, Plan, Printed, Report, declared
+from roquette.admin.command import (
+    DeclaredCommand,
+    Flag,
+    OperationPlan,
+    OperationReport,
+    Printed,
+    declared,
+)
 from roquette.cli.connect import (
     FAILED,
     SHARED,
@@ -82,7 +89,7 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
     return run
 
 
-def _declared(says: Command) -> dict[str, tuple[Any, object]]:
+def _declared(says: DeclaredCommand) -> dict[str, tuple[Any, object]]:
     found: dict[str, tuple[Any, object]] = {}
     if says.asks or says.confirmed:
         found["yes"] = Yes, False
@@ -131,12 +138,12 @@ def _carry_out(
     cluster: Cluster, function: Callable[..., Any], values: dict[str, Any], typed: Mapping[str, Any]
 ) -> None:
     """Ask, call, and show, as it is declared; a Plan is shown first, and done."""
-    says, yes = declared(function) or Command(), typed.get("yes", False)
+    says, yes = declared(function) or DeclaredCommand(), typed.get("yes", False)
     if says.asks:
         asks = says.asks.format(**values) if isinstance(says.asks, str) else says.asks(**values)
         confirm(asks, yes)
     result = _result(cluster, function, values)
-    if isinstance(result, Plan):
+    if isinstance(result, OperationPlan):
         shows, dry_run = result.shows, typed.get("dry_run", False)
         for note in result.notes:
             say(note)
@@ -189,7 +196,7 @@ def show_report(cluster: Cluster, result: Any, empty: str = "nothing found") -> 
     Raises:
         ClientError, typer.Exit: something was not done, was not found, or is not as it should be.
     """
-    report = result if isinstance(result, Report) else Report(result)
+    report = result if isinstance(result, OperationReport) else OperationReport(result)
     empty = report.empty or empty
     if report.lines and cluster.output not in (Output.YAML, Output.CSV):
         show_value(report.value, Output.JSONL)

@@ -201,7 +201,7 @@ def bundle(
         log: A log on this machine; may be repeated.
         lines: Last lines of each log.
     """
-    from roquette.admin.cluster import metrics, without_secrets
+    from roquette.admin.bundle import metrics, without_secrets
     from roquette.base.files import read_lines, write_private
 
     async def measured() -> dict[str, str]:

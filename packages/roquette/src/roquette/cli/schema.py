@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 
-from roquette.admin.command import Flag, Plan, Report
+from roquette.admin.command import Flag, OperationPlan, OperationReport
 from roquette.cli import COMMANDS, function_of
 from roquette.cli.output import Output, show_value
 from roquette.errors import ConfigError
@@ -31,7 +31,7 @@ def rows_of(command: str) -> Any:
         module, _, name = _BY_HAND[command].partition(":")
         return getattr(import_module(f"roquette.{module}"), name)
     found = inspect.signature(function_of(command)).return_annotation
-    while get_origin(found) in (Generator, Report, Plan, Union, UnionType):
+    while get_origin(found) in (Generator, OperationReport, OperationPlan, Union, UnionType):
         found = get_args(found)[-1]  # of an operation the result, of that its value
     row = get_args(found)[0] if get_origin(found) is list else None
     return row if isinstance(row, type) and issubclass(row, msgspec.Struct) else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-from roquette.base.foreign_keys import ACL_IMPORT
+from roquette.base.instead import ACL_IMPORT
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of the KV config that holds the queues of order topics, `broker:count;broker:count`."""
