@@ -9,7 +9,7 @@ from roquette.admin.cluster import cluster_info
 from roquette.client.client import Client
 from roquette.errors import ClientError, RemoteProtocolError
 from roquette.remoting.client import split_address
-from roquette.remoting.http import connect_http
+from roquette.remoting.etcd import connect_http
 
 LEFT_OUT: Final = "(left out)"
 METRICS_S: Final = 10.0
