@@ -112,8 +112,16 @@ async def _broker_rows() -> list[Row]:
     live = LiveConfig(BrokerConfig(), StoreConfig(root_dir="nowhere"), 0)
     address = Address(host="127.0.0.1", port=1, fast_port=0, store_host=bytes(8))
     store = MessageStore(live.store, files, address.store_host)
-    world = files, clock, Entropy(1)
-    core = build_core(live, BrokerTables(live, clock), store, address, world, MagicMock())
+    core = build_core(
+        live,
+        BrokerTables(live, clock),
+        store,
+        address,
+        MagicMock(),
+        files=files,
+        clock=clock,
+        entropy=Entropy(1),
+    )
     return [row for feature in broker_features(core) for row in feature.rows()]
 
 

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from roquette.access.model import OPEN_TO_ALL
-from roquette.apps.features import GROUP_FEATURES, broker_features
+from roquette.apps.features import broker_features, group_master_features, group_replica_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
 from roquette.broker.floor.config import BrokerConfig
@@ -157,8 +157,15 @@ class SimCluster:
         host = self.host(ip)
 
         async def begin() -> GroupMember:
-            world = host.files, host.clock, self._entropy()
-            member = GroupMember(config, store_config, GROUP_FEATURES, world)
+            member = GroupMember(
+                config,
+                store_config,
+                master_features=group_master_features,
+                replica_features=group_replica_features,
+                files=host.files,
+                clock=host.clock,
+                entropy=self._entropy(),
+            )
             member.access = self.access
             await member.start()
             return member

@@ -8,7 +8,12 @@ from typing import NamedTuple
 
 from roquette.access.model import AccessSettings
 from roquette.apps import running
-from roquette.apps.features import broker_features, group_features, replica_features
+from roquette.apps.features import (
+    broker_features,
+    group_master_features,
+    group_replica_features,
+    replica_features,
+)
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.config import Sources, to_properties
 from roquette.base.entropy import Entropy
@@ -129,7 +134,15 @@ def make_broker(
     """
     proxy = proxy or ProxySettings()
     if config.enable_controller_mode:
-        return GroupMember(config, store_config, group_features(proxy), (files, clock, entropy))
+        return GroupMember(
+            config,
+            store_config,
+            master_features=partial(group_master_features, proxy=proxy),
+            replica_features=group_replica_features,
+            files=files,
+            clock=clock,
+            entropy=entropy,
+        )
     slave = config.broker_role == "SLAVE"
     if slave != (config.broker_id > 0):
         raise ConfigError(

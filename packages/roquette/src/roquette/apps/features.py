@@ -7,9 +7,6 @@ change of role; what puts messages again comes before what serves clients; who o
 replicas, the v5 protocol, and the registration that brings clients.
 """
 
-from functools import partial
-from typing import Final
-
 from roquette.apps.local_proxy import LocalProxy
 from roquette.broker.clients.client_calls import ClientCallProcessor
 from roquette.broker.clients.heartbeat import (
@@ -21,7 +18,7 @@ from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.cluster.feature import ClusterFeature
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, MasterSource
-from roquette.broker.group.member import GroupMember, MemberFeatures
+from roquette.broker.group.member import GroupMember
 from roquette.broker.group.roles import GroupMaster, GroupQuorum, GroupSource
 from roquette.broker.operation.consume_stats import ConsumeStatsProcessor, StatsFeature
 from roquette.broker.operation.group_admin import GroupProcessor
@@ -142,20 +139,15 @@ def _of_both(core: BrokerCore, pulls: PullFeature, pops: PopFeature) -> list[Fea
     ]
 
 
-def _group_master(proxy: ProxySettings, member: GroupMember, core: BrokerCore) -> list[Feature]:
+def group_master_features(
+    member: GroupMember, core: BrokerCore, proxy: ProxySettings | None = None
+) -> list[Feature]:
+    """Every feature of a group's member that is master."""
     replication = MasterReplication(core, GroupQuorum(core, member))
     return [GroupMaster(core, member, replication), *broker_features(core, replication, proxy)]
 
 
-def _group_replica(member: GroupMember, core: BrokerCore) -> list[Feature]:
+def group_replica_features(member: GroupMember, core: BrokerCore) -> list[Feature]:
+    """Every feature of a group's member that is a replica."""
     source = GroupSource(core, member)
     return replica_features(core, source, source)
-
-
-def group_features(proxy: ProxySettings) -> tuple[MemberFeatures, MemberFeatures]:
-    """Return the features of a group's member as master, and as replica."""
-    return partial(_group_master, proxy), _group_replica
-
-
-GROUP_FEATURES: Final = group_features(ProxySettings())
-"""The same with default settings of the proxy."""

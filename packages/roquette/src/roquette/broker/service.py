@@ -69,7 +69,7 @@ class Broker:
         clock: Clock,
         entropy: Entropy,
     ) -> None:
-        self._world = files, BrokerClock(clock), entropy
+        self._files, self._clock, self._entropy = files, BrokerClock(clock), entropy
         self._make_features = features
         self.tasks = Tasks()
         self.live = LiveConfig(config, store_config, clock.now_ms())
@@ -110,13 +110,12 @@ class Broker:
         """
         self.live.fixed = {**self.protection.shown, **to_properties(self.access)}
         address = await self._choose_address()
-        files, clock, _ = self._world
-        self.store = self.handed or MessageStore(self.live.store, files, address.store_host)
+        self.store = self.handed or MessageStore(self.live.store, self._files, address.store_host)
         # A start that fails is a kill: the next one finds what this one has found, and what clients have sent meanwhile.
         async with AsyncExitStack() as failed:
             failed.callback(self.store.abandon)
             found = self.opened = await self._open_store()
-            clock.watch(self.store)
+            self._clock.watch(self.store)
             self._build(address)
             failed.push_async_callback(self.abandon)
             await self._begin(found, address)
@@ -134,15 +133,16 @@ class Broker:
             self.tables,
             self.store,
             address,
-            self._world,
             self,
-            self.identity,
-            self.protection,
-            self.access,
+            files=self._files,
+            clock=self._clock,
+            entropy=self._entropy,
+            identity=self.identity,
+            protection=self.protection,
+            access=self.access,
         )
         # What each turn uses.
-        self._clock, self._stats = self.core.clock, self.core.stats
-        self._log_sync = self.core.log_sync
+        self._stats, self._log_sync = self.core.stats, self.core.log_sync
         self._sync_flush = self.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._features = self._make_features(self.core)
         self._arrived = hooks(self._features, "arrived")
@@ -168,8 +168,7 @@ class Broker:
             await feature.start(self.tasks)
 
     async def _open_store(self) -> Start:
-        clock = self._world[1]
-        now_ms, steady_ms = clock.now_ms(), clock.steady_ms()
+        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         if self.handed is not None:
             return Start(now_ms, steady_ms, self.store.last_record_offset, False, False)
         whole = self.live.current.broker_role != "SLAVE"  # a replica gets what is damaged anew

@@ -68,8 +68,11 @@ def build_core(
     tables: BrokerTables,
     store: MessageStore,
     address: Address,
-    world: tuple[Files, BrokerClock, Entropy],
     shell: Shell,
+    *,
+    files: Files,
+    clock: BrokerClock,
+    entropy: Entropy,
     identity: Identity | None = None,
     protection: Protection = UNPROTECTED,
     access: AccessSettings = OPEN_TO_ALL,
@@ -78,7 +81,6 @@ def build_core(
     if identity is None:
         ha_port = live.current.ha_listen_port or address.port + 1
         identity = Identity(live.current.broker_id, 0, ha_port)
-    files, clock, entropy = world
     stats = BrokerStats(clock.now_ms(), live.bounds.counted)
     disk = DiskWatch(store, clock, Losses(store, tables.offsets, stats))
     replicas = ReplicaState(live)

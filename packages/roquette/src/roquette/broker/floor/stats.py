@@ -200,24 +200,25 @@ class BrokerStats:
     def sent_back(self, topic: str, group: str) -> None:
         """A consumer of the group could not process a message of the topic."""
         self.send_back.total += 1
-        self._add(self.send_backs, (topic, group), 1)
+        self._add(self.send_backs, topic, group, 1)
 
-    def _add(self, counts: dict[tuple[str, str], int], key: tuple[str, str], count: int) -> None:
+    def _add(self, counts: dict[tuple[str, str], int], topic: str, group: str, count: int) -> None:
+        key = (topic, group)
         known = counts.get(key)
         if known is not None or self.bound.room(len(counts)):
             counts[key] = (known or 0) + count
 
     def acked(self, topic: str, group: str, count: int) -> None:
         """A group acknowledged messages of POP."""
-        self._add(self.acks, (topic, group), count)
+        self._add(self.acks, topic, group, count)
 
     def checked(self, topic: str, group: str) -> None:
         """A check-point was made for messages of POP."""
-        self._add(self.check_points, (topic, group), 1)
+        self._add(self.check_points, topic, group, 1)
 
     def lost(self, topic: str, group: str, count: int) -> None:
         """Messages were deleted that a group had not read."""
-        self._add(self.deleted_unread, (topic, group), count)
+        self._add(self.deleted_unread, topic, group, count)
 
     def forget_topic(self, topic: str) -> None:
         """A topic is deleted."""

@@ -108,20 +108,24 @@ class GroupMember:
 
     Args:
         config: brokerId, if above 0, is the member's id; else it gets a free one.
-        features: make the lists of features of a master, and of a replica.
+        master_features, replica_features: make the list of features of a master, of a replica.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
         store_config: StoreConfig,
-        features: tuple[MemberFeatures, MemberFeatures],
-        world: tuple[Files, Clock, Entropy],
+        *,
+        master_features: MemberFeatures,
+        replica_features: MemberFeatures,
+        files: Files,
+        clock: Clock,
+        entropy: Entropy,
     ) -> None:
         self.config = config
         self._store_config = store_config
-        self._master_features, self._replica_features = features
-        self._files, self._clock, self._entropy = world
+        self._master_features, self._replica_features = master_features, replica_features
+        self._files, self._clock, self._entropy = files, clock, entropy
         self._root = store_config.root_dir
         self._settings = TakeOverSettings(
             total=config.total_replicas,

@@ -495,25 +495,27 @@ class Scrape:
         pairs = list(stats.group_gets.items())
         backs = list(stats.send_backs.items())
 
-        def shown(key: tuple[str, str]) -> str:
-            return f"{old},{labels({'topic': key[0], 'group': key[1]})}"
+        def shown(topic: str, group: str) -> str:
+            return f"{old},{labels({'topic': topic, 'group': group})}"
 
-        def text(key: tuple[str, str]) -> str:
-            return f"{new},{labels({'topic': key[0], 'consumer_group': key[1]})}"
+        def text(topic: str, group: str) -> str:
+            return f"{new},{labels({'topic': topic, 'consumer_group': group})}"
 
         def counted(size: bool) -> Iterator[Sample]:
-            for key, gets in pairs:
-                retry = "true" if key[0].startswith((RETRY_PREFIX, DLQ_PREFIX)) else "false"
-                yield f'{text(key)},is_retry="{retry}"', gets.size if size else gets.count
+            for (topic, group), gets in pairs:
+                retry = "true" if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else "false"
+                yield f'{text(topic, group)},is_retry="{retry}"', gets.size if size else gets.count
 
-        things = [(f"{key[0]}@{key[1]}", key) for key, _ in pairs]
-        yield self._rates(m.CONSUMER_TPS, GROUP_GET_NUMS, things, shown)
-        yield self._rates(m.CONSUMER_SIZE, GROUP_GET_SIZE, things, shown)
+        things = [(f"{topic}@{group}", (topic, group)) for (topic, group), _ in pairs]
+        yield self._rates(m.CONSUMER_TPS, GROUP_GET_NUMS, things, lambda pair: shown(*pair))
+        yield self._rates(m.CONSUMER_SIZE, GROUP_GET_SIZE, things, lambda pair: shown(*pair))
         yield MetricTable(m.MESSAGES_OUT, len(pairs), counted(False))
         yield MetricTable(m.BYTES_OUT, len(pairs), counted(True))
-        yield MetricTable(m.SEND_BACKS, len(backs), ((text(key), count) for key, count in backs))
+        yield MetricTable(m.SEND_BACKS, len(backs), ((text(*pair), count) for pair, count in backs))
         lost = list(stats.deleted_unread.items())
-        yield MetricTable(m.DELETED_UNREAD, len(lost), ((text(key), count) for key, count in lost))
+        yield MetricTable(
+            m.DELETED_UNREAD, len(lost), ((text(*pair), count) for pair, count in lost)
+        )
 
 
 # In this order they get what room there is: what alerts need, what people look at first, the same by other names.

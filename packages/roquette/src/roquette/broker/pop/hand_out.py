@@ -21,7 +21,7 @@ from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, Ack, CheckPoint
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.order import OrderTable
 from roquette.broker.pop.receipt import build_extra_info, message_offset_info, start_offset_info
-from roquette.broker.pop.state import PollHold, PopState
+from roquette.broker.pop.state import PollHold, PopState, QueueOfGroup
 from roquette.errors import ExpressionError, Refused
 from roquette.message import properties
 from roquette.message.names import RETRY_PREFIX, pop_retry_topic
@@ -186,7 +186,7 @@ class GiveBack:
     """What one pop has handed out; `drop` makes it visible again (ReceiveMessageResponseStreamWriter).
 
     Attributes:
-        runs: topic, group and queue id, where the pop began to read, and the queue offsets it hands out.
+        runs: of which queue, where the pop began to read, and the queue offsets it hands out.
     """
 
     __slots__ = (
@@ -201,7 +201,7 @@ class GiveBack:
         self._done = False
         self.revive_qid = 0
         self.broker_name = ""
-        self.runs: list[tuple[tuple[str, str, int], int, list[int]]] = []
+        self.runs: list[tuple[QueueOfGroup, int, list[int]]] = []
 
     def drop(self) -> None:
         """Nobody reads the answer. When the store takes nothing now, they come when their time is over."""
@@ -210,26 +210,26 @@ class GiveBack:
         self._done = True
         now_ms = self._clock.now_ms()
         try:
-            for key, start, offsets in self.runs:
+            for queue, start, offsets in self.runs:
                 if self._order:
-                    self._free_order(key, offsets, now_ms)
+                    self._free_order(queue, offsets, now_ms)
                 else:
-                    self._free(key, start, offsets, now_ms)
+                    self._free(queue, start, offsets, now_ms)
         except Refused:
             return
 
-    def _free_order(self, key: tuple[str, str, int], offsets: list[int], now_ms: int) -> None:
+    def _free_order(self, queue: QueueOfGroup, offsets: list[int], now_ms: int) -> None:
         steady_ms = self._clock.steady_ms()
-        visible = self._pop.orders.wall_ms(*key, steady_ms) + AGAIN_MS
+        visible = self._pop.orders.wall_ms(*queue, steady_ms) + AGAIN_MS
         for offset in offsets:
             self._pop.orders.set_next_visible(
-                *key, offset, pop_time=self._pop_time, next_visible=visible, now_ms=steady_ms
+                *queue, offset, pop_time=self._pop_time, next_visible=visible, now_ms=steady_ms
             )
-        self._pop.log_order(*key, now_ms)
+        self._pop.log_order(*queue, now_ms)
 
-    def _free(self, key: tuple[str, str, int], start: int, offsets: list[int], now_ms: int) -> None:
+    def _free(self, queue: QueueOfGroup, start: int, offsets: list[int], now_ms: int) -> None:
         """A check-point of their own that ends soon, and an acknowledgement of the first (see `change_invisible_time`)."""
-        topic, group, queue_id = key
+        topic, group, queue_id = queue
         point = CheckPoint(
             start_offset=offsets[0],
             pop_time=max(now_ms, self._pop_time + 1),
@@ -430,10 +430,10 @@ class PopProcessor:
         """Take from one queue (popMsgFromQueue). No other pop changes its offset meanwhile; when an operator does,
         his word counts, and what was read is left for the next pop."""
         group = header.consumer_group
-        key = (name, group, queue_id)
+        queue = QueueOfGroup(name, group, queue_id)
         if batch.overruled:
             return
-        if key in self._pop.locked:
+        if queue in self._pop.locked:
             start = self._places.peek(name, group, queue_id)
             batch.rest += 0 if header.order else self._store.max_offset(name, queue_id) - start
             return
@@ -454,26 +454,26 @@ class PopProcessor:
         if header.order:
             self._pop.orders.make_room(name, group, queue_id)
         chosen = MATCH_ALL if retry else batch.chosen
-        found = self._read(key, offset, header.max_msg_nums - batch.count, chosen)
+        found = self._read(queue, offset, header.max_msg_nums - batch.count, chosen)
         if isinstance(found, Found) and found.status in _MOVED:
             offset = found.next_begin_offset
             self._places.correct(name, group, queue_id, offset, ctx.now_ms)
-            found = self._read(key, offset, header.max_msg_nums - batch.count, chosen)
+            found = self._read(queue, offset, header.max_msg_nums - batch.count, chosen)
         if isinstance(found, QueueRead):
             batch.cold = True
             overruled = self._offsets.overruled
-            self._pop.locked.add(key)
+            self._pop.locked.add(queue)
             try:
                 found = yield found
             finally:
-                self._pop.locked.discard(key)
+                self._pop.locked.discard(queue)
             if self._offsets.overruled != overruled or ctx.cancelled or ctx.peer.closed:
                 batch.overruled = (
                     True  # or nobody reads the answer: what was found is left for the next pop
                 )
                 return
         if found.count:
-            if not self._hand_out(ctx, header, batch, key, offset, found, retry=retry):
+            if not self._hand_out(ctx, header, batch, queue, offset, found, retry=retry):
                 batch.rest += found.count
                 return
         elif found.status in _PASSED and found.next_begin_offset > offset:
@@ -482,29 +482,30 @@ class PopProcessor:
         batch.rest += max(0, found.max_offset - found.next_begin_offset)
 
     def _read(
-        self, key: tuple[str, str, int], offset: int, count: int, chosen: RecordFilter
+        self, queue: QueueOfGroup, offset: int, count: int, chosen: RecordFilter
     ) -> Found | QueueRead:
-        return self._store.begin_read(ReadRequest(key[0], key[2], offset, count, MAX_BYTES, chosen))
+        wanted = ReadRequest(queue.topic, queue.queue_id, offset, count, MAX_BYTES, chosen)
+        return self._store.begin_read(wanted)
 
     def _hand_out(
         self,
         ctx: RequestContext,
         header: PopMessageRequestHeader,
         batch: _Batch,
-        key: tuple[str, str, int],
+        queue: QueueOfGroup,
         start: int,
         found: Found,
         *,
         retry: bool,
     ) -> bool:
         """Messages go out: their check-point into the log first; False when that cannot be written."""
-        name, group, queue_id = key
+        name, group, queue_id = queue
         offsets = queue_offsets(found.runs)
         try:
             if header.order:
-                self._log_order(ctx, header, batch, key, offsets)
+                self._log_order(ctx, header, batch, queue, offsets)
             else:
-                self._log_check_point(ctx, header, batch, key, start, offsets)
+                self._log_check_point(ctx, header, batch, queue, start, offsets)
         except Refused:
             return False
         committed = start if header.order else found.next_begin_offset
@@ -515,7 +516,7 @@ class PopProcessor:
                 batch.revive_qid,
                 self._live.current.broker_name,
             )
-        batch.given.runs.append((key, start, offsets))
+        batch.given.runs.append((queue, start, offsets))
         batch.starts.append(start_offset_info(name, queue_id, start))
         batch.messages.append(message_offset_info(name, queue_id, offsets))
         runs = found.runs
@@ -540,11 +541,11 @@ class PopProcessor:
         ctx: RequestContext,
         header: PopMessageRequestHeader,
         batch: _Batch,
-        key: tuple[str, str, int],
+        queue: QueueOfGroup,
         offsets: list[int],
     ) -> None:
         """What an orderly pop holds of a queue, into the log. Raises Refused: it holds what it held before."""
-        name, group, queue_id = key
+        name, group, queue_id = queue
         before = self._pop.orders.find(name, group, queue_id)
         counts = self._pop.orders.update(
             name,
@@ -568,12 +569,12 @@ class PopProcessor:
         ctx: RequestContext,
         header: PopMessageRequestHeader,
         batch: _Batch,
-        key: tuple[str, str, int],
+        queue: QueueOfGroup,
         start: int,
         offsets: list[int],
     ) -> None:
         """The check-point of messages that go out, into the log. Raises Refused."""
-        name, group, queue_id = key
+        name, group, queue_id = queue
         point = CheckPoint(
             start_offset=start,
             pop_time=batch.pop_time,

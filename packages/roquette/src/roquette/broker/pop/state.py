@@ -3,7 +3,7 @@
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.pop.checkpoint import OrderEntry
@@ -51,8 +51,8 @@ class PollHold:
 
     def drop(self) -> None:
         """Nobody wants its answer any more: it leaves its table, and no message wakes it."""
-        if not self.done and self.table is not None and self.entry is not None:
-            self.table.drop(self.entry)
+        if not self.done and self.table is not None:
+            self.table.drop(self)
 
 
 class PollTable:
@@ -146,10 +146,10 @@ class PollTable:
         """The requests whose time is over, oldest deadline first."""
         due: list[PollHold] = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
-            entry = heapq.heappop(self._deadlines)
-            if not entry[2].done:
-                self.drop(entry)
-                due.append(entry[2])
+            hold = heapq.heappop(self._deadlines)[2]
+            if not hold.done:
+                self.drop(hold)
+                due.append(hold)
         return due
 
     def drain(self) -> list[PollHold]:
@@ -167,11 +167,10 @@ class PollTable:
         waiting = self._waiting.get((topic, group), {}).get(queue_id)
         if not waiting:
             return None
-        entry = waiting[-1 if self._last_first else 0]
-        hold = entry[2]
+        hold = waiting[-1 if self._last_first else 0][2]
         if message is not None and not self._wanted(hold.chosen, message):
             return None
-        self.drop(entry)
+        self.drop(hold)
         return hold
 
     def _wanted(self, chosen: RecordFilter, message: Arrival) -> bool:
@@ -180,9 +179,10 @@ class PollTable:
             return chosen.predicate.matches(self._properties_at(*where))
         return chosen.codes is None or int(message.tags_code) in chosen.codes
 
-    def drop(self, entry: tuple[int, int, PollHold]) -> None:
+    def drop(self, hold: PollHold) -> None:
         """A request leaves; what stands in the order of deadlines goes with time."""
-        hold = entry[2]
+        entry = hold.entry
+        assert entry is not None, "it does not wait here"
         hold.done = True
         hold.table = hold.entry = None
         self._count -= 1
@@ -201,12 +201,20 @@ class PollTable:
                     del self._watched[name]
 
 
+class QueueOfGroup(NamedTuple):
+    """A queue as one group pops it."""
+
+    topic: str
+    group: str
+    queue_id: int
+
+
 class PopState:
     """The parts of POP.
 
     Attributes:
         polls, notices: pops and notifications that wait.
-        locked: (topic, group, queue id) of pops whose records are being read beside the loop.
+        locked: queues of which a pop reads records beside the loop.
         wake: runs one waiting request again, later in this turn of the loop or in the next.
     """
 
@@ -220,7 +228,7 @@ class PopState:
         self.polls = PollTable(total, per_key, properties_at)
         self.notices = PollTable(total, per_key, properties_at, last_first=True)
         self.orders = OrderTable(bounds.orderly)
-        self.locked: set[tuple[str, str, int]] = set()
+        self.locked: set[QueueOfGroup] = set()
         self.log = ReviveLog(
             core.store,
             core.writer,

@@ -128,7 +128,7 @@ class HoldTable:
                 due.append(pull)
             else:
                 kept.append(pull)
-        self._keep(key, kept)
+        self._keep(topic, queue_id, kept)
         self._count -= len(due)
         return due
 
@@ -141,8 +141,8 @@ class HoldTable:
                 pull.done = True
                 due.append(pull)
         for pull in due:
-            key = (pull.topic, pull.queue_id)
-            self._keep(key, [other for other in self._by_queue[key] if other is not pull])
+            held = self._by_queue[pull.topic, pull.queue_id]
+            self._keep(pull.topic, pull.queue_id, [other for other in held if other is not pull])
         self._count -= len(due)
         return due
 
@@ -157,7 +157,7 @@ class HoldTable:
                     due.append(pull)
                 else:
                     kept.append(pull)
-            self._keep(key, kept)
+            self._keep(key[0], key[1], kept)
         self._count -= len(due)
         return due
 
@@ -173,7 +173,7 @@ class HoldTable:
                     due.append(pull)
                 else:
                     kept.append(pull)
-            self._keep(key, kept)
+            self._keep(key[0], key[1], kept)
         self._count -= len(due)
         return due
 
@@ -189,7 +189,8 @@ class HoldTable:
         self._count = 0
         return due
 
-    def _keep(self, key: tuple[str, int], kept: list[HeldPull]) -> None:
+    def _keep(self, topic: str, queue_id: int, kept: list[HeldPull]) -> None:
+        key = (topic, queue_id)
         if kept:
             self._by_queue[key] = kept
         else:

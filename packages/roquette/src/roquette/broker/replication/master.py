@@ -516,7 +516,7 @@ class MasterReplication(Feature):
         if known is None or known[0] != end:
             return False
         words = "a replica has what this log lacks, and gets nothing: %s; roquette store take-tail brings it here"
-        self._noise.line(logging.ERROR, f"ahead {host}", words, _ahead_words(host, known))
+        self._noise.line(logging.ERROR, f"ahead {host}", words, _ahead_words(host, *known))
         return True
 
     def lost(self, feed: Feed) -> None:
@@ -574,7 +574,10 @@ class MasterReplication(Feature):
             "replicasExpected": str(self.quorum.expected),
             "replicasInStep": str(sum(map(self._in_step, feeds))),
             "replicaLagBytes": str(max((self.end - max(f.acked, 0) for f in feeds), default=0)),
-            "replicaAhead": "; ".join(_ahead_words(*one) for one in self._ahead.items()) or "no",
+            "replicaAhead": "; ".join(
+                _ahead_words(host, *ends) for host, ends in self._ahead.items()
+            )
+            or "no",
         }
 
     async def stop(self) -> None:
@@ -583,6 +586,5 @@ class MasterReplication(Feature):
         await self.tasks.stop()
 
 
-def _ahead_words(host: str, ends: tuple[int, int]) -> str:
-    end, ours = ends
+def _ahead_words(host: str, end: int, ours: int) -> str:
     return f"{host} was {end - ours} bytes ahead of this log, from offset {ours} on"

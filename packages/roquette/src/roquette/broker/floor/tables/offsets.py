@@ -162,7 +162,7 @@ class OffsetJournal:
             self._cut(0, 0, found[0])
             self._cut(1, 0, found[1])
             self._active, self._position, self._chain = 0, 0, 0
-            self._name((crc, size))
+            self._name(crc, size)
             self._named = not self._owed
             return []
         begun = found[self._active].first
@@ -237,7 +237,7 @@ class OffsetJournal:
             False when that cannot be written: then the picture must not become consumerOffset.json.
         """
         since, self._since = self._since, None
-        self._name((crc32(data), len(data)))
+        self._name(crc32(data), len(data))
         return not since or (self._names_all() and self._write(_CHANGE, merged(since)))
 
     def saved(self) -> None:
@@ -245,8 +245,8 @@ class OffsetJournal:
         self._named = True
         self._names_all()
 
-    def _name(self, content: tuple[int, int]) -> None:
-        self._owed = [*self._owed[-1:], content]
+    def _name(self, crc: int, size: int) -> None:
+        self._owed = [*self._owed[-1:], (crc, size)]
         self._names_all()
 
     def _names_all(self) -> bool:
