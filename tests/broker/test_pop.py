@@ -12,6 +12,7 @@ from roquette.broker.operation.consume_stats import StatsFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.message.record import decode_records
 from roquette.store.format.config import FlushDiskType
+from roquette.store.upkeep.retention import DiskUsage
 from roquette.wire.bodies import BrokerStatsData
 from roquette.wire.json_body import decode_body
 
@@ -425,11 +426,11 @@ def test_a_full_disk_hands_out_nothing_and_forgets_nothing(run_broker):
         client = await case.client()
         await send(client, 2)
         (kept,) = await pop(case, client, maxMsgNums=1)
-        case.broker.store.check_disk(1_000, 1)
+        case.broker.store.check_disk(DiskUsage(1_000, 1))
         full = await client.call(200050, pop_ext(case.clock.now_ms()))
         refused = await ack(client, kept)
         await asyncio.sleep(13)
-        case.broker.store.check_disk(1_000, 900)
+        case.broker.store.check_disk(DiskUsage(1_000, 900))
         await asyncio.sleep(11)
 
         assert (full.code, refused.code) == (210, 14)

@@ -8,6 +8,7 @@ from roquette.store.format.config import StoreConfig
 from roquette.store.format.results import GetStatus
 from roquette.store.message_store import MessageStore
 from roquette.store.recovery import RecoveryReport
+from roquette.store.upkeep.retention import DiskUsage
 from roquette_testing.faulty_files import FaultyFiles
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -108,7 +109,7 @@ class CrashModel:
             self.store.allocated(plan)
 
     def delete_head(self) -> None:
-        plan = self.store.plan_retention(self.now_ms, (100, 11))  # 89 % used: forced
+        plan = self.store.plan_retention(self.now_ms, DiskUsage(100, 11))  # 89 % used: forced
         if plan is not None and self.random.random() < 0.8:
             plan.run()
         self.floor = self.store.min_physical_offset

@@ -17,6 +17,7 @@ from roquette.message.record import encode_batch, encode_blank
 from roquette.store.format.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.reput import parse_delay_levels
+from roquette.store.upkeep.retention import DiskUsage
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper
 from roquette_testing.recorded_files import RecordedFiles
 
@@ -298,7 +299,7 @@ class Workload:
 
     def delete_head(self) -> None:
         self.write()
-        plan = self.store.plan_retention(self.now_ms, (100, 11))  # 89 % used: forced
+        plan = self.store.plan_retention(self.now_ms, DiskUsage(100, 11))  # 89 % used: forced
         if plan is not None:
             self.files.mark(("floor", self.store.min_physical_offset))
             if self.random.random() < 0.8:

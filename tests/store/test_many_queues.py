@@ -18,6 +18,7 @@ from roquette.message.record_layout import Draft
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.queue_read import ReadRequest
+from roquette.store.upkeep.retention import DiskUsage
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 config = StoreConfig(root_dir=root, segment_size=1 << 20, queue_file_size=4000, max_hash_slots=10_000,
@@ -64,7 +65,7 @@ write(b"c" * 40)
 store.flush_all()
 look(3)
 assert len(os.listdir("/proc/self/fd")) < 64
-plan = store.plan_retention(now_ms + 100 * 3_600_000, (1000, 500), manual=True)
+plan = store.plan_retention(now_ms + 100 * 3_600_000, DiskUsage(1000, 500), manual=True)
 assert plan is not None and plan.paths
 plan.run()
 store.close(now_ms)

@@ -26,6 +26,7 @@ from roquette.store.format.results import GetStatus
 from roquette.store.message_store import MessageStore
 from roquette.store.offline.fsck import FsckOptions, check_store
 from roquette.store.offline.store_dir import find_store
+from roquette.store.upkeep.retention import DiskUsage
 from roquette_testing.faulty_files import FaultyFiles
 
 LOG = "/s/commitlog"
@@ -115,7 +116,7 @@ def pristine(end: str) -> Stopped:
             acked = store.synced_offset
         if number == MESSAGES // 2 + 4 and end == "shortened":
             store.flush_all()
-            plan = store.plan_retention(START_MS, (100, 11))
+            plan = store.plan_retention(START_MS, DiskUsage(100, 11))
             assert plan is not None
             plan.run()
     store.write_pending()

@@ -14,6 +14,7 @@ from roquette.errors import CorruptRecord, OffsetOutOfRange, StoreFull
 from roquette.store.format.config import FlushDiskType, StoreConfig
 from roquette.store.format.results import GetStatus
 from roquette.store.message_store import MessageStore
+from roquette.store.upkeep.retention import DiskUsage
 from roquette_testing.faulty_files import FaultyFiles
 
 ASYNC = FlushDiskType.ASYNC_FLUSH
@@ -244,7 +245,7 @@ def test_no_room_keeps_what_is_whole(call: str) -> None:
             refused += 1
             assert replica.raw_end == replica.max_physical_offset
         files.work_again()
-        replica.check_disk(100, 50)
+        replica.check_disk(DiskUsage(100, 50))
     assert refused
     feed(work.store, replica)
     same(work.store, replica)

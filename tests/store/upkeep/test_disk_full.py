@@ -12,10 +12,10 @@ from roquette.errors import StoreClosed, StoreError, StoreFull
 from roquette.message.record import decode_record
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
-from roquette.store.upkeep.retention import DiskReserve
+from roquette.store.upkeep.retention import DiskReserve, DiskUsage
 from roquette_testing.faulty_files import FaultyFiles
 
-ROOMY = (1000 << 30, 900 << 30)
+ROOMY = DiskUsage(1000 << 30, 900 << 30)
 
 
 def opened(files: FaultyFiles, **changes: object) -> MessageStore:
@@ -45,13 +45,13 @@ def bodies(store: MessageStore, queue_id: int) -> list[bytes]:
 
 def test_above_the_limits_senders_are_refused_and_the_broker_itself_goes_on() -> None:
     store = opened(FaultyFiles())
-    store.check_disk(1000 << 20, 50 << 20)
+    store.check_disk(DiskUsage(1000 << 20, 50 << 20))
 
     with pytest.raises(StoreFull, match=r"/s/commitlog is 95\.0 % full .*diskSpaceWarningLevel"):
         store.check_send()
     put(store)  # an acknowledgement, say
 
-    store.check_disk(1000 << 20, 500 << 20)
+    store.check_disk(DiskUsage(1000 << 20, 500 << 20))
     store.check_send()
 
 
@@ -78,33 +78,33 @@ def test_a_disk_too_small_for_the_first_message_is_told_at_the_start(
             store.check_send()
         assert "too few for the first message" in caplog.text
         files.set_capacity(4 << 30)
-        store.check_disk(*store.disk.measure()[0])
+        store.check_disk(store.disk.measure()[0])
     store.check_send()
 
 
 def test_with_nothing_left_but_the_reserve_nothing_is_appended_and_reads_go_on() -> None:
     store = opened(FaultyFiles())
     put(store, b"before")
-    store.check_disk(1000 << 20, 100)  # the reserve of these small files is 128
+    store.check_disk(DiskUsage(1000 << 20, 100))  # the reserve of these small files is 128
 
     with pytest.raises(StoreFull, match="100"):
         put(store)
     assert bodies(store, 0) == [b"before"]
 
-    store.check_disk(1000 << 20, 500 << 20)
+    store.check_disk(DiskUsage(1000 << 20, 500 << 20))
     assert put(store) == 1
 
 
 def test_the_log_on_a_disk_of_its_own_is_named_when_that_one_is_full() -> None:
     store = opened(FaultyFiles(), commit_log_dir="/log/here")
-    store.check_disk(*ROOMY, (1000 << 20, 50 << 20))
+    store.check_disk(ROOMY, DiskUsage(1000 << 20, 50 << 20))
     with pytest.raises(StoreFull, match="the disk of /log/here is 95"):
         store.check_send()
-    store.check_disk(1000 << 20, 50 << 20, ROOMY)
+    store.check_disk(DiskUsage(1000 << 20, 50 << 20), ROOMY)
     with pytest.raises(StoreFull, match="the disk of /s is 95"):
         store.check_send()
     assert store.disk.ratios == pytest.approx((0.1, 0.95))
-    store.check_disk(*ROOMY, ROOMY)
+    store.check_disk(ROOMY, ROOMY)
     store.check_send()
 
 
@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_made_refuses_senders_until_the_next_look(caplog) 
     assert caplog.text.count("messages refused") == 1
 
     files.set_capacity(1 << 30)
-    store.check_disk(*ROOMY)
+    store.check_disk(ROOMY)
     store.check_send()
     put(store, b"x" * 200)
 
@@ -140,10 +140,10 @@ def test_no_file_is_made_ahead_again_and_again_on_a_full_disk() -> None:
     plan.run()
     store.allocated(plan)
     assert store.plan_allocation() is None
-    store.check_disk(1000, 10)
+    store.check_disk(DiskUsage(1000, 10))
     assert store.plan_allocation() is None
     files.set_capacity(1 << 30)
-    store.check_disk(*ROOMY)
+    store.check_disk(ROOMY)
     assert store.plan_allocation() is not None
 
 
@@ -189,12 +189,12 @@ def test_messages_wait_until_the_reserve_is_back() -> None:
     assert files.exists("/s/reserve")
     assert store.disk.reserve.release()
     files.set_capacity(files.used + (1 << 20))
-    store.check_disk(8 << 20, 1 << 20)
+    store.check_disk(DiskUsage(8 << 20, 1 << 20))
     with pytest.raises(StoreFull, match=r"/s was full .*diskReserveBytes"):
         store.check_send()
     put(store)  # what only the broker writes goes on
     files.set_capacity(files.used + (2 << 20))
-    store.check_disk(8 << 20, 2 << 20)
+    store.check_disk(DiskUsage(8 << 20, 2 << 20))
     store.check_send()
     assert files.exists("/s/reserve")
 
@@ -211,7 +211,7 @@ def test_recovery_gets_the_reserve_when_nothing_else_is_left() -> None:
     with pytest.raises(StoreFull):
         store.check_send()
     files.set_capacity(1 << 30)
-    store.check_disk(*ROOMY)
+    store.check_disk(ROOMY)
     store.check_send()
 
 
@@ -279,7 +279,7 @@ def test_a_disk_of_any_size_fills_up_and_loses_nothing() -> None:
         store = opened(files, disk_reserve=0)
         promised(store, sent)
         files.set_capacity(1 << 30)
-        store.check_disk(*ROOMY)
+        store.check_disk(ROOMY)
         lengths = [store.max_offset("T", queue_id) for queue_id in range(3)]
         assert lengths == [len(expected) for expected in sent]
         assert work(store, sent, 60, start=1000) == 0
@@ -344,7 +344,7 @@ def test_deletion_and_truncation_need_no_space() -> None:
     store.flush_all()
     files.set_capacity(files.used)
     before = files.used
-    plan = store.plan_retention(START_MS, (1000 << 20, 0))
+    plan = store.plan_retention(START_MS, DiskUsage(1000 << 20, 0))
     assert plan is not None
     plan.run()
     assert files.used < before

@@ -15,6 +15,7 @@ from roquette.store.cut import drop_log
 from roquette.store.message_store import MessageStore
 from roquette.store.upkeep.retention import (
     DiskState,
+    DiskUsage,
     LogState,
     SteadyTime,
     Urgency,
@@ -32,7 +33,7 @@ TEN_YEARS_MS = 10 * 365 * 24 * HOUR_MS
 KEPT_MS = 72 * HOUR_MS
 NO_HOUR = ""
 EVERY_HOUR = ";".join(f"{hour:02d}" for hour in range(24))
-ROOMY = (1000 << 30, 900 << 30)
+ROOMY = DiskUsage(1000 << 30, 900 << 30)
 
 
 def at_hour(hour: int) -> int:
@@ -420,8 +421,8 @@ def aside(store: MessageStore) -> int:
     return len(store.disk.kept)
 
 
-FULL = (1000 << 30, 100 << 30)
-FULLER = (1000 << 30, 20 << 30)
+FULL = DiskUsage(1000 << 30, 100 << 30)
+FULLER = DiskUsage(1000 << 30, 20 << 30)
 
 
 def test_what_was_set_aside_goes_first_and_oldest_first_when_the_disk_needs_it() -> None:

@@ -15,6 +15,7 @@ from roquette.message.record_layout import Draft
 from roquette.store.format.config import StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.store.queue_read import ReadRequest
+from roquette.store.upkeep.retention import DiskUsage
 
 root = sys.argv[1]
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -110,7 +111,7 @@ except StoreFull as error:
     print(error)
 assert count_at(store, 0) == 1
 os.remove(root + "/ballast")
-store.check_disk(100 << 20, 90 << 20)
+store.check_disk(DiskUsage(100 << 20, 90 << 20))
 store.check_send()
 for _ in range(2000):
     put(store)
@@ -160,7 +161,7 @@ try:
 except StoreFull as error:
     print(error)
 os.remove(root + "/ballast")
-store.check_disk(100 << 20, 90 << 20)
+store.check_disk(DiskUsage(100 << 20, 90 << 20))
 put(store)
 assert store.max_offset("T", 0) == 51
 """

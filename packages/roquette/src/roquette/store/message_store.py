@@ -41,7 +41,7 @@ from roquette.store.queue_read import QueueRead, QueueReader, ReadRequest
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues
 from roquette.store.recovery import Recovery, RecoveryReport
-from roquette.store.upkeep.retention import DiskGuard
+from roquette.store.upkeep.retention import DiskGuard, DiskUsage
 from roquette.store.upkeep.upkeep import (
     AllocationPlan,
     DeletionPlan,
@@ -375,7 +375,7 @@ class MessageStore(StoredMessages):
         if report.rebuilt_index:
             files.remove(layout.index_building)
         root, log_usage = self.disk.measure()
-        self.check_disk(*root, log_usage, now_ms)
+        self.check_disk(root, log_usage, now_ms)
         return report
 
     def close(self, now_ms: int) -> None:
@@ -706,16 +706,15 @@ class MessageStore(StoredMessages):
         self._upkeep.allocated(plan)
 
     def check_disk(
-        self, total: int, free: int, log_usage: tuple[int, int] | None = None, now_ms: int = 0
+        self, root: DiskUsage, log_usage: DiskUsage | None = None, now_ms: int = 0
     ) -> None:
         """Refuse messages while a disk is too full, with words that help; allow them again after.
 
         Above the limits senders are refused (`check_send`); acknowledgements, deliveries and ends of transactions
-        go on until next to nothing is left. Of the root's disk: bytes in all, and free; `log_usage`: both of the
-        commit log's disk, if it has one of its own.
+        go on until next to nothing is left. `log_usage`: of the commit log's disk, if it has one of its own.
         """
         disk = self.disk
-        disk.check((total, free), log_usage, self._upkeep.log_state(), now_ms)
+        disk.check(root, log_usage, self._upkeep.log_state(), now_ms)
         self.send_refusal = disk.refusal
         if self._refusal is None or self._full:
             self._full = disk.exhausted
@@ -725,9 +724,9 @@ class MessageStore(StoredMessages):
     def plan_retention(
         self,
         now_ms: int,
-        disk_usage: tuple[int, int] | None = None,
+        disk_usage: DiskUsage | None = None,
         manual: bool = False,
-        log_usage: tuple[int, int] | None = None,
+        log_usage: DiskUsage | None = None,
         elapsed_ms: int | None = None,
     ) -> DeletionPlan | None:
         """Forget expired files and plan their deletion; the usages are those of `check_disk`.
@@ -737,7 +736,7 @@ class MessageStore(StoredMessages):
             elapsed_ms: monotonic time, so that a wall-clock jump deletes nothing; if None, `now_ms` is trusted.
         """
         if disk_usage is not None:
-            self.check_disk(*disk_usage, log_usage, now_ms)
+            self.check_disk(disk_usage, log_usage, now_ms)
         return self._upkeep.plan_retention(
             now_ms, self.disk.disks, self._last_store_ms, manual, elapsed_ms, self.disk.kept
         )

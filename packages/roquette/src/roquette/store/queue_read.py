@@ -150,7 +150,8 @@ class QueueReader:
             FileSource(self._log, visible_end) if deferred else LogSource(self._log, visible_end)
         )
         read = QueueRead(source, queue, request, first)
-        read.limit(self._cold_limits if cold else self._limits)
+        max_count, max_bytes = self._cold_limits if cold else self._limits
+        read.limit(max_count, max_bytes)
         read.cold = cold
         if offset < queue.opened_end:
             read.check_units(queue, COLD_BYTES if deferred else WARM_BYTES)
@@ -191,9 +192,8 @@ class QueueRead:
         self._found: Found | None = None
         self.cold: bool = False
 
-    def limit(self, limits: tuple[i64, i64]) -> None:
+    def limit(self, max_count: i64, max_bytes: i64) -> None:
         """Read no more records and bytes than this, whatever was asked for."""
-        max_count, max_bytes = limits
         self._count_limit = min(self._count_limit, max_count)
         self._bytes_limit = min(self._bytes_limit, max_bytes)
 

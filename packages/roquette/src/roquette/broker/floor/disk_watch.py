@@ -16,7 +16,7 @@ from roquette.broker.floor.stats import BrokerStats
 from roquette.broker.floor.tables.offsets import OffsetTable
 from roquette.message.names import is_users_group
 from roquette.store.message_store import MessageStore
-from roquette.store.upkeep.retention import Usage
+from roquette.store.upkeep.retention import DiskUsage
 from roquette.store.upkeep.upkeep import DeletionPlan
 
 _NAMED: Final = 20  # pairs of topic and group in the log, of one deletion
@@ -89,7 +89,7 @@ class DiskWatch:
     async def look(self) -> None:
         """The beat: measure, and refuse or take messages by it."""
         root, log_usage = await run_blocking(self._store.disk.measure)
-        self._store.check_disk(*root, log_usage, self._clock.now_ms())
+        self._store.check_disk(root, log_usage, self._clock.now_ms())
 
     async def clean(self) -> None:
         """The beat of deletion."""
@@ -129,7 +129,7 @@ class DiskWatch:
             if plan is not None:
                 await run_blocking(self._delete, plan)
 
-    def usage(self) -> tuple[Usage, Usage]:
+    def usage(self) -> tuple[DiskUsage, DiskUsage]:
         """Total and free bytes of the commit log's disk and of the root's, now."""
         root, log_usage = self._store.disk.measure()
         return log_usage or root, root

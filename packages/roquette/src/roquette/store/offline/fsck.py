@@ -7,7 +7,7 @@ what they say. A queue agrees with the log when each record has its unit and eac
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -118,6 +118,13 @@ def _after_crash(item: StoreFinding) -> StoreFinding:
     if item.kind != "index_behind":
         return item
     return msgspec.structs.replace(item, severity=NOTE, message=item.message + _ADDED)
+
+
+class _Life(NamedTuple):
+    """Where the first record stands that has its unit, and its queue offset."""
+
+    physical: int
+    queue_offset: int
 
 
 @dataclass(slots=True)
@@ -245,11 +252,11 @@ class _Fsck:
 
     def _check_queues(self) -> None:
         topics = topics_of(self._files, self._store)
-        lives: dict[str, tuple[int, int]] = {}
+        lives: dict[str, _Life] = {}
         for (topic, _), queue in self._queues.items():
             for span in queue.spans:
                 if span.life_physical >= 0:
-                    life = (span.life_physical, span.life_offset)
+                    life = _Life(span.life_physical, span.life_offset)
                     lives[topic] = min(lives.get(topic, life), life)
         present = {topic for (topic, _), queue in self._queues.items() if queue.directory.files}
         sizes = [file.size for queue in self._queues.values() for file in queue.directory.files]
@@ -278,7 +285,7 @@ class _Fsck:
     def _judge(
         self,
         queue: _Queue,
-        life: tuple[int, int] | None,
+        life: _Life | None,
         present: bool,
         topics: dict[str, Any] | None,
         any_queue: bool,
@@ -288,16 +295,16 @@ class _Fsck:
         A deleted topic leaves its records in the log; made again, its queues begin at 0.
 
         Args:
-            life: of the topic: where the first record stands that has its unit, and its queue offset.
+            life: of the topic.
         """
         own = [span for span in queue.spans if span.life_physical >= 0]
         if own:
-            life = min((span.life_physical, span.life_offset) for span in own)
+            life = min(_Life(span.life_physical, span.life_offset) for span in own)
         topic = queue.directory.topic
         newest = queue.spans[-1].next_offset if queue.spans else 0
         for run in _joined(queue.spans):
             severity, more = DAMAGE, ""
-            if life is not None and life[1] == 0 and run.last_physical < life[0]:
+            if life is not None and life.queue_offset == 0 and run.last_physical < life.physical:
                 continue
             if life is None and not present and any_queue and topics is not None:
                 if topic not in topics:

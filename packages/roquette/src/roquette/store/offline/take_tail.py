@@ -47,7 +47,7 @@ def take_tail(
     files.open_file(layout.abort, create=True).close()
     files.sync_dir(layout.root)
     for file, high, _ in parts:
-        _append(reader, files, layout, file, (max(begin - file.base, 0), high))
+        _append(reader, files, layout, file, low=max(begin - file.base, 0), high=high)
     return begin, end, sum(count for *_, count in parts)
 
 
@@ -91,10 +91,9 @@ def _same(reader: ReadFiles, store: StoreDir, source: StoreDir, end: int) -> boo
 
 
 def _append(
-    reader: ReadFiles, files: Files, layout: StoreLayout, part: LogFile, piece: tuple[int, int]
+    reader: ReadFiles, files: Files, layout: StoreLayout, part: LogFile, *, low: int, high: int
 ) -> None:
-    """Bring a piece of a file to the same place of the log, synced; behind it are zeros."""
-    low, high = piece
+    """Bring the bytes of a file from `low` to `high` to the same place of the log, synced; behind them are zeros."""
     path = f"{layout.commit_log}/{offset_name(part.base)}"
     with (
         closing(reader.open_file(part.path)) as source,

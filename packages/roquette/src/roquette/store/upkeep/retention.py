@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from roquette.base.descriptors import NO_SPACE, SHORTAGE
 from roquette.base.files import Files
@@ -310,7 +310,11 @@ class DiskReserve:
 # Watches the disks of one store: says when messages are refused and why, and keeps the reserve.
 
 
-Usage = tuple[int, int]  # bytes of a disk: total, and free for us
+class DiskUsage(NamedTuple):
+    """Bytes of a disk: in all, and free for us."""
+
+    total: int
+    free: int
 
 
 class DiskGuard:
@@ -346,7 +350,7 @@ class DiskGuard:
         Raises:
             OSError: there is no space for them.
         """
-        if self._files.disk_usage(self._layout.root)[1] < self.reserve.size:
+        if self._usage(self._layout.root).free < self.reserve.size:
             self.reserve.release()
         names = [
             name
@@ -358,15 +362,18 @@ class DiskGuard:
             file.allocate(file.size)
             file.close()
 
-    def measure(self) -> tuple[Usage, Usage | None]:
+    def measure(self) -> tuple[DiskUsage, DiskUsage | None]:
         """The root's disk, and the commit log's where that may be another. Looks at what was set aside, too. Blocks."""
         with contextlib.suppress(OSError):  # say somebody deletes it now: at the next look
             self.kept = list_kept(self._files, self._layout, self.kept)
         own = self._layout.commit_log_apart
         return (
-            self._files.disk_usage(self._layout.root),
-            self._files.disk_usage(self._layout.commit_log) if own else None,
+            self._usage(self._layout.root),
+            self._usage(self._layout.commit_log) if own else None,
         )
+
+    def _usage(self, directory: str) -> DiskUsage:
+        return DiskUsage(*self._files.disk_usage(directory))
 
     def no_space(self, error: OSError) -> str:
         """A file could not be made: senders need not try before the next look. Returns the words for them."""
@@ -380,7 +387,9 @@ class DiskGuard:
             log.error("messages refused: %s", words)
         return words
 
-    def check(self, root: Usage, log_usage: Usage | None, state: LogState, now_ms: int) -> None:
+    def check(
+        self, root: DiskUsage, log_usage: DiskUsage | None, state: LogState, now_ms: int
+    ) -> None:
         """Decide again. `log_usage`: of the commit log's disk, if it has one of its own; `state`: of the log."""
         total, free = root
         layout = self._layout

@@ -110,6 +110,7 @@ class QueueFlushPlan:
 
     __slots__ = (
         "_checkpoint",
+        "_checkpoint_path",
         "_directories",
         "_files",
         "_then",
@@ -126,15 +127,17 @@ class QueueFlushPlan:
         files: Files,
         touched: list[File],
         directories: list[str],
-        checkpoint: tuple[str, bytes] | None,
+        checkpoint_path: str,
+        checkpoint: bytes | None,
         log_offset: int,
         then: Callable[[], None] | None = None,
     ) -> None:
-        """`checkpoint`: the file and its bytes. `then`: called when all is on the disk."""
+        """`checkpoint`: what its file shall hold; None: it stays. `then`: called when all is on the disk."""
         self._files = files
         self._then = then
         self._touched = touched
         self._directories = directories
+        self._checkpoint_path = checkpoint_path
         self._checkpoint = checkpoint
         self.log_offset = log_offset
         self.thorough = checkpoint is not None
@@ -152,7 +155,7 @@ class QueueFlushPlan:
                 if self._files.exists(directory):
                     self._files.sync_dir(directory)
             if self._checkpoint is not None:
-                write_checkpoint(self._files, *self._checkpoint)
+                write_checkpoint(self._files, self._checkpoint_path, self._checkpoint)
             if self._then is not None:
                 self._then()
         except OSError as error:
@@ -403,7 +406,8 @@ class Upkeep:
             self._files,
             touched,
             list(directories),
-            (self._layout.checkpoint, checkpoint) if checkpoint is not None else None,
+            self._layout.checkpoint,
+            checkpoint,
             self._log.end_offset,
             then,
         )
