@@ -21,7 +21,7 @@ from roquette.access.model import AccessSettings
 from roquette.apps.proxy import proxy_settings, sources_of
 from roquette.base.config import ForeignKeys, to_properties
 from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY
-from roquette.base.logs import LogSettings
+from roquette.base.log_settings import LogSettings
 from roquette.base.options import options_of
 from roquette.broker.floor.config import BrokerConfig
 from roquette.nameserver.floor.config import NamesrvConfig

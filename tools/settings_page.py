@@ -14,7 +14,7 @@ from typing import Any
 from roquette.access.model import AccessSettings
 from roquette.base.config import ForeignKeys, env_key
 from roquette.base.foreign_keys import BROKER, NAMESRV, PROXY
-from roquette.base.logs import LogSettings
+from roquette.base.log_settings import LogSettings
 from roquette.base.options import Option, options_of
 from roquette.broker.floor.config import BrokerConfig
 from roquette.nameserver.floor.config import NamesrvConfig

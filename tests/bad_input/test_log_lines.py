@@ -13,7 +13,8 @@ from tests.bad_input.conftest import Servers
 from tests.real_servers import RawConnection
 from tests.request_samples import BROKER_ROWS, NAMESRV_ROWS, body_of, ext_of, framed
 
-from roquette.base.logs import MAX_LINE, MAX_VALUE, LineFormatter, LogSettings, configure
+from roquette.base.log_settings import LogSettings, configure
+from roquette.base.logs import MAX_LINE, MAX_VALUE, LineFormatter
 
 EVIL = {
     "a line feed": "x\n2030-01-01 00:00:00,000 ERROR roquette.broker forged=line",

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from roquette.base.logs import MAX_TRACEBACK, LogSettings, RateLimited, configure
+from roquette.base.log_settings import LogSettings, configure
+from roquette.base.logs import MAX_TRACEBACK, RateLimited
 from roquette_testing.embedded import ManualClock
 
 

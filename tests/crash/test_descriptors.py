@@ -165,7 +165,7 @@ from roquette.apps.running import tell_shortage
 from roquette.base.clock import SystemClock
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
-from roquette.base.logs import LogSettings, configure
+from roquette.base.log_settings import LogSettings, configure
 from roquette.apps import running
 from roquette.remoting.dispatcher import Dispatcher, LaneLimits
 from roquette.remoting.request import Row

@@ -39,7 +39,7 @@ from tests.interop.driver import Driver
 from tests.interop.peers import Server, call, start_broker, start_namesrv
 
 from roquette.access.model import AccessSettings
-from roquette.base.logs import LogSettings
+from roquette.base.log_settings import LogSettings
 from roquette.base.options import options_of
 from roquette.broker.floor.config import BrokerConfig
 from roquette.proxy.settings import ProxySettings

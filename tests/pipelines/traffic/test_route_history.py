@@ -7,7 +7,7 @@ import pytest
 
 from roquette.errors import ConfigError
 from roquette.wire.bodies import BrokerData, QueueData, TopicRouteData
-from roquette_spark.offsets.source import as_line
+from roquette_spark.offsets.route_snapshots import as_line
 from roquette_spark.pipelines.traffic.report import differences, history, read_lines
 from roquette_spark.workers.inspector import RouteAnswer
 

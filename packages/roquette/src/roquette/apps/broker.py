@@ -19,7 +19,7 @@ from roquette.base.config import Sources, to_properties
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import BROKER
-from roquette.base.logs import LogSettings, begin_log
+from roquette.base.log_settings import LogSettings, begin_log
 from roquette.broker.floor.config import BrokerConfig
 from roquette.broker.group.member import GroupMember
 from roquette.broker.service import Broker

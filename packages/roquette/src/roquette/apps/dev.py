@@ -20,7 +20,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.config import Sources
 from roquette.base.entropy import secret_text
 from roquette.base.files import OsFiles, write_private
-from roquette.base.logs import LogSettings, begin_log
+from roquette.base.log_settings import LogSettings, begin_log
 from roquette.base.options import options_of
 from roquette.base.property_files import format_properties
 from roquette.broker.floor.feature import Lane

@@ -10,7 +10,7 @@ from roquette import __version__
 from roquette.apps.server_options import Listen, Settings
 from roquette.base.config import Sources
 from roquette.base.form import form
-from roquette.base.logs import begin_log
+from roquette.base.log_settings import begin_log
 from roquette.base.options import key_values
 from roquette.cli import VERBS, Adder, LateVerbs, there
 from roquette.cli.connect import FAILED

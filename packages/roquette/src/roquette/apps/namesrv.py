@@ -27,7 +27,7 @@ from roquette.base.executor import run_blocking
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import NAMESRV
 from roquette.base.lifecycle import Health, Tasks
-from roquette.base.logs import LogSettings, begin_log
+from roquette.base.log_settings import LogSettings, begin_log
 from roquette.errors import ConfigError, RemoteProtocolError, RoquetteError
 from roquette.nameserver.floor.config import NamesrvConfig
 from roquette.nameserver.service import NameServer

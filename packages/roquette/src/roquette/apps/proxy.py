@@ -18,7 +18,7 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import PROXY
 from roquette.base.lifecycle import Tasks
-from roquette.base.logs import LogSettings, begin_log
+from roquette.base.log_settings import LogSettings, begin_log
 from roquette.base.property_files import format_properties
 from roquette.errors import ConfigError, Refused
 from roquette.proxy.access import CallGuard

@@ -15,7 +15,7 @@ from typing import Final
 from roquette.base.config import Sources
 from roquette.base.executor import run_blocking
 from roquette.base.lifecycle import Tasks
-from roquette.base.logs import begin_log, leave_log
+from roquette.base.log_settings import begin_log, leave_log
 from roquette.cli.output import say
 from roquette.client.app.application import App
 from roquette.errors import ConfigError

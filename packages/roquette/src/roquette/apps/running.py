@@ -19,7 +19,8 @@ from roquette.base.files import OsFiles
 from roquette.base.form import form
 from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Tasks
-from roquette.base.logs import LogSettings, RateLimited
+from roquette.base.log_settings import LogSettings
+from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError
 from roquette.remoting.address import first_address
 from roquette.remoting.certificates import (

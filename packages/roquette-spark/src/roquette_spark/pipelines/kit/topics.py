@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from roquette.base.options import key_values
 from roquette.errors import ClientError, ConfigError
-from roquette_spark.offsets.source import all_topics
+from roquette_spark.offsets.route_snapshots import all_topics
 from roquette_spark.pipelines.kit.message_rows import source_schema
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.source.queues import queue_bounds

@@ -15,7 +15,7 @@ from roquette.base.options import option, parse_duration
 from roquette.errors import ConfigError
 from roquette.message.names import TRACE_TOPIC
 from roquette_spark.commitlog.plan import describe_store
-from roquette_spark.offsets.source import take_snapshot, user_topics
+from roquette_spark.offsets.route_snapshots import take_snapshot, user_topics
 from roquette_spark.pipelines.kit.frame import SPAN, Job, Pipeline, PipelineOptions, Plan, Result
 from roquette_spark.pipelines.kit.topics import (
     known_topics,
