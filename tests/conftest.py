@@ -66,7 +66,7 @@ def is_named(case: str, patterns: list[str]) -> bool:
 
 @pytest.fixture(autouse=True)
 def loggers_as_before() -> Iterator[None]:
-    """What `roquette.base.logs.configure` changes is undone: `caplog` of the next test would see nothing."""
+    """What `roquette.base.log_settings.configure` changes is undone: `caplog` of the next test would see nothing."""
     both = [logging.getLogger(name) for name in ("roquette", "asyncio")]
     before = [(each.handlers[:], each.propagate, each.level) for each in both]
     raises = logging.raiseExceptions

@@ -171,7 +171,7 @@ from roquette.remoting.dispatcher import Dispatcher, LaneLimits
 from roquette.remoting.request import Row
 from roquette.remoting.request import Reply
 from roquette.remoting.server import ConnectionBound, Server
-from roquette.wire.connection import Connection
+from roquette.wire.connection import WireConnection
 
 async def main():
     configure(LogSettings())
