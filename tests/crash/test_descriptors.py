@@ -198,7 +198,7 @@ async def main():
     last = ready[3]
     last.setblocking(False)
     await loop.sock_connect(last, ("127.0.0.1", port))
-    wire = Connection()
+    wire = WireConnection()
     wire.send_request(1, b"", b"hello", False)
     await loop.sock_sendall(last, b"".join(wire.data_to_send()))
     async with asyncio.timeout(20):
