@@ -1,4 +1,4 @@
-"""Where requests come in: two ports over the same processors, and what happens to all their connections."""
+"""Entry of requests: two ports over the same processors, and what happens to all their connections."""
 
 import asyncio
 import logging
@@ -103,12 +103,12 @@ class Listeners:
                 log.warning(words, further, error)
 
     def refusals(self) -> dict[str, int]:
-        """What was refused since the start, by why."""
+        """Return how much was refused since the start, by why."""
         main, fast = (server.refusals() for server in self._servers)
         return main | {why: main[why] + fast[why] for why in ("busy", "unsupported", "tls")}
 
     def peers(self) -> list[Peer]:
-        """Who is connected, at both ports."""
+        """Return the peers that are connected, at both ports."""
         return [peer for server in self._servers for peer in server.peers.values()]
 
     def http2(self) -> Callable[[HttpPages | None], asyncio.Protocol] | None:
@@ -126,7 +126,7 @@ class Listeners:
         self._main.rerun(job, may_hold=may_hold)
 
     def lanes(self) -> list[tuple[str, int, int, int]]:
-        """What the main port's lanes hold (`Dispatcher.lane_sizes`)."""
+        """Return what the main port's lanes hold (`Dispatcher.lane_sizes`)."""
         return self._main.lane_sizes()
 
     def drop_replies(self) -> None:

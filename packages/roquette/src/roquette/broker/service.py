@@ -187,7 +187,7 @@ class Broker:
         return Address(host=host, port=port, fast_port=fast_port, store_host=carried)
 
     def peers(self) -> list[Peer]:
-        """Who is connected."""
+        """Return the peers that are connected."""
         return self._listeners.peers()
 
     def http2(self) -> Callable[[HttpPages | None], asyncio.Protocol] | None:
@@ -252,11 +252,11 @@ class Broker:
         self._listeners.rerun(job, may_hold)
 
     def strangers(self) -> tuple[int, str]:
-        """How many connections spoke none of the ports' protocols, and the last one's host:port."""
+        """Return how many connections spoke none of the ports' protocols, and the last one's host:port."""
         return self._listeners.limits.strangers, self._listeners.limits.last_stranger
 
     def kept(self) -> MemoryAccount:
-        """What is kept for peers."""
+        """Return the account of what is kept for peers."""
         return self._listeners.limits.account
 
     def refusals(self) -> dict[str, int]:

@@ -45,7 +45,7 @@ class ClientCallProcessor(Feature):
         self._consumers = core.tables.consumers
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         return [
             row(
                 RequestCode.GET_CONSUMER_RUNNING_INFO,

@@ -72,7 +72,7 @@ class HeartbeatProcessor(Feature):
         ] = {}  # heartbeats that are not finished, by peer
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         return [
             row(RequestCode.HEART_BEAT, self.heart_beat, None, Lane.HEARTBEAT, Promise.MEMORY),
             row(
@@ -193,7 +193,7 @@ class HeartbeatProcessor(Feature):
     def _must_send_subscriptions(
         self, peer: Peer, name: str, fingerprint: int, without_sub: bool
     ) -> bool:
-        """Whether a client that has a fingerprint (heartbeat version 2) shall send all it subscribes to next.
+        """Return True when a client that has a fingerprint (heartbeat version 2) shall send all it subscribes to next.
 
         As in Apache when the group's last heartbeat had another fingerprint; here also when the broker
         does not know the subscriptions the client left out, for instance after a restart.
@@ -320,7 +320,7 @@ class HeartbeatProcessor(Feature):
 
 
 class _Left:
-    """What a client leaves while its heartbeat is decoded: producer and consumer groups."""
+    """Groups, of producers and consumers, that a client leaves while its heartbeat is decoded."""
 
     def __init__(self) -> None:
         self.groups: list[tuple[str | None, str | None]] = []
@@ -347,7 +347,7 @@ class _Beat:
         self._first = ""
 
     def fits(self, group: ConsumerData) -> bool:
-        """Whether a group's subscriptions are few and short enough to be taken in."""
+        """Return True when a group's subscriptions are few and short enough to be taken in."""
         listed = group.subscription_data_set
         return (
             len(listed) <= MAX_SUBSCRIPTIONS
@@ -414,7 +414,7 @@ class LockProcessor(Feature):
         self._locks = core.tables.locks
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         return [
             row(
                 RequestCode.LOCK_BATCH_MQ,
@@ -473,7 +473,7 @@ class SubscriptionProcessor(Feature):
         self._consumers = core.tables.consumers
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         return [
             row(
                 RequestCode.CHECK_CLIENT_CONFIG,

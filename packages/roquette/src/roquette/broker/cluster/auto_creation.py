@@ -47,7 +47,7 @@ class _Round:
 
 
 class AutoCreation:
-    """What follows the creation of a topic by a send: file, name servers, the other masters."""
+    """Work that follows the creation of a topic by a send: file, name servers, the other masters."""
 
     def __init__(self, core: BrokerCore) -> None:
         self._live = core.live
@@ -170,7 +170,7 @@ def _counts(config: TopicConfig) -> tuple[int, int]:
 
 
 def _smaller(theirs: TopicConfig, ours: TopicConfig) -> bool:
-    """Whether their topic would gain queues."""
+    """Return True when their topic would gain queues."""
     return (
         theirs.read_queue_nums < ours.read_queue_nums
         or theirs.write_queue_nums < ours.write_queue_nums

@@ -96,7 +96,7 @@ class ClusterFeature(Feature):
         self.queues = ClusterQueues(core)
 
     def rows(self) -> list[Row]:
-        """What is served."""
+        """Return the rows of the requests that are served."""
         header = NotifyMinBrokerIdChangeRequestHeader
         code = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
         return [row(code, self._members_changed, header, Lane.ADMIN, Promise.NOTHING)]

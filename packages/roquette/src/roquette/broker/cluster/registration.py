@@ -52,7 +52,7 @@ NOWHERE = (
 
 
 class _Server:
-    """What one name server has acknowledged."""
+    """State of one name server: what it has acknowledged."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -112,7 +112,7 @@ class BrokerRegistrar:
 
     @property
     def trouble(self) -> str:
-        """Why clients do not find this broker; "": a name server has it, and none refuses it."""
+        """Reason why clients do not find this broker; "": a name server has it, and none refuses it."""
         failed = [server for server in self._servers.values() if not server.reachable]
         refused = [server for server in failed if isinstance(server.error, BrokerError)]
         if refused or len(failed) == len(self._servers):

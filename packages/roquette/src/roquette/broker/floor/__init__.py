@@ -1,1 +1,1 @@
-"""What every feature stands on: settings, times, store and tables, how they are written, and what a feature is."""
+"""Floor of every feature: settings, times, store and tables, how they are written, and what a feature is."""

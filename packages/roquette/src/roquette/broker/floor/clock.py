@@ -65,7 +65,7 @@ class StoredTimes:
         return found if first_ms <= found <= last_ms else first_ms
 
     def age_ms(self, record: StoredRecord, steady_ms: int) -> int:
-        """How long ago a record was stored."""
+        """Return the age of a record, in ms since it was stored."""
         place = record.physical_offset
         return steady_ms - self.moment(record.store_timestamp_ms, place, steady_ms)
 

@@ -35,7 +35,7 @@ ADDRESSES: Final = matching(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplicationSettings:
-    """How many have a message before it is acknowledged, and how brokers of one name find each other."""
+    """Replication: how many have a message before it is acknowledged, and how brokers of one name find each other."""
 
     broker_role: str = option(
         "ASYNC_MASTER",

@@ -65,7 +65,7 @@ class ConfigFiles:
 
     @property
     def place(self) -> tuple[Files, str, Callable[[], bool]]:
-        """What it was made of, for files of another kind in the same directory."""
+        """Parts it was made of, for files of another kind in the same directory."""
         return self._files, self._directory, self._make_room
 
     def prove(self, kept_open: Iterable[str] = ()) -> None:
@@ -109,7 +109,7 @@ class ConfigFiles:
         return value
 
     def complete(self, name: str, value: Any) -> Any:
-        """What is to be written: `value` and the unknown fields that the file had when it was loaded."""
+        """Return what is to be written: `value` and the unknown fields that the file had when it was loaded."""
         unknown = self._unknown.get(name)
         return value if unknown is None else add_unknown(value, unknown)
 
@@ -135,7 +135,7 @@ class ConfigFiles:
 
 @dataclass(frozen=True, slots=True)
 class SaveSteps:
-    """What else happens when a file is written.
+    """Steps beside the write of a file.
 
     Attributes:
         before: called before each picture is taken.
@@ -185,7 +185,7 @@ class Saver:
 
     @property
     def dirty(self) -> bool:
-        """Whether there are changes that no finished write holds."""
+        """True while there are changes that no finished write holds."""
         return self._saved < self._changes
 
     def mark(self) -> None:

@@ -1,4 +1,4 @@
-"""What every feature of a broker stands on: the parts, and how tables are kept, what goes, and who is called."""
+"""Core that every feature of a broker stands on: the parts, and how tables are kept, what goes, and who is called."""
 
 from dataclasses import dataclass, field
 

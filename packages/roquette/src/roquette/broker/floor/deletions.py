@@ -42,7 +42,7 @@ class Deletions:
         self._named_for: BrokerConfig | None = None  # the settings `_own` was made from
 
     def is_system(self, topic: str) -> bool:
-        """Whether the topic is one that every broker has, its own and its cluster's name included."""
+        """Return True for a topic that every broker has, its own and its cluster's name included."""
         config = self._live.current
         if config is not self._named_for:
             self._named_for = config

@@ -32,7 +32,7 @@ class Losses:
         self._known: dict[tuple[str, int], int] = {}  # where queues began that a group was behind
 
     async def begin(self) -> None:
-        """What is gone at the start of the broker was counted before, or never is."""
+        """Take in what is gone at the start of the broker: it was counted before, or never is."""
         await self._look()
 
     async def count(self) -> None:

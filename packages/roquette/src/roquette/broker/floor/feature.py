@@ -53,7 +53,7 @@ class Beat(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What a start has found, for the features that load."""
+    """Findings of a start, for the features that load."""
 
     now_ms: int
     steady_ms: int
@@ -63,7 +63,7 @@ class Start(NamedTuple):
 
 
 class Feature:
-    """What a feature may have; it overrides what it needs.
+    """Base of the features: all that one may have; it overrides what it needs.
 
     A feature is made from the core, and from other features whose work it uses. The broker calls all features in the
     order of its list: `load` before requests are accepted, `start` after that, `drain` and `stop` when it stops,
@@ -75,19 +75,19 @@ class Feature:
         return ()
 
     def admit(self, row: Row) -> Row:
-        """What is served in the place of a row of any feature: a replica refuses what only a master does."""
+        """Return what is served in the place of a row of any feature: a replica refuses what only a master does."""
         return row
 
     def speaks(self, dispatcher: Dispatcher) -> Speaks | None:
-        """What the broker's ports speak beside the remoting protocol; requests go to `dispatcher`."""
+        """Return what the broker's ports speak beside the remoting protocol; requests go to `dispatcher`."""
         return None
 
     def pages(self) -> HttpPages | None:
-        """What the broker's ports answer over HTTP besides what they are."""
+        """Return what the broker's ports answer over HTTP besides what they are."""
         return None
 
     def beats(self) -> Iterable[Beat]:
-        """What it does again and again."""
+        """Return the work that it does again and again."""
         return ()
 
     def load(self, start: Start) -> None:
@@ -98,7 +98,7 @@ class Feature:
         """
 
     async def prepare(self) -> None:
-        """What takes long of that: beside the loop, after every feature has loaded."""
+        """Do what takes long of that: beside the loop, after every feature has loaded."""
 
     async def start(self, tasks: Tasks) -> None:
         """Requests are accepted: begin what runs for ever."""
@@ -132,7 +132,7 @@ class Feature:
         return {}
 
     def unready(self) -> str:
-        """Why clients are not served now; "": they are."""
+        """Return why clients are not served now; "": they are."""
         return ""
 
     async def leave(self) -> None:
@@ -154,7 +154,7 @@ def hooks(features: Iterable[Feature], name: str) -> list[Callable[..., object]]
     return [getattr(one, name) for one in features if getattr(type(one), name) is not default]
 
 
-# What is asked of every request's body, and of the clients that requests are forwarded to.
+# Questions to every request's body, and to the clients that requests are forwarded to.
 
 
 T = TypeVar("T")
@@ -221,7 +221,7 @@ async def encode_rows(value: Any, rows: int, *, java_keys: bool = False) -> byte
 
 
 async def reply_of(outcome: Outcome) -> Reply | None:
-    """What an outcome that is a reply, or a task, answers."""
+    """Return the answer of an outcome that is a reply or a task."""
     if isinstance(outcome, Task):
         return await outcome.work
     assert isinstance(outcome, Reply)
@@ -271,7 +271,7 @@ class Copied(NamedTuple):
 
 
 class MasterSource(Protocol):
-    """Where the master of a replica is found now. Read each time: it moves."""
+    """Source of the place where the master of a replica is found now. Read each time: it moves."""
 
     @property
     def master_address(self) -> str:

@@ -56,7 +56,7 @@ class Item:
             del kept[:_WIDTH]
 
     def idle(self) -> bool:
-        """Whether nothing happened for a whole day."""
+        """Return True when nothing happened for a whole day."""
         kept = self._spans[DAY]
         return len(kept) == _SPANS[DAY][1] * _WIDTH and kept[2] == kept[-1] == self.value
 
@@ -92,7 +92,7 @@ class ItemStats:
             item.times += 1
 
     def set_total(self, name: str, key: str, value: int, times: int = 0) -> None:
-        """What a counter kept elsewhere has come to. One that never counted gets no place."""
+        """Set what a counter kept elsewhere has come to. One that never counted gets no place."""
         if value == 0 and (name, key) not in self._items:
             return
         item = self._item(name, key)
@@ -122,11 +122,11 @@ class ItemStats:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for another one."""
+        """True when there is no room for another one."""
         return len(self._items) >= self._capacity
 
     def knows(self, name: str, key: str) -> bool:
-        """Whether there is a counter."""
+        """Return True when there is a counter."""
         return (name, key) in self._items
 
     def tps(self, name: str, key: str) -> float:

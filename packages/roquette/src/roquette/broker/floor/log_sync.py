@@ -115,7 +115,7 @@ class LogSync:
         self.full = False  # those are too many: sends are refused for now
 
     def _safe_offset(self) -> int:
-        """How far the log is as safe as answers promise."""
+        """Return the end of the log that is as safe as answers promise."""
         disk = self._store.synced_offset if self._sync_flush else NEVER
         return min(disk, self._replicated)
 
@@ -147,7 +147,7 @@ class LogSync:
 
     @property
     def answers_wait(self) -> bool:
-        """Whether answers wait for the disk or for replicas."""
+        """True where answers wait for the disk or for replicas."""
         return self._replicas.waits or self._sync_flush
 
     async def all_on_disk(self) -> bool:

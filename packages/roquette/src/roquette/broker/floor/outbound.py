@@ -42,7 +42,7 @@ LOG_END = "logEnd"
 
 
 class NameServerAnswer(NamedTuple):
-    """What a name server answers: its order-topic table, if it sent one, and to replicas where their master is."""
+    """Answer of a name server: its order-topic table, if it sent one, and to replicas where their master is."""
 
     order_topics: KVTable | None
     master_address: str
@@ -222,7 +222,7 @@ def advertised_host(config: BrokerConfig) -> str:
 
 
 async def store_host(host: str, port: int) -> bytes:
-    """What records and message ids carry for what is advertised: an IP address, of a name the one it has now.
+    """Return what records and message ids carry for what is advertised: an IP address, of a name the one it has now.
 
     Raises:
         ConfigError: it has none.

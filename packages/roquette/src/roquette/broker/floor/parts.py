@@ -38,7 +38,7 @@ class Shell(Protocol):
 
     @property
     def tasks(self) -> Tasks:
-        """What features start ends with the broker."""
+        """Tasks of features: what they start here ends with the broker."""
 
     def end_turn(self) -> None:
         """Let out what was appended and changed, in the one order of `Broker.end_turn`."""
@@ -65,22 +65,22 @@ class Shell(Protocol):
         """The features' lines of GET_BROKER_RUNTIME_INFO."""
 
     def unready(self) -> str:
-        """Why clients are not served now, as the features say; "": they are."""
+        """Return why clients are not served now, as the features say; "": they are."""
 
     def measures(self, now_ms: int) -> Iterable[MetricTable]:
         """The features' metrics."""
 
     def strangers(self) -> tuple[int, str]:
-        """How many connections spoke none of the ports' protocols since the start, and the last one's host:port."""
+        """Return how many connections spoke none of the ports' protocols since the start, and the last one's host:port."""
 
     def peers(self) -> list[Peer]:
-        """Who is connected."""
+        """Return the peers that are connected."""
 
     def refusals(self) -> dict[str, int]:
         """Requests and connections refused since the start, by why."""
 
     def kept(self) -> MemoryAccount:
-        """What is kept for peers."""
+        """Return the account of what is kept for peers."""
 
     def lanes(self) -> list[tuple[str, int, int, int]]:
         """Name, size, capacity, age of the oldest request in ms: what the main port's lanes hold."""
@@ -88,7 +88,7 @@ class Shell(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a broker is found.
+    """Place where a broker is found.
 
     Attributes:
         host: the host it advertises.
@@ -106,7 +106,7 @@ class Address:
 
 
 class Identity:
-    """Who the broker is among those of its name; after a change call `Registration.identity_changed`.
+    """Identity of the broker among those of its name; after a change call `Registration.identity_changed`.
 
     Attributes:
         broker_id: 0: the master.
@@ -125,7 +125,7 @@ class Identity:
 
 
 class BrokerTables:
-    """What the broker knows of topics, groups, offsets and clients."""
+    """Tables of what the broker knows of topics, groups, offsets and clients."""
 
     def __init__(self, live: LiveConfig, clock: Clock) -> None:
         now_ms, bounds = clock.now_ms(), live.bounds
@@ -148,7 +148,7 @@ class BrokerTables:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerParts:
-    """What a broker has around its open store, as `build_core` makes it: none of it needs the whole.
+    """Parts of a broker around its open store, as `build_core` makes them: none of them needs the whole.
 
     Attributes:
         files: those under `config/` of the store.

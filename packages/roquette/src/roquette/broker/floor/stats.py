@@ -41,7 +41,7 @@ class Counter:
 
 
 class Gets:
-    """What pulls found for one group on one topic: messages, bytes, and how often."""
+    """Counts of what pulls found for one group on one topic: messages, bytes, and how often."""
 
     __slots__ = ("count", "size", "times")
 
@@ -60,7 +60,7 @@ _CLASSES = (
 
 
 class Durations:
-    """How long something took, in whole milliseconds, weighted. The largest stays; the rest is reset
+    """Times that something took, in whole milliseconds, weighted. The largest stays; the rest is reset
     every minute, and what is shown is the last full minute, or the first while it lasts."""
 
     __slots__ = ("_current", "_shown", "max_ms")
@@ -100,7 +100,7 @@ class Durations:
 
 
 class BrokerStats:
-    """What a broker counts. `put` and `get` are called once per request, with counts.
+    """Counters of a broker. `put` and `get` are called once per request, with counts.
 
     Attributes:
         bound: of the pairs of topic and group in each table; further ones count in the totals alone.

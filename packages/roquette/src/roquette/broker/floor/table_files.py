@@ -341,7 +341,7 @@ class TablePersistence(Feature):
         return "; ".join([*failed, *filter(None, [self._journal.failure])])
 
     def unready(self) -> str:
-        """What changes now is gone after a restart."""
+        """Return why what changes now is gone after a restart."""
         why, remedy = self.health().values()
         return f"tables cannot be written: {why}. {remedy}" if why != "no" else ""
 
@@ -351,7 +351,7 @@ class TablePersistence(Feature):
         return {"tablesUnwritten": self._trouble or "no", "tablesRemedy": remedy}
 
     def measures(self, now_ms: int) -> list[MetricTable]:
-        """How many those are."""
+        """Return how many those are."""
         return [one(TABLES_UNWRITTEN, len(self._files.failures))]
 
     def save_now(self) -> None:

@@ -1,4 +1,4 @@
-"""What a message with an arbitrary time of delivery must say.
+"""Rules for what a message with an arbitrary time of delivery must say.
 
 Apache: HookUtils.checkIfTimerMessage and transformTimerMessage.
 """
@@ -129,7 +129,7 @@ class TimerRules:
 
 
 def delete_key(topic: str, uniq_key: str) -> str:
-    """What TIMER_DEL_UNIQKEY carries (TimerMessageStore.buildDeleteKey)."""
+    """Return the key that TIMER_DEL_UNIQKEY carries (TimerMessageStore.buildDeleteKey)."""
     return f"{topic}+{uniq_key}"
 
 
@@ -144,7 +144,7 @@ def rules_of(storage: TimerStore, live: LiveConfig, entropy: Entropy) -> TimerRu
     )
 
 
-# What becomes of a message a consumer could not process: retry later, or the dead-letter topic. Pure.
+# The way of a message that a consumer could not process: retry later, or the dead-letter topic. Pure.
 # Apache: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.handleRetryAndDLQ.
 
 
@@ -156,7 +156,7 @@ RETRY_PERM = names.PERM_READ | names.PERM_WRITE
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class SendBackPlan:
-    """Where a message returned by a consumer goes, and with which properties."""
+    """Plan for a message returned by a consumer: where it goes, and with which properties."""
 
     topic: str
     dead: bool
@@ -165,7 +165,7 @@ class SendBackPlan:
 
 
 def retry_limit(group_limit: int, header_limit: int | None, client_version: int) -> int:
-    """How many retries there are: the group's number, or what a newer client says."""
+    """Return how many retries there are: the group's number, or what a newer client says."""
     if header_limit is not None and client_version >= HEADER_LIMIT_SINCE:
         return header_limit
     return group_limit

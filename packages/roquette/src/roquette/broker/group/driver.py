@@ -31,7 +31,7 @@ log = logging.getLogger("roquette.broker.replication")
 
 
 class Orders(Protocol):
-    """What the table wants of the member."""
+    """Orders of the table to the member."""
 
     def won(self, epoch: int) -> None:
         """Become master."""
@@ -58,10 +58,10 @@ class Orders(Protocol):
         """All of the set has the log up to here."""
 
     def own_end(self) -> int:
-        """Where our log ends."""
+        """Return where our log ends."""
 
     def sick(self) -> str:
-        """Why our disk takes no messages, in words; empty: it does."""
+        """Return why our disk takes no messages, in words; empty: it does."""
 
 
 class TakeOverDriver:
@@ -117,7 +117,7 @@ class TakeOverDriver:
         return "the group's record is out of reach: see to the controllers (controllerAddr)"
 
     def _tell_trouble(self) -> None:
-        """Why there is no master, once for each reason."""
+        """Log why there is no master, once for each reason."""
         if self.table.trouble != self._trouble:
             self._trouble = self.table.trouble
             if self._trouble:

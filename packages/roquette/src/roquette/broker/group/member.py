@@ -42,7 +42,7 @@ from roquette.store.format.config import FlushDiskType, StoreConfig
 from roquette.store.message_store import MessageStore
 from roquette.wire.signature import Prover
 
-# Whether the disk of a member takes writes, also when nobody sends: a small one each second proves it.
+# Probe of a member's disk: a small write each second proves that it takes writes, also when nobody sends.
 
 
 FILE: Final = "diskProbe"
@@ -302,7 +302,7 @@ class GroupMember:
     # Orders of the table: kept, and carried out one after the other. What stops acknowledgements is done at once.
 
     def own_end(self) -> int:
-        """Where our log ends; while no broker runs, where it ended last."""
+        """Return where our log ends; while no broker runs, where it ended last."""
         if self._store is not None:
             self._end = self._store.wrote
         return self._end
@@ -348,8 +348,8 @@ class GroupMember:
             self.on_confirmed(offset)
 
     def health(self, users: int) -> dict[str, str]:
-        """What every member says of its group, whatever its role; nothing before it takes part. `users`: how many it
-        knows; who says so takes them sealed (decision 38)."""
+        """Return what every member says of its group, whatever its role; nothing before it takes part. `users`: how many
+        it knows; who says so takes them sealed (decision 38)."""
         if not self._takes_part:
             return {}
         return {
@@ -380,6 +380,7 @@ class GroupMember:
             await self._ordered.wait()
             if self.leaving:
                 return
+            # Before they are carried out: an order that comes meanwhile sets it again.
             self._ordered.clear()
             done = False
             try:
@@ -398,6 +399,7 @@ class GroupMember:
             await self._lose_office()
         if self._join is not None:
             join, self._join = self._join, None
+            # A master, or who becomes one, keeps its log: the others make theirs a beginning of it.
             if not self.is_master and self._won is None:
                 await self._fit_log(join)
         if self._won is not None:
@@ -410,8 +412,10 @@ class GroupMember:
         began_ms = self.driver.now_ms
         store = await self._take_broker().hand_over()
         begin, end = store.min_physical_offset, store.max_physical_offset
+        # The replica took its time to end: the office can be lost by now, or be that of another epoch.
         if self.table.role is Role.MASTER and self.table.epoch == epoch:
             marks = self.marks.won(epoch, begin, end)
+            # On the disk before a message of the epoch can be in the log.
             await run_blocking(save_epochs, self._files, self._epochs_path, marks)
             self.marks = marks
             await self._start_master(epoch, store)
@@ -443,6 +447,7 @@ class GroupMember:
         else:
             log.warning("the log begins anew, the master's begins at %d", join.at)
             await run_blocking(drop_log, self._files, config)
+        # After the log: when a crash comes between, `_settle_replica` drops the marks beyond its end.
         self.save_marks(join.kept)
         await self._start_replica(begin=join.at if isinstance(join, BeginAnew) else 0)
 
@@ -498,7 +503,7 @@ class GroupMember:
         return broker
 
     def _follow_settings(self, live: LiveConfig) -> None:
-        """What an operator changes counts at once, and for the broker after a change of role."""
+        """Take in what an operator changes: it counts at once, and for the broker after a change of role."""
         mine, config = self.config, live.current
         self.config = dataclasses.replace(
             config, broker_id=mine.broker_id, broker_role=mine.broker_role

@@ -24,7 +24,7 @@ IDENTITY: Final = "roquetteMember.json"
 
 
 class RememberedState(msgspec.Struct, kw_only=True):
-    """What a member remembers of itself beside its log.
+    """Memory that a member has of itself beside its log.
 
     Attributes:
         group: key of its record. id: in the group; 0: none yet.
@@ -49,7 +49,7 @@ class RememberedState(msgspec.Struct, kw_only=True):
     folder: int = 0
 
     def note(self, record: GroupRecord) -> None:
-        """What the record says, for when an older one is put in its place: that one may not know everybody."""
+        """Note what the record says, for when an older one is put in its place: that one may not know everybody."""
         self.record_group = record.group or self.record_group
         self.seen = record.number
         lacks = self.known if record.set_back else ()
@@ -66,7 +66,7 @@ class MemberFile:
         self._path = os.path.join(root, IDENTITY)
 
     def load(self, asked: int, clean: bool) -> RememberedState:
-        """What stands there, or of a new store.
+        """Read the state that stands there, or make that of a new store.
 
         Args:
             asked: the setting brokerId. clean: of a store without the file.
@@ -100,7 +100,7 @@ class MemberFile:
         self._files.write_atomic(self._path, msgspec.json.encode(kept))
 
     def _here(self) -> tuple[str, int]:
-        """Which boot of the machine this is, and which directory."""
+        """Return which boot of the machine this is, and which directory."""
         return self._files.boot_id.hex(), self._files.folder_id(self._root)
 
     def runs(self, kept: RememberedState, sync: bool) -> None:

@@ -48,7 +48,7 @@ class GroupQuorum:
 
     @property
     def confirmed(self) -> int:
-        """What all of the set has."""
+        """End of the log that all of the set has."""
         self._driver.act(self._table.wrote(self._driver.now_ms, self._store.wrote))
         return self._table.confirmed
 
@@ -68,25 +68,25 @@ class GroupQuorum:
 
     @property
     def header_confirm(self) -> int:
-        """What replicas may show their readers: under SYNC_FLUSH nothing that we may still lose."""
+        """End of what replicas may show their readers: under SYNC_FLUSH nothing that we may still lose."""
         confirmed = self._table.confirmed
         return min(confirmed, self._store.synced_offset) if self._sync_flush else confirmed
 
     @property
     def enough(self) -> str | None:
-        """Why messages are refused: only where answers wait for replicas."""
+        """Reason why messages are refused: only where answers wait for replicas."""
         if self._member.leaving:
             return "the broker stops: another one becomes master"
         return (self._table.shortage or None) if self._core.replicas.waits else None
 
     def in_step(self, who: int | str) -> bool:
-        """Whether a replica is in the set."""
+        """Return True when a replica is in the set."""
         record = self._table.record
         return record is not None and who in record.members
 
 
 class GroupMaster(Feature):
-    """What leaves a group's master, and what its readers see. The first of the features: they start in order."""
+    """Gate for what leaves a group's master, and what its readers see. The first of the features: they start in order."""
 
     def __init__(
         self, core: BrokerCore, member: GroupMember, replication: MasterReplication
@@ -108,7 +108,7 @@ class GroupMaster(Feature):
         return self._table.may_acknowledge(self._driver.now_ms)
 
     def unready(self) -> str:
-        """What takes the office soon, or has."""
+        """Return the trouble that takes the office soon, or has."""
         return self._table.trouble
 
     def _confirmed(self, offset: int) -> None:
@@ -152,7 +152,7 @@ class GroupSource(Source):
 
     @property
     def address(self) -> str:
-        """Where the master's door is; empty while nobody is followed, and while the log is not to grow."""
+        """Address of the master's door; empty while nobody is followed, and while the log is not to grow."""
         followed = self._member.followed
         return followed.place.ha_address if followed is not None and self._member.steady else ""
 
@@ -160,7 +160,7 @@ class GroupSource(Source):
 
     @property
     def master_address(self) -> str:
-        """Where the master answers requests."""
+        """Address where the master answers requests."""
         followed = self._member.followed
         return followed.place.address if followed is not None else ""
 
@@ -203,7 +203,7 @@ class GroupSource(Source):
             self._core.shell.wake_soon()
 
     def health(self) -> dict[str, str]:
-        """What the member says of its group."""
+        """Return what the member says of its group."""
         return self._member.health(len(self._core.access.users.state.users))
 
     def behind(self, begin: int) -> None:

@@ -1,1 +1,1 @@
-"""What operators ask for, and the upkeep of a running broker."""
+"""Requests of operators, and the upkeep of a running broker."""

@@ -1,4 +1,4 @@
-"""How far groups are: per queue (208), all groups (317), in time (303); units of a queue (321); counters (315).
+"""Progress of groups: per queue (208), all groups (317), in time (303); units of a queue (321); counters (315).
 
 Apache: AdminBrokerProcessor.getConsumeStats and its neighbours; refusals carry their texts.
 """
@@ -79,7 +79,7 @@ class ConsumeStatsProcessor(Feature):
         self._address = str(core.address)
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         code, lane, nothing = RequestCode, Lane.ADMIN, Promise.NOTHING
         return [
             row(

@@ -52,7 +52,7 @@ class GroupProcessor(Feature):
         self._saved = core.saved
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         code, lane, nothing = RequestCode, Lane.ADMIN, Promise.NOTHING
         file = Promise.FILE
         return [

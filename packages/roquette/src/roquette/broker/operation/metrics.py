@@ -35,10 +35,10 @@ from roquette.remoting.http_pages import HttpPages, StreamedPage
 from roquette.replication.effects import TROUBLES
 from roquette.store.message_store import MessageStore
 
-# What a scrape is made of: one row a topic, and one a group of a topic. Collected in slices.
+# Rows that a scrape is made of: one row a topic, and one a group of a topic. Collected in slices.
 
 
-# How old what a group takes is, without a look at the log: from the ends that topics had at earlier times. Pure.
+# The age of what a group takes, without a look at the log: from the ends that topics had at earlier times. Pure.
 
 
 KEPT: Final = 32  # times of a topic; when there are more, every second one goes, and later ones are further apart
@@ -599,7 +599,7 @@ class MetricsFeature(Feature):
         self.listener: HttpListener | None = None
 
     def pages(self) -> HttpPages:
-        """What the broker's own ports get."""
+        """Return the pages that the broker's own ports get."""
         return self._pages
 
     def beats(self) -> list[Beat]:
@@ -644,7 +644,7 @@ class MetricsFeature(Feature):
         self._loop_lag.look(asyncio.get_running_loop().time())
 
     async def _look_at_ends(self) -> None:
-        """Where topics that groups read end now."""
+        """Look where topics that groups read end now."""
         core = self._core
         keys = core.tables.offsets.keys()
         async for name in paced({key.partition("@")[0]: None for key in keys}):

@@ -68,7 +68,7 @@ class OffsetAdminProcessor(Feature):
         self._saved = core.saved
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         code, lane = RequestCode, Lane.ADMIN
         return [
             row(
@@ -312,7 +312,7 @@ class OffsetProcessor(Feature):
         self._backward = core.tables.backward_commits
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         code, lane, nothing = RequestCode, Lane.ADMIN, Promise.NOTHING
         return [
             row(

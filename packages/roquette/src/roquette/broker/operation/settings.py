@@ -1,4 +1,4 @@
-"""What operators ask of a broker itself: settings (25, 26) and running state (28).
+"""Requests of operators to a broker itself: settings (25, 26) and running state (28).
 
 Apache: AdminBrokerProcessor.updateBrokerConfig, getBrokerConfig, prepareRuntimeInfo.
 """
@@ -42,7 +42,7 @@ class AdminProcessor(Feature):
         self._replicas = core.replicas
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         return [
             row(
                 RequestCode.UPDATE_BROKER_CONFIG,
@@ -105,14 +105,14 @@ class AdminProcessor(Feature):
         return Reply(b"", encode_body(KVTable(table=dict(sorted(table.items())))))
 
     def beats(self) -> list[Beat]:
-        """What was refused since the last one, in the log."""
+        """Return the beat that logs what was refused since the last one."""
         return [Beat("bounds", BOUNDS_BEAT_S, self._tell_bounds)]
 
     def _tell_bounds(self) -> None:
         self._settings.bounds.tell(log)
 
     def health(self) -> dict[str, str]:
-        """What only this broker counts."""
+        """Return what only this broker counts."""
         backward, aside = self._tables.backward_commits, self._aside
         strangers, last_stranger = self._shell.strangers()
         return {

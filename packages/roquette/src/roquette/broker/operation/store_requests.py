@@ -1,4 +1,4 @@
-"""What operators ask of a broker's store: messages by key or place, cold reads, and room that is given back."""
+"""Requests of operators to a broker's store: messages by key or place, cold reads, and room that is given back."""
 
 import asyncio
 import logging
@@ -103,7 +103,7 @@ class UpkeepProcessor(Feature):
         self._deletions = core.deletions
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         return [
             row(
                 RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
@@ -143,7 +143,7 @@ class UpkeepProcessor(Feature):
         return self._saved.queues_dropped(gone, Reply())
 
 
-# What operators ask about reads of the log's cold part (2001 to 2003), and whether the log is read ahead (2004).
+# Requests of operators about reads of the log's cold part (2001 to 2003), and whether the log is read ahead (2004).
 # Apache: AdminBrokerProcessor.updateColdDataFlowCtrGroupConfig and its neighbours.
 
 
@@ -160,7 +160,7 @@ class ColdReadFeature(Feature):
         self._cold = core.tables.cold_reads
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         codes, lane, memory = RequestCode, Lane.ADMIN, Promise.MEMORY
         header = SetCommitLogReadModeRequestHeader
         return [
@@ -246,7 +246,7 @@ class QueryProcessor(Feature):
         self._max_bytes = max_bytes
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         return [
             row(
                 RequestCode.QUERY_MESSAGE,
@@ -332,7 +332,7 @@ class QueryProcessor(Feature):
 
 
 def is_of_topic(record: bytes, topic: bytes) -> bool:
-    """Whether a whole record is one of this topic."""
+    """Return True when a whole record is one of this topic."""
     view = RecordView()
     if view.find(record, 0) != SOUND:
         return False

@@ -69,7 +69,7 @@ class TopicProcessor(Feature):
         self._live = core.live
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         code, lane, nothing = RequestCode, Lane.ADMIN, Promise.NOTHING
         return [
             row(

@@ -16,7 +16,7 @@ class AccessFeature(Feature):
         self._access = core.access
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         return AccessProcessor(self._access.settings, self._access.users).rows(Lane.ADMIN)
 
     async def prepare(self) -> None:

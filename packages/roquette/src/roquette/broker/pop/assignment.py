@@ -1,4 +1,4 @@
-"""Who consumes which queues, by pull or pop, when the broker decides: 400, 401, 402.
+"""Assignment of queues to consumers, by pull or pop, when the broker decides: 400, 401, 402.
 
 Apache: QueryAssignmentProcessor, MessageRequestModeManager, TopicRouteInfoManager.
 """
@@ -43,7 +43,7 @@ class AssignmentFeature(Feature):
         self._file = core.saved.modes
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         code, balance = RequestCode, Lane.LOAD_BALANCE
         nothing, assign_queues = Promise.NOTHING, self.query_assignment
         return [

@@ -1,4 +1,4 @@
-"""What POP writes into the revive log: check-points, acknowledgements, batch acknowledgements. Pure.
+"""Entries that POP writes into the revive log: check-points, acknowledgements, batch acknowledgements. Pure.
 
 They are messages of the topic rmq_sys_REVIVE_LOG_<cluster>, distinguished by their tag; the body is JSON with the
 short keys of Apache's PopCheckPoint, AckMsg and BatchAckMsg. A page on it: docs/formats/pop.md.
@@ -52,12 +52,12 @@ class CheckPoint(msgspec.Struct, kw_only=True):
 
     @property
     def revive_time(self) -> int:
-        """When the messages become visible again, epoch ms."""
+        """Time at which the messages become visible again, epoch ms."""
         return self.pop_time + self.invisible_time
 
     @property
     def key(self) -> tuple[str | None, str | None, int, int, int]:
-        """What acknowledgements find it by (mergeKey; this broker's check-points only)."""
+        """Key that acknowledgements find it by (mergeKey; this broker's check-points only)."""
         return (self.topic, self.group, self.queue_id, self.start_offset, self.pop_time)
 
     @property
@@ -66,7 +66,7 @@ class CheckPoint(msgspec.Struct, kw_only=True):
         return self.offset_at(max(self.num, 1) - 1) + 1
 
     def index_of(self, offset: int) -> int:
-        """Which of its messages has this queue offset; -1 if none has (indexOfAck)."""
+        """Return which of its messages has this queue offset; -1 if none has (indexOfAck)."""
         distance = offset - self.start_offset
         if distance < 0:
             return -1
@@ -86,13 +86,13 @@ class CheckPoint(msgspec.Struct, kw_only=True):
 
     @property
     def done(self) -> bool:
-        """Whether every message is acknowledged."""
+        """True when every message is acknowledged."""
         everything = (1 << self.num) - 1
         return self.bit_map & everything == everything
 
     @property
     def tag(self) -> str:
-        """How it is told apart in the log."""
+        """Tag by which it is told apart in the log."""
         return CK_TAG
 
     @property
@@ -118,7 +118,7 @@ class Ack(msgspec.Struct, kw_only=True):
 
     @property
     def tag(self) -> str:
-        """How it is told apart in the log."""
+        """Tag by which it is told apart in the log."""
         return ACK_TAG if self.offsets is None else BATCH_ACK_TAG
 
     @property
@@ -142,7 +142,7 @@ class Ack(msgspec.Struct, kw_only=True):
 
 
 class OrderEntry(msgspec.Struct, kw_only=True):
-    """What orderly pops hold of a queue, after each change."""
+    """Entry of what orderly pops hold of a queue, after each change."""
 
     topic: str | None = msgspec.field(name="t", default=None)
     group: str | None = msgspec.field(name="c", default=None)
@@ -151,7 +151,7 @@ class OrderEntry(msgspec.Struct, kw_only=True):
 
     @property
     def tag(self) -> str:
-        """How it is told apart in the log."""
+        """Tag by which it is told apart in the log."""
         return ORDER_TAG
 
     @property

@@ -9,7 +9,7 @@ from roquette.wire.codes import FAQ, ResponseCode
 
 
 class PopChecks:
-    """What a request must pass before a queue is looked at.
+    """Checks that a request must pass before a queue is looked at.
 
     Attributes:
         broker_address: the advertised host, as refusals name it.

@@ -40,7 +40,7 @@ from roquette.wire.headers import (
     PopMessageResponseHeader,
 )
 
-# What clients of POP ask besides: peek (200052), notification (200054), polling info (200055).
+# Other requests of clients of POP: peek (200052), notification (200054), polling info (200055).
 # Apache: PeekMessageProcessor, NotificationProcessor, PollingInfoProcessor; refusals carry their texts.
 
 
@@ -146,7 +146,7 @@ class PopInfoProcessor:
         name: str,
         queue_id: int,
     ) -> bool:
-        """Whether a pop would find something, or would have to look further than one read goes."""
+        """Return True when a pop would find something, or would have to look further than one read goes."""
         if header.order and self._pop.orders.blocked(
             header.attempt_id,
             header.topic,
@@ -211,7 +211,7 @@ class PopFeature(Feature):
         self._info = PopInfoProcessor(core, pop, checks, places)
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         code, promise, pull = RequestCode, Promise, Lane.PULL
         pop, ack, info = self._pop, self._ack, self._info
         return [

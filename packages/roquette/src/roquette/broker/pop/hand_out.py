@@ -36,7 +36,7 @@ from roquette.wire.codes import ResponseCode
 from roquette.wire.header_codec import encode_ext
 from roquette.wire.headers import PopMessageRequestHeader, PopMessageResponseHeader
 
-# Where a group pops next, and the records of a pop as they leave. Pure but for the store.
+# The place where a group pops next, and the records of a pop as they leave. Pure but for the store.
 
 
 INIT_MIN = 0
@@ -73,7 +73,7 @@ class PopOffsets:
         self._orders = orders
 
     def start(self, topic: str, group: str, queue_id: int, init_mode: int, now_ms: int) -> int:
-        """Where a pop begins; a new group's place is committed at once (getPopOffset, getInitOffset).
+        """Return where a pop begins; a new group's place is committed at once (getPopOffset, getInitOffset).
 
         A pending reset is over with this, and with it what an orderly pop holds (resetPopOffset).
 
@@ -105,7 +105,7 @@ class PopOffsets:
         self._offsets.take_reset(group, topic, queue_id)
 
     def peek(self, topic: str, group: str, queue_id: int) -> int:
-        """Where it would begin; nothing is committed (PeekMessageProcessor.getPopOffset)."""
+        """Return where it would begin; nothing is committed (PeekMessageProcessor.getPopOffset)."""
         offset = self._offsets.query(group, topic, queue_id)
         return offset if offset >= 0 else self._store.min_offset(topic, queue_id)
 
@@ -183,7 +183,7 @@ AGAIN_MS: Final = 1_000  # Apache's proxy: NACK_INVISIBLE_TIME
 
 
 class GiveBack:
-    """What one pop has handed out; `drop` makes it visible again (ReceiveMessageResponseStreamWriter).
+    """Messages that one pop has handed out; `drop` makes them visible again (ReceiveMessageResponseStreamWriter).
 
     Attributes:
         runs: of which queue, where the pop began to read, and the queue offsets it hands out.
@@ -272,7 +272,7 @@ Part = Generator[QueueRead, Found, None]
 
 
 class _Batch:
-    """What one pop has gathered so far."""
+    """Messages and counts that one pop has gathered so far."""
 
     __slots__ = (
         "advanced", "chosen", "cold", "count", "counts", "end_offset", "given", "messages",
@@ -433,10 +433,12 @@ class PopProcessor:
         queue = QueueOfGroup(name, group, queue_id)
         if batch.overruled:
             return
+        # The same messages would go out twice: another pop of this queue waits for the disk.
         if queue in self._pop.locked:
             start = self._places.peek(name, group, queue_id)
             batch.rest += 0 if header.order else self._store.max_offset(name, queue_id) - start
             return
+        # Before the look at what blocks: a reset that this takes ends what an orderly pop holds.
         offset = self._places.start(name, group, queue_id, header.init_mode, ctx.now_ms)
         behind = self._store.max_offset(name, queue_id) - offset
         if header.order and self._pop.orders.blocked(
@@ -452,7 +454,9 @@ class PopProcessor:
             batch.rest += behind
             return
         if header.order:
+            # Refused before anything is read: an orderly pop that cannot be remembered must not go out.
             self._pop.orders.make_room(name, group, queue_id)
+        # Messages come to a retry topic after they were handed out: the group's filter has let them through.
         chosen = MATCH_ALL if retry else batch.chosen
         found = self._read(queue, offset, header.max_msg_nums - batch.count, chosen)
         if isinstance(found, Found) and found.status in _MOVED:
@@ -462,6 +466,7 @@ class PopProcessor:
         if isinstance(found, QueueRead):
             batch.cold = True
             overruled = self._offsets.overruled
+            # Others run only while the disk is read: the rest of a pop is done without a break.
             self._pop.locked.add(queue)
             try:
                 found = yield found
@@ -500,6 +505,7 @@ class PopProcessor:
     ) -> bool:
         """Messages go out: their check-point into the log first; False when that cannot be written."""
         name, group, queue_id = queue
+        # The check-point first: a crash before the commit hands messages out twice, the other way round it loses them.
         offsets = queue_offsets(found.runs)
         try:
             if header.order:
@@ -508,6 +514,7 @@ class PopProcessor:
                 self._log_check_point(ctx, header, batch, queue, start, offsets)
         except Refused:
             return False
+        # In order, the offset moves on with the acknowledgements only (`OrderTable.commit_and_next`).
         committed = start if header.order else found.next_begin_offset
         self._offsets.commit(group, name, queue_id, committed, ctx.now_ms)
         if batch.given is None:
@@ -544,7 +551,7 @@ class PopProcessor:
         queue: QueueOfGroup,
         offsets: list[int],
     ) -> None:
-        """What an orderly pop holds of a queue, into the log. Raises Refused: it holds what it held before."""
+        """Write what an orderly pop holds of a queue into the log. Raises Refused: it holds what it held before."""
         name, group, queue_id = queue
         before = self._pop.orders.find(name, group, queue_id)
         counts = self._pop.orders.update(
@@ -614,6 +621,7 @@ class PopProcessor:
         status = GetStatus.FOUND if batch.count else GetStatus.NO_MESSAGE_IN_QUEUE
         reply = Reply(encode_ext(ext), batch.runs or None, code, status.value)
         waits = self._answers_wait and batch.end_offset > 0
+        # Its client may go before this answer leaves: the messages then go back at once, not after their invisible time.
         if batch.given is not None and (waits or batch.cold):
             if ctx.cancelled or ctx.peer.closed:
                 batch.given.drop()

@@ -99,7 +99,7 @@ class OrderTable:
         invisible_time: int,
         now_ms: int,
     ) -> bool:
-        """Whether messages of the queue are out (checkBlock); the same attempt may have them again."""
+        """Return True while messages of the queue are out (checkBlock); the same attempt may have them again."""
         info = self.find(topic, group, queue_id)
         if info is None or not info.offsets:
             return False
@@ -155,7 +155,7 @@ class OrderTable:
         self._note_lock(topic, group, queue_id, info, now_ms)
 
     def find(self, topic: str, group: str, queue_id: int) -> OrderInfo | None:
-        """What is held of a queue."""
+        """Return what is held of a queue."""
         return self._table.get(f"{topic}@{group}", {}).get(queue_id)
 
     def restore(
@@ -190,7 +190,7 @@ class OrderTable:
                 yield key, len(_unacknowledged(info))
 
     def start(self, now_ms: int, steady_ms: int) -> None:
-        """What former lives left counts by the clock as it is set now."""
+        """Set the clock by which what former lives left counts: as it is set now."""
         self._shift = steady_ms - now_ms
 
     def load(self, table: Mapping[str, Mapping[int, OrderInfo]], now_ms: int) -> None:
@@ -254,14 +254,14 @@ def _visible_at(info: OrderInfo, index: int) -> int:
 
 
 def _free_at(info: OrderInfo) -> int | None:
-    """When nothing of the pop is invisible any more; None when all of it is acknowledged."""
+    """Return when nothing of the pop is invisible any more; None when all of it is acknowledged."""
     if not info.offsets:
         return None
     return max((_visible_at(info, index) for index in _unacknowledged(info)), default=None)
 
 
 def _merged(info: OrderInfo, previous: OrderInfo) -> dict[int, int]:
-    """How often each message was out before (mergeOffsetConsumedCount)."""
+    """Return how often each message was out before (mergeOffsetConsumedCount)."""
     counts = previous.consumed or {}
     if previous.attempt_id is not None and previous.attempt_id == info.attempt_id:
         return counts

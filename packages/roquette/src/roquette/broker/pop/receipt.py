@@ -27,7 +27,7 @@ _READERS: Final = (
 
 
 def kind_of(topic: str) -> str:
-    """Which of the three kinds a topic is (ExtraInfoUtil.getRetry)."""
+    """Return which of the three kinds a topic is (ExtraInfoUtil.getRetry)."""
     if not topic.startswith(RETRY_PREFIX):
         return NORMAL
     return RETRY_V2 if "+" in topic else RETRY_V1
@@ -85,7 +85,7 @@ def build_extra_info(
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class PopReceipt:
-    """What the broker reads of a receipt."""
+    """Parts of a receipt that the broker reads."""
 
     start_offset: int
     pop_time: int

@@ -363,7 +363,7 @@ class Reviver:
         return more
 
     def out(self) -> int:
-        """How many check-points are in memory."""
+        """Return how many check-points are in memory."""
         return sum(len(queue.in_flight) for queue in self._queues)
 
     def behind(self) -> int:

@@ -1,4 +1,4 @@
-"""What POP keeps of a broker, behind one door: the waiting requests, the orderly pops, the revive log."""
+"""State of POP in a broker, behind one door: the waiting requests, the orderly pops, the revive log."""
 
 import heapq
 from bisect import bisect_left, insort
@@ -87,7 +87,7 @@ class PollTable:
         return self._count
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
-        """How many wait under one key."""
+        """Return how many wait under one key."""
         return len(self._waiting.get((topic, group), {}).get(queue_id, ()))
 
     def hold(self, hold: PollHold, retry_topics: tuple[str, ...]) -> bool:
@@ -240,7 +240,7 @@ class PopState:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait: the test on the way of every message."""
+        """Number of requests that wait: the test on the way of every message."""
         return len(self.polls) + len(self.notices)
 
     def on_arrivals(self, arrivals: list[Arrival]) -> list[PollHold]:
@@ -279,7 +279,7 @@ class PopState:
         return [] if found is None else [found]
 
     def log_order(self, topic: str, group: str, queue_id: int, now_ms: int) -> int:
-        """What is held of a queue has changed: put that on record; returns the log's end after it.
+        """Put on record that what is held of a queue has changed; returns the log's end after it.
 
         Raises:
             Refused: the store does not take messages.

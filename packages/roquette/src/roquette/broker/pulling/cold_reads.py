@@ -35,7 +35,7 @@ class ColdPulls:
     def slow_down(
         self, ctx: RequestContext, header: PullMessageRequestHeader
     ) -> HeldPull | int | None:
-        """What becomes of a pull: it waits, it gets so many messages at most, or (None) it goes on as it is.
+        """Return what becomes of a pull: it waits, it gets so many messages at most, or (None) it goes on as it is.
 
         Raises:
             Refused: a push consumer's group has read too much; it asks again.

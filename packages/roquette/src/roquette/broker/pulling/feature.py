@@ -27,7 +27,7 @@ BEAT_S = 180.0
 
 
 def bytes_behind(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> int:
-    """How much of the log lies between the message a group pulled last and the end; 0 at the end."""
+    """Return how much of the log lies between the message a group pulled last and the end; 0 at the end."""
     low = store.min_offset(topic, queue_id)
     units = store.queue_units(topic, queue_id, max(low, queue_offset), 1)
     return 0 if units is None else store.max_physical_offset - units[0][0]
@@ -81,7 +81,7 @@ class PullFeature(Feature):
         self._all_holds = (self.holds, self._pull.cold.waiting)
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         pull, header = self._pull.pull_message, PullMessageRequestHeader
         return [
             row(RequestCode.PULL_MESSAGE, pull, header, Lane.PULL, Promise.PROCESS),

@@ -348,7 +348,7 @@ class PullProcessor:
         header: PullMessageRequestHeader,
         group: SubscriptionGroupConfig,
     ) -> RecordFilter:
-        """What the group's heartbeats subscribed to."""
+        """Return the filter that the group's heartbeats subscribed to."""
         online = self._consumers.find(header.consumer_group)
         if online is None:
             raise Refused(

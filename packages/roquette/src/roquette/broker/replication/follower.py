@@ -59,12 +59,12 @@ class Source:
 
     @property
     def copied(self) -> Copied:
-        """Whose tables are to be copied: of a master whose log is not ours, none."""
+        """Mastership whose tables are to be copied: of a master whose log is not ours, none."""
         raise NotImplementedError
 
     @property
     def address(self) -> str:
-        """Where the master's door is, host:port; empty while nobody knows. A change ends the connection."""
+        """Address of the master's door, host:port; empty while nobody knows. A change ends the connection."""
         raise NotImplementedError
 
     async def prepare(self) -> bool:
@@ -85,10 +85,10 @@ class Source:
         """Bytes of an epoch come that none before had: note it on the disk. Raises OSError, StoreError."""
 
     def confirmed(self, offset: int) -> None:
-        """What the master calls confirmed; our log may end before it."""
+        """Take in what the master calls confirmed; our log may end before it."""
 
     def health(self) -> dict[str, str]:
-        """What a member of a group says of it."""
+        """Return what a member of a group says of it."""
         return {}
 
 
@@ -190,7 +190,7 @@ class SlaveReplication(Feature):
         }
 
     def unready(self) -> str:
-        """What is sent does not come here."""
+        """Return why what is sent does not come here."""
         told = self.health()
         why = told.get("groupTrouble") or told["followsRefused"].removeprefix("no")
         return f"it follows no master{why and ': '}{why}" if self._link is None else ""
@@ -308,7 +308,7 @@ class _Link:
         self.connection.send(said)
 
     def tell_tables(self) -> None:
-        """When the tables have come, the master may count us."""
+        """Tell the master, when the tables have come, that it may count us."""
         if self._learns and self._reported >= 0 and not self._source.lacks_tables():
             self._report(self._reported)
 
@@ -386,7 +386,7 @@ class ClassicSource(Source):
         return same and (end >= own or "roquetteForm" in found)
 
     async def _has_ours(self, master: str, last: int) -> bool:
-        """Whether the master has our last record at its place. Raises ClientError."""
+        """Return True when the master has our last record at its place. Raises ClientError."""
         ext = encode_ext(ViewMessageRequestHeader(offset=last))
         code = RequestCode.VIEW_MESSAGE_BY_ID
         try:
@@ -405,8 +405,8 @@ class ClassicSource(Source):
         )
 
 
-# What a replica answers to what only a master does: each such request is refused in words that name the master.
-# Which requests those are follows from what their rows promise: what goes to the log or to a file of the tables is the master's. Apache's codes and texts where it has some of its own (SendMessageProcessor.rejectRequest, PullMessageProcessor, EndTransactionProcessor, RecallMessageProcessor, AdminBrokerProcessor.validateSlave, resetOffsetInner).
+# Answers of a replica to what only a master does: each such request is refused in words that name the master.
+# The list of those requests follows from what their rows promise: what goes to the log or to a file of the tables is the master's. Apache's codes and texts where it has some of its own (SendMessageProcessor.rejectRequest, PullMessageProcessor, EndTransactionProcessor, RecallMessageProcessor, AdminBrokerProcessor.validateSlave, resetOffsetInner).
 
 
 _R, _A = RequestCode, ResponseCode
@@ -456,7 +456,7 @@ class ReplicaRole(Feature):
         return [self._refusal(one) for feature in self._absent for one in feature.rows()]
 
     def admit(self, row: Row) -> Row:
-        """What is served in place of a row of the features that are there."""
+        """Return what is served in place of a row of the features that are there."""
         if row.promise in {Promise.LOG, Promise.FILE}:
             return self._refusal(row)
         return self._without_master(row) if row.code in _ONE_MASTER else row

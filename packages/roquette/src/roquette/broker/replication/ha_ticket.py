@@ -24,12 +24,12 @@ SIGNED: Final = frozenset((ACCESS_KEY, SECURITY_TOKEN, SIGNATURE))
 
 
 def ticket_of(secret: bytes, challenge: str) -> str:
-    """What only who has the secret makes of a challenge."""
+    """Return what only who has the secret makes of a challenge."""
     return hmac.digest(secret, b"roquette-ticket:1" + challenge.encode(), "sha256").hex()
 
 
 def words_of(ticket: str) -> bytes:
-    """What a replica says first."""
+    """Return what a replica says first."""
     return MARK + ticket.encode()
 
 
@@ -72,7 +72,7 @@ class HaTickets(Feature):
         return Reply(encode_ext(HaTicketResponseHeader(ticket=drawn)))
 
     def door(self, connection: HaConnection, side: Callable[[HaConnection], HaSide]) -> HaSide:
-        """What is done with a connection that has come: at once, or after its ticket."""
+        """Return what takes a connection that has come: its side at once, or a gate until it has said its ticket."""
         ip = connection.remote.rpartition(":")[0].strip("[]")
         if not self._settings.authentication_enabled or self._settings.allows_replica(ip):
             return side(connection)
@@ -119,7 +119,7 @@ class _Gate:
             self._side.received(said[size:])
 
     def room(self) -> None:
-        """What waited has been taken."""
+        """Tell the side, once there is one, that what waited has been taken."""
         if self._side is not None:
             self._side.room()
 
@@ -143,7 +143,7 @@ class TicketSource:
         self._master = master
 
     async def fetch(self, ha_address: str) -> bytes:
-        """What to say first to the door at this address; empty: nothing.
+        """Fetch what to say first to the door at this address; empty: nothing.
 
         Raises:
             ConnectError: the master does not answer, or refuses.

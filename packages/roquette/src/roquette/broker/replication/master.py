@@ -23,7 +23,7 @@ from roquette.wire.codes import RequestCode
 from roquette.wire.ha import Epochs, Hello, MasterWire, classic_head, epoch_head, welcome
 from roquette.wire.json_body import encode_body
 
-# Who must have the bytes before a reply speaks of them: the seam, and the rules of a master without a group.
+# Rules for who must have the bytes before a reply speaks of them: the seam, and the rules of a master without a group.
 
 
 NOT_ENOUGH = "in-sync replicas not enough"
@@ -45,15 +45,15 @@ class Quorum(Protocol):
 
     @property
     def confirmed(self) -> int:
-        """What replies may speak of; never less than before."""
+        """End of what replies may speak of; never less than before."""
 
     @property
     def header_confirm(self) -> int:
-        """What replicas may show their readers."""
+        """End of what replicas may show their readers."""
 
     @property
     def enough(self) -> str | None:
-        """Why messages are refused now; None: they are taken."""
+        """Reason why messages are refused now; None: they are taken."""
 
     @property
     def expected(self) -> int:
@@ -64,7 +64,7 @@ class Quorum(Protocol):
         """The log's epochs; none: this master speaks the classic protocol only."""
 
     def in_step(self, who: int | str) -> bool:
-        """Whether a replica counts as one that has, or will soon have, all of the log."""
+        """Return True when a replica counts as one that has, or will soon have, all of the log."""
 
 
 class ClassicQuorum:
@@ -104,7 +104,7 @@ class ClassicQuorum:
         return end >= 0 and self._store.max_physical_offset - end < gap
 
     def in_step(self, who: int | str) -> bool:
-        """Whether it is connected and not further behind than haMaxGapNotInSync (isInSyncSlave)."""
+        """Return True when it is connected and not further behind than haMaxGapNotInSync (isInSyncSlave)."""
         return self._is_near(self._ends.get(self._numbers.get(who, 0), -1))
 
     @property
@@ -146,8 +146,8 @@ class ClassicQuorum:
         return ()
 
 
-# What one replica is sent: the turn's bytes while it keeps up, else the log from where it stands.
-# What waits for a replica is bounded: with 4 MiB nothing is added (`HaConnection.full`), and later it goes on from the log. Units end where files of the log and epochs do: Apache's replica drops one that crosses a file, without a word.
+# The feed of one replica: the turn's bytes while it keeps up, else the log from where it stands.
+# The bytes that wait for a replica are bounded: with 4 MiB nothing is added (`HaConnection.full`), and later it goes on from the log. Units end where files of the log and epochs do: Apache's replica drops one that crosses a file, without a word.
 
 
 log = logging.getLogger("roquette.broker.replication")
@@ -179,7 +179,7 @@ class Log(Protocol):
         """It has the log up to `end`."""
 
     def is_ahead(self, remote: str, end: int) -> bool:
-        """Whether a replica of the classic protocol, which begins with this report, has what this log lacks."""
+        """Return True when a replica of the classic protocol, which begins with this report, has what this log lacks."""
 
     def lost(self, feed: "Feed") -> None:
         """Its connection has ended."""
@@ -252,8 +252,8 @@ class Feed:
         self.follow()
 
     def _begin(self, end: int) -> None:
-        """Where the first unit begins (DefaultHAConnection.WriteSocketService.run): an empty classic replica gets the
-        last file only, one of a group everything."""
+        """Set where the first unit begins (DefaultHAConnection.WriteSocketService.run): an empty classic replica gets
+        the last file only, one of a group everything."""
         store, start = self._hub.store, end
         first = store.min_physical_offset
         if not end:
@@ -273,7 +273,7 @@ class Feed:
         self.sent = start
 
     def room(self) -> None:
-        """What waited has been taken."""
+        """Go on: what waited has been taken."""
         self._free.set()
         self.follow()
 
@@ -411,11 +411,11 @@ class MasterReplication(Feature):
         ]
 
     def beats(self) -> Iterable[Beat]:
-        """What each replica gets in a second, for `status`."""
+        """Return the beat that measures what each replica gets in a second, for `status`."""
         return [Beat("replication-rates", 1.0, self._measure)]
 
     def load(self, start: Start) -> None:
-        """What a power cut has taken from the log, a replica may have."""
+        """Note where the log ends after a power cut: a replica may have what that has taken from it."""
         if start.abnormal:
             self._ours = self.store.max_physical_offset
 
@@ -498,7 +498,7 @@ class MasterReplication(Feature):
         self.moved()
 
     def is_ahead(self, remote: str, end: int) -> bool:
-        """Whether a replica of the classic protocol, which begins with this report, has what this log lacks.
+        """Return True when a replica of the classic protocol, which begins with this report, has what this log lacks.
 
         It keeps its end while it is refused, so it is known by it when this log has grown past that; and when it has grown
         before it came, by what nobody can have got of this log since it was opened (Apache's compares no record).

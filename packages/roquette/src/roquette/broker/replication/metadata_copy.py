@@ -46,7 +46,7 @@ from roquette.wire.header_codec import decode_ext, encode_dict, encode_ext, ext_
 from roquette.wire.headers import FollowTablesRequestHeader, FollowTablesResponseHeader
 from roquette.wire.json_body import decode_body, encode_body
 
-# What a master makes good at its start when it was a replica before: tables come beside the log, and may be ahead of it or behind it by what was under way when the master died.
+# Repairs that a master makes at its start when it was a replica before: tables come beside the log, and may be ahead of it or behind it by what was under way when the master died.
 
 
 log = logging.getLogger("roquette.broker.replication")
@@ -92,7 +92,7 @@ class OffsetTakeOver(Feature):
             )
 
     def health(self) -> dict[str, str]:
-        """What this master has never had."""
+        """Return what this master has never had."""
         return {"tablesNotCopied": ",".join(self._lacks)} if self._lacks else {}
 
     async def prepare(self) -> None:
@@ -212,7 +212,7 @@ class MetadataCopy(Feature):
         return True
 
     def health(self) -> dict[str, str]:
-        """What a take-over now would lack."""
+        """Return what a take-over now would lack."""
         return {"tablesNotCopied": ",".join(sorted(self.missing)) or "none"}
 
     # One loop for each kind of thing: one that waits does not keep the others.
@@ -487,7 +487,7 @@ class MetadataCopy(Feature):
         return since
 
     async def _copy_queues(self, master: Copied, since: str) -> str:
-        """Where queues go on whose messages have all expired."""
+        """Copy where queues go on whose messages have all expired."""
         answer = await self._follow(master, "queues", since)
         if answer is not None:
             header = decode_ext(FollowTablesResponseHeader, answer.ext)
@@ -504,7 +504,7 @@ class MetadataCopy(Feature):
         return since
 
     async def _copy_timer(self, master: Copied, since: str) -> str:
-        """Where the timer would begin as master (`begin_at`)."""
+        """Copy where the timer would begin as master (`begin_at`)."""
         storage, core = self._core.timer_store, self._core
         if storage is not None and (answer := await self._timer_answer(master)) is not None:
             told = ext_dict(answer.ext)
@@ -538,7 +538,7 @@ class MetadataCopy(Feature):
         return answer if ours or decode_timer_checkpoint(answer.body).read_ms > 0 else None
 
     async def _log_end(self, master: Copied) -> int:
-        """Where the log of an Apache master ends now."""
+        """Ask where the log of an Apache master ends now."""
         info = await self._outbound.runtime_info(master.address, TIMEOUT_MS)
         return max(0, whole_number(info.get("commitLogMaxOffset"), 2**63 - 1))
 

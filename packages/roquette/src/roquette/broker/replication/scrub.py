@@ -41,7 +41,7 @@ UNKNOWN: Final = 0  # size of a record whose header has rotted
 
 
 def look_through(data: bytes, start: int, end: int) -> tuple[int, list[tuple[int, int]]]:
-    """Where to go on behind a piece of the log, and the place and size of each record in it that has rotted.
+    """Return where to go on behind a piece of the log, and place and size of each record in it that has rotted.
 
     Args:
         end: of the whole records there are, in this file: one that claims to reach beyond it has a rotten size.

@@ -62,7 +62,7 @@ class OffsetFeed:
             self._rows -= self._changes.popleft()[1]
 
     def since(self, number: int) -> Change | None:
-        """What has changed from a number on, in one; None when that is not known any more."""
+        """Return what has changed from a number on, in one; None when that is not known any more."""
         count = self.next - number
         if not 0 < count <= len(self._changes):
             return None
@@ -95,7 +95,7 @@ class TableFeed(Feature):
         self._saved = core.saved
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         header = FollowTablesRequestHeader
         return [row(RequestCode.FOLLOW_TABLES, self.follow, header, Lane.ADMIN, Promise.NOTHING)]
 

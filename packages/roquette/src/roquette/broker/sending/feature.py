@@ -143,7 +143,7 @@ class ReplyProcessor:
 
 
 async def _accepted(peer: Peer, ext: bytes, body: bytes) -> bool:
-    """Whether the client took the reply."""
+    """Send it, and return True when the client took the reply."""
     try:
         async with asyncio.timeout(PUSH_TIMEOUT_MS / 1000):
             answer = await peer.invoke(
@@ -273,7 +273,7 @@ class SendFeature(Feature):
         self._reply = ReplyProcessor(core, self._send)
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         send, back, reply = self._send, self._send_back.send_back, self._reply.send_reply
         v1, v2, returned = (
             SendMessageRequestHeader,

@@ -371,7 +371,7 @@ class SendProcessor:
             raise self._refuse(refusal.code, refusal.remark) from None
 
     def _is_half(self, named: dict[str, str], sys_flag: int, *, retried: bool) -> bool:
-        """Whether this is a half message; `retried`: old clients' retries keep the mark of what was one."""
+        """Return True for a half message; `retried`: old clients' retries keep the mark of what was one."""
         half = parse_java_bool(named.get("TRAN_MSG")) and not retried
         # The bits without the property: Apache stores a message that no consumer will ever see, and reports success.
         hidden = sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED and not (half or retried)

@@ -122,6 +122,7 @@ class Timers:
             return TimerWork("deliver", [], [], False)
         places = [(unit.offset, unit.size) for unit in units]
         cold = self._any_cold(places)
+        # Records in memory are read in the turn of the loop that applies them: fewer hold it less long.
         if not cold:
             units = units[:DELIVER_BATCH]
             places = places[:DELIVER_BATCH]
@@ -154,7 +155,7 @@ class Timers:
         return [read_log(offset, offset + size) for offset, size in work.places]
 
     def plan_read(self, places: list[tuple[int, int]]) -> "ColdRecords":
-        """What reads old records, with neighbours read together; blocks, for the executor."""
+        """Return what reads old records, with neighbours read together; blocks, for the executor."""
         low = self._store.min_physical_offset
         order = sorted(
             (offset, size, index)
@@ -200,6 +201,7 @@ class Timers:
         storage = self.storage
         for index in range(len(records)):
             record = _decode(records[index], work.places[index][0])
+            # A unit can be wrong: the record that names this place of the queue is the message.
             if record is None or record.queue_offset != storage.queue_offset:
                 record = self._by_place(storage.queue_offset)
             known = record is None or storage.is_delivered(record.queue_offset)
@@ -211,6 +213,7 @@ class Timers:
                 except Exception as error:  # noqa: BLE001 - `SetAside` judges
                     again = partial(self._enqueue_one, record, record.size, now_ms)
                     taken = self._again(record, error, again, now_ms) is not False
+                # It waits for deliveries, or for `turn` to see that the clock went back: from here on next time.
                 if not taken:
                     return
             storage.queue_offset += 1
@@ -287,6 +290,7 @@ class Timers:
                         self._again(record, error, deliver, now_ms)
                 done += 1
         finally:
+            # After an error too: what was delivered must not be delivered again.
             if work.kind == "current":
                 self.storage.settle(done, now_ms)
             else:

@@ -390,7 +390,7 @@ class TimerFeature(Feature):
         self._recall = RecallProcessor(core, self.timer)
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         recall, lane, nothing = self._recall, Lane.ADMIN, Promise.NOTHING
         return [
             row(
@@ -419,11 +419,11 @@ class TimerFeature(Feature):
             self.timer.metrics.forget(topic)
 
     def runtime_info(self, now_ms: int) -> dict[str, str]:
-        """How far the timer is behind, and its rates."""
+        """Return how far the timer is behind, and its rates."""
         return NO_TIMER if self.timer is None else self.timer.runtime_info(now_ms)
 
     def measures(self, now_ms: int) -> list[MetricTable]:
-        """What waits, and how late it is."""
+        """Return how much waits, and how late it is."""
         return [] if self.timer is None else self.timer.measures(now_ms)
 
     async def stop(self) -> None:
@@ -464,7 +464,7 @@ class DelayFeature(Feature):
         self._file = Saver(core.files, DELAYS, self.levels.to_wrapper, steps=steps)
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         return [
             row(
                 RequestCode.GET_ALL_DELAY_OFFSET,

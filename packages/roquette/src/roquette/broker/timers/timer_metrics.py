@@ -1,4 +1,4 @@
-"""How many timer messages wait, by real topic (Apache: TimerMetrics, config/timermetrics)."""
+"""Counts of the timer messages that wait, by real topic (Apache: TimerMetrics, config/timermetrics)."""
 
 from roquette.base.bounds import Bound, unbounded
 from roquette.wire.bodies import DataVersion, TimerMetric, TimerMetricsSerializeWrapper

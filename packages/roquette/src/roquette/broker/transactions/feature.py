@@ -38,7 +38,7 @@ HOUR_MS = 3_600_000
 
 
 class CheckVerdict(enum.Enum):
-    """What a pass does with an open half message."""
+    """Verdict of a pass over an open half message."""
 
     CHECK = "ask its producer"
     DISCARD = "move it to TRANS_CHECK_MAX_TIME_TOPIC"
@@ -56,7 +56,7 @@ class CheckRules:
 
 
 def judge(named: dict[str, str], age_ms: int, rules: CheckRules) -> CheckVerdict:
-    """What becomes of an open half message (needDiscard, needSkip and the immunity rules of `check`).
+    """Judge what becomes of an open half message (needDiscard, needSkip and the immunity rules of `check`).
 
     Args:
         age_ms: how long ago it was stored, by steady time. Apache compares the producer's clock with the broker's,
@@ -82,7 +82,7 @@ def judge(named: dict[str, str], age_ms: int, rules: CheckRules) -> CheckVerdict
 
 
 def immunity_over(half: StoredRecord, age_ms: int, timeout_ms: int) -> bool:
-    """Whether only a check may end a half message now (EndTransactionProcessor.rejectCommitOrRollback)."""
+    """Return True when only a check may end a half message now (EndTransactionProcessor.rejectCommitOrRollback)."""
     own = decode_properties(half.properties).get(properties.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if not own:
         return False
@@ -438,7 +438,7 @@ class TransactionFeature(Feature):
         self._ends = TransactionProcessor(core, self.transactions)
 
     def rows(self) -> list[Row]:
-        """What it serves."""
+        """Return the rows of the requests it serves."""
         return [
             row(
                 RequestCode.END_TRANSACTION,

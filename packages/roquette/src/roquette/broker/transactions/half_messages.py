@@ -43,7 +43,7 @@ def copies_of(store: MessageStore, half: StoredRecord) -> list[StoredRecord]:
 
 
 def committed(store: MessageStore, half: StoredRecord) -> bool:
-    """Whether a half message of its transaction was committed."""
+    """Return True when a half message of its transaction was committed."""
     topic = decode_properties(half.properties).get(properties.REAL_TOPIC, "")
     return any(
         record.sys_flag & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_COMMIT
@@ -70,7 +70,7 @@ def _of_key(store: MessageStore, topic: str, half: StoredRecord) -> list[StoredR
     return found
 
 
-# Which half messages have ended, and how far both transaction queues are worked off. Pure.
+# The half messages that have ended, and how far both transaction queues are worked off. Pure.
 # A half message is known by its queue offset in RMQ_SYS_TRANS_HALF_TOPIC. It *ends* when it is committed, rolled back, discarded, or put again under another offset (a check puts a copy): from then on only the copy counts. Everything before `base` has ended. What ended behind it is one bit each, in pages that go when `base` has passed, so that memory follows the traffic between the oldest open half message and the newest one, an eighth of a byte each.
 # Apache: TransactionalMessageServiceImpl.check keeps removeMap, opMsgMap and doneOpOffset instead, rebuilt in each pass.
 
@@ -105,14 +105,14 @@ class HalfState:
             self._pages[page] = self._pages.get(page, 0) | 1 << bit
 
     def ended(self, queue_offset: int) -> bool:
-        """Whether a half message has ended."""
+        """Return True when a half message has ended."""
         if queue_offset < self.base:
             return True
         page, bit = divmod(queue_offset, PAGE_BITS)
         return bool(self._pages.get(page, 0) >> bit & 1)
 
     def open_before(self, limit: int) -> int:
-        """How many half messages before `limit` have not ended."""
+        """Return how many half messages before `limit` have not ended."""
         first, bit = divmod(self.base, PAGE_BITS)
         ended = 0
         for page, bits in self._pages.items():
@@ -151,7 +151,7 @@ class HalfState:
         self.base = max(self.base, base)
 
     def mark(self, half_end: int, op_end: int) -> None:
-        """Where both queues end now: the ops there are will not be needed when `base` has come to `half_end`."""
+        """Mark where both queues end now: the ops there are will not be needed when `base` has come to `half_end`."""
         if self._marks and self._marks[-1][0] == half_end:
             self._marks[-1] = (half_end, op_end)
             return
@@ -166,7 +166,7 @@ class HalfState:
             self._copies.popitem(last=False)
 
     def newest(self, physical_offset: int) -> int:
-        """Where the newest copy of a half message is, if it was copied and that is still remembered."""
+        """Return where the newest copy of a half message is, if it was copied and that is still remembered."""
         while (copy := self._copies.get(physical_offset)) is not None:
             physical_offset = copy
         return physical_offset
@@ -313,7 +313,7 @@ class HalfMessages:
         return now
 
     def was_committed(self, half: StoredRecord) -> bool:
-        """Whether a half message that has ended was committed."""
+        """Return True when a half message that has ended was committed."""
         return committed(self._store, half)
 
     def _open_copy(self, half: StoredRecord) -> StoredRecord | None:
@@ -444,7 +444,7 @@ class HalfMessages:
         return True
 
     def _resumed(self, record: StoredRecord, named: dict[str, str]) -> bool:
-        """Whether a discarded message is in the half queue again, or was."""
+        """Return True when a discarded message is in the half queue again, or was."""
         if self.state.newest(record.physical_offset) != record.physical_offset:
             return True
         key = named.get(properties.UNIQ_KEY, "")
@@ -483,7 +483,7 @@ class HalfMessages:
         return self._store.append(draft, now_ms)
 
     def _ended(self, half: StoredRecord, now_ms: int) -> None:
-        """What goes on is in the log: the op message follows, now or as soon as the store takes it."""
+        """End a half message whose outcome is in the log: the op message follows, now or as soon as the store takes it."""
         self.state.end(half.queue_offset)
         self._owed.append(half.queue_offset)
         try:

@@ -1,1 +1,1 @@
-"""What a broker knows of topics, groups, offsets and clients: tables in memory, pure; and the offsets' journal."""
+"""Tables of what a broker knows of topics, groups, offsets and clients: in memory, pure; and the offsets' journal."""

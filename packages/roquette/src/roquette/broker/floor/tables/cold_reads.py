@@ -1,4 +1,4 @@
-"""What groups have read lately of the log's cold part, and how much each may read. Pure.
+"""Counts of what groups have read lately of the log's cold part, and how much each may read. Pure.
 
 Apache: ColdDataCgCtrService, AccAndTimeStamp, SimpleColdCtrStrategy, PIDAdaptiveColdCtrStrategy. Thresholds are kept in
 memory only, as there.
@@ -103,7 +103,7 @@ class ColdReads:
         reader.last_ms, reader.last_steady_ms = now_ms, self._clock.steady_ms()
 
     def exceeds(self, group: str, settings: ColdReadSettings) -> bool:
-        """Whether a group that reads cold messages has to wait for the next interval."""
+        """Return True when a group that reads cold messages has to wait for the next interval."""
         reader = self.readers.get(group)
         if reader is None:
             return False

@@ -129,7 +129,7 @@ class Watch(Protocol):
         message_model: str,
         subscriptions: Iterable[SubscriptionData],
     ) -> bool:
-        """What a member's heartbeat subscribes to; True when it is not what the same member said before."""
+        """Take in what a member's heartbeat subscribes to; True when it is not what the same member said before."""
         ...
 
     def left(self, group: ConsumerGroup, channel: ClientChannel) -> None:
@@ -162,7 +162,7 @@ class ConsumerTable:
         return self._count
 
     def admits(self, name: str, peer: Peer, client_id: str) -> bool:
-        """Whether a member of a group has its place, or there is room for it."""
+        """Return True when a member of a group has its place, or there is room for it."""
         group = self._groups.get(name)
         if group is not None and peer.id in group.channels:
             return len(client_id) <= NAME
@@ -177,7 +177,7 @@ class ConsumerTable:
         return self._groups.get(group)
 
     def filter_of(self, group: str, topic: str) -> RecordFilter | None:
-        """What a group that is online lets through of a topic."""
+        """Return the filter of what a group that is online lets through of a topic."""
         online = self._groups.get(group)
         return online.filters.get(topic) if online is not None else None
 

@@ -66,7 +66,7 @@ class DuplicateClientDetector:
         message_model: str,
         subscriptions: Iterable[SubscriptionData],
     ) -> bool:
-        """What a member's heartbeat subscribes to; True when it is not what the same member said before."""
+        """Take in what a member's heartbeat subscribes to; True when it is not what the same member said before."""
         signature, before = signature_of(message_model, subscriptions), channel.signature
         if signature == before:
             return False
@@ -106,7 +106,7 @@ class DuplicateClientDetector:
 
 
 def signature_of(message_model: str, subscriptions: Iterable[SubscriptionData]) -> str:
-    """What members of a group must have in common: the model, and each topic's expression, tags in any order."""
+    """Return what members of a group must have in common: the model, and each topic's expression, tags in any order."""
     parts = []
     for data in subscriptions:
         if data.topic.startswith(RETRY_PREFIX):

@@ -24,7 +24,7 @@ RETRY_WEIGHT: Final = 64  # the selectors behind it are not known beforehand
 
 
 def is_tag_type(kind: str | None) -> bool:
-    """Whether an expression type means tags: none given, or TAG (ExpressionType.isTagType)."""
+    """Return True for an expression type that means tags: none given, or TAG (ExpressionType.isTagType)."""
     return kind is None or kind == TAG or not kind
 
 

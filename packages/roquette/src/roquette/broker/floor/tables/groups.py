@@ -123,12 +123,12 @@ class GroupTable:
         return True
 
     def forbidden(self, group: str, topic: str) -> bool:
-        """Whether the group may not read the topic."""
+        """Return True when the group may not read the topic."""
         topics = self._forbidden.get(group)
         return topics is not None and bool(topics.get(topic, 0) & READ_FORBIDDEN)
 
     def readable(self, group: str, topic: str) -> bool:
-        """Whether the group may read the topic."""
+        """Return True when the group may read the topic."""
         return not self.forbidden(group, topic)
 
     def set_readable(self, group: str, topic: str, readable: bool, now_ms: int) -> None:
@@ -309,7 +309,7 @@ def altered(
     current: Mapping[str, str] | None,
     changes: Mapping[str, str],
 ) -> dict[str, str]:
-    """What the attributes are after `changes` (AttributeUtil.alterCurrentAttributes).
+    """Return the attributes as they are after `changes` (AttributeUtil.alterCurrentAttributes).
 
     Args:
         known: the attributes there are.
@@ -381,7 +381,7 @@ class BackwardCommitPolicy:
     def permits(
         self, group: str, topic: str, queue_id: int, offset: int, old: int, client: str
     ) -> bool:
-        """Whether `offset` may replace the larger `old`."""
+        """Return True when `offset` may replace the larger `old`."""
         config = self._groups.known(group)
         allowed = not self.never and (
             config is None or (config.attributes or {}).get(COMMIT_BACKWARD) != REFUSE
@@ -404,7 +404,7 @@ class BackwardCommitPolicy:
         return allowed
 
 
-# Whether a group pulls or pops a topic, and who gets which queues when the broker assigns them. Pure.
+# The choice whether a group pulls or pops a topic, and who gets which queues when the broker assigns them. Pure.
 # Apache: MessageRequestModeManager, QueryAssignmentProcessor, AllocateMessageQueueAveragely and ...ByCircle.
 
 

@@ -15,7 +15,7 @@ from roquette.base.generations import chained, chained_entries
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper, DataVersion
 from roquette.wire.codes import ResponseCode
 
-# What has changed of the consumer offsets since consumerOffset.json was written, so that a killed process forgets none.
+# Changes of the consumer offsets since consumerOffset.json was written, so that a killed process forgets none.
 # Two files beside it, `consumerOffset.journal.0` and `.1`, one write a turn: the system keeps what was handed to it when the process dies. Under SYNC_FLUSH they are synced. Each picture of the table that goes to consumerOffset.json is named in the journal by its checksum; at start the changes behind the name of the content that was found are made again, and none when it is not named: Apache's broker, an editor or a backup has written the file. A loss of power may leave any part of a journal, and less of the log: sums are chained, so that what is read is a beginning, and a change that speaks of more log than there is ends it. Byte by byte: docs/formats/offset_journal.md.
 
 
@@ -48,7 +48,7 @@ Queues = dict[str, dict[int, int]]
 
 
 class Change(msgspec.Struct, array_like=True, frozen=True):
-    """What one turn changed, in this order.
+    """Changes of one turn, in this order.
 
     Attributes:
         log_end: physical end of the log that it speaks of.
@@ -214,7 +214,7 @@ class OffsetJournal:
 
     @property
     def full(self) -> bool:
-        """Whether consumerOffset.json should be written soon."""
+        """True when consumerOffset.json should be written soon."""
         return self._position >= FULL
 
     def append(self, change: Change) -> bool:
@@ -481,7 +481,7 @@ class OffsetTable:
         self._changed(now_ms)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a reset of the queue waits for its pull."""
+        """Return True while a reset of the queue waits for its pull."""
         return self.pending_resets > 0 and queue_id in self._resets.get(f"{topic}@{group}", ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -557,7 +557,7 @@ class OffsetTable:
         return least
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
-        """Where the group's last pull of the queue began, or -1."""
+        """Return where the group's last pull of the queue began, or -1."""
         queues = self._pulls.get(f"{topic}@{group}")
         return NOT_FOUND if queues is None else queues.get(queue_id, NOT_FOUND)
 
@@ -603,7 +603,7 @@ class OffsetTable:
 
     @property
     def moved(self) -> bool:
-        """Whether anything has changed."""
+        """True when anything has changed."""
         return bool(self._moved or self._reset_moved or self._dropped)
 
     def change(self, log_end: int) -> Change:
@@ -643,7 +643,7 @@ class OffsetTable:
         self.dirty = True
 
     def difference(self, key: str, queues: dict[int, int], resets: dict[int, int]) -> Change | None:
-        """What makes one key's offsets and resets those of the master; None: they are."""
+        """Return the change that makes one key's offsets and resets those of the master; None: they are."""
         own, reset = self._offsets.get(key, {}), self._resets.get(key, {})
         if own == queues and reset == resets:
             return None

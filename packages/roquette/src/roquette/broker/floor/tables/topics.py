@@ -80,7 +80,7 @@ class Topic:
         )
 
     def is_young(self, now_ms: int) -> bool:
-        """Whether a first message made the topic within the last minute, and no request has set it since."""
+        """Return True when a first message made the topic within the last minute, and no request has set it since."""
         return self.auto_created_ms > 0 and 0 <= now_ms - self.auto_created_ms < AUTO_CREATED_MS
 
     def __str__(self) -> str:
@@ -130,7 +130,7 @@ class TopicTable:
         return list(self._topics.values())
 
     def set_writable(self, writable: bool) -> None:
-        """Whether the broker's own permission lets clients send at all (brokerPermission)."""
+        """Set whether the broker's own permission lets clients send at all (brokerPermission)."""
         self._writable = writable
         for topic in self._topics.values():
             self._judge(topic)
