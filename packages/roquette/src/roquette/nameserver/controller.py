@@ -181,7 +181,7 @@ def _answer(wish: _Wish, outcome: int | AgreementError | None) -> None:
 
 
 def _refusal(table: dict[str, Stored], wish: _Wish) -> str:
-    """Why a write cannot be taken at all; empty when it can."""
+    """Return why a write cannot be taken at all; empty when it can."""
     if len(wish.value) > MOST_VALUE or len(wish.key) > MOST_KEY:
         return TOO_LARGE
     if wish.key not in table and len(table) >= MOST_KEYS:
@@ -252,7 +252,7 @@ class RegisterProcessor:
         self._agreement = agreement
 
     def rows(self) -> list[Row]:
-        """What is served."""
+        """Return the rows of the requests that are served."""
         h, lane = headers, NameServerLane.BROKERS
         return [
             row(R.GET_REGISTER, self.get, h.GetRegisterRequestHeader, lane, P.NOTHING),
@@ -322,7 +322,7 @@ class ControllerProcessor:
         self._settings = settings
 
     def rows(self) -> list[Row]:
-        """What is served."""
+        """Return the rows of the requests that are served."""
         lane = NameServerLane.BROKERS
         return [
             row(R.CONTROLLER_GET_METADATA_INFO, self.metadata, None, lane, P.NOTHING),

@@ -70,7 +70,7 @@ class NameServerMetrics:
             self._tasks.every("certificates", ENDS_BEAT_S, self._ends.look, first_s=0.0)
 
     def _why_not_ready(self) -> str:
-        """Why a sender gets no route here."""
+        """Return why a sender gets no route here."""
         core = self._core
         if wait_s := core.waits_s():
             return f"routes are refused for {wait_s:.0f} s more (needWaitForService)"
@@ -80,7 +80,7 @@ class NameServerMetrics:
         return ""
 
     def _brokers(self, text: str) -> Iterator[MetricTable]:
-        """Who is there, who left and who is refused; of each name whether it has a master."""
+        """Yield who is there, who left and who is refused; of each name whether it has a master."""
         routes, masters = self._core.routes, dict[tuple[str, str], bool]()
         found = [(*live.identity.place, live.identity.address, "") for live in routes.live.all()]
         for cluster, name, number, _, _ in found:

@@ -94,7 +94,7 @@ class NameServer:
         )
 
     def rows(self) -> list[Row]:
-        """What is served."""
+        """Return the rows of the requests that are served."""
         settings = SettingsProcessor(self.core)
         return [
             *RouteProcessor(self.core).rows(),
@@ -160,7 +160,7 @@ class NameServer:
         return replace(found, pages=found.pages.joined(self.metrics.pages))
 
     def client_rows(self, lane: int) -> list[Row]:
-        """What clients need of a name server, for the ports of a broker in this process: Apache's proxy has both at one.
+        """Return what clients need of a name server, for the ports of a broker in this process: Apache's proxy has both at one.
 
         Without WATCH_ROUTES: who watches is known by a connection of our own port.
         """
@@ -177,7 +177,7 @@ class NameServer:
             server.speaks = replace(server.speaks, http2=lambda _, made, lost, pages: http2(pages))
 
     def peers(self) -> list[Peer]:
-        """Who is connected."""
+        """Return the peers that are connected."""
         return [] if self._server is None else list(self._server.peers.values())
 
     def _refusals(self) -> dict[str, int]:
@@ -245,7 +245,7 @@ def lane_limits(config: NamesrvConfig) -> list[LaneLimits]:
 
 
 def registers_of(config: NamesrvConfig, files: Files) -> RegisterFile | EtcdAgreement | None:
-    """Where the records of groups stand; None: this is no controller. Raises ConfigError."""
+    """Make the place where the records of groups stand; None: this is no controller. Raises ConfigError."""
     match config.controller:
         case "":
             return None

@@ -1,1 +1,1 @@
-"""What a name server knows: its settings, its tables and their bounds. Processors work on it."""
+"""State of a name server: its settings, its tables and their bounds. Processors work on it."""

@@ -16,7 +16,7 @@ _CAPACITY: Final = OptionKind(least=1, most=10_000_000)
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class NamesrvConfig(MetricsSettings):
-    """Where a name server listens and how it treats brokers."""
+    """Settings of a name server: where it listens and how it treats brokers."""
 
     bind_address: str = option("0.0.0.0", "The address to listen on; 0.0.0.0 is all of them.")
     listen_port: int = option(9876, "The port; 0 takes a free one.")
@@ -110,7 +110,7 @@ class NamesrvConfig(MetricsSettings):
 
 
 def shown_settings(config: NamesrvConfig, fixed: Mapping[str, str]) -> dict[str, str]:
-    """What GET_NAMESRV_CONFIG tells: every setting, and what holds here of Apache's keys that are none of ours.
+    """Return what GET_NAMESRV_CONFIG tells: every setting, and what holds here of Apache's keys that are none of ours.
 
     Args:
         fixed: settings of ports and accounts.
@@ -149,7 +149,7 @@ _LOCKED_KEYS = (
 
 
 def forbidden_keys(keys: Iterable[str]) -> list[str]:
-    """Which of `keys` may not be changed by a request: paths, addresses, sizes fixed at the start."""
+    """Return those of `keys` that may not be changed by a request: paths, addresses, sizes fixed at the start."""
     known = options_of(NamesrvConfig)
     return [key for key in keys if key in _LOCKED_KEYS or (key in known and not known[key].mutable)]
 

@@ -1,4 +1,4 @@
-"""What all processors of a name server work on."""
+"""Core that all processors of a name server work on."""
 
 from collections.abc import Callable
 from enum import IntEnum
@@ -114,7 +114,7 @@ class NameServerCore:
         return wait_s if config.need_wait_for_service and wait_s > 0 else 0.0
 
     def is_outside(self, ctx: RequestContext) -> bool:
-        """Whether a request came in at the port of those who reach brokers by their outside addresses."""
+        """Return True when a request came in at the port of those who reach brokers by their outside addresses."""
         port = self.config.outside_listen_port
         return port > 0 and ctx.peer.local.endswith(f":{port}")
 

@@ -1,4 +1,4 @@
-"""Who a broker is, what its registration says, and the answer to that."""
+"""Identity of a broker, what its registration says, and the answer to that."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ BrokerKey = tuple[str, str]  # cluster, address
 
 
 class BrokerIdentity:
-    """Who registers: the fields of the registration header."""
+    """Identity of who registers: the fields of the registration header."""
 
     __slots__ = ("address", "broker_id", "broker_name", "cluster")
 
@@ -57,7 +57,7 @@ class Claim(NamedTuple):
     epoch: int
 
     def outranks(self, other: BrokerIdentity, epoch: int) -> bool:
-        """Whether it takes a place from a member of the same group that registered with `epoch`."""
+        """Return True when it takes a place from a member of the same group that registered with `epoch`."""
         mine = self.identity
         same_group = (mine.cluster, mine.broker_name) == (other.cluster, other.broker_name)
         return same_group and self.epoch > epoch
@@ -65,7 +65,7 @@ class Claim(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Registration:
-    """What a broker says of itself, and over which connection.
+    """Registration of a broker: what it says of itself, and over which connection.
 
     Attributes:
         topics: all of them, or a part: one changed topic, or one chunk of a split registration.
@@ -90,7 +90,7 @@ class Registration:
 
     @property
     def claim(self) -> Claim | None:
-        """What it claims by its epoch; None: it names none, or is the word of a single topic."""
+        """Claim that it makes by its epoch; None: it names none, or is the word of a single topic."""
         epoch = self.data_version.state_version
         return Claim(self.identity, epoch) if epoch > 0 and len(self.topics) > 1 else None
 

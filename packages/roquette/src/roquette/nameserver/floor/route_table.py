@@ -49,7 +49,7 @@ from roquette.wire.bodies import (
 )
 from roquette.wire.codes import ResponseCode
 
-# Which brokers have left within a day and did not come back, and which are refused. Pure: time is an argument.
+# Brokers that have left within a day and did not come back, and those that are refused. Pure: time is an argument.
 
 
 KEPT_MS: Final = 86_400_000
@@ -58,7 +58,7 @@ REFUSED_MS: Final = 60_000
 
 
 class Departed:
-    """What a name server remembers of brokers it does not have: the newest, LEFT_BROKERS at most, each text with NAME
+    """Memory that a name server has of brokers it does not have: the newest, LEFT_BROKERS at most, each text with NAME
     characters at most."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Departed:
         ]
 
 
-# Which brokers are alive, over which connections, and with which version of their topics. Pure: time is an argument.
+# Brokers that are alive, over which connections, and with which version of their topics. Pure: time is an argument.
 
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
@@ -131,7 +131,7 @@ class LiveBroker:
         return self.data_version.state_version
 
     def is_elsewhere(self, connection: int, now_ms: int) -> bool:
-        """Whether the broker is alive, and not on this connection."""
+        """Return True when the broker is alive, and not on this connection."""
         return self.connection != connection and now_ms - self.updated_ms <= self.alive_ms
 
 
@@ -230,7 +230,7 @@ class LiveBrokers:
         return None
 
 
-# Which connections want to hear of which topics at once, and what has changed since they were told. Pure.
+# Connections that want to hear of topics at once, and of which, and what has changed since they were told. Pure.
 
 
 class RouteWatches:
@@ -661,7 +661,7 @@ class RouteTable:
     # Lookups
 
     def find_route(self, topic: str) -> TopicRouteData | None:
-        """Where a topic is; None when no broker has it (RouteInfoManager.pickupTopicRouteData)."""
+        """Return where a topic is; None when no broker has it (RouteInfoManager.pickupTopicRouteData)."""
         queues = self._topics.get(topic)
         if not queues:
             return None
@@ -740,7 +740,7 @@ class RouteTable:
 
 
 def _is_prime(said: Registration, broker: BrokerData) -> bool:
-    """Whether a replica speaks for a group that has lost its master."""
+    """Return True when a replica speaks for a group that has lost its master."""
     return (
         said.modern
         and MASTER_ID not in broker.broker_addrs

@@ -1,1 +1,1 @@
-"""What a name server serves: a module for each subject, with its rows."""
+"""Requests that a name server serves: a module for each subject, with its rows."""

@@ -1,4 +1,4 @@
-"""What brokers tell and ask a name server: registrations, heartbeats, members. Apache: DefaultRequestProcessor."""
+"""Requests of brokers to a name server: registrations, heartbeats, members. Apache: DefaultRequestProcessor."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ OK: Final = Reply()
 
 
 class BrokerProcessor:
-    """What brokers tell and ask: registrations, heartbeats, members.
+    """Processor of what brokers tell and ask: registrations, heartbeats, members.
 
     Args:
         nudge: sends a request over a connection, so that one whose peer has vanished ends.
@@ -63,7 +63,7 @@ class BrokerProcessor:
         self._nudge = nudge
 
     def rows(self) -> list[Row]:
-        """What is served."""
+        """Return the rows of the requests that are served."""
         h, lane = headers, NameServerLane.BROKERS
         return [
             row(R.REGISTER_BROKER, self.register, h.RegisterBrokerRequestHeader, lane, P.MEMORY),

@@ -1,4 +1,4 @@
-"""What operators ask of a name server: its KV config, its settings, lists of topics and changes of one (Apache: KVConfigManager)."""
+"""Requests of operators to a name server: its KV config, its settings, lists of topics and changes of one (Apache: KVConfigManager)."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ class KvConfigProcessor:
         self._saved_version = 0
 
     def rows(self) -> list[Row]:
-        """What is served."""
+        """Return the rows of the requests that are served."""
         h, lane = headers, NameServerLane.BROKERS
         return [
             row(R.PUT_KV_CONFIG, self.put, None, lane, P.FILE),
@@ -145,7 +145,7 @@ class SettingsProcessor:
         self._core = core
 
     def rows(self) -> list[Row]:
-        """What is served."""
+        """Return the rows of the requests that are served."""
         lane = NameServerLane.BROKERS
         return [
             row(R.UPDATE_NAMESRV_CONFIG, self.update_settings, None, lane, P.MEMORY),
@@ -186,7 +186,7 @@ class TopicListProcessor:
         self._routes = core.routes
 
     def rows(self) -> list[Row]:
-        """What is served."""
+        """Return the rows of the requests that are served."""
         h, lane = headers, NameServerLane.BROKERS
         return [
             row(R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.all_topics, None, lane, P.NOTHING),

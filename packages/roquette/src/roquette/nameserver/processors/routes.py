@@ -1,4 +1,4 @@
-"""What clients ask a name server: routes. Apache: ClientRequestProcessor."""
+"""Requests of clients to a name server: routes. Apache: ClientRequestProcessor."""
 
 import msgspec
 
@@ -25,7 +25,7 @@ class RouteProcessor:
         self._encoded_for: tuple[int, int, NamesrvConfig] | None = None
 
     def rows(self) -> list[Row]:
-        """What is served."""
+        """Return the rows of the requests that are served."""
         header = headers.GetRouteInfoRequestHeader
         return [
             row(
