@@ -35,7 +35,7 @@ MOST_ARRIVALS: Final = 100_000
 
 
 class RawAppender:
-    """What a replica does with the bytes it gets.
+    """Appender of the bytes a replica gets from its master.
 
     Attributes:
         held: bytes behind the log's end, of a record that is not whole yet.
@@ -263,7 +263,7 @@ class BatchPart:
 
 
 class BatchAppender:
-    """What is appended here stands in order, in one queue, with queue offsets that follow each other.
+    """Appender of a batch: what it appends stands in order, in one queue, with queue offsets that follow each other.
 
     All messages are encoded before the log, the queue, the index or `arrivals` change: whatever fails while that
     is done leaves nothing behind.

@@ -41,7 +41,7 @@ log = logging.getLogger("roquette.store")
 
 @dataclass(frozen=True, slots=True)
 class CutReport:
-    """What `cut_log` or `drop_log` has done.
+    """Result of `cut_log` or `drop_log`.
 
     Attributes:
         offset: where the log ends now. `end`: where it ended.
@@ -57,7 +57,7 @@ class CutReport:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What recovery says of a store before it is cut. `units`, `timers`: queue ends of what stays, in all and of the timer queue."""
+    """Recovery's view of a store before it is cut. `units`, `timers`: queue ends of what stays, in all and of the timer queue."""
 
     begin: int
     end: int
@@ -91,6 +91,7 @@ def cut_log(files: Files, config: StoreConfig, offset: int) -> CutReport:
         timer = drop_timer(files, layout, offset, found.timers)
         checkpoint = load_checkpoint(files, layout.checkpoint)
         vouch_until(files, layout, checkpoint, found.begin, offset, found.units)
+        # At least one file stays: without any, the next open would take the log for lost.
         stay = [one for one in segments if one.base_offset < offset] or segments[:1]
         wipe(stay[-1], offset - stay[-1].base_offset)
         for segment in segments:
@@ -107,11 +108,13 @@ def cut_log(files: Files, config: StoreConfig, offset: int) -> CutReport:
 def _look(files: Files, config: StoreConfig, offset: int) -> _Found:
     """Recover the store and close it again."""
     store = MessageStore(config, files, b"")
+    # Damage is not filled: filled, it would differ from the other replicas' bytes.
     report = store.open(0, fill_damage=False)
     try:
         begin, end = report.min_physical_offset, report.max_physical_offset
         boundary = store.record_at(offset) is not None
         if not boundary:
+            # The log may end in front of a blank as well: the master's next record is in the next file then.
             room = config.segment_size - offset % config.segment_size
             blank = room.to_bytes(4, "big") + BLANK_MARK
             boundary = store.read_log(offset, offset + BLANK_SIZE) == blank
@@ -137,6 +140,7 @@ def drop_log(files: Files, config: StoreConfig) -> CutReport:
         end = load_vouched(files, layout, load_checkpoint(files, layout.checkpoint)).end
         files.make_dirs(layout.config)
         drop_timer_checkpoint(files, layout)
+        # The next open is one after a crash: queues of the old log may still be there, and do not say where the log ends.
         files.open_file(layout.abort, create=True).close()
         begin_mark(files, layout, 0, 0)  # first: from now on no file is missed
         write_checkpoint(files, layout.checkpoint, Checkpoint().encode())
@@ -203,7 +207,7 @@ def _copy_of(store: MessageStore, view: RecordView) -> Copy | None:
 
 
 class DeliveredBitmap:
-    """Which messages of one queue are delivered: a bit each."""
+    """Set of the messages of one queue that are delivered: a bit each."""
 
     __slots__ = ("_base", "_bits", "count", "last_ms")
 

@@ -27,7 +27,7 @@ _PROGRESS: Final = 256 << 20  # bytes of log between two lines that report a lon
 
 
 class Dispatched:
-    """Which records their queue and the index know."""
+    """Records that their queue and the index know."""
 
     __slots__ = ("_index_from", "_name", "_queues", "_topic")
 
@@ -179,7 +179,7 @@ class LogWalk:
 
 
 def _reader_at(log_: CommitLog, offset: i64) -> LogReader | None:
-    """What reads from an offset to the end of its file; checks no CRC. None: the log does not have it."""
+    """Return a reader from an offset to the end of its file; it checks no CRC. None: the log does not have it."""
     segment = log_.find_segment(offset)
     if segment is None or offset - segment.base_offset >= segment.appended:
         return None

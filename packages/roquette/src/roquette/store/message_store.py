@@ -50,7 +50,7 @@ from roquette.store.upkeep.upkeep import (
     Upkeep,
 )
 
-# What a store holds, as readers see it: queues and their ends, records by queue, offset, time and key. HOT.
+# Contents of a store, as readers see them: queues and their ends, records by queue, offset, time and key. HOT.
 
 
 class StoredMessages:
@@ -150,7 +150,7 @@ class StoredMessages:
         return self._reader.lies_cold(topic, queue_id, offset)
 
     def plan_spans(self, spans: list[tuple[i64, i64]]) -> Callable[[], list[bytes]]:
-        """What reads ranges of the log in the executor; ranges the log has lost are left out."""
+        """Return what reads ranges of the log in the executor; ranges the log has lost are left out."""
         return SpansRead(FileSource(self._log, self._log.end_offset), spans).run
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
@@ -226,7 +226,7 @@ class StoredMessages:
         return self.records_of(search.found)
 
     def records_of(self, offsets: list[int]) -> list[bytes]:
-        """What a look-up found, in log order (DefaultMessageStore.queryMessage sorts); what is gone is left out."""
+        """Return what a look-up found, in log order (DefaultMessageStore.queryMessage sorts); what is gone is left out."""
         visible: i64 = self._log.confirmed
         records = (self.record_at(offset) for offset in sorted(set(offsets)) if offset < visible)
         return [record for record in records if record is not None]
@@ -271,12 +271,12 @@ class StoredMessages:
 
     @property
     def wrote(self) -> int:
-        """How far the log was handed to the system."""
+        """The offset up to which the log was handed to the system."""
         return self._log.wrote_offset
 
     @property
     def synced_offset(self) -> int:
-        """How far the log is on the disk."""
+        """The offset up to which the log is on the disk."""
         return self._log.synced
 
 
@@ -548,12 +548,12 @@ class MessageStore(StoredMessages):
 
     @property
     def last_record_offset(self) -> int:
-        """Where the log's last record began when it was opened, or the last one that `append_raw` took; -1: none."""
+        """The offset of the log's last record when it was opened, or of the last one that `append_raw` took; -1: none."""
         return max(self._opened_last, self._raw.last_offset)
 
     @property
     def raw_end(self) -> int:
-        """Where the next piece for `append_raw` begins: the log's end, and what is held of a record behind it."""
+        """The begin of the next piece for `append_raw`: the log's end, and what is held of a record behind it."""
         return self._log.end_offset + self._raw.held
 
     def append_raw(self, offset: int, data: bytes, checks: bool = False) -> None:
@@ -603,7 +603,7 @@ class MessageStore(StoredMessages):
             self._index.write_entries()
 
     def take_arrivals(self) -> list[Arrival]:
-        """What readers can see since the last call: under SYNC_FLUSH, only what is on the disk; in a group of
+        """Return what readers can see since the last call: under SYNC_FLUSH, only what is on the disk; in a group of
         replicas, only what is confirmed.
 
         A message that a power cut or another master may still take back is shown to nobody, since its queue offset

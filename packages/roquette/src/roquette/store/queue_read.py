@@ -30,16 +30,16 @@ class Predicate(Protocol):
 
     @property
     def weight(self) -> int:
-        """What one answer costs, about the operators evaluated (1 is little)."""
+        """The cost of one answer, about the operators evaluated (1 is little)."""
         ...
 
     def matches(self, properties: bytes) -> bool:
-        """Whether the record with these property bytes is wanted; never raises."""
+        """Return True when the record with these property bytes is wanted; never raises."""
         ...
 
 
 class RecordFilter:
-    """Which records a reader wants: at most one of the two is set, neither lets every record through.
+    """Filter of the records a reader wants: at most one of the two is set, neither lets every record through.
 
     Attributes:
         codes: tags codes of the wanted tags. Compared as Apache does: the unit's low 32 bits, signed.
@@ -57,7 +57,7 @@ MATCH_ALL: Final = RecordFilter(None)
 
 
 class ReadRequest:
-    """What to read: up to `max_count` records and `max_bytes` (the first record always fits) from an offset on."""
+    """Read of a queue: up to `max_count` records and `max_bytes` (the first record always fits) from an offset on."""
 
     __slots__ = ("max_bytes", "max_count", "offset", "queue_id", "topic", "wanted")
 

@@ -1,4 +1,4 @@
-"""What opening a store does: find the end of the log, mend what is derived, wipe the torn rest.
+"""Recovery, when a store is opened: find the end of the log, mend what is derived, wipe the torn rest.
 
 Normal (no abort file): the end of the queues says where the log ends. Abnormal: walk the log from
 the last file that the checkpoint vouches for, check every record, dispatch it again (Apache:
@@ -44,7 +44,7 @@ _NEVER = 1 << 62  # a physical offset behind every log
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What recovery found and did."""
+    """Report of what recovery found and did."""
 
     abnormal: bool = False
     min_physical_offset: int = 0
@@ -102,6 +102,7 @@ class Recovery:
         segments = load_segments(files, layout, self._config.segment_size)
         self._log.install(segments)
         self._vouched = load_vouched(files, layout, self._checkpoint)
+        # Before anything is changed: recovery would take the first missing file for the log's end, and cut there.
         refuse_lost_files(files, layout, self._log, self._checkpoint, self._vouched)
         trusted = self._trusted_start() if abnormal else None
         start, end = trusted or 0, 0
@@ -128,6 +129,7 @@ class Recovery:
             self._fill_holes()
         lost = self._lost_units(clean=clean)
         self._truncate_log(start, end)
+        # The end is settled now. The walks that follow are for what is derived, and refuse nothing.
         self._beyond = Beyond(self._log, Vouched(True, end), lenient=True)
         report.walked_from = self._redo_from(start, end, abnormal)
         if lost:
@@ -214,7 +216,7 @@ class Recovery:
         return LogWalk(self._log, start, check_crc, self._vouched.end, self._beyond, dispatched)
 
     def _find_end(self, start: int) -> int:
-        """Where the sound part of the log ends; what is in it goes to the report."""
+        """Return the end of the log's sound part; what is in it goes to the report."""
         self._beyond = Beyond(self._log, self._vouched, fills=self.fill_damage)
         walk, report = self._walk(start), self.report
         end = walk.to_end()
@@ -244,7 +246,7 @@ class Recovery:
         return self._log.min_offset
 
     def _last_dispatched(self) -> int:
-        """Where the newest record that any queue knows of begins."""
+        """Return where the newest record that any queue knows of begins."""
         last = -1
         for queue in self._queues.all():
             last = max(last, queue.physical_at(queue.next_offset - 1))
@@ -253,7 +255,7 @@ class Recovery:
         return last
 
     def _lost_units(self, *, clean: bool) -> int:
-        """How many units the queues lack that were on the disk; 0 as well when that is not known."""
+        """Count the units the queues lack that were on the disk; 0 as well when that is not known."""
         checkpoint = self._checkpoint
         if not checkpoint.log_synced or checkpoint.queue_ends < 0:
             return 0

@@ -37,7 +37,7 @@ from roquette.store.timer.timer_wheel import (
     write_wheel,
 )
 
-# What a start finds of the timer: wheel and log, cut back to what the checkpoint vouches for, or rebuilt.
+# Start of the timer: wheel and log, cut back to what the checkpoint vouches for, or rebuilt.
 # Apache: TimerMessageStore.load, recover.
 
 
@@ -45,7 +45,7 @@ log = logging.getLogger("roquette.store.timer")
 
 
 class TimedLog(Protocol):
-    """What the timer asks of the message store."""
+    """Part of the message store that the timer asks."""
 
     layout: StoreLayout
 
@@ -201,7 +201,7 @@ class TimerRecovery:
         return True
 
     def _audit(self, log_end: int) -> str:
-        """What of the timer's files was damaged, or torn when the power went in the midst of a flush; else empty."""
+        """Tell what of the timer's files was damaged, or torn when the power went in the midst of a flush; else empty."""
         low, queue = self._log.min_position, _queued(self._store)
         audit = TimerAudit(
             queue, self.wheel.precision_ms, self.read_ms, low, self._store.min_physical_offset
@@ -484,7 +484,7 @@ class TimerStore:
         return bool(current.recalls) or 0 < current.next_ms <= now_ms
 
     def next_ms(self) -> int:
-        """When the next message known to be due comes; 0: not known."""
+        """Return when the next message known to be due comes; 0: not known."""
         current = self.current
         return current.next_ms if current is not None else 0
 

@@ -1,4 +1,4 @@
-"""What a check finds: one line each, with file, byte and what to do."""
+"""Findings of a check: one line each, with file, byte and what to do."""
 
 from typing import Final
 

@@ -40,7 +40,7 @@ _GAP_RECORDS: Final = 2_000  # looked at between two files
 
 @dataclass(frozen=True, slots=True)
 class IndexSum:
-    """What is known of one index file."""
+    """Facts known of one index file."""
 
     name: str
     size: int
@@ -85,7 +85,7 @@ def lost_files(
 def header_faults(
     head: IndexHead, first: int, last: int, store_time_of: Callable[[int], int]
 ) -> Iterator[tuple[int, str]]:
-    """Where a header does not name the first and the last record and their store times: the byte, and words.
+    """Find where a header does not name the first and the last record and their store times: the byte, and words.
 
     Args:
         first, last: the physical offsets in the first and the last entry.

@@ -49,7 +49,7 @@ class IndexView(IndexHead):
 def find_slots(
     source: ReadAt, number: int, physical: int, key_hash: int, default_slots: int
 ) -> int:
-    """How many hash slots a file has; 0 when that cannot be told.
+    """Return the number of hash slots of a file; 0 when that cannot be told.
 
     A file does not say it, but entries stand behind the slots, and of one entry is known what it says.
 
@@ -254,7 +254,7 @@ class EntryCheck(IndexEntry):
         self.look_at(self._data, at)
 
     def _seconds_of(self, store_ms: i64) -> i64:
-        """What the entry at hand should say of its record's store time; -1: that is not known.
+        """Return the seconds the entry at hand should have for its record's store time; -1: that is not known.
 
         The first entry of a file reckons from the end of the file before.
         """

@@ -78,7 +78,7 @@ class TimerAudit:
         slots: Iterable[tuple[int, int, int, int]],
         end: int,
     ) -> Iterator[tuple[int, int, str]]:
-        """What is wrong: the position in the timer log, else -1; the slot's place in `slots`, else -1; and words.
+        """Find the faults: the position in the timer log, else -1; the slot's place in `slots`, else -1; and words.
 
         A start needs the first only. Behind a wrong unit nothing is looked at.
 
@@ -185,7 +185,7 @@ class TimerAudit:
 def unit_faults(
     windows: Iterable[tuple[int, bytes]], file_end: int, stands: Callable[[int, int], bool]
 ) -> Iterator[tuple[int, str, bool]]:
-    """What is wrong in one file: the position, words, and whether its units end there; the last may have no words.
+    """Find the faults of one file: the position, words, and whether its units end there; the last may have no words.
 
     Args:
         windows: position and bytes in order, of whole units but for the last.
@@ -215,7 +215,7 @@ def unit_faults(
 def slot_fault(
     slot: WheelSlot, places: int, end: int, unit_at: Callable[[int], TimerUnit | None]
 ) -> tuple[str, bool]:
-    """What is wrong with a slot of a wheel of so many places, and is it the slot alone, whatever the timer log has?
+    """Find the fault of a slot of a wheel of so many places; True: it is the slot alone, whatever the timer log has.
 
     Args:
         end: of the timer log. `unit_at`: the unit at a position of it; None: there is none.

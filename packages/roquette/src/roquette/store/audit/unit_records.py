@@ -234,7 +234,7 @@ class UnitRecords:
         return record
 
     def _end_of(self, units: bytes, at: i64, place: i64) -> i64:
-        """Where a unit's record ends; -1 when the unit is damaged, too."""
+        """Return the end of a unit's record; -1 when the unit is damaged, too."""
         offset = read_i64_be(units, at)
         size: int = read_i32_be(units, at + 8)
         if size <= 0 or size >= FILLER_FROM or offset < self._source.min_physical:

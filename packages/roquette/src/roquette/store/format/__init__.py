@@ -1,1 +1,1 @@
-"""What a store is on the disk, and the values it hands out; knows nothing of the rest of the store."""
+"""Format of a store on the disk, and the values it hands out; knows nothing of the rest of the store."""

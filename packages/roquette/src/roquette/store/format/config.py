@@ -22,7 +22,7 @@ HOURS: Final = matching(
 
 
 class FlushDiskType(enum.Enum):
-    """When a send is acknowledged."""
+    """Moment at which a send is acknowledged."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
@@ -30,7 +30,7 @@ class FlushDiskType(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """Where data lives, how big its files are, when it is synced and when it is deleted."""
+    """Settings of a store: where data lives, how big its files are, when it is synced and when it is deleted."""
 
     root_dir: str = option(
         "~/store", "Directory of everything the store keeps.", name="storePathRootDir"

@@ -86,7 +86,7 @@ _MANIFEST: Final = "MANIFEST-"
 
 
 class ForeignKind(Enum):
-    """What is not of our kind."""
+    """Kind of store that is not ours."""
 
     DLEDGER = auto()
     ROCKSDB_QUEUES = auto()
@@ -153,7 +153,7 @@ def is_rocksdb(files: ReadFiles, directory: str) -> bool:
 
 
 def pending_words(root: str) -> str:
-    """Why a store that a repair has changed in part is not used."""
+    """Say why a store that a repair has changed in part is not used."""
     return (
         f"{root}: a repair was interrupted while its result took the place of the old files: "
         f"`roquette store repair {root} --in-place` ends it"

@@ -1,4 +1,4 @@
-"""How far the log was brought, as the last process that wrote it knew: kept beside Apache's fields in `checkpoint`.
+"""End of the log as the last process that wrote it knew it: kept beside Apache's fields in `checkpoint`.
 
 | field | bytes | at |
 |---|---|---|
@@ -35,7 +35,7 @@ _END: Final = _BEGIN_AT + _PAIR.size
 
 @dataclass(frozen=True, slots=True)
 class Vouched:
-    """What is known of the log before it is looked at.
+    """Facts known of the log before it is looked at.
 
     Attributes:
         known: there is a mark, so all is known that was on the disk.
@@ -78,7 +78,7 @@ class LogMark:
 
 
 def load_vouched(files: Files, layout: StoreLayout, checkpoint: Checkpoint) -> Vouched:
-    """What checkpoint and mark say of the log."""
+    """Read what checkpoint and mark say of the log."""
     if not files.exists(layout.checkpoint) or _apache_had_it(files, layout):
         return Vouched(end=checkpoint.log_synced)
     data = files.read_bytes(layout.checkpoint).ljust(_END, b"\0")
@@ -93,7 +93,7 @@ def load_vouched(files: Files, layout: StoreLayout, checkpoint: Checkpoint) -> V
 
 
 def written_until(files: Files, layout: StoreLayout) -> int:
-    """How far the log of a store that is in use was handed to the system; -1: another system has it, or Apache's broker.
+    """Read how far the log of a store in use was handed to the system; -1: another system has it, or Apache's broker.
 
     More may follow at once, but all before was there when this was asked, and every answer that has left speaks of it.
     """
@@ -107,7 +107,7 @@ def written_until(files: Files, layout: StoreLayout) -> int:
 
 
 def wrote_of(checkpoint: bytes) -> int:
-    """How far the mark in a checkpoint says that the log was handed to the system; -1: there is none."""
+    """Return how far the mark in a checkpoint says that the log was handed to the system; -1: there is none."""
     data = checkpoint.ljust(_END, b"\0")
     mark, _ = _HEAD.unpack_from(data, MARK_AT)
     return _older(data, _WROTE_AT) if mark == _MARK else -1

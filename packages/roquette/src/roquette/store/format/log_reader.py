@@ -23,12 +23,12 @@ from roquette.message.record_view import (
     RecordView,
 )
 
-# What `LogReader.advance` finds.
+# Results of `LogReader.advance`.
 RECORD: Final = 0
 FAULT: Final = 1
 END: Final = 2
 
-# How the file ended.
+# Ways in which the file ended.
 OPEN: Final = 0  # zeros follow: the log ends here
 FILLED: Final = 1  # a blank, or records up to the last byte
 STOPPED: Final = 2  # at `stop`, before the end
@@ -114,7 +114,7 @@ class LogReader(RecordView):
         self._open_end = found < 0
 
     def look(self) -> i64:
-        """What stands at `following`: SOUND, BLANK or a fault. Goes behind a record or a blank, and over no fault."""
+        """Tell what stands at `following`: SOUND, BLANK or a fault. Goes behind a record or a blank, and over no fault."""
         position = self.following
         self.position = position
         fault = self._examine(position, self._check)
@@ -219,7 +219,7 @@ class LogReader(RecordView):
         return -1
 
     def _next_mark(self, piece: bytes, start: i64) -> i64:
-        """Where the next magic number stands; -1 when there is none."""
+        """Return the position of the next magic number; -1 when there is none."""
         mark: i64 = piece.find(MAGIC_START, start)
         blank: i64 = piece.find(BLANK_MARK, start)
         if mark < 0 or 0 <= blank < mark:

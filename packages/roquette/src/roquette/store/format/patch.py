@@ -34,7 +34,7 @@ class Patch:
     record: bytes = b""
 
     def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """What is to be written: positions in the file and bytes; zeros elsewhere."""
+        """Yield what is to be written: positions in the file and bytes; zeros elsewhere."""
         if self.how == "record":
             yield self.position, self.record
         elif self.how == "blank":

@@ -1,4 +1,4 @@
-"""What the store hands out: plain values of the hot path. HOT."""
+"""Results that the store hands out: plain values of the hot path. HOT."""
 
 import enum
 
@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 
 class GetStatus(enum.Enum):
-    """How a read of a queue went, by the names of Apache's GetMessageStatus."""
+    """Outcome of a read of a queue, by the names of Apache's GetMessageStatus."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -21,7 +21,7 @@ class GetStatus(enum.Enum):
 
 
 class Appended:
-    """Where a record went. `end_offset` is the byte after it: what durability waits for."""
+    """Place of an appended record. `end_offset` is the byte after it: what durability waits for."""
 
     __slots__ = ("end_offset", "physical_offset", "queue_offset", "size")
 
@@ -33,7 +33,7 @@ class Appended:
 
 
 class BatchAppended:
-    """Where the messages of a batch went; their queue offsets follow each other.
+    """Places of the messages of a batch; their queue offsets follow each other.
 
     `message_ids` are the offset ids, raw: each the store host and the physical offset. `end_offset` is the
     byte after the last record.

@@ -50,7 +50,7 @@ def is_filler(physical_offset: i64, size: i64, segment_size: i64) -> bool:
 
 
 def passing_unit(before: bytes, next_physical: i64, segment_size: i64) -> bytes:
-    """What stands in the place of a lost message behind a unit: see `ConsumeQueue.skip_to`."""
+    """Return the unit that stands in the place of a lost message behind a unit: see `ConsumeQueue.skip_to`."""
     size: int = read_i32_be(before, 8)
     if size < FILLER_FROM and next_physical >= 0 and segment_size <= FILLER_FROM:
         end: i64 = read_i64_be(before, 0) + size - 1
@@ -93,7 +93,7 @@ class UnitView:
         return self.physical if self.size == FILLER_SIZE else self.physical + 1
 
 
-# What a record is indexed by: hashes of its unique id, its keys and its tags. HOT.
+# Hashes by which a record is indexed: of its unique id, its keys and its tags. HOT.
 # The hashed text is "topic#key"; for tags it is "topic#T#tags" (Apache: IndexService.buildKey).
 
 
@@ -194,7 +194,7 @@ def tags_code_of(properties: bytes) -> int:
 
 
 def key_hashes(record: StoredRecord) -> list[int]:
-    """What a record is indexed by, in order; nothing for a rolled back one."""
+    """Return the hashes by which a record is indexed, in order; none for a rolled back one."""
     if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
         return []
     return TopicKeys(record.topic).hashes_of(record.properties)

@@ -316,7 +316,7 @@ class Index:
 
     @property
     def directory(self) -> str:
-        """Where the files are."""
+        """The directory of the files."""
         return self._directory
 
     def close(self) -> None:

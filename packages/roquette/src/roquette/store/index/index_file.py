@@ -35,7 +35,7 @@ def index_file_size(slots: int, capacity: int) -> int:
 
 
 def entry_seconds(begin_ms: i64, store_ms: i64) -> i64:
-    """What an entry says of its record's store time in a file that begins at `begin_ms`; 0: it has no begin yet."""
+    """Return an entry's seconds for its record's store time, in a file that begins at `begin_ms`; 0: it has no begin yet."""
     if begin_ms <= 0 or store_ms < begin_ms:
         return 0
     seconds: i64 = (store_ms - begin_ms) // 1000

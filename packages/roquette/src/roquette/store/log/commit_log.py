@@ -126,7 +126,7 @@ class CommitLog:
         return active.base_offset + active.appended
 
     def next_place(self, physical: i64, size: i64) -> i64:
-        """Where `place` would put a record of `size` bytes if the log ended at `physical`."""
+        """Return where `place` would put a record of `size` bytes if the log ended at `physical`."""
         left: i64 = self.segment_size - physical % self.segment_size
         return physical + left if size + BLANK_SIZE > left else physical
 
@@ -207,7 +207,7 @@ class CommitLog:
             self._files.remove(spare.path)
 
     def ahead_path(self) -> str | None:
-        """Where the next segment should be made ahead; None when that is not yet worth it."""
+        """Return where the next segment should be made ahead; None when that is not yet worth it."""
         active = self.active
         if active is None or self.spare is not None or active.appended * 2 < active.size:
             return None
@@ -255,7 +255,7 @@ class CommitLog:
         return gone
 
 
-# What waits for the disk: tickets released in order when the log is durable far enough. Pure.
+# Waiters for the disk: tickets released in order when the log is durable far enough. Pure.
 
 
 T = TypeVar("T")

@@ -53,7 +53,7 @@ class Beyond:
         self.holes: list[Patch] = []
 
     def past(self, offset: int, store_ms: int) -> int:
-        """Where the log goes on behind a bad place; the place itself: it ends there, a crash has torn it.
+        """Return where the log goes on behind a bad place; the place itself: it ends there, a crash has torn it.
 
         Without a mark nobody knows what was on the disk: then a record behind counts when it is not older than the
         one before (`store_ms`). Apache's broker leaves such older ones behind the log's end (its issue 10666).
@@ -298,7 +298,7 @@ class KeptFile(NamedTuple):
 
 
 def list_kept(files: Files, layout: StoreLayout, known: Iterable[KeptFile] = ()) -> list[KeptFile]:
-    """What was set aside, oldest first. `known`: files that were looked at before: they change no more. Raises OSError."""
+    """List what was set aside, oldest first. `known`: files looked at before, which change no more. Raises OSError."""
     before = {one.path: one for one in known}
     places = [os.path.join(layout.replaced, one) for one in files.list_dir(layout.replaced)]
     pieces = [(place, one) for place in places for one in files.list_dir(place)]
@@ -346,7 +346,7 @@ def set_aside(files: Files, layout: StoreLayout, vouched: int) -> str:
 
 
 def _end_of(files: Files, layout: StoreLayout, name: str) -> int:
-    """Where what was written to a file of the log ends; 0: nothing was."""
+    """Return the end of what was written to a file of the log; 0: nothing was."""
     file = files.open_file(os.path.join(layout.commit_log, name))
     try:
         size = file.size
@@ -417,7 +417,7 @@ def _path(directory: str, segment: Segment, low: int) -> str:
 
 
 def _written(segment: Segment, low: int, high: int) -> int:
-    """Where the records of a range end: before the blank that fills the file, or the zeros that nobody wrote."""
+    """Return the end of a range's records: before the blank that fills the file, or the zeros that nobody wrote."""
     if high < segment.size:
         return high
     end = high

@@ -112,7 +112,7 @@ MANIFEST: Final = "backup.json"
 _VERSION: Final = 1
 _TRIES: Final = 20  # of a picture of the offsets and its journal that belong together
 _NAMES: Final = ("topics.json", "subscriptionGroup.json")  # written before a message can come
-# What a broker makes anew, what only says that one runs, and what is copied in an order of its own.
+# Files that a broker makes anew, those that only say that one runs, and those that are copied in an order of their own.
 _APART: Final = frozenset(
     (
         *("lock", "abort", "reserve", "replaced", "repair.lost", "repair.new", MANIFEST),
@@ -136,7 +136,7 @@ class BackupFile(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel"):
-    """What a backup holds; written last, so a backup without it is not whole.
+    """Contents of a backup; written last, so a backup without it is not whole.
 
     Attributes:
         made_ms: when it was begun, epoch milliseconds. `source`: the store's directory.
@@ -180,7 +180,7 @@ class _Copying:
         self.taken: dict[str, BackupFile] = {}
 
     def place(self, path: str) -> str:
-        """Where a path below the backup is; its directory is made."""
+        """Return where a path below the backup is; its directory is made."""
         found = f"{self._target}/{path}"
         directory = os.path.dirname(found)
         if directory not in self._made:
@@ -385,7 +385,7 @@ def back_up(
 
 
 def load_manifest(files: Files, backup: str) -> Manifest:
-    """What a backup says it holds.
+    """Read what a backup says it holds.
 
     Raises:
         StoreError: there is no manifest, or one that cannot be read: this is no backup, or not a whole one.

@@ -39,7 +39,7 @@ _TIMER_LOG_MAGICS: Final = range(1, 16)
 
 
 def kind_of(files: ReadFiles, path: str) -> str:
-    """Which kind of file that is, by its name and its first bytes.
+    """Tell the kind of a file by its name and its first bytes.
 
     Raises:
         StoreError: it cannot be told, or there is no such file.

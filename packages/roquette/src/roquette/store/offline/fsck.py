@@ -50,7 +50,7 @@ _ADDED = "; a broker adds it at its next start"
 
 @dataclass(frozen=True, slots=True)
 class FsckOptions:
-    """How to look.
+    """Options of a check.
 
     Attributes:
         check_crc: compare bodies with their CRCs.
@@ -64,7 +64,7 @@ class FsckOptions:
 
 
 class CheckReport(msgspec.Struct, kw_only=True):
-    """What a check found.
+    """Findings of a check.
 
     Attributes:
         damaged: bytes of the log that hold no sound record. `left_out`: findings not listed.
@@ -121,7 +121,7 @@ def _after_crash(item: StoreFinding) -> StoreFinding:
 
 
 class _Life(NamedTuple):
-    """Where the first record stands that has its unit, and its queue offset."""
+    """Place of the first record that has its unit, and its queue offset."""
 
     physical: int
     queue_offset: int
@@ -129,7 +129,7 @@ class _Life(NamedTuple):
 
 @dataclass(slots=True)
 class _Queue:
-    """What is known of one queue: its files, and what each file of the log says."""
+    """Facts known of one queue: its files, and what each file of the log says."""
 
     directory: QueueDir
     spans: list[QueueSpan] = field(default_factory=list)

@@ -38,7 +38,7 @@ _MULTI_OFFSET: Final = b"INNER_MULTI_QUEUE_OFFSET\x01"
 
 
 class SeenQueue:
-    """What has been seen of one queue in this file."""
+    """Part of one queue that has been seen in this file."""
 
     __slots__ = (
         "expected",
@@ -73,7 +73,7 @@ class SeenQueue:
 
 
 class TopicState:
-    """What is kept ready per topic."""
+    """Values kept ready per topic."""
 
     __slots__ = ("keys", "name", "optional", "queues", "skip")
 

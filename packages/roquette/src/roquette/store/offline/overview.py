@@ -1,4 +1,4 @@
-"""What a store is and holds, without reading all of it: for `roquette store info` and `ls`."""
+"""Overview of a store, without reading all of it: for `roquette store info` and `ls`."""
 
 from itertools import pairwise
 from typing import Any
@@ -131,7 +131,7 @@ def queue_rows(files: ReadFiles, store: StoreDir) -> list[StoredQueueRow]:
 
 
 def overview(files: ReadFiles, store: StoreDir) -> Overview:
-    """What the store is and holds. Raises OSError."""
+    """Tell what the store is and holds. Raises OSError."""
     found = Overview(store=store.root, kind=_kind(store), written_by=_written_by(files, store))
     found.log_files, found.log_bytes = len(store.log), store.log_bytes
     found.segment_size, found.min_offset = store.segment_size, store.min_offset
@@ -175,7 +175,7 @@ def _kind(store: StoreDir) -> str:
 
 
 def _written_by(files: ReadFiles, store: StoreDir) -> str:
-    """Who opened it last, as far as that shows."""
+    """Tell who opened it last, as far as that shows."""
     path = f"{store.config}/timercheck"
     if files.file_size(path) > 0 and decode_timer_checkpoint(read_all(files, path, 4096)).ours:
         return "Roquette"

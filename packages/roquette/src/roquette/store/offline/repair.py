@@ -59,7 +59,7 @@ class Swap:
         self._steps.append(("", target))
 
     def log_directory(self) -> str:
-        """Where new files of the log are made: on the same disk as the log."""
+        """Return the directory in which new files of the log are made: on the same disk as the log."""
         directory = f"{self._commit_log}/{NEW}"
         self._files.make_dirs(directory)
         return directory

@@ -1,4 +1,4 @@
-"""What a repair will do: looked up before anything is written, and shown."""
+"""Plan of a repair: looked up before anything is written, and shown."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -22,7 +22,7 @@ from roquette.store.offline.store_dir import QueueDir, StoreDir, list_queues, re
 from roquette.store.offline.unit_check import QueueUnits
 from roquette.store.reput import parse_delay_levels
 
-# What a damaged commit log needs to be one again: which bytes to put where.
+# Patches that make a damaged commit log one again: which bytes to put where.
 # A damaged stretch becomes records of a rolled back transaction, which queues and index pass over, or the blank that ends its file; what stands behind the log's end becomes zeros. Sound records are neither moved nor changed, but for one case: a stretch too small for a record is taken in by the record before it, whose text of properties grows by empty properties, which every reader passes over. At a file's start the record behind takes it in, and so begins earlier.
 
 
@@ -31,7 +31,7 @@ _MAX_MISSING: Final = 64  # files in a row
 
 @dataclass(slots=True)
 class LogPlan:
-    """How the log is mended.
+    """Plan by which the log is mended.
 
     Attributes:
         bases: of all files the mended log has, in order. `missing`: those that are made as blanks.
@@ -89,7 +89,7 @@ def plan_log(files: ReadFiles, store: StoreDir) -> LogPlan:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a sound record stands in its file."""
+    """Place of a sound record in its file."""
 
     position: int
     end: int
@@ -205,7 +205,7 @@ _DELAY_SAMPLES: Final = 16  # units of a delay level, from its end
 
 @dataclass(slots=True)
 class RepairPlan:
-    """What a repair will do.
+    """Plan of a repair.
 
     Attributes:
         topics: those that get queues; None: all the log knows.

@@ -125,7 +125,7 @@ def time_words(time_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a message must be like; None and empty let all pass.
+    """Conditions that a message must meet; None and empty let all pass.
 
     Attributes:
         since_ms, until_ms: store times, both included.

@@ -67,7 +67,7 @@ def read_checkpoint(files: ReadFiles, store: StoreDir) -> Checkpoint | None:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What the log says, for those that speak of it.
+    """Facts of the log, for those that speak of it.
 
     Attributes:
         end: physical offset behind the last record. `max_ms`: the newest store time, 0: no records.

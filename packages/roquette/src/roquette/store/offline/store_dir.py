@@ -54,7 +54,7 @@ class QueueDir:
 
 @dataclass(slots=True)
 class StoreDir:
-    """What was found. Paths of what is missing are there all the same.
+    """Parts of a store that were found. Paths of what is missing are there all the same.
 
     Attributes:
         root: the store's directory; of a bare commit log that one itself.
@@ -131,7 +131,7 @@ class StoreDir:
 
 
 def find_store(files: ReadFiles, path: str, commit_log: str | None = None) -> StoreDir:
-    """What lies at a path: a store, the directory above its parts, or a commit log alone.
+    """Find what lies at a path: a store, the directory above its parts, or a commit log alone.
 
     Args:
         commit_log: where the log is, when storePathCommitLog puts it outside.
@@ -265,7 +265,7 @@ def list_index(files: ReadFiles, store: StoreDir) -> list[LogFile]:
     return sorted(found, key=lambda file: file.base)
 
 
-# What the check of one log file says: values, which go from process to process.
+# Results of the check of one log file: values, which go from process to process.
 
 
 @dataclass(slots=True)
@@ -284,7 +284,7 @@ class Pending:
 
 @dataclass(slots=True)
 class QueueSpan:
-    """What one log file says of one queue.
+    """Span of one queue, as one log file says.
 
     Attributes:
         first_offset: of the first record. `next_offset`: behind the last one.
@@ -303,7 +303,7 @@ class QueueSpan:
 
 @dataclass(slots=True)
 class LogPart:
-    """What the check of one log file says."""
+    """Result of the check of one log file."""
 
     base: int
     path: str
@@ -341,7 +341,7 @@ class DamagedStretch:
 
 @dataclass(frozen=True, slots=True)
 class FileEnd:
-    """Where the records of a file end. `filled`: the log goes on in the next file; else it ends here."""
+    """End of a file's records. `filled`: the log goes on in the next file; else it ends here."""
 
     path: str
     position: int

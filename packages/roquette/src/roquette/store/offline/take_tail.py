@@ -1,4 +1,4 @@
-"""What only a replica has, taken into its master's store while both brokers stand.
+"""Taking what only a replica has into its master's store, while both brokers stand.
 
 Outside of a group a master may lose what was not synced when the power went, though replicas have it: the same bytes at
 the same offsets, so they are appended as they are. Queues and index get them at the next start, which is one after a
@@ -60,7 +60,7 @@ def _end_of(reader: ReadFiles, store: StoreDir) -> int:
 
 
 def _walk(reader: ReadFiles, store: StoreDir, file: LogFile, start: int) -> tuple[int, int]:
-    """Where the records of a file end, and how many there are from a position on; each body by its CRC."""
+    """Return where the records of a file end, and how many there are from a position on; each body by its CRC."""
     with closing(reader.open_file(file.path)) as source:
         walk = LogReader(source, file.base, True, start, nominal=store.segment_size)
         end, count, damaged = start, 0, -1
@@ -77,7 +77,7 @@ def _walk(reader: ReadFiles, store: StoreDir, file: LogFile, start: int) -> tupl
 
 
 def _same(reader: ReadFiles, store: StoreDir, source: StoreDir, end: int) -> bool:
-    """Whether both have the same bytes in the file of the log that has its end at `end`."""
+    """Return True when both have the same bytes in the file of the log that has its end at `end`."""
     ours, theirs = store.file_of(end - 1), source.file_of(end - 1)
     if ours is None or theirs is None or (ours.base, ours.size) != (theirs.base, theirs.size):
         return False

@@ -120,7 +120,7 @@ _MAX_LOOK_UPS: Final = 2_000  # records looked up for units nobody claims, of on
 
 
 class LogLookup:
-    """Which record stands at a physical offset: for the few units that no record claimed."""
+    """Look-up of the record that stands at a physical offset: for the few units that no record claimed."""
 
     __slots__ = ("_file", "_files", "_source", "_store")
 

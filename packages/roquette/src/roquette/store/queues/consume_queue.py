@@ -223,7 +223,7 @@ class ConsumeQueue(Holder):
 
     @property
     def directory(self) -> str:
-        """Where the files are."""
+        """The directory of the files."""
         return self._directory
 
     def file_path(self, base: i64) -> str:
@@ -542,7 +542,7 @@ class ConsumeQueue(Holder):
 
 
 def count_valid(units: bytes, physical_floor: i64) -> i64:
-    """How many units from the first on are sound: sizes above 0, offsets that only grow, or a unit repeated.
+    """Count the sound units from the first on: sizes above 0, offsets that only grow, or a unit repeated.
 
     A filler is sound anywhere. `physical_floor`: the end of the record before the first unit.
     """

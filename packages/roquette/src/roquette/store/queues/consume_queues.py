@@ -24,7 +24,7 @@ _SCAN_UNITS = 4096
 
 
 class TopicQueues:
-    """What the store keeps ready per topic: its bytes, a record's size, its key hashes, its queues."""
+    """Values that the store keeps ready per topic: its bytes, a record's size, its key hashes, its queues."""
 
     __slots__ = ("fixed_size", "keys", "name", "queues", "topic")
 

@@ -87,12 +87,12 @@ class TimerLog:
 
     @property
     def directory(self) -> str:
-        """Where the files are."""
+        """The directory of the files."""
         return self._directory
 
     @property
     def min_position(self) -> int:
-        """Where the oldest file begins."""
+        """The position at which the oldest file begins."""
         return self.segments[0].base_offset if self.segments else 0
 
     @property
@@ -168,7 +168,7 @@ class TimerLog:
                 )
 
     def next_file(self, position: int) -> int:
-        """Where the file after the one of `position` begins."""
+        """Return the position at which the file after the one of `position` begins."""
         return position - position % self._file_size + self._file_size
 
     def write_pending(self) -> None:
@@ -395,7 +395,7 @@ class CurrentSlot:
 
     @property
     def next_ms(self) -> int:
-        """When the next known unit is due; 0 when there is none."""
+        """The time at which the next known unit is due; 0 when there is none."""
         return self._heap[0][0] if self._heap else 0
 
     @property

@@ -157,7 +157,7 @@ class TimerWheel:
         return found
 
     def take_dirty(self) -> list[tuple[int, bytes]]:
-        """What must be written to the file: positions and bytes of changed pages. They count as clean now."""
+        """Return what must be written to the file: positions and bytes of changed pages. They count as clean now."""
         found: list[tuple[int, bytes]] = []
         flags = self._dirty
         page = flags.find(1)
@@ -177,7 +177,7 @@ class TimerWheel:
                 self._dirty[page] = 1
 
 
-# How the timer's files come to the disk, in an order that a crash at any moment leaves sound.
+# Sync of the timer's files, in an order that a crash at any moment leaves sound.
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Which files may go, and when the disk is too full to write. Pure decisions.
+"""Retention: the files that may go, and when the disk is too full to write. Pure decisions.
 
 Apache: DefaultMessageStore.CleanCommitLogService. Beyond it: limits in bytes, and no deletion for a jump of the clock.
 """
@@ -24,7 +24,7 @@ CLOCK_TOLERANCE_MS: Final = HOUR_MS  # the clock may be set by so much and is be
 
 
 class Urgency(Enum):
-    """Why files are deleted now."""
+    """Reason why files are deleted now."""
 
     TIME = "deleteWhen hour"
     SIZE = "the log is larger than fileReservedBytes"
@@ -35,7 +35,7 @@ class Urgency(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """How full a disk is."""
+    """State of a disk: how full it is."""
 
     directory: str
     total: int
@@ -73,7 +73,7 @@ class DiskState:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What the log could give up.
+    """State of the log: what it could give up.
 
     Attributes:
         count: its files; the newest is in use and stays.
@@ -91,7 +91,7 @@ def _is_short(free: int, limit: int) -> bool:
 def refusal(
     config: StoreConfig, disks: Sequence[DiskState], log: LogState, now_ms: int
 ) -> str | None:
-    """Why messages are refused, in words: where, how full, by which limit, what gives space; None: they are not."""
+    """Say why messages are refused, in words: where, how full, by which limit, what gives space; None: they are not."""
     for disk in disks:
         if not disk.is_full(config):
             continue
@@ -159,7 +159,7 @@ def urgency(config: StoreConfig, now_ms: int, disks: Sequence[DiskState]) -> Urg
 def count_expired(
     config: StoreConfig, now_ms: int, why: Urgency | None, ended_ms: Sequence[int]
 ) -> int:
-    """How many of the oldest files to delete now.
+    """Count the oldest files to delete now.
 
     Args:
         ended_ms: store time at which each file but the newest was full, oldest first. (Apache asks
@@ -170,6 +170,7 @@ def count_expired(
     kept_ms = config.file_reserved_hours * HOUR_MS
     count = 0
     for ended in ended_ms[: config.delete_batch]:
+        # The oldest go first: behind a file that stays none may go, or the log would have a hole.
         if why is not Urgency.FORCED and now_ms < ended + kept_ms:
             break
         count += 1
@@ -177,7 +178,7 @@ def count_expired(
 
 
 def count_oversize(config: StoreConfig, file_count: int, file_size: int, deletable: int) -> int:
-    """How many of the oldest files are too many for fileReservedBytes, `deletable` at most."""
+    """Count the oldest files that are too many for fileReservedBytes, `deletable` at most."""
     if config.file_reserved_bytes <= 0:
         return 0
     excess = file_count * file_size - config.file_reserved_bytes
@@ -185,7 +186,7 @@ def count_oversize(config: StoreConfig, file_count: int, file_size: int, deletab
 
 
 def proven_ends(ended_ms: Sequence[int], newest_ms: int, kept_ms: int) -> list[int]:
-    """When files ended, as far as the log's own times prove it.
+    """Return when files ended, as far as the log's own times prove it.
 
     A file did not end later than the one after it. And time without a single message is no proof of age beyond
     `kept_ms`: it may be a clock that was set forward, so it does not count. What really lay idle for so long stays
@@ -229,6 +230,7 @@ class SteadyTime:
         """
         offset = now_ms - elapsed_ms
         if self._offset is None:
+            # At the first look only the log can say whether the clock is right.
             known = newest_ms <= 0 or now_ms - newest_ms <= kept_ms
             self._offset = offset if known else newest_ms - elapsed_ms
         if offset <= self._offset + CLOCK_TOLERANCE_MS:
@@ -273,6 +275,7 @@ class DiskReserve:
             try:
                 if have and file.size == self.size:
                     self.held = True
+                # As much again must be free: the reserve must not fill a disk that is nearly full.
                 elif free - self.size >= self.size:
                     if file.size > self.size:
                         file.truncate(self.size)
@@ -318,7 +321,7 @@ class DiskUsage(NamedTuple):
 
 
 class DiskGuard:
-    """What the disks allow, as last measured.
+    """Guard of the disks: what they allow, as last measured.
 
     Attributes:
         refusal: why senders' messages are refused, in words; None: they are not.
@@ -414,7 +417,7 @@ class DiskGuard:
         self.exhausted = any(d.is_exhausted(self.config) for d in self.disks)
 
     def _too_small(self) -> str | None:
-        """Why a store without messages cannot take one: that needs a whole file of the log, of a queue and of the index."""
+        """Say why a store without messages cannot take one: it needs a whole file of the log, of a queue and of the index."""
         config, layout = self.config, self._layout
         index = index_file_size(config.max_hash_slots, config.max_index_entries)
         if not config.index_enable or self._files.list_dir(layout.index):
@@ -436,7 +439,7 @@ class DiskGuard:
 
     @property
     def kept_words(self) -> str:
-        """What was set aside, in words; "no" when there is nothing."""
+        """The amount that was set aside, in words; "no" when there is nothing."""
         if not self.kept:
             return "no"
         size = sum(one.size for one in self.kept)

@@ -300,6 +300,7 @@ class Upkeep:
         for segment in reversed(commit_log.segments):
             if segment.wrote == 0:
                 continue
+            # Older files are synced when this one is.
             if segment.synced == segment.wrote:
                 break
             touched.append((segment, segment.wrote))
@@ -370,6 +371,7 @@ class Upkeep:
                 rest.append(queue)
                 continue
             touched.extend(queue.unflushed_files())
+            # Counted as synced already: an append while the plan runs marks the queue dirty again.
             queue.flushed_offset = queue.next_offset
             queue.dirty = False
             if queue.directory_dirty:
@@ -398,6 +400,7 @@ class Upkeep:
             self.checkpoint.log_synced = self._log.synced
             if self._index is not None:
                 self.checkpoint.index_ms = self._index.end_timestamp_ms
+            # Encoded here: the log goes on while the plan runs, and the checkpoint may vouch for no more than the plan syncs.
             checkpoint = self.checkpoint.encode()
         elif not touched:
             return None
@@ -420,7 +423,7 @@ class Upkeep:
         return plan
 
     def _least_units(self) -> int:
-        """How many units a queue must have unsynced, for a sync between the thorough ones."""
+        """Return the number of units a queue must have unsynced, for a sync between the thorough ones."""
         if self._queues.open_files.take_crowded():
             return 1
         return self.config.queue_flush_least_pages * _PAGE // UNIT_SIZE
@@ -501,6 +504,7 @@ class Upkeep:
             ended = proven_ends(self._ended(deletable, last_store_ms), last_store_ms, FOR_EVER_MS)
             count = count_expired(self.config, now_ms, aged, ended)
         elif aged is Urgency.FORCED:
+            # No age counts now, so none is read from the disk.
             count = min(deletable, self.config.delete_batch)
         elif aged is not None and self._learn_ends(last_store_ms):
             ended = proven_ends(self._ends, last_store_ms, kept_ms)[:deletable]
@@ -509,6 +513,7 @@ class Upkeep:
         files, size = len(self._log.segments), self._log.segment_size
         count = max(count, count_oversize(self.config, files, size, deletable))
         last = self._deletion
+        # The store has forgotten these files: nothing else would remove what the last plan could not.
         paths = list(last.paths) if last is not None and not last.done else []
         if count == 0 and not paths:
             return None
@@ -558,7 +563,7 @@ class Upkeep:
         return DeletionPlan(self._files, paths, Urgency.MANUAL.value) if paths else None
 
     def log_state(self) -> LogState:
-        """What the log could give up, for the words of a full disk."""
+        """Return what the log could give up, for the words of a full disk."""
         segments = self._log.segments
         if len(segments) < 2:
             return LogState(len(segments))
@@ -579,7 +584,7 @@ class Upkeep:
         return count
 
     def _ended(self, count: int, last_store_ms: int) -> list[int]:
-        """When the first `count` files were full, as far as a batch needs it."""
+        """Return when the first `count` files were full, as far as a batch needs it."""
         following = self._log.segments[1 : min(count, self.config.delete_batch) + 1]
         return [self._first_ms(segment, last_store_ms) for segment in following]
 
