@@ -1,4 +1,4 @@
-"""What operators ask and do, as operations: calls to servers and a fold of their answers, which print nothing.
+"""Operations of operators: calls to servers and a fold of their answers, which print nothing.
 
 One broker that does not answer costs its rows, which say why. `Session.run` runs an operation on the event loop (the
 command line does), `BlockingConnections.run` without one (`admin.inspector`, for Spark and pipelines).

@@ -41,7 +41,7 @@ class AccessServer(NamedTuple):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What one server made of a change.
+    """Outcome of a change at one server.
 
     Attributes:
         broker: empty: a name server. error: empty: it is done.
@@ -55,7 +55,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class ServerRow(msgspec.Struct, frozen=True):
-    """What one server did, or would do."""
+    """Row of one server: what it did, or would do."""
 
     server: str
     address: str
@@ -86,7 +86,7 @@ class AclRow(msgspec.Struct, frozen=True):
 def keepers(
     name_servers: Sequence[str], cluster: str | None = None
 ) -> Operation[list[AccessServer]]:
-    """Who keeps users: the masters of one cluster or of all, and the name servers.
+    """Return the keepers of users: the masters of one cluster or of all, and the name servers.
 
     Name servers without any broker are enough: their users come first when a cluster is set up.
     """
@@ -103,13 +103,13 @@ def keepers(
 def would(
     name_servers: Sequence[str], cluster: str | None, result: str
 ) -> Operation[list[ServerRow]]:
-    """What a dry run tells: which servers would be told what."""
+    """Return the rows of a dry run: which servers would be told what."""
     asked = yield from keepers(name_servers, cluster)
     return [ServerRow(each.name or "name server", each.address, result) for each in asked]
 
 
 def not_done(told: Sequence[Told], deed: str) -> str:
-    """Which servers did not make a change, in words, or that none keeps users; "" when all is done."""
+    """Name the servers that did not make a change, in words, or say that none keeps users; "" when all is done."""
     failed = [
         f"{one.broker or 'name server'} {one.address}: {one.error}" for one in told if one.error
     ]
@@ -128,7 +128,7 @@ def reported(
 
 
 def report_of(told: Sequence[Told], deed: str, **result: object) -> OperationReport[Any]:
-    """What each server did: a line for people when all went well, else a table; programs get `result`, too."""
+    """Report what each server did: a line for people when all went well, else a table; programs get `result`, too."""
     failed = not_done(told, deed)
     rows = [
         ServerRow(
@@ -569,7 +569,7 @@ def check(
 def _judge_of(
     user: str, users: Sequence[UserRow], rules: Sequence[AclRow]
 ) -> Callable[[Resource, Action, str], tuple[bool, str]]:
-    """Whether something is allowed, and why."""
+    """Return a function that tells whether something is allowed, and why."""
     table = PolicyTable([acl_of(user, rules)])
 
     def judge(resource: Resource, action: Action, source: str) -> tuple[bool, str]:

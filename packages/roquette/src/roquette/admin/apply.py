@@ -33,7 +33,7 @@ from roquette.message.names import (
 )
 from roquette.wire.bodies.tables import GroupRetryPolicy, SubscriptionGroupConfig, TopicConfig
 
-# What a file wants of a cluster: its YAML read into values, every word checked, with the line of what is wrong.
+# Wants of a cluster's file: its YAML read into values, every word checked, with the line of what is wrong.
 # topics: orders: queues: 8 perm: RW order: false payments: write_queues: 4 read_queues: 8 cluster: DefaultCluster groups: billing: retries: 16 consumeTimeoutMinute: 30 attributes: {priority.factor: 50} brokers: "*": fileReservedTime: 72
 
 
@@ -84,7 +84,7 @@ class WantedCluster(msgspec.Struct, frozen=True):
 
 
 def read_wanted(data: bytes, where: str) -> WantedCluster:
-    """What a file wants. Blocks.
+    """Read what a file wants. Blocks.
 
     Args:
         where: the file, for errors.
@@ -247,14 +247,14 @@ _SETTINGS: Final[dict[str, tuple[str, Any]]] = {
 }
 
 
-# What a file wants and what is there, as steps; each says what it does to messages. Pure.
+# Steps from what is there to what a file wants; each says what it does to messages. Pure.
 
 
 _NEW_QUEUES: Final = 8
 
 
 class Effect(StrEnum):
-    """What a step does to messages and clients.
+    """Effect of a step on messages and clients.
 
     Attributes:
         SAFE: nothing is lost, nobody is refused.
@@ -270,7 +270,7 @@ class Effect(StrEnum):
 
 
 class There(msgspec.Struct, frozen=True):
-    """What one master has.
+    """State of one master: what it has.
 
     Attributes:
         settings: under their keys.

@@ -1,4 +1,4 @@
-"""What operators ask, awaited by applications: the operations of this room, run by a client that they have."""
+"""Operations of operators, awaited by applications: those of this room, run by a client that they have."""
 
 import asyncio
 from datetime import datetime

@@ -27,7 +27,7 @@ _UNKNOWN: Final = -1
 
 
 class BenchRow(msgspec.Struct, frozen=True):
-    """What a benchmark found. Latencies are microseconds; -1: none was measured.
+    """Result of a benchmark. Latencies are microseconds; -1: none was measured.
 
     Attributes:
         action: pub or sub. `bytes`: of bodies. `mb_per_s`: 1,000,000 bytes of bodies a second.
@@ -114,11 +114,11 @@ class Meter:
         self._cpu_before = cpu()
 
     def left_s(self) -> float:
-        """How long it may go on; 0: it has had enough."""
+        """Return how long it may go on; 0: it has had enough."""
         return max(0.0, self._end - self.now()) if self._left else 0.0
 
     def take(self, most: int = 1) -> int:
-        """How many messages may be begun now, of `most`; 0: it has had enough."""
+        """Return how many messages may be begun now, of `most`; 0: it has had enough."""
         if not self._left or self.now() >= self._end:
             return 0
         taken = int(min(most, self._left))
@@ -127,7 +127,7 @@ class Meter:
         return taken
 
     def pause_s(self) -> float:
-        """How long to wait before what was taken is begun, for the rate's sake."""
+        """Return how long to wait before what was taken is begun, for the rate's sake."""
         if not self._rate:
             return 0.0
         return min(self._begun + self._taken / self._rate, self._end) - self.now()
@@ -152,7 +152,7 @@ class Meter:
         )
 
     def result(self, action: str, topic: str, clients: int) -> BenchRow:
-        """What was found; its time ends with the last message."""
+        """Return what was found; its time ends with the last message."""
         seconds = max(1e-9, self._last - self._begun)
         cpu = self._cpu() - self._cpu_before
         return BenchRow(
@@ -258,7 +258,7 @@ async def _batches(client: "Client", meter: Meter, topic: str, body: bytes, batc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What to receive, and where from.
+    """Options of a receiver: what to receive, and where from.
 
     Attributes:
         group: consume as its members, acknowledging; None: read without any group.

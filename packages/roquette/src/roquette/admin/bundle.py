@@ -1,4 +1,4 @@
-"""What leaves a cluster with a report: texts without passwords, keys and tokens, and the servers' metrics."""
+"""Contents of a report that leaves a cluster: texts without passwords, keys and tokens, and the servers' metrics."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ def _cleaned(value: Any) -> Any:
 
 
 async def metrics(client: Client) -> dict[str, str]:
-    """What each name server and broker says to GET /metrics, or why it says nothing, by address."""
+    """Ask each name server and broker for GET /metrics: its answer, or why it says nothing, by address."""
     tls, found = client.session.config.security.tls, {}
     table = (await client.session.run(cluster_info())).broker_addr_table
     brokers = {address for data in table.values() for address in data.broker_addrs.values()}

@@ -1,4 +1,4 @@
-"""What a cluster has: names come in one request of a server, and what is to know of each only for a page of them."""
+"""Catalogue of a cluster: names come in one request of a server, and what is to know of each only for a page of them."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -184,7 +184,7 @@ def list_groups(
 
 
 def topic_rows(names: Sequence[str]) -> Operation[list[TopicRow]]:
-    """What there is to know of these topics: a route of each, and a request to each of its brokers."""
+    """Ask what is to know of these topics: a route of each, and a request to each of its brokers."""
     routes = yield from ask_all((ANY_NAME_SERVER, calls.route(name)) for name in names)
     asked = [_addresses(name, route.value) for name, route in zip(names, routes, strict=True)]
     answers = yield from ask_all(
@@ -226,7 +226,7 @@ def _topic_row(
 
 
 def group_rows(names: Sequence[str], found: Names) -> Operation[list[GroupRow]]:
-    """What there is to know of these groups: two requests of each to each master that knows it, and the ends of what is behind."""
+    """Ask what is to know of these groups: two requests of each to each master that knows it, and the ends of what is behind."""
     asked = [(name, *place) for name in names for place in found.places.get(name, ())]
     online = yield from ask_all(
         (address, calls.group_connections(group)) for group, _, address in asked
@@ -252,7 +252,7 @@ def _group_row(group: str, online: list[ConsumerConnection], lags: list[LagRow])
     )
 
 
-# Who is connected: producers, and members of consumer groups with what each is doing.
+# Connected clients: producers, and members of consumer groups with what each is doing.
 
 
 class ClientRow(msgspec.Struct, frozen=True):
@@ -288,7 +288,7 @@ class MemberRow(msgspec.Struct, frozen=True):
 
 
 class StacksRow(msgspec.Struct, frozen=True):
-    """Where a member's threads or handlers are; `error`: why it does not tell."""
+    """Row of a member's threads or handlers: where they are; `error`: why it does not tell."""
 
     client: str
     stacks: str

@@ -107,7 +107,7 @@ def span_words(ms: int) -> str:
 
 
 def left_words(gone: BrokerLeft) -> str:
-    """Where a broker was, how long ago it left, and how."""
+    """Say where a broker was, how long ago it left, and how."""
     if gone.why == b.ABSENT:
         return "no name server knows its master"
     if gone.why == b.REFUSED:
@@ -123,7 +123,7 @@ def require_one(answers: Sequence[Answer[Any]]) -> None:
 
 
 def is_unserved(answer: Answer[Any]) -> bool:
-    """Whether a server does not know the request at all, as older ones do not."""
+    """Return True when a server does not know the request at all, as older ones do not."""
     error = answer.error
     return isinstance(error, BrokerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
@@ -140,7 +140,7 @@ def configs_of(topic: str, addresses: Sequence[str]) -> Operation[list[Answer[To
     return [by_address.get(answer.address, answer) for answer in answers]
 
 
-# What a broker still has to deliver: unread messages of groups, delayed ones, open transactions, popped ones.
+# Work left on a broker, which it still has to deliver: unread messages of groups, delayed ones, open transactions, popped ones.
 
 
 T = TypeVar("T")
@@ -173,7 +173,7 @@ class LeftRow(msgspec.Struct, frozen=True):
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What is left on a broker.
+    """Work left on a broker.
 
     Attributes:
         rows: what has to go before the broker may.
@@ -259,7 +259,7 @@ def _by_topic(address: str) -> Operation[dict[str, int]]:
 
 
 def _listed(answer: Answer[list[T]]) -> list[T]:
-    """What is said of a topic; nothing when it is gone meanwhile."""
+    """Return what is said of a topic; nothing when it is gone meanwhile."""
     return [] if isinstance(answer.error, BrokerError) else answer.get()
 
 
@@ -277,7 +277,7 @@ def _readers(
 
 
 def left_in(found: Holdings, ignored: Iterable[str] = ()) -> Left:
-    """What `look_at` found, as rows; `ignored` groups are not waited for."""
+    """Return what `look_at` found, as rows; `ignored` groups are not waited for."""
     rows = [*_unread(found, set(ignored)), *_of_the_system(found)]
     read = {topic for _, topic in found.pairs}
     stays = [
@@ -322,7 +322,7 @@ def _of_the_system(found: Holdings) -> list[LeftRow]:
 
 
 def _behind(found: Holdings, kind: str, topic: str, group: str) -> list[LeftRow]:
-    """What a group of the broker's own has not ended yet; that of POP commits the last offset that is done."""
+    """Return what a group of the broker's own has not ended yet; that of POP commits the last offset that is done."""
     places = found.places.get((group, topic), {})
     done = {queue: place + (group == REVIVE_GROUP) for queue, place in places.items()}
     return [

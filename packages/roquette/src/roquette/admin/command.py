@@ -1,5 +1,5 @@
-"""What an operation says of itself, so that it is a command: how its parameters are typed, what is asked before it changes
-something, and what is shown of its result. The command line reads it (`cli.commands`); nothing here prints.
+"""Declaration by which an operation is a command: how its parameters are typed, what is asked before it changes something,
+and what is shown of its result. The command line reads it (`cli.commands`); nothing here prints.
 
     @command(empty="no consumer groups yet")
     def list_groups(*, like: Like = "", system: bool = False) -> Operation[Report[list[GroupRow]]]:
@@ -32,7 +32,7 @@ _ATTRIBUTE: Final = "__command__"
 
 
 class Flag(NamedTuple):
-    """How a parameter is typed.
+    """Declaration of how a parameter is typed.
 
     Attributes:
         form: names and what stands for the value, as `-t --topic TOPIC`; what is not there comes of the parameter's name.
@@ -56,7 +56,7 @@ class Printed(str):
 
 
 class OperationReport(msgspec.Struct, Generic[T], frozen=True):
-    """What is shown of a result.
+    """Report of a result: what is shown of it.
 
     Attributes:
         value: for programs; None: nothing.
@@ -78,7 +78,7 @@ class OperationReport(msgspec.Struct, Generic[T], frozen=True):
 
 
 class OperationPlan(NamedTuple, Generic[T]):
-    """What a change would do, before it is done; T: its result.
+    """Plan of a change: what it would do, before it is done; T: its result.
 
     Attributes:
         shows: rows, which are seen before the question, too; or the operation that finds what a dry run tells; None: nothing.
@@ -93,7 +93,7 @@ class OperationPlan(NamedTuple, Generic[T]):
 
 
 class DeclaredCommand(NamedTuple):
-    """What `command` was given."""
+    """Arguments that `command` was given."""
 
     asks: str | Callable[..., str] = ""
     empty: str = "nothing found"
@@ -132,7 +132,7 @@ def command(
 
 
 def declared(function: Callable[..., Any]) -> DeclaredCommand | None:
-    """What a function was declared to be."""
+    """Return what a function was declared to be."""
     return getattr(function, _ATTRIBUTE, None)
 
 
@@ -182,5 +182,5 @@ Attributes = Annotated[
 
 
 def more_words(more: int, what: str) -> list[str]:
-    """How many a list left out, in words."""
+    """Say how many a list left out, in words."""
     return [f"{more} more {what}: --like WORD chooses, --limit N shows more"] if more else []

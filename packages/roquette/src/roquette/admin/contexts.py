@@ -111,8 +111,8 @@ def contexts_of(environ: Mapping[str, str]) -> Contexts:
 
 
 class CommandTarget(NamedTuple):
-    """Where a command goes, as whom (`login`: the path of a login file, None: as the environment says), and which
-    brokers are to be there."""
+    """Target of a command: where it goes, as whom (`login`: the path of a login file, None: as the environment says),
+    and which brokers are to be there."""
 
     name_servers: str
     login: str | None = None
@@ -122,7 +122,7 @@ class CommandTarget(NamedTuple):
 def place_of(
     namesrv: str | None, login: str | None, context: str | None, environ: Mapping[str, str]
 ) -> CommandTarget:
-    """What options and the environment say together.
+    """Resolve what options and the environment say together.
 
     The first of these that is given: name servers, a context, $ROQUETTE_CONTEXT, $NAMESRV_ADDR, the context in use,
     this machine's default port. A context's login file is for its own name servers only.
@@ -146,7 +146,7 @@ def place_of(
     return CommandTarget(found.namesrv, login or found.login or None, found.brokers)
 
 
-# Who a command is at a cluster: a file with a user's name and secret, and how servers are verified.
+# Identity of a command at a cluster: a file with a user's name and secret, and how servers are verified.
 # The file has Apache's keys, `accessKey`, `secretKey`, `securityToken` and `tls.client.*`, as key=value lines. Its secrets are in no command line and no variable, which lists of processes show.
 
 
@@ -157,7 +157,7 @@ _KEYS: Final = (*_CREDENTIALS, "tls.enable", *(f"tls.client.{word}" for word in 
 
 
 class Login(NamedTuple):
-    """What a client needs at a closed cluster; None: not that."""
+    """Credentials and TLS that a client needs at a closed cluster; None: not that."""
 
     credentials: Credentials | None = None
     tls: TlsOptions | None = None
@@ -167,7 +167,7 @@ NOBODY: Final = Login()
 
 
 def login_of(path: str | None, environ: Mapping[str, str]) -> Login:
-    """What a file says; without one, that of $ROQUETTE_LOGIN, else nothing.
+    """Read what a file says; without one, that of $ROQUETTE_LOGIN, else nothing.
 
     Raises:
         ConfigError: it cannot be read, or says what it should not. Never with a secret in its text.

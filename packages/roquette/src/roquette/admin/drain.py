@@ -48,12 +48,12 @@ class Run(Protocol):
     """Runs operations: `Session.run`."""
 
     def __call__(self, operation: Operation[T], /) -> Awaitable[T]:
-        """What the operation finds or raises."""
+        """Return or raise what the operation finds."""
         ...
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """How a change that waits is driven.
+    """Pace of a change that waits, and how it is driven.
 
     Attributes:
         pause: waits so many seconds (asyncio.sleep).
@@ -73,7 +73,7 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What a drain changed: the broker's permission before it."""
+    """Note of what a drain changed: the broker's permission before it."""
 
     permission: int
 
@@ -119,7 +119,7 @@ def still_shown(name_servers: Sequence[str], broker: str) -> Operation[list[str]
 
 
 def _others(route: TopicRouteData, broker: str) -> bool:
-    """Whether clients can send to another broker, whose master is there."""
+    """Return True when clients can send to another broker, whose master is there."""
     masters = {data.broker_name for data in route.broker_datas if 0 in data.broker_addrs}
     return any(
         data.broker_name in masters and data.broker_name != broker and data.perm & PERM_WRITE
@@ -128,7 +128,7 @@ def _others(route: TopicRouteData, broker: str) -> bool:
 
 
 def noted(broker: str) -> Operation[Note | None]:
-    """What was before the drain that goes on or is done; None: there is none."""
+    """Return what was before the drain that goes on or is done; None: there is none."""
     text = yield from ask(ANY_NAME_SERVER, calls.get_config(DRAIN_NOTES, broker))
     if not text:
         return None
@@ -152,6 +152,7 @@ def hide(name_servers: Sequence[str], broker: str, *, alone: bool = False) -> Op
     """
     ((_, address),) = yield from masters_of(broker=broker)
     note = yield from noted(broker)
+    # A note that is there is of a drain that was cut off: the permission of now is not the one of before it.
     if note is None:
         if not alone and (topics := (yield from alone_on(broker))):
             raise ConfigError(
@@ -161,6 +162,7 @@ def hide(name_servers: Sequence[str], broker: str, *, alone: bool = False) -> Op
         settings = yield from ask(address, operator_calls.broker_settings())
         note = Note(int(settings.get(_PERMISSION, "6")))
         text = json.dumps(msgspec.to_builtins(note))
+        # The note goes first: whatever is cut off behind it, `restore` knows what was before.
         yield from _at_all(name_servers, calls.put_config(DRAIN_NOTES, broker, text))
     yield from _at_all(name_servers, operator_calls.wipe_write_permission(broker))
     return note
@@ -195,7 +197,7 @@ def _permit(broker: str, permission: int) -> Operation[None]:
 
 
 def left_on(broker: str, ignored: Collection[str] = ()) -> Operation[Left]:
-    """What the broker still has to deliver; raises ClientError when it does not answer."""
+    """Return what the broker still has to deliver; raises ClientError when it does not answer."""
     ((_, address),) = yield from masters_of(broker=broker)
     return left_in((yield from look_at(address)), ignored)
 
@@ -219,6 +221,7 @@ def restore(name_servers: Sequence[str], name: OneBroker) -> Operation[Note]:
         raise ConfigError(
             f"broker {name} is not drained: no name server has a note of it ({DRAIN_NOTES})"
         )
+    # The note goes last: cut off before that, `restore` can be called again.
     yield from _permit(name, note.permission)
     answers = yield from ask_all(
         (address, operator_calls.delete_config(DRAIN_NOTES, name)) for address in name_servers
@@ -292,6 +295,7 @@ async def drain(
         pace.tell(f"{broker} has registered again; hiding {len(shown)} topics once more")
         await run(hide(name_servers, broker, alone=alone))
         await pace.pause(pace.settle_s)
+    # Refused only now: a producer with an older route would get an error.
     await run(close(broker, note))
     pace.tell(f"{broker} refuses sends; waiting until what it has is consumed")
     told = ""

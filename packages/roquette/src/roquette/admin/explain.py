@@ -1,4 +1,4 @@
-"""Why a message did or did not arrive: what is asked of whom about it, and what the answers mean."""
+"""Explanation of why a message did or did not arrive: what is asked of whom about it, and what the answers mean."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ from roquette.wire.bodies.tables import SubscriptionGroupConfig, TopicConfig
 # From facts to verdicts: pure.
 
 
-# What can be known of a message: where it and its copies lie, who reads, and where each reader is.
+# Facts of a message: where it and its copies lie, who reads, and where each reader is.
 
 
 UNFOUND: Final = "it never came, is older than what is kept, or is on a broker that name servers do not know any more"
@@ -119,7 +119,7 @@ Verdicts = Iterator[MessageVerdict]
 
 
 def explain(facts: MessageFacts) -> list[MessageVerdict]:
-    """What became of the message: where it is, what holds it back, and each group's part."""
+    """Explain what became of the message: where it is, what holds it back, and each group's part."""
     stored = [copy for copy in facts.copies if copy.topic == facts.topic]
     found = [
         *_missing(facts),
@@ -372,7 +372,7 @@ def _due(due_ms: int, now_ms: int) -> str:
     return f"due at {_time(due_ms)}, in {(due_ms - now_ms) / 1000:.0f} s"
 
 
-# What to ask whom about a message.
+# Requests about a message: what to ask whom.
 
 
 # Message trace, as Apache's clients and ours write it, read for one message: pure.
@@ -383,7 +383,7 @@ _MOST = 2**63 - 1
 
 
 def attempts_in(texts: Iterable[tuple[str, str]], message_id: str) -> list[Attempt]:
-    """Who handled a message, of trace messages' (body, sender's host), by the time it began.
+    """List who handled a message, of trace messages' (body, sender's host), by the time it began.
 
     Records of other messages, and those that cannot be read, are left out.
     """
@@ -447,7 +447,7 @@ def explain_message(
 
 
 def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[MessageFacts]]:
-    """What brokers know of a message id or key: facts of each message it names; of one without copies if none does.
+    """Ask what brokers know of a message id or key: facts of each message it names; of one without copies if none does.
 
     Args:
         topic: None looks through all topics.
@@ -529,7 +529,7 @@ def _copies(
 def _find(
     places: Iterable[tuple[str, tuple[str, str]]], key: str
 ) -> Operation[list[ReceivedMessage]]:
-    """What is found of a key in topics at brokers."""
+    """Ask what is found of a key in topics at brokers."""
     answers = yield from ask_all(
         (address, query(broker, topic, key, MOST)) for topic, (broker, address) in places
     )
@@ -588,7 +588,7 @@ def delays_ms(levels: str) -> tuple[int, ...]:
 
 
 def _attempts(masters: Masters, message_id: str) -> Operation[list[Attempt]]:
-    """Who handled it, by the trace topic; none when nobody traces."""
+    """Ask who handled it, by the trace topic; none when nobody traces."""
     found = yield from _find(product([TRACE_TOPIC], masters), message_id)
     return attempts_in(
         ((message.body.decode("utf-8", "replace"), message.born_host) for message in found),

@@ -1,4 +1,4 @@
-"""What one examination of a cluster found: plain values, which checks read and tests write down.
+"""Facts that one examination of a cluster found: plain values, which checks read and tests write down.
 
 Times are milliseconds since 1970 by the clock of who examines, unless a field says whose they are.
 """
@@ -36,7 +36,7 @@ def whole(text: str) -> int | None:
 
 
 def is_of_group(topic: str) -> bool:
-    """Whether a topic holds a group's retries or dead letters."""
+    """Return True when a topic holds a group's retries or dead letters."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
@@ -110,7 +110,7 @@ class BrokerFacts(msgspec.Struct, kw_only=True):
 
     @property
     def label(self) -> str:
-        """How findings call it."""
+        """The name by which findings call it."""
         return f"broker {self.name}" + (f" (id {self.broker_id})" if self.broker_id else "")
 
     def number(self, key: str) -> int | None:
@@ -134,7 +134,7 @@ class MemberFacts(msgspec.Struct, kw_only=True):
 
     @property
     def tells_queues(self) -> bool:
-        """Whether it says which queues are its own: readers that choose their queues, and v5 clients, do not."""
+        """True when it says which queues are its own: readers that choose their queues, and v5 clients, do not."""
         running = self.running
         return running is not None and (
             running.properties.get("PROP_CONSUME_TYPE") != "CONSUME_ACTIVELY"
@@ -142,7 +142,7 @@ class MemberFacts(msgspec.Struct, kw_only=True):
 
     @property
     def orderly(self) -> bool:
-        """Whether it consumes each queue in order, under a lock."""
+        """True when it consumes each queue in order, under a lock."""
         running = self.running
         return running is not None and running.properties.get("PROP_CONSUMEORDERLY") == "true"
 

@@ -196,7 +196,7 @@ def _told_without_record(
 
 
 class MemberReport(NamedTuple):
-    """What a broker says of its group, and of itself.
+    """State of its group, and of itself, as a broker reports it.
 
     Attributes:
         last: the newest epoch of its marks. epoch: the one that its log, which ends at `end`, ends in.

@@ -127,7 +127,7 @@ def set_numbers(
 def prove(
     place: TopicOnBroker, first: int, ignored: Collection[str] = ()
 ) -> Operation[list[ProofRow]]:
-    """Where every group is in the queues of a broker that go, from number `first` on, and what may still come to them.
+    """Ask where every group is in the queues of a broker that go, from number `first` on, and what may still come to them.
 
     What may come is asked before where the groups are, and where they are before the ends: so each row errs to
     the side of waiting.
@@ -194,6 +194,7 @@ def _count(
             queue = properties.get(REAL_QID, "0")
             if properties.get(REAL_TOPIC) == topic and int(queue) >= first:
                 count += 1
+        # A broker that does not go on would be asked for ever.
         if pulled.next_offset <= offset:
             break
         offset = pulled.next_offset
@@ -310,6 +311,7 @@ async def _close(
             try:
                 rows = await run(prove(place, queues, ignored))
             except ConfigError:
+                # No group reads the queues; --force says that nobody wants what they hold.
                 if not force:
                     raise
                 rows = []
@@ -329,6 +331,7 @@ async def _close(
 async def _take_away(run: Run, place: TopicOnBroker, queues: int, rows: Sequence[ProofRow]) -> bool:
     """Close the queues for consumers; open them again when one has grown behind its proof."""
     await run(put([place], queues, queues))
+    # The proof is older than the change: a message may have come between the two.
     grown = await run(_grown(place, rows))
     if grown:
         await run(put([place], queues, place.config.read_queue_nums))
@@ -346,7 +349,7 @@ def _grown(place: TopicOnBroker, rows: Sequence[ProofRow]) -> Operation[bool]:
 
 
 def _in_short(rows: Sequence[ProofRow]) -> str:
-    """What is waited for, in one line."""
+    """Say what is waited for, in one line."""
     behind: dict[str, int] = {}
     coming: dict[str, int] = {}
     for row in rows:

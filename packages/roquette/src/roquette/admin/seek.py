@@ -49,7 +49,7 @@ class QueuePlace(NamedTuple):
 
 
 def parse_place(text: str, now_ms: int) -> QueuePlace:
-    """What a word of people means; raises ConfigError."""
+    """Parse what a word of people means; raises ConfigError."""
     words = text.strip()
     if words in ("first", "earliest"):
         return QueuePlace("start", 0)
@@ -107,7 +107,7 @@ class SeekRow(msgspec.Struct, frozen=True):
 
 
 class SeekPlan(msgspec.Struct, frozen=True):
-    """What would change, by broker and queue. `addresses`: of the masters, by name; `old`: those that cannot move members in one queue."""
+    """Plan of a reset, by broker and queue. `addresses`: of the masters, by name; `old`: those that cannot move members in one queue."""
 
     group: str
     topic: str
@@ -130,7 +130,7 @@ class _FoundQueue(NamedTuple):
 def plan_seek(
     group: str, topic: str, place: QueuePlace, queue: int | None = None
 ) -> Operation[SeekPlan]:
-    """Where each queue of a topic would go on. Changes nothing.
+    """Plan where each queue of a topic would go on. Changes nothing.
 
     Args:
         queue: only this number, on every broker.
@@ -264,7 +264,7 @@ def _change(group: str, row: SeekRow) -> "calls.Call[None]":
 
 
 def _whole_topic_time(plan: SeekPlan) -> int | None:
-    """What a reset of all queues to a time would be given; None when the plan is another one."""
+    """Return the time that a reset of all queues would be given; None when the plan is another one."""
     queues = {row.queue for row in plan.rows}
     if queues != set(range(len(queues))):
         return None
@@ -316,7 +316,7 @@ def seek_group(
 
 
 def not_moved(rows: Sequence[SeekRow]) -> str:
-    """What brokers refused, in words; "" when all is done."""
+    """Say what brokers refused, in words; "" when all is done."""
     failed = [row for row in rows if row.error]
     first = f"{failed[0].broker}: {failed[0].error}" if failed else ""
     return f"{len(failed)} of {len(rows)} queues were not changed: {first}" if failed else ""

@@ -143,14 +143,14 @@ def change_name_servers(name_servers: Sequence[str], changes: Changes) -> Operat
     return {answer.address: answer.reason for answer in answers}
 
 
-# What name servers disagree about, asked of each by itself: brokers with their addresses, topics with their queues.
+# Differences between name servers, asked of each by itself: brokers with their addresses, topics with their queues.
 
 
 ABSENT: Final = "not known"
 
 
 class DifferenceRow(msgspec.Struct, frozen=True):
-    """What one name server says of something that another one says otherwise.
+    """Row of one name server, about something that another one says otherwise.
 
     Attributes:
         kind: name server, broker or topic. `error`: why it says nothing; of this server alone no difference is known.

@@ -357,7 +357,7 @@ async def resend(client: Client, message: ReceivedMessage, topic: str) -> Resent
 
 
 def full_words(found: Iterable[ReceivedMessage], most: int) -> list[str]:
-    """Which brokers may have more messages of a key: those that gave as many as they were asked for, or give at all."""
+    """Name brokers that may have more messages of a key: those that gave as many as they were asked for, or give at all."""
     counts = Counter((message.topic, message.queue.broker_name) for message in found)
     return [
         f"{broker} gave {counted(count, 'message')} of {topic} and may have more: it was asked for {most}, "

@@ -1,4 +1,4 @@
-"""What looks at a cluster tell in rows: how brokers are doing, and rates of topics and groups. Pure."""
+"""Rows made of looks at a cluster: how brokers are doing, and rates of topics and groups. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -89,7 +89,7 @@ def _row(
 
 
 def _trouble(table: dict[str, str]) -> str:
-    """What a broker that answers says is wrong."""
+    """Say what a broker that answers says is wrong."""
     have, want = (int(table.get(key, "0")) for key in ("replicasInStep", "replicasExpected"))
     words = [f"{have + 1} of {want + 1} members are in step"] if have < want else []
     for key, said in (("messagesRefused", "refuses messages"), ("tablesUnwritten", "cannot write")):
@@ -128,7 +128,7 @@ def busiest(before: ClusterFacts, now: ClusterFacts) -> list[TopRow]:
     return sorted(rows, key=lambda r: (-r.in_per_s - r.out_per_s, -r.lag, r.topic, r.group))
 
 
-# What happened in a cluster between two looks: who came, went, took over, or refuses. Pure.
+# Events in a cluster between two looks: who came, went, took over, or refuses. Pure.
 
 
 KINDS: Final = {

@@ -34,7 +34,7 @@ class QueueRow(msgspec.Struct, frozen=True):
 
 
 class BrokerRow(msgspec.Struct, frozen=True):
-    """What one broker holds of a topic. `error`: why it does not tell of its queues."""
+    """Row of what one broker holds of a topic. `error`: why it does not tell of its queues."""
 
     broker: str
     read_queues: int
@@ -53,7 +53,7 @@ class TopicDescription(msgspec.Struct, frozen=True):
 
 
 class TopicChange(msgspec.Struct, frozen=True):
-    """Where a topic was changed.
+    """Brokers on which a topic was changed.
 
     Attributes:
         done: names of brokers.
@@ -211,7 +211,7 @@ def put_order_config(
 
 
 def hands_out_order_config(topic: str) -> Operation[bool]:
-    """Whether clients get the order configuration: name servers give it with orderMessageEnable=true only."""
+    """Return True when clients get the order configuration: name servers give it with orderMessageEnable=true only."""
     try:
         return bool((yield from ask(ANY_NAME_SERVER, calls.route(topic))).order_topic_conf)
     except RouteNotFound:  # it was made just now

@@ -171,7 +171,7 @@ def _probe(queue: MessageQueue, offset: int, data: SubscriptionData) -> calls.Ca
 
 
 def filters(data: SubscriptionData) -> bool:
-    """Whether a subscription leaves messages out."""
+    """Return True when a subscription leaves messages out."""
     if data.topic.startswith(RETRY_PREFIX):
         return False
     return not PullFilter(data.sub_string or "*", data.expression_type or "TAG").takes_all
@@ -287,7 +287,7 @@ def _clock_of(runtime: dict[str, str]) -> int | None:
 def _each(
     brokers: Sequence[BrokerFacts], call: Call[T], what: str
 ) -> Operation[list[tuple[BrokerFacts, T | None]]]:
-    """What each broker answers; one that does not, or refuses, has that noted."""
+    """Return what each broker answers; one that does not, or refuses, has that noted."""
     answers = yield from ask_all((broker.address, call) for broker in brokers)
     for broker, answer in zip(brokers, answers, strict=True):
         if answer.error is not None:
@@ -341,7 +341,7 @@ def _queue_ends(broker: BrokerFacts, left_out: list[str]) -> Operation[None]:
 
 
 def delays_ms(levels: str) -> list[int]:
-    """How long each delay level is, of a setting such as `1s 5s 2h`; words that are none are left out."""
+    """Return how long each delay level is, of a setting such as `1s 5s 2h`; words that are none are left out."""
     return [
         count * _UNITS_MS[word[-1]]
         for word in levels.split()

@@ -1,4 +1,4 @@
-"""What a check says, and what the table of checks says of each."""
+"""Findings: what a check says, and what the table of checks says of each."""
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ class Severity(StrEnum):
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """What the cluster is to be: in production, settings for trials are faults; `none_lost`: no acknowledged message
+    """Purpose of the cluster: in production, settings for trials are faults; `none_lost`: no acknowledged message
     may be lost when a machine loses power; `brokers`: names of those that are to be there."""
 
     production: bool = False
@@ -58,7 +58,7 @@ class Remedy(msgspec.Struct, frozen=True):
 
 
 class Sign(NamedTuple):
-    """What a check found.
+    """Sign that a check found.
 
     Attributes:
         severity: when it is not the check's own.
@@ -95,7 +95,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Looks(NamedTuple):
-    """What a check judges.
+    """Material that a check judges.
 
     Attributes:
         before: an earlier look, when there were two.
@@ -133,7 +133,7 @@ class Check(NamedTuple):
 
 
 def remedies_of(findings: Iterable[Finding]) -> list[Remedy]:
-    """What can be done, each once."""
+    """List what can be done, each once."""
     return list(dict.fromkeys(remedy for finding in findings for remedy in finding.remedies))
 
 

@@ -22,7 +22,7 @@ def host_of(address: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether nobody but this machine can mean the address."""
+    """Return True when nobody but this machine can mean the address."""
     host = host_of(address)
     try:
         return ip_address(host).is_loopback
@@ -31,7 +31,7 @@ def is_loopback(address: str) -> bool:
 
 
 def beyond_loopback(facts: ClusterFacts) -> bool:
-    """Whether any broker is advertised to other machines."""
+    """Return True when any broker is advertised to other machines."""
     return any(not is_loopback(broker.address) for broker in facts.brokers)
 
 
@@ -57,7 +57,7 @@ def unreachable(looks: Looks) -> Iterator[Sign]:
 
 
 def _inside_container(facts: ClusterFacts, broker: BrokerFacts) -> bool:
-    """Whether the address is one that only its host, or its own network, knows."""
+    """Return True when the address is one that only its host, or its own network, knows."""
     address = _ipv4(broker.address)
     ours = [found for server in facts.name_servers if (found := _ipv4(server.address))]
     if address is None or not ours:

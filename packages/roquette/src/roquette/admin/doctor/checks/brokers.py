@@ -51,7 +51,7 @@ def clock_skew(looks: Looks) -> Iterator[Sign]:
 
 
 def _off(broker: BrokerFacts) -> int:
-    """How far a clock is off at least: positive when it is ahead."""
+    """Return how far a clock is off at least: positive when it is ahead."""
     least, most = broker.ahead_ms or (0, 0)
     return least if least > 0 else min(most, 0)
 
@@ -103,7 +103,7 @@ def _capacity(broker: BrokerFacts) -> tuple[float, float] | None:
 
 
 def _bytes_per_s(looks: Looks, broker: BrokerFacts) -> float | None:
-    """How fast the log grows: between two looks, else since its oldest message."""
+    """Return how fast the log grows: between two looks, else since its oldest message."""
     end = broker.number("commitLogMaxOffset")
     before = None if looks.before is None else looks.before.master(broker.name)
     if end is None:

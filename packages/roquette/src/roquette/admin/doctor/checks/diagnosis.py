@@ -78,7 +78,7 @@ LEFT_OUT: Final = "RQ-D000"
 def diagnose(
     now: ClusterFacts, before: ClusterFacts | None = None, intent: Intent | None = None
 ) -> list[Finding]:
-    """What is wrong with a cluster: errors first, then by code."""
+    """Find what is wrong with a cluster: errors first, then by code."""
     looks = Looks(now, before, intent or Intent())
     found = [finding for check in CHECKS for finding in _findings(check, looks)]
     found += [
@@ -97,7 +97,7 @@ def diagnose(
 
 
 def is_healthy(findings: list[Finding]) -> bool:
-    """Whether there is nothing but notes."""
+    """Return True when there is nothing but notes."""
     return all(finding.severity is Severity.NOTE for finding in findings)
 
 

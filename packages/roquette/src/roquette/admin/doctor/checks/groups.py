@@ -26,12 +26,12 @@ def readable_queues(facts: ClusterFacts, topic: str) -> list[MessageQueue]:
 
 
 def subscribed_topics(group: GroupFacts) -> list[str]:
-    """What it wants, without its own retries."""
+    """Return what it wants, without its own retries."""
     return [topic for topic in sorted(group.subscriptions) if not topic.startswith(RETRY_PREFIX)]
 
 
 def divides_queues(group: GroupFacts) -> bool:
-    """Whether every member says which queues are its own, and each queue is to be somebody's."""
+    """Return True when every member says which queues are its own, and each queue is to be somebody's."""
     told = all(member.tells_queues for member in group.members)
     return group.model == "CLUSTERING" and bool(group.members) and told
 
@@ -282,7 +282,7 @@ def came_back(looks: Looks) -> Iterator[Sign]:
 
 
 def _came_back(topic: str, has: list[BrokerFacts], lacks: list[BrokerFacts]) -> str:
-    """Why we think so; "": we do not."""
+    """Say why we think so; "": we do not."""
     booted = min(broker.number("bootTimestamp") or 0 for broker in has)
     if booted <= max(broker.number("bootTimestamp") or booted for broker in lacks):
         return ""
@@ -328,7 +328,7 @@ def orphaned(looks: Looks) -> Iterator[Sign]:
 
 
 def _has_group(name: str, groups: set[str]) -> bool:
-    """Whether `name` is a group, or of POP's retry topics: group_topic, group+topic."""
+    """Return True when `name` is a group, or of POP's retry topics: group_topic, group+topic."""
     if name in groups:
         return True
     cuts = [at for at, character in enumerate(name) if character in "_+"]

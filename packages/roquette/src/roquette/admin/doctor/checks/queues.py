@@ -38,7 +38,7 @@ def _positions(facts: ClusterFacts) -> dict[tuple[str, MessageQueue], GroupPosit
 
 
 def _settled(facts: ClusterFacts, group: GroupFacts) -> bool:
-    """Whether its members have been there long enough to have divided the queues."""
+    """Return True when its members have been there long enough to have divided the queues."""
     started = [
         member.running.properties.get("PROP_CONSUMER_START_TIMESTAMP", "")
         for member in group.members
@@ -78,7 +78,7 @@ def _waiting(looks: Looks, group: GroupFacts) -> dict[str, set[MessageQueue]]:
 
 
 def _lags(facts: ClusterFacts, group: str, queues: set[MessageQueue]) -> dict[MessageQueue, int]:
-    """How many messages wait for a group in each queue: all of them where it has no offset."""
+    """Return how many messages wait for a group in each queue: all of them where it has no offset."""
     ends = {queue: e for b in facts.masters() for queue, e in b.queues.items() if queue in queues}
     found = {queue: unread(None, e.min_offset, e.max_offset) for queue, e in ends.items()}
     return found | {
@@ -133,7 +133,7 @@ def locked(looks: Looks) -> Iterator[Sign]:
 def _same(
     before: ClusterFacts | None, group: str, client_id: str, queue: MessageQueue
 ) -> int | None:
-    """Where a member was in a queue at the look before."""
+    """Return where a member was in a queue at the look before."""
     for each in before.groups if before is not None else ():
         for member in each.members if each.group == group else ():
             if member.client_id == client_id and member.running is not None:
