@@ -181,7 +181,7 @@ def _adder(words: str) -> Adder:
 
 
 def function_of(words: str) -> Callable[..., Any]:
-    """What a command is made of."""
+    """Return what a command is made of."""
     module, _, name = COMMANDS[words].partition(":")
     found: Callable[..., Any] = getattr(import_module(f"roquette.{module}"), name)
     return found

@@ -105,7 +105,7 @@ def expected_of(cluster: Cluster, file: str | None) -> tuple[str, ...]:
 
 
 def read_file(file: str) -> "WantedCluster":
-    """What a cluster's file wants; `-` is standard input. Raises ConfigError."""
+    """Read what a cluster's file wants; `-` is standard input. Raises ConfigError."""
     from roquette.admin.apply import read_wanted
     from roquette.base.files import OsReadFiles, read_all
     from roquette.base.yaml_text import MAX_BYTES

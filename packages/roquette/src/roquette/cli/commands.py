@@ -46,7 +46,7 @@ _OPTION: Final = inspect.Parameter.KEYWORD_ONLY
 
 
 def command_of(function: Callable[..., Any]) -> Callable[..., None]:
-    """What typer takes: a function of flags alone, which calls this one and shows what comes of it."""
+    """Return what typer takes: a function of flags alone, which calls this one and shows what comes of it."""
     text, *sections = _END.split(inspect.getdoc(function) or "")
     lines = "".join(part for part in sections if part.startswith("Args:"))
     helps = {name: " ".join(words.split()) for name, words in _LINE.findall(lines)}
@@ -160,7 +160,7 @@ def _carry_out(
 
 
 def _result(cluster: Cluster, function: Callable[..., Any], values: dict[str, Any]) -> Any:
-    """What a function finds with these flags and what is given to it."""
+    """Return what a function finds with these flags and what is given to it."""
     from roquette.base import clock
 
     wants = inspect.signature(function).parameters
@@ -179,7 +179,7 @@ def _result(cluster: Cluster, function: Callable[..., Any], values: dict[str, An
 
 
 def _run(cluster: Cluster, work: Any) -> Any:
-    """What an operation finds, or what is awaited with a client."""
+    """Return what an operation finds, or what is awaited with a client."""
     if isinstance(work, Generator):
         return cluster.run(work)
 

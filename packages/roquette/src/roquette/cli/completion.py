@@ -87,7 +87,7 @@ def _completer(names: Names) -> Callable[[Any, Any, str], list[str]]:
 
 
 def _asked(ctx: Any, operation: "Operation[T]") -> T | None:
-    """What an operation finds; None when it cannot: a completion that fails says nothing."""
+    """Return what an operation finds; None when it cannot: a completion that fails says nothing."""
     import asyncio
 
     from roquette.cli.connect import client_of, place_of

@@ -1,4 +1,4 @@
-"""What the verbs about a cluster share: where its name servers are, how results are shown, and who is asked first."""
+"""Options of all verbs about a cluster: where its name servers are, how results are shown, and who is asked first."""
 
 import os
 import re
@@ -72,7 +72,7 @@ CLEAR: Final = "\x1b[H\x1b[2J"
 
 
 def place_of(namesrv: str | None, login: str | None, context: str | None) -> "CommandTarget":
-    """Which cluster the options and the environment mean; raises ConfigError."""
+    """Resolve which cluster the options and the environment mean; raises ConfigError."""
     from roquette.admin.contexts import place_of
 
     return place_of(namesrv, login, context, os.environ)
@@ -133,7 +133,7 @@ class Cluster:
 
     @property
     def for_programs(self) -> bool:
-        """Whether the result is for programs: in one of the forms that are no table."""
+        """True when the result is for programs: in one of the forms that are no table."""
         return self.output is not Output.TABLE
 
     def addresses(self) -> list[str]:
@@ -143,7 +143,7 @@ class Cluster:
         return parse_name_servers(self.name_servers)
 
     def run(self, operation: "Operation[T]") -> T:
-        """What an operation of the admin room finds or raises, by a client of its own."""
+        """Return or raise what an operation of the admin room finds, by a client of its own."""
 
         async def run() -> T:
             async with self.client("TOOLS_PRODUCER") as client:

@@ -97,7 +97,7 @@ SLOW_MS: Final = {"sync of 4 KiB": 20.0, "write and sync of 1 MiB": 100.0, "ques
 
 
 class ProbeRow(msgspec.Struct, frozen=True):
-    """What one thing took, in milliseconds; -1: it could not be done, for `error`."""
+    """Row of what one thing took, in milliseconds; -1: it could not be done, for `error`."""
 
     where: str
     what: str
@@ -232,7 +232,7 @@ def bundle(
 
 
 def _said(root: Any, words: list[str]) -> str:
-    """What a command of ours prints for programs, or why it does not."""
+    """Return what a command of ours prints for programs, or why it does not."""
     out = io.StringIO()
     try:
         with contextlib.redirect_stdout(out):

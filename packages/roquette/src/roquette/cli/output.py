@@ -1,4 +1,4 @@
-"""How results are shown: a table for people; JSON, JSON lines, YAML and CSV for programs."""
+"""Output of results: a table for people; JSON, JSON lines, YAML and CSV for programs."""
 
 import json
 import os
@@ -91,7 +91,7 @@ class _Column:
 
 
 def _width_of(columns: Collection[_Column]) -> int:
-    """What a table needs at least: words in the last column may go on in the terminal's next line."""
+    """Return the width a table needs at least: words in the last column may go on in the terminal's next line."""
     *others, last = columns
     needed = sum(column.size + len(GAP) for column in others)
     return needed + (last.size if last.right or not others else len(last.title))
@@ -146,7 +146,7 @@ def show_value(value: object, output: Output) -> None:
 
 
 def prints_lines(output: Output) -> bool:
-    """Whether what comes one after the other, without end perhaps, is printed as JSON lines, else as text.
+    """Return True when what comes one after the other, without end perhaps, is printed as JSON lines, else as text.
 
     Raises:
         ConfigError: it has no such form.
@@ -180,7 +180,7 @@ def say(text: str) -> None:
 
 
 def say_error(words: object) -> None:
-    """What went wrong, in one line; of a long text, which somebody has given, the middle is left out."""
+    """Say what went wrong, in one line; of a long text, which somebody has given, the middle is left out."""
     text = escaped(str(words), sys.maxsize)
     if len(text) > MAX_ERROR:
         text = f"{text[: MAX_ERROR // 2]} ... {text[-MAX_ERROR // 4 :]}"

@@ -26,7 +26,7 @@ from roquette.store.offline.store_dir import DamagedStretch, StoreDir, find_stor
 # `roquette store fsck` and `repair`: is a store sound, and if not, make it so.
 
 
-# What the verbs of `roquette store` share: arguments, and the store they are about.
+# Parts that the verbs of `roquette store` share: arguments, and the store they are about.
 
 
 Directory = Annotated[

@@ -95,7 +95,7 @@ def make_files(directory: str, hosts: list[str], days: int) -> None:
 
 
 def server_settings(directory: str) -> dict[str, str]:
-    """What a server sets: it encrypts what comes encrypted, and asks other servers by TLS."""
+    """Return what a server sets: it encrypts what comes encrypted, and asks other servers by TLS."""
     return {
         "tls.server.mode": "permissive",
         "tls.server.certPath": os.path.join(directory, "server.pem"),
@@ -105,7 +105,7 @@ def server_settings(directory: str) -> dict[str, str]:
 
 
 def client_settings(directory: str) -> dict[str, str]:
-    """What a client sets."""
+    """Return what a client sets."""
     return {
         "tls.client.authServer": "true",
         "tls.client.trustCertPath": os.path.join(directory, "ca.pem"),
