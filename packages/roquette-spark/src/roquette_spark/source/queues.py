@@ -19,13 +19,6 @@ from roquette_spark.values.options import ReadOptions, read_options
 from roquette_spark.values.positions_json import EARLIEST, GROUP, LATEST, Position
 from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 
-__all__ = [
-    "BlockingQueueReader",
-    "open_reader",
-    "pull_filter",
-    "queue_bounds",
-    "reader_of",
-]
 _POOL_SIZE = 8  # clusters (or groups, or time limits) one process reads at a time
 
 

@@ -117,9 +117,9 @@ def command(
     Args:
         asks: the question before it is called, with {parameters}, or a function of them that makes it.
         empty: what is said in place of a table without rows.
-        shows: makes the Report of the result and the parameters by name; without it the result is rows, a Report or a Plan.
+        shows: makes the report of the result and the parameters by name; without it the result is rows, a report or a plan.
         watched: it changes nothing and may be looked at again and again.
-        dry_run: the help of --dry-run, which shows a Plan. confirmed: its Plan has a question, for which there is --yes.
+        dry_run: the help of --dry-run, which shows a plan. confirmed: its plan has a question, for which there is --yes.
     """
 
     def declare(function: F) -> F:

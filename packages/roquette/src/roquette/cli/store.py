@@ -256,7 +256,6 @@ def repair(
 def _end_interrupted(store: StoreDir, directory: str, commit_log: str | None) -> StoreDir:
     """The store once a repair that was interrupted has been ended."""
     from roquette.store.offline.repair import finish_pending
-    from roquette.store.offline.store_dir import find_store
 
     if not finish_pending(OsFiles(), store.root):
         return store

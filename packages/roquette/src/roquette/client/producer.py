@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import Final, TypedDict
 
 from roquette.client import calls
 from roquette.client.calls import AHEAD
@@ -33,7 +33,7 @@ from roquette.client.core.route_cache import (
 )
 from roquette.client.events import UnderWay
 from roquette.client.interceptors import UNSEEN, Begun, Interceptors
-from roquette.client.pipeline import SendPipeline
+from roquette.client.pipeline import Linger, SendPipeline
 from roquette.client.send_request import (
     SEND_OK,
     Chooser,
@@ -58,8 +58,7 @@ from roquette.message.properties import PGROUP, TRAN_MSG
 from roquette.message.record import encode_batch
 from roquette.message.sysflag import TRANSACTION_PREPARED
 
-if TYPE_CHECKING:
-    from roquette.client.pipeline import Linger
+__all__ = ["Producer", "Selector", "SendReceipt"]
 
 
 # Probes of brokers that did not answer a send, so that they get sends again when they answer. Apache: startDetector.
@@ -138,10 +137,8 @@ class Producer:
         self.new_id = self._preparation.new_id
         self._linger: Linger | None = None
         if config.linger_ms:
-            from roquette.client import pipeline
-
             pause_s, waiting = config.linger_ms / 1000, self._send_waiting
-            self._linger = pipeline.Linger(pause_s, self._preparation, session.tasks, waiting)
+            self._linger = Linger(pause_s, self._preparation, session.tasks, waiting)
         session.add_producer_group(group)
 
     @property
@@ -520,9 +517,6 @@ class Producer:
 
 def _sharing(keys: set[str]) -> Chooser:
     return lambda queues, avoid: by_keys(queues, keys)
-
-
-__all__ = ["Producer", "Selector", "SendReceipt"]
 
 
 # Options of a message that an application sends: each option stated once.

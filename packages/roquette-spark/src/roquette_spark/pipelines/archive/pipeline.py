@@ -356,9 +356,6 @@ class ArchiveStream:
         self.batches.done(number, rows, time.monotonic() - begin)
 
 
-__all__ = ["PIPELINE", "ArchiveOptions", "plan", "run"]
-
-
 def plan(options: ArchiveOptions) -> Plan:
     """What would be read and written."""
     check_options(options)

@@ -466,8 +466,6 @@ def _shown(chosen: "DataFrame", most: int) -> Sequence[dict[str, Any]]:
     return [row.asDict() for row in rows]
 
 
-__all__ = ["PIPELINE", "DlqOptions", "Letters"]
-
 PIPELINE = Pipeline(
     name="dlq",
     help=(

@@ -3,10 +3,6 @@
 from typing import Final
 
 from roquette.admin.doctor.checks import addresses, brokers, groups, queues
-from roquette.admin.doctor.checks import addresses as of_settings
-from roquette.admin.doctor.checks import brokers as missing
-from roquette.admin.doctor.checks import groups as topics
-from roquette.admin.doctor.checks import queues as unread
 from roquette.admin.doctor.findings import Check, Finding, Intent, Looks, Severity, Sign
 from roquette.admin.facts import ClusterFacts
 
@@ -18,11 +14,11 @@ _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 CHECKS: Final = (
     Check("RQ-D001", _E, "an advertised address cannot be reached", addresses.unreachable),
     Check("RQ-D002", _E, "a container's address is advertised", addresses.container_address),
-    Check("RQ-D003", _E, "name servers disagree about routes", topics.disagreement),
+    Check("RQ-D003", _E, "name servers disagree about routes", groups.disagreement),
     Check("RQ-D004", _E, "a name server does not know a broker", addresses.unknown_broker),
-    Check("RQ-D005", _W, "a topic is not on every broker of its cluster", topics.on_one_broker),
-    Check("RQ-D006", _W, "a topic came back with a broker", topics.came_back),
-    Check("RQ-D007", _W, "a retry or dead-letter topic has no group", topics.orphaned),
+    Check("RQ-D005", _W, "a topic is not on every broker of its cluster", groups.on_one_broker),
+    Check("RQ-D006", _W, "a topic came back with a broker", groups.came_back),
+    Check("RQ-D007", _W, "a retry or dead-letter topic has no group", groups.orphaned),
     Check("RQ-D008", _W, "two clients have one id", groups.duplicate_ids),
     Check("RQ-D009", _E, "members of a group subscribe differently", groups.conflicting),
     Check("RQ-D010", _E, "a queue has no consumer", queues.unassigned),
@@ -36,11 +32,11 @@ CHECKS: Final = (
     Check("RQ-D018", _E, "delayed messages are late", brokers.delayed_late),
     Check("RQ-D019", _W, "half messages are old", brokers.half_old),
     Check("RQ-D020", _W, "the disk is full, or will be", brokers.disk),
-    Check("RQ-D021", _W, "limits of disk differ between brokers", of_settings.disk_limits),
+    Check("RQ-D021", _W, "limits of disk differ between brokers", addresses.disk_limits),
     Check("RQ-D022", _W, "descriptors are near their limit", brokers.descriptors),
-    Check("RQ-D023", _N, "acknowledged before it is on the disk", of_settings.asynchronous_flush),
-    Check("RQ-D024", _N, "topics are created by sends, beyond trials", of_settings.auto_creation),
-    Check("RQ-D025", _N, "the cluster is open beyond loopback", of_settings.open_cluster),
+    Check("RQ-D023", _N, "acknowledged before it is on the disk", addresses.asynchronous_flush),
+    Check("RQ-D024", _N, "topics are created by sends, beyond trials", addresses.auto_creation),
+    Check("RQ-D025", _N, "the cluster is open beyond loopback", addresses.open_cluster),
     Check("RQ-D026", _W, "clocks are apart", brokers.clock_skew),
     Check("RQ-D027", _W, "versions are mixed", brokers.versions),
     Check("RQ-D028", _W, "clients speak a wrong protocol", brokers.wrong_protocol),
@@ -57,17 +53,17 @@ CHECKS: Final = (
     Check("RQ-D037", _E, "a replica has what its master lacks", brokers.ahead_of_master),
     Check("RQ-D038", _E, "a member of a group cannot do its part", brokers.group_trouble),
     Check("RQ-D039", _E, "a disk has changed messages", brokers.rotten),
-    Check("RQ-D040", _E, "a broker is not there", missing.absent),
-    Check("RQ-D041", _E, "a group has fewer members in step than it should", missing.fewer),
-    Check("RQ-D042", _E, "tables cannot be written", missing.unwritten),
-    Check("RQ-D043", _E, "there is no broker", missing.nobody),
-    Check("RQ-D047", _E, "messages are in queues that nobody reads", unread.out_of_reach),
-    Check("RQ-D048", _W, "messages wait for a group without members", unread.nobody_there),
-    Check("RQ-D049", _W, "messages were deleted for a group that is away", unread.deleted_unread),
-    Check("RQ-D050", _W, "messages will be deleted before they are read", unread.deleted_soon),
-    Check("RQ-D051", _W, "nobody has looked at dead letters", unread.dead_unseen),
-    Check("RQ-D055", _N, "a broker is drained, or closed to sends", of_settings.closed),
-    Check("RQ-D056", _N, "who has left is not known", missing.forgotten),
+    Check("RQ-D040", _E, "a broker is not there", brokers.absent),
+    Check("RQ-D041", _E, "a group has fewer members in step than it should", brokers.fewer),
+    Check("RQ-D042", _E, "tables cannot be written", brokers.unwritten),
+    Check("RQ-D043", _E, "there is no broker", brokers.nobody),
+    Check("RQ-D047", _E, "messages are in queues that nobody reads", queues.out_of_reach),
+    Check("RQ-D048", _W, "messages wait for a group without members", queues.nobody_there),
+    Check("RQ-D049", _W, "messages were deleted for a group that is away", queues.deleted_unread),
+    Check("RQ-D050", _W, "messages will be deleted before they are read", queues.deleted_soon),
+    Check("RQ-D051", _W, "nobody has looked at dead letters", queues.dead_unseen),
+    Check("RQ-D055", _N, "a broker is drained, or closed to sends", addresses.closed),
+    Check("RQ-D056", _N, "who has left is not known", brokers.forgotten),
 )
 """Codes never change their meaning."""
 
