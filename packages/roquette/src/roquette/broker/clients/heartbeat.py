@@ -151,7 +151,8 @@ class HeartbeatProcessor(Feature):
         reject_pull = self._live.current.reject_pull_consumer_enable
         while beat.consumers:
             consumer = beat.consumers[-1]
-            for subscription in consumer.subscription_data_set if beat.fits(consumer) else ():
+            fits = _fits(consumer.subscription_data_set)
+            for subscription in consumer.subscription_data_set if fits else ():
                 if self._consumers.prepare(subscription):
                     yield  # an expression was compiled
             if not beat.consumers or beat.consumers[-1] is not consumer:
@@ -164,7 +165,8 @@ class HeartbeatProcessor(Feature):
             ):
                 beat.changed = True
             try:
-                beat.check(consumer)
+                if not fits:
+                    raise Refused(ResponseCode.SYSTEM_ERROR, _too_much(consumer))
                 self._register_consumer(
                     ctx, data.client_id, beat.language, consumer, beat.without_sub
                 )
@@ -240,9 +242,10 @@ class HeartbeatProcessor(Feature):
 
     def _ensure_retry_topic(self, data: ConsumerData, queues: int, now_ms: int) -> None:
         """It is ordered when a topic is that the group subscribes to."""
-        topics, name = self._topics, retry_topic(data.group_name)
-        subscribed = [topics.find(one.topic) for one in data.subscription_data_set]
-        order = any(topic is not None and topic.order for topic in subscribed)
+        topics, name, order = self._topics, retry_topic(data.group_name), False
+        for one in data.subscription_data_set:
+            topic = topics.find(one.topic)
+            order |= topic is not None and topic.order
         if topics.find(name) is None:
             unit = TOPIC_UNIT_SUB if data.unit_mode else 0
             perm = PERM_READ | PERM_WRITE
@@ -346,24 +349,6 @@ class _Beat:
         self._refused = 0
         self._first = ""
 
-    def fits(self, group: ConsumerData) -> bool:
-        """Return True when a group's subscriptions are few and short enough to be taken in."""
-        listed = group.subscription_data_set
-        return (
-            len(listed) <= MAX_SUBSCRIPTIONS
-            and all(len(data.sub_string or "") <= MAX_LENGTH for data in listed)
-            and sum(_weight(data) for data in listed) <= MAX_SUBSCRIBED
-        )
-
-    def check(self, group: ConsumerData) -> None:
-        """Raise Refused where `fits` is False."""
-        if not self.fits(group):
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"it has {len(group.subscription_data_set)} subscriptions, {MAX_SUBSCRIPTIONS} are allowed, "
-                f"of {MAX_LENGTH} characters, with {MAX_SUBSCRIBED} characters and tags in all",
-            )
-
     def refuse(self, kind: str, group: str, why: str) -> None:
         """A group is not registered."""
         if not self._refused:
@@ -383,10 +368,26 @@ class _Beat:
         )
 
 
-def _weight(data: SubscriptionData) -> int:
-    """Characters and numbers of a subscription."""
-    tags = data.tags_set or ()
-    return len(data.sub_string or "") + len(data.code_set or ()) + sum(map(len, tags))
+def _fits(subscriptions: list[SubscriptionData]) -> bool:
+    """Return True when a group's subscriptions are few and short enough to be taken in."""
+    if len(subscriptions) > MAX_SUBSCRIPTIONS:
+        return False
+    size = 0  # characters and numbers
+    for data in subscriptions:
+        expression = len(data.sub_string or "")
+        if expression > MAX_LENGTH:
+            return False
+        size += expression + len(data.code_set or ())
+        if data.tags_set:
+            size += sum(map(len, data.tags_set))
+    return size <= MAX_SUBSCRIBED
+
+
+def _too_much(group: ConsumerData) -> str:
+    return (
+        f"it has {len(group.subscription_data_set)} subscriptions, {MAX_SUBSCRIPTIONS} are allowed, "
+        f"of {MAX_LENGTH} characters, with {MAX_SUBSCRIBED} characters and tags in all"
+    )
 
 
 def notify_members(group: ConsumerGroup) -> None:

@@ -379,22 +379,23 @@ class OffsetProcessor(Feature):
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"QueueId is {header.queue_id}, topic is {topic}"
             )
-        if self._offsets.unsafe is not None:
+        offsets = self._offsets
+        if offsets.unsafe is not None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"no offset is committed now: the journal of offsets cannot be written ({self._offsets.unsafe})",
+                f"no offset is committed now: the journal of offsets cannot be written ({offsets.unsafe})",
             )
         queue_id, offset = header.queue_id, header.commit_offset
-        if self._offsets.has_reset(group, topic, queue_id):
+        if offsets.pending_resets and offsets.has_reset(group, topic, queue_id):
             return Reply(remark="Offset has been previously reset")
-        if not self._offsets.commit(group, topic, queue_id, offset, ctx.now_ms, ctx.peer.remote):
+        if not offsets.commit(group, topic, queue_id, offset, ctx.now_ms, ctx.peer.remote):
             why = f"group[{group}] has the attribute {COMMIT_BACKWARD}=REFUSE"
             if self._backward.never:
                 why = "a replica takes no smaller one"
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
                 f"offset {offset} is behind the committed one, and {why}: topic[{topic}] "
-                f"queueId[{queue_id}] stays at {self._offsets.query(group, topic, queue_id)}",
+                f"queueId[{queue_id}] stays at {offsets.query(group, topic, queue_id)}",
             )
         return self._saved.committed(Reply())
 

@@ -262,6 +262,8 @@ class ConsumerTable:
                 changed = changed or old is None
                 group.subscriptions[data.topic] = data
                 self._set_filter(group, data)
+        if len(wanted) == 1 == len(group.subscriptions):
+            return changed  # it is that one, for it has just been looked up or put
         topics = {data.topic for data in wanted}
         for topic in [t for t in group.subscriptions if t not in topics]:
             del group.subscriptions[topic]

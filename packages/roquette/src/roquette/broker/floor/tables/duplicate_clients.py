@@ -112,7 +112,7 @@ def signature_of(message_model: str, subscriptions: Iterable[SubscriptionData]) 
         if data.topic.startswith(RETRY_PREFIX):
             continue
         text, kind = data.sub_string or "*", data.expression_type or "TAG"
-        if kind == "TAG":
+        if kind == "TAG" and text != "*":
             text = "||".join(sorted({tag.strip() for tag in text.split("||")}))
         parts.append(f"{data.topic}:{kind}:{text}")
     signature = f"{message_model}[{', '.join(sorted(parts))}]"

@@ -429,10 +429,11 @@ class OffsetTable:
         return True
 
     def _put(self, key: str, queue_id: int, offset: int) -> None:
-        queues = self._of_key(key)
-        self._count -= len(queues)
+        queues = self._offsets.get(key)
+        if queues is None or (self._own is not None and key not in self._own):
+            queues = self._of_key(key)
+        self._count += queue_id not in queues
         queues[queue_id] = offset
-        self._count += len(queues)
 
     def _of_key(self, key: str) -> dict[int, int]:
         """The queues of a key, to be changed."""
