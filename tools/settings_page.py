@@ -1,4 +1,4 @@
-"""Makes docs/reference/settings.md and the option tables of docs/spark.md: `python tools/settings_page.py`.
+"""Makes docs/reference/settings.md and the tables of docs/reference/spark-options.md: `python tools/settings_page.py`.
 
 Every key of Apache's is in the former once for each server.
 
@@ -28,7 +28,7 @@ from roquette_spark.values.options import AccessOptions, ReadOptions, WriteOptio
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "settings.md"
-SPARK_PAGE = ROOT / "docs" / "spark.md"
+SPARK_PAGE = ROOT / "docs" / "reference" / "spark-options.md"
 GOLDEN = ROOT / "tests" / "golden" / "settings" / "cases.json"
 TLS = {  # Apache's defaults, of TlsSystemConfig; empty texts are none
     "tls.enable": "true if tls.server.mode=enforcing",
@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def spark_page(text: str) -> str:
-    """docs/spark.md with the tables between its marks made again."""
+    """The page of Spark's options with the tables between its marks made again."""
 
     def table(match: re.Match[str]) -> str:
         cls = SPARK_OPTIONS[match[2]]

@@ -1,6 +1,6 @@
 """The options of `format("rocketmq")` for reading and for writing, checked once, with errors of one line.
 
-Names are Kafka's where the meaning is the same; all are case-insensitive. docs/spark.md lists them (tools/settings_page.py).
+Names are Kafka's where the meaning is the same; all are case-insensitive. docs/reference/spark-options.md lists them (tools/settings_page.py).
 """
 
 import json
@@ -369,7 +369,7 @@ class ReadOptions(AccessOptions):
     )
     starting_offsets: Position | None = option(
         None,
-        "`earliest`, `latest`, `group`, or an offset of each queue (below). A stream with a checkpoint ignores it",
+        "`earliest`, `latest`, `group`, or an offset of each queue. A stream with a checkpoint ignores it",
         kind=STARTING,
         unset="`earliest` (table), `latest` (stream)",
     )
@@ -401,7 +401,7 @@ class ReadOptions(AccessOptions):
     )
     narrow_by: tuple[Comparison, ...] = option(
         (),
-        "tables: what holds no message of these conditions is not read (below); rows are not tested by it",
+        "tables: what holds no message of these conditions is not read; rows are not tested by it",
         kind=CONDITIONS,
     )
     fail_on_data_loss: bool = option(
@@ -537,7 +537,7 @@ class WriteOptions(AccessOptions):
     topic: str = option("", "of every message", kind=_TARGET, unset="the column")
     guarantee: str = option(
         AT_LEAST_ONCE,
-        "`idempotent` gives each message an id by which repetitions are found, see below",
+        "`idempotent` gives each message an id by which repetitions are found",
         name="deliveryGuarantee",
         kind=_GUARANTEE,
     )
@@ -697,6 +697,6 @@ def _refuse_unsupported(options: Mapping[str, str]) -> None:
         if given.lower() in _PREFIXED:
             what = f"say {_PREFIXED[given.lower()]}"
         if given.lower().startswith(("rocketmq.tls", "tls.server.")):
-            what = "say tls.enable, tls.ca and the others of docs/spark.md"
+            what = "say tls.enable, tls.ca and the others of docs/reference/spark-options.md"
         if what is not None:
             raise ConfigError(f"rocketmq: option {name} is not supported yet; {what}")
