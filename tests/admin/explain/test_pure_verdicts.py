@@ -24,7 +24,7 @@ from roquette.wire.bodies import ConsumerConnection, SubscriptionData
 from roquette.wire.bodies.tables import SubscriptionGroupConfig, TopicConfig
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "howto" / "explain.md"
+PAGE = ROOT / "docs" / "reference" / "explain.md"
 SOURCE = workspace.PRODUCT / "admin" / "explain.py"
 QUEUE = MessageQueue("orders", "broker-a", 3)
 COPY = ReceivedMessage(

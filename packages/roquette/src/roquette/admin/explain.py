@@ -104,7 +104,7 @@ class MessageVerdict:
     """One thing that happened, or did not, and how it is known.
 
     Attributes:
-        code: the kind of verdict; docs/howto/explain.md lists them.
+        code: the kind of verdict; docs/reference/explain.md lists them.
         group: whom it concerns; "" for everybody.
         evidence: what was looked at.
     """
@@ -422,7 +422,7 @@ def explain_message(
 ) -> Operation[OperationReport[list[dict[str, Any]]]]:
     """Say what became of a message: where it is, who got it or why not, and how that is known.
 
-    Takes a message id, an offset message id or a key. The verdicts: docs/howto/explain.md.
+    Takes a message id, an offset message id or a key. The verdicts: docs/reference/explain.md.
 
     Args:
         topic: Where it was sent; else all topics.
