@@ -109,17 +109,29 @@ def test_a_merge_keeps_the_newest_row_and_a_repeated_one_changes_nothing(
     assert sorted((row["id"], row["amount"]) for row in rows) == [(1, 7.0), (2, 4.0)]
 
 
-def test_the_snippets_for_those_who_come_from_kafka_run(
-    spark: Any, roquette: Place, tmp_path: Path
-) -> None:
+def test_the_guides_snippets_run(spark: Any, roquette: Place, tmp_path: Path) -> None:
+    """That of docs/howto/coming-from-kafka.md, and the stream of docs/spark.md."""
     topic = roquette.create("from-kafka", queues=1)
     send(roquette, topic, [order(1, "ann", 0)])
-    guide = Path(__file__).resolve().parents[2] / "docs" / "howto" / "coming-from-kafka.md"
-    names = {"spark": spark, "namesrv": roquette.address, "topic": topic, "folder": tmp_path}
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    names = {"spark": spark, "namesrv": roquette.address, "topic": topic}
 
-    snippets = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
-    for snippet in snippets:
-        exec(snippet, names)
+    def snippets(page: str) -> list[str]:
+        return re.findall(r"```python\n(.*?)```", (docs / page).read_text(), re.DOTALL)
 
-    assert len(snippets) == 2
-    assert [row.key for row in spark.read.parquet(f"{tmp_path}/rows").collect()] == ["1"]
+    (view,) = snippets("howto/coming-from-kafka.md")
+    stream = next(text for text in snippets("spark.md") if "readStream" in text)
+    exec(view, names)
+    here = {
+        "127.0.0.1:9876": roquette.address,
+        'subscribe="orders"': f'subscribe="{topic}"',
+        "orders.parquet": f"{tmp_path}/orders.parquet",
+        "orders.checkpoint": f"{tmp_path}/orders.checkpoint",
+    }
+    for written, meant in here.items():
+        assert written in stream
+        stream = stream.replace(written, meant)
+    exec(stream, names)
+
+    (row,) = spark.read.parquet(f"{tmp_path}/orders.parquet").collect()
+    assert (row.queue_id, row.queue_offset) == (0, 0)
