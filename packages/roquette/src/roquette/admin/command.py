@@ -92,8 +92,16 @@ class OperationPlan(NamedTuple, Generic[T]):
     notes: Sequence[str] = ()
 
 
-class DeclaredCommand(NamedTuple):
-    """Arguments that `command` was given."""
+class command(msgspec.Struct, frozen=True, kw_only=True):
+    """Declaration that a function is a command; as a decorator it leaves the function as it is.
+
+    Attributes:
+        asks: the question before it is called, with {parameters}, or a function of them that makes it.
+        empty: what is said in place of a table without rows.
+        shows: makes the report of the result and the parameters by name; without it the result is rows, a report or a plan.
+        watched: it changes nothing and may be looked at again and again.
+        dry_run: the help of --dry-run, which shows a plan. confirmed: its plan has a question, for which there is --yes.
+    """
 
     asks: str | Callable[..., str] = ""
     empty: str = "nothing found"
@@ -102,36 +110,12 @@ class DeclaredCommand(NamedTuple):
     dry_run: str = ""
     confirmed: bool = False
 
-
-def command(
-    *,
-    asks: str | Callable[..., str] = "",
-    empty: str = "nothing found",
-    shows: Callable[..., OperationReport[Any]] | None = None,
-    watched: bool = False,
-    dry_run: str = "",
-    confirmed: bool = False,
-) -> Callable[[F], F]:
-    """Declare that a function is a command; it stays as it is.
-
-    Args:
-        asks: the question before it is called, with {parameters}, or a function of them that makes it.
-        empty: what is said in place of a table without rows.
-        shows: makes the report of the result and the parameters by name; without it the result is rows, a report or a plan.
-        watched: it changes nothing and may be looked at again and again.
-        dry_run: the help of --dry-run, which shows a plan. confirmed: its plan has a question, for which there is --yes.
-    """
-
-    def declare(function: F) -> F:
-        setattr(
-            function, _ATTRIBUTE, DeclaredCommand(asks, empty, shows, watched, dry_run, confirmed)
-        )
+    def __call__(self, function: F) -> F:
+        setattr(function, _ATTRIBUTE, self)
         return function
 
-    return declare
 
-
-def declared(function: Callable[..., Any]) -> DeclaredCommand | None:
+def declared(function: Callable[..., Any]) -> command | None:
     """Return what a function was declared to be."""
     return getattr(function, _ATTRIBUTE, None)
 

@@ -29,7 +29,7 @@ from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Tasks
 from roquette.base.options import key_values
 from roquette.cli.commands import command_of
-from roquette.cli.connect import OutputForm
+from roquette.cli.connect import UNHEALTHY, OutputForm
 from roquette.cli.output import Output, say, show
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConfigError, RoquetteError, RouteNotFound, StoreError
@@ -77,8 +77,6 @@ def up(
 @command_of
 def status_command(*, folder: Folder = None, output: OutputForm = Output.TABLE) -> None:
     """Show the processes, who is master, who is in step; exit code 10 when the group is not healthy."""
-    from roquette.cli.connect import UNHEALTHY
-
     if not show_status(folder, output):
         raise typer.Exit(UNHEALTHY)
 

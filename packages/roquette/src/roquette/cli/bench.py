@@ -12,7 +12,7 @@ import typer
 from roquette.admin.command import Flag
 from roquette.cli.connect import FAILED, Cluster
 from roquette.cli.output import say
-from roquette.errors import ConfigError
+from roquette.errors import ConfigError, RouteNotFound
 
 if TYPE_CHECKING:
     from roquette.admin.bench import Meter
@@ -101,7 +101,6 @@ def sub(
 def _require(cluster: Cluster, topic: str, create: bool) -> None:
     """Make sure that the topic exists; raises RouteNotFound, or with `create` what its creation does."""
     from roquette.admin.topics import create_topic, require_topic
-    from roquette.errors import RouteNotFound
 
     try:
         cluster.run(require_topic(topic))

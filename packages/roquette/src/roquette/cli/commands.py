@@ -15,11 +15,11 @@ import typer
 from typer.models import ParameterInfo
 
 from roquette.admin.command import (
-    DeclaredCommand,
     Flag,
     OperationPlan,
     OperationReport,
     Printed,
+    command,
     declared,
 )
 from roquette.cli.connect import (
@@ -89,7 +89,7 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
     return run
 
 
-def _declared(says: DeclaredCommand) -> dict[str, tuple[Any, object]]:
+def _declared(says: command) -> dict[str, tuple[Any, object]]:
     found: dict[str, tuple[Any, object]] = {}
     if says.asks or says.confirmed:
         found["yes"] = Yes, False
@@ -138,7 +138,7 @@ def _carry_out(
     cluster: Cluster, function: Callable[..., Any], values: dict[str, Any], typed: Mapping[str, Any]
 ) -> None:
     """Ask, call, and show, as it is declared; a Plan is shown first, and done."""
-    says, yes = declared(function) or DeclaredCommand(), typed.get("yes", False)
+    says, yes = declared(function) or command(), typed.get("yes", False)
     if says.asks:
         asks = says.asks.format(**values) if isinstance(says.asks, str) else says.asks(**values)
         confirm(asks, yes)

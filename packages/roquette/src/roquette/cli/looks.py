@@ -22,7 +22,7 @@ from roquette.base.options import counted
 from roquette.cli.apply import Expected, expected_of
 from roquette.cli.connect import UNHEALTHY, Cluster, Every, follow
 from roquette.cli.output import Output, local_time, prints_lines, say, show_value
-from roquette.errors import RoquetteError
+from roquette.errors import BrokerError, ClientError, RoquetteError
 
 if TYPE_CHECKING:
     from roquette.admin.facts import ClusterFacts
@@ -131,7 +131,6 @@ def selftest(
 async def _selftest(cluster: Cluster, directory: str | None, times: int) -> list[ProbeRow]:
     from roquette.admin.cluster import cluster_info
     from roquette.client.calls import get_config
-    from roquette.errors import BrokerError, ClientError
 
     now: Callable[[], float] = asyncio.get_running_loop().time
     async with cluster.client("TOOLS_PRODUCER") as client:

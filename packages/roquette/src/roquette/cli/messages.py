@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from roquette.admin.command import Flag
-from roquette.admin.stored import ManyAtMost, Since, moment_of
+from roquette.admin.stored import (
+    ManyAtMost,
+    Since,
+    dead_letters,
+    fields_of,
+    moment_of,
+    note_seen,
+    row_of,
+)
 from roquette.base.files import read_lines
 from roquette.base.options import counted
 from roquette.cli.connect import Cluster, ContextName, LoginFile, NameServers, client_of, place_of
@@ -258,8 +266,6 @@ def _place(offset: str) -> "QueuePlace":
 
 def as_json_line(message: "ReceivedMessage") -> str:
     """Everything known of a message, as JSON."""
-    from roquette.admin.stored import fields_of
-
     return json.dumps(fields_of(message), ensure_ascii=False)
 
 
@@ -312,7 +318,6 @@ def list_letters(
         bodies: One JSON object a line, with bodies.
         seen: Note that you have looked: the doctor tells later ones.
     """
-    from roquette.admin.stored import dead_letters, note_seen, row_of
     from roquette.base.clock import SystemClock
 
     moment = moment_of(since, SystemClock())

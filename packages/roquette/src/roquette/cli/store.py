@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from roquette.admin.command import Flag
-from roquette.base.files import OsFiles, OsReadFiles, StoreGuard
+from roquette.base.files import LineFile, OsFiles, OsReadFiles, StoreGuard
 from roquette.base.javatypes import whole_number
 from roquette.base.options import counted
 from roquette.base.os_file import usable_cpus
@@ -591,7 +591,6 @@ def export(
 
 
 def _export_lines(records: Iterator[StoredRecord], out: str | None, body: str) -> int:
-    from roquette.base.files import LineFile
     from roquette.store.offline.search import record_fields
 
     count = 0

@@ -8,7 +8,15 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from roquette.admin.access import OfCluster, not_done, put_rules, report_of, save_user, would
+from roquette.admin.access import (
+    OfCluster,
+    not_done,
+    put_rules,
+    report_of,
+    rows_of,
+    save_user,
+    would,
+)
 from roquette.admin.command import SAY_WHAT, Flag, Printed
 from roquette.base.options import counted
 from roquette.cli.commands import show_report
@@ -126,7 +134,6 @@ def import_accounts(
     An admin becomes a super user. White lists have no like: who relied on one needs a user.
     """
     from roquette.access.records import read_accounts
-    from roquette.admin.access import rows_of
 
     found = read_accounts([(str(path), path.read_bytes()) for path in files])
     for note in found.notes:

@@ -31,10 +31,8 @@ from roquette.replication.record import (
     record_key,
 )
 from roquette.wire import bodies as b
-from roquette.wire import headers
 from roquette.wire import headers as h
 from roquette.wire.codes import RequestCode as R
-from roquette.wire.codes import ResponseCode
 from roquette.wire.codes import ResponseCode as C
 from roquette.wire.header_codec import encode_ext, ext_dict
 from roquette.wire.json_body import encode_body
@@ -241,7 +239,7 @@ ALONE = (
 def need(agreement: Agreement | None) -> Agreement:
     """The controller's; raises Refused when this name server is none."""
     if agreement is None:
-        raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, NO_CONTROLLER)
+        raise Refused(C.REQUEST_CODE_NOT_SUPPORTED, NO_CONTROLLER)
     return agreement
 
 
@@ -253,7 +251,7 @@ class RegisterProcessor:
 
     def rows(self) -> list[Row]:
         """Return the rows of the requests that are served."""
-        h, lane = headers, NameServerLane.BROKERS
+        lane = NameServerLane.BROKERS
         return [
             row(R.GET_REGISTER, self.get, h.GetRegisterRequestHeader, lane, P.NOTHING),
             row(R.PUT_REGISTER_IF, self.put_if, h.PutRegisterIfRequestHeader, lane, P.FILE),
@@ -262,14 +260,12 @@ class RegisterProcessor:
     def _asked(self, several: bool, key: str) -> Agreement:
         agreement = need(self._agreement)
         if not is_record_key(key):  # an etcd has more than ours, and this server's rights
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"key[{key[:80]}] is of no broker group")
+            raise Refused(C.INVALID_PARAMETER, f"key[{key[:80]}] is of no broker group")
         if several and isinstance(agreement, RegisterFile):  # each would elect a master of its own
-            raise Refused(ResponseCode.SYSTEM_ERROR, ALONE)
+            raise Refused(C.SYSTEM_ERROR, ALONE)
         return agreement
 
-    def get(
-        self, ctx: RequestContext, header: headers.GetRegisterRequestHeader, body: bytes
-    ) -> Task:
+    def get(self, ctx: RequestContext, header: h.GetRegisterRequestHeader, body: bytes) -> Task:
         """GET_REGISTER."""
         return Task(self._get(self._asked(header.several, header.key), header.key))
 
@@ -277,16 +273,16 @@ class RegisterProcessor:
         try:
             stored = await agreement.get(key)
         except AgreementError as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+            raise Refused(C.SYSTEM_ERROR, str(error)) from None
         return _reply(stored.revision, stored.value)
 
     def put_if(
-        self, ctx: RequestContext, header: headers.PutRegisterIfRequestHeader, body: bytes
+        self, ctx: RequestContext, header: h.PutRegisterIfRequestHeader, body: bytes
     ) -> Task:
         """PUT_REGISTER_IF."""
         agreement = self._asked(header.several, header.key)
         if len(body) > MOST_VALUE or len(header.key) > MOST_KEY:
-            raise Refused(ResponseCode.SYSTEM_ERROR, TOO_LARGE)
+            raise Refused(C.SYSTEM_ERROR, TOO_LARGE)
         return Task(self._put_if(agreement, header.key, header.revision, bytes(body)))
 
     async def _put_if(self, agreement: Agreement, key: str, revision: int, value: bytes) -> Reply:
@@ -295,12 +291,12 @@ class RegisterProcessor:
         except (
             AgreementError
         ) as error:  # it may have been written: the caller reads what became of it
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+            raise Refused(C.SYSTEM_ERROR, str(error)) from None
         return _reply(new or 0)
 
 
 def _reply(revision: int, value: bytes = b"") -> Reply:
-    return Reply(encode_ext(headers.RegisterResponseHeader(revision=revision)), value)
+    return Reply(encode_ext(h.RegisterResponseHeader(revision=revision)), value)
 
 
 MOST_NAMES: Final = 100  # groups one request may ask for

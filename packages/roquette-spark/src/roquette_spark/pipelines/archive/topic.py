@@ -22,7 +22,6 @@ from roquette_spark.pipelines.archive.report import (
 )
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
-from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, RowForm, may_be_column
 from roquette_spark.pipelines.kit.stream import Batches, TableHealth
 from roquette_spark.pipelines.kit.table_files import Commit, Compaction
 from roquette_spark.pipelines.kit.topics import (
@@ -115,7 +114,7 @@ _TIMES = ("timestamp", "timestamp_ntz", "string")  # kinds of a column that may 
 _FOLDERS = ("string", "byte", "short", "integer", "long", "date", "boolean")
 
 
-def check_partition(topic: str, columns: pa.Schema, form: RowForm) -> None:
+def check_partition(topic: str, columns: pa.Schema, form: forms.RowForm) -> None:
     """Whether a new table can be partitioned so.
 
     Args:
@@ -126,7 +125,7 @@ def check_partition(topic: str, columns: pa.Schema, form: RowForm) -> None:
     """
     name = form.partition
     said = f"archive: --partition {name}: "
-    if name == BY_HOUR:
+    if name == forms.BY_HOUR:
         body = {
             f["name"]: f["type"] for f in json.loads(form.body_schema or '{"fields":[]}')["fields"]
         }
@@ -134,10 +133,10 @@ def check_partition(topic: str, columns: pa.Schema, form: RowForm) -> None:
             raise ConfigError(
                 f"{said}column {form.day_of} of topic {topic} has no hours: give --partition day, or another --day-of"
             )
-    if name in (BY_DAY, BY_HOUR):
+    if name in (forms.BY_DAY, forms.BY_HOUR):
         return
-    fits = [each.name for each in columns if _names_folders(each) and each.name != DAY]
-    if name == DAY:
+    fits = [each.name for each in columns if _names_folders(each) and each.name != forms.DAY]
+    if name == forms.DAY:
         raise ConfigError(f"{said}that is --partition day")
     if name not in fits:
         what = "has no values for folders" if name in columns.names else "is not there"
@@ -153,7 +152,7 @@ def _names_folders(field: pa.Field) -> bool:
     return bool(_NAME.fullmatch(field.name)) and any(each(field.type) for each in kinds)
 
 
-def with_places(form: RowForm) -> tuple[RowForm, list[str]]:
+def with_places(form: forms.RowForm) -> tuple[forms.RowForm, list[str]]:
     """The form with the columns that days, hours and folders are from, as text where bodies have none that fits.
 
     For a topic that is one of many: it has its table, with nulls there, and nothing is lost.
@@ -164,13 +163,13 @@ def with_places(form: RowForm) -> tuple[RowForm, list[str]]:
     schema = json.loads(form.body_schema)
     wanted: dict[str, tuple[str, tuple[str, ...] | None]] = {}
     if form.day_of not in ("store_timestamp", "born_timestamp"):
-        wanted[form.day_of] = "--day-of", _TIMES if form.partition == BY_HOUR else None
-    if form.partition not in (BY_DAY, BY_HOUR):
+        wanted[form.day_of] = "--day-of", _TIMES if form.partition == forms.BY_HOUR else None
+    if form.partition not in (forms.BY_DAY, forms.BY_HOUR):
         wanted[form.partition] = "--partition", _FOLDERS
     said = []
     for name, (option, kinds) in wanted.items():
         there = {each["name"]: each["type"] for each in schema["fields"]}
-        if not may_be_column(name, form.partition):  # one of ours, or refused for every topic
+        if not forms.may_be_column(name, form.partition):  # one of ours, or refused for every topic
             continue
         if name not in there or (kinds is not None and there[name] not in kinds):
             others = [each for each in schema["fields"] if each["name"].lower() != name.lower()]
@@ -322,9 +321,7 @@ class TopicArchive(StreamedTable):
         if options.format == "raw":
             return "", ""
         if options.format == "avro":
-            from roquette_spark.pipelines.kit.message_rows import read_avro_schema
-
-            return read_avro_schema(options.schema, self._job.files)
+            return forms.read_avro_schema(options.schema, self._job.files)
         if options.format == "registry":
             from roquette_spark.pipelines.rows.registry_rows import newest_columns
             from roquette_spark.registry import Registry

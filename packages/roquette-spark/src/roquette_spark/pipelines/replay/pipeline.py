@@ -32,8 +32,6 @@ from roquette_spark.workers.inspector import ClusterInspector
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from roquette_spark.pipelines.replay.source import ReplayState
-
 
 # Whether a replay is complete and in order: counts, checksums and inversions, from the messages themselves.
 
