@@ -241,7 +241,7 @@ def method(node: Any, target: str) -> str:
 
 def texts() -> dict[Path, str]:
     """The modules, formatted."""
-    twins = HEAD
+    twins = HEAD.replace("The client", "Objects that the client hands out,", 1)
     for module, name, chosen in TWINS:
         node = class_of(module, name)
         about = plain((ast.get_docstring(node) or "").partition("\n")[0])

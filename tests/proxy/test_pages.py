@@ -21,7 +21,7 @@ def pages(begin: Callable[[], Iterator[bytes]], **more: bool) -> tuple[HttpPages
     page = StreamedPage(kind="text/x", begin=begin)
     found = HttpPages(
         about="a port",
-        ready=lambda: "it stops",
+        check_readiness=lambda: "it stops",
         more={"/more": lambda: ("text/y", b"more")},
         streams={"/metrics": page},
         **{"anyone": True, "shown": True} | more,

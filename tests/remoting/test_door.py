@@ -21,7 +21,7 @@ from roquette.remoting.door import (
     ConnectionKind,
     Door,
     Lobby,
-    Speaks,
+    PortProtocols,
     is_local,
     kind_of,
 )
@@ -58,10 +58,10 @@ async def served(tls: ServerTls | None = None) -> tuple[Server, int, list[Other]
     clock, loop = SystemClock(), asyncio.get_running_loop()
     dispatcher = Dispatcher([row], [LaneLimits("all", 10)], clock, loop, Tasks())
     server = Server(dispatcher, clock)
-    speaks = Speaks(
+    protocols = PortProtocols(
         http2=lambda number, on_made, on_lost, pages: Other(made), pages=HttpPages(about="a port")
     )
-    return server, await server.start("127.0.0.1", 0, tls, speaks), made
+    return server, await server.start("127.0.0.1", 0, tls, protocols), made
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, len(PREFACE)])
@@ -119,7 +119,7 @@ class World:
     """A server in virtual time, and raw peers."""
 
     def __init__(
-        self, loop: SimLoop, tls: ServerTls | None, bound: int = 100, **speaks: Any
+        self, loop: SimLoop, tls: ServerTls | None, bound: int = 100, **protocols: Any
     ) -> None:
         self.made: list[Other] = []
         self.seen: list[str] = []
@@ -134,11 +134,11 @@ class World:
         )
         self.server = Server(dispatcher, clock, bound=ConnectionBound(bound))
         self.tls = tls
-        self.speaks = Speaks(
+        self.protocols = PortProtocols(
             **{"pages": HttpPages(about="a port", anyone=True)}
             | {"http2": lambda number, made, lost, pages: Other(self.made)}
             | {"trusted": (ip_network("10.0.0.0/8"),)}
-            | speaks
+            | protocols
         )
 
     async def send(self, data: bytes, step: int = 10_000, inside: bool = False) -> bytes:
@@ -172,7 +172,7 @@ def world(
 ) -> None:
     async def main(loop: SimLoop) -> None:
         it = World(loop, tls, **options)
-        await it.server.start(HOST, PORT, tls, it.speaks)
+        await it.server.start(HOST, PORT, tls, it.protocols)
         await scenario(it)
         await it.server.stop()
 
@@ -444,7 +444,7 @@ async def fuzz(seed: int, count: int) -> None:
 
     noise = RateLimited(logging.getLogger("none"), ManualClock())
     lobby = Lobby(admit, release, noise, 120)
-    speaks = Speaks(
+    protocols = PortProtocols(
         http2=lambda number, made, lost, pages: _Kept(),
         pages=HttpPages(about="x"),
         trusted=(ip_network("10.0.0.0/8"),),
@@ -454,7 +454,7 @@ async def fuzz(seed: int, count: int) -> None:
         for _ in range(chance.randrange(3)):
             data[chance.randrange(min(len(data), 60))] = chance.randrange(256)
         pipe = _Pipe()
-        door = pipe.protocol = Door(None, inner, lobby, speaks)
+        door = pipe.protocol = Door(None, inner, lobby, protocols)
         door.connection_made(pipe)
         at = 0
         while at < len(data) and not pipe.ended:

@@ -108,7 +108,7 @@ def test_a_server_that_is_not_ready_says_why() -> None:
         assert answer.startswith(b"HTTP/1.1 503")
         assert answer.endswith(b"it stops\n")
 
-    simulated(scenario, pages=HttpPages(about="a port", ready=lambda: "it stops"))
+    simulated(scenario, pages=HttpPages(about="a port", check_readiness=lambda: "it stops"))
 
 
 def streamed(count: int, size: int = 3) -> tuple[HttpPages, StreamedPage]:

@@ -27,7 +27,7 @@ from roquette.errors import ConfigError, ConnectError, RoquetteError
 
 
 COMPILER_TIMEOUT_S: Final = 20.0
-_SAID = re.compile(r"^\S+\.proto(?::\d+:\d+)?: .*$", re.MULTILINE)
+_ERROR = re.compile(r"^\S+\.proto(?::\d+:\d+)?: .*$", re.MULTILINE)
 _MAIN: Final = "roquette-schema.proto"
 _LONGEST: Final = 300  # characters of what the compiler says
 
@@ -88,8 +88,8 @@ def _compile(folder: str) -> list[bytes]:
     except subprocess.TimeoutExpired:
         raise UnusableProto("the Protobuf schema takes too long to compile") from None
     if done.returncode:
-        said = "; ".join(_SAID.findall(done.stderr)) or " ".join(done.stderr.split())
-        raise UnusableProto(f"the Protobuf schema cannot be used: {said[:_LONGEST]}")
+        errors = "; ".join(_ERROR.findall(done.stderr)) or " ".join(done.stderr.split())
+        raise UnusableProto(f"the Protobuf schema cannot be used: {errors[:_LONGEST]}")
     with open(out, "rb") as file:
         found = FileDescriptorSet.FromString(file.read())
     return [each.SerializeToString() for each in found.file]

@@ -169,12 +169,12 @@ class Judge(Protocol):
         """All of `needs` must be allowed; the verdict names the first that is not."""
         ...
 
-    def knows(self, name: str, code: int, said: object, ip: str) -> bool:
+    def knows(self, name: str, code: int, cache_key: object, ip: str) -> bool:
         """Return True if `remember` was told that an account may do this, and nothing has changed since."""
         ...
 
-    def remember(self, name: str, code: int, said: object, ip: str) -> None:
-        """The account `name` may do what a request `code` that says `said` (`Need.said`) asks for, from `ip`."""
+    def remember(self, name: str, code: int, cache_key: object, ip: str) -> None:
+        """The account `name` may do what a request `code` of this `Need.cache_key` asks for, from `ip`."""
         ...
 
 
@@ -237,12 +237,12 @@ class Guard:
         if account.is_super and need is not None:
             self._audit.allowed(account.name, code, need, None, ip)
             return
-        said = None
+        cache_key = None
         if need is None:
             verdict = Verdict(False, "no rule says who may ask for this.", resource=self._cluster)
         else:
-            said = need.said and need.said(header)
-            if said is not None and self._judge.knows(account.name, code, said, ip):
+            cache_key = need.cache_key and need.cache_key(header)
+            if cache_key is not None and self._judge.knows(account.name, code, cache_key, ip):
                 return
             try:
                 needed = need.of(header, command.body, self._cluster)
@@ -253,8 +253,8 @@ class Guard:
             if verdict.allowed:
                 self._audit.allowed(account.name, code, need, needed, ip)
                 # What is let through from memory leaves no line, so only what leaves none is remembered.
-                if said is not None and not self._audit.shows(need):
-                    self._judge.remember(account.name, code, said, ip)
+                if cache_key is not None and not self._audit.shows(need):
+                    self._judge.remember(account.name, code, cache_key, ip)
                 if need.touches:
                     job.may_touch = partial(self._check_topic, account, job, need.touches, ip)
                 return
@@ -292,8 +292,8 @@ class Guard:
         if job.account is not None:
             return self._enabled_account(job.account, code, ip)
         names = self._names.get(code) if command.version > V4_9_3 else None
-        said = names and names.read(command.ext, command.body)
-        name, given, content = said or self._read(command)
+        fields = names and names.read(command.ext, command.body)
+        name, given, content = fields or self._read(command)
         if not name:
             self._audit.unproven("", code, ip, "no user is named")
             raise _nameless()
@@ -304,7 +304,7 @@ class Guard:
         if account.is_super and (why := self._replays(job, account.secret, content)):
             self._audit.refused(name, code, None, ip, why)
             raise _unproven()
-        if said is None and command.version > V4_9_3 and code in NEEDS:
+        if fields is None and command.version > V4_9_3 and code in NEEDS:
             # only who is proven says what names there are
             self._names[code] = more_names(names, ext_fields(command.ext))
         return account

@@ -106,11 +106,13 @@ class Need:
         otherwise: a right on the cluster where header and body name nothing; () lets any account through then.
         touches: on the topic of the message that it names by its place in the log (`RequestContext.may_touch`).
         changes: whether it is an operator's act, which the audit shows.
-        said: takes all that the answer depends on out of a header; None: more than the header counts.
+        cache_key: takes all that the answer depends on out of a header; None: more than the header counts.
         note: where we differ from Apache.
     """
 
-    __slots__ = ("asks", "body", "changes", "note", "of", "otherwise", "rights", "said", "touches")
+    __slots__ = (
+        "asks", "body", "cache_key", "changes", "note", "of", "otherwise", "rights", "touches",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class Need:
         self.changes: Final = any(_CHANGING.issuperset(actions) for actions in everything)
         fields = [name for right in rights for name in (right.field, right.popped_by) if name]
         whole = bool(fields) and body is None and not touches
-        self.said: Final[Callable[[Any], Any] | None] = attrgetter(*fields) if whole else None
+        self.cache_key: Final[Callable[[Any], Any] | None] = attrgetter(*fields) if whole else None
         only = rights[0] if len(rights) == 1 and body is None else None
         self.of: Callable[[Any, bytes, Resource], list[Needed]] = self._of
         if only is not None and only.kind is ResourceType.TOPIC and not only.split:

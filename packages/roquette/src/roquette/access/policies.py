@@ -214,17 +214,17 @@ class PolicyTable:
                 self._verdicts[key] = verdict
         return verdict
 
-    def knows(self, name: str, code: int, said: object, ip: str) -> bool:
+    def knows(self, name: str, code: int, cache_key: object, ip: str) -> bool:
         """`guard.Judge`."""
-        return (name, code, said, ip if name in self._with_places else "") in self._known
+        return (name, code, cache_key, ip if name in self._with_places else "") in self._known
 
-    def remember(self, name: str, code: int, said: object, ip: str) -> None:
+    def remember(self, name: str, code: int, cache_key: object, ip: str) -> None:
         """`guard.Judge`."""
-        words = said if isinstance(said, tuple) else (said,)
+        words = cache_key if isinstance(cache_key, tuple) else (cache_key,)
         if all(word is None or len(word) <= LONGEST for word in words):
             if len(self._known) >= MAX_VERDICTS:
                 self._known.clear()
-            self._known.add((name, code, said, ip if name in self._with_places else ""))
+            self._known.add((name, code, cache_key, ip if name in self._with_places else ""))
 
     def _forget(self) -> None:
         self._verdicts.clear()

@@ -293,11 +293,11 @@ class Tickets:
         self._forget(now_ms)
         return any(holder_ip == ip for holder_ip, _ in self._given.values())
 
-    def take(self, said: str, ip: str, now_ms: int) -> bool:
+    def take(self, shown: str, ip: str, now_ms: int) -> bool:
         """Use up a ticket: True if it counts from this address; it does not a second time."""
         self._forget(now_ms)
         for ticket, (holder_ip, _) in self._given.items():
-            if holder_ip == ip and hmac.compare_digest(ticket.encode(), said.encode()):
+            if holder_ip == ip and hmac.compare_digest(ticket.encode(), shown.encode()):
                 del self._given[ticket]
                 return True
         return False

@@ -100,12 +100,12 @@ def group_record(name_servers: Sequence[str], key: str) -> Operation[FoundRecord
         ClientError: no controller answers. AgreementError: the record is not readable.
     """
     answers = yield from ask_all((address, register(key)) for address in name_servers)
-    said = [answer for answer in answers if answer.value is not None]
-    if not said:
+    answered = [answer for answer in answers if answer.value is not None]
+    if not answered:
         raise _no_controller(answers)
     found = [
         FoundRecord(answer.address, answer.value.revision, decode_record(answer.value.value))
-        for answer in said
+        for answer in answered
         if answer.value is not None and answer.value.revision
     ]
     return max(found, key=lambda each: each.record.number, default=None)

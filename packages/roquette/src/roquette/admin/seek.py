@@ -173,7 +173,7 @@ def plan_seek(
         _row(each, answer, target, each.broker in here)
         for each, answer, target in zip(found, before, targets, strict=True)
     ]
-    old = [name for name, said in zip(named, settings, strict=True) if _is_old(said)]
+    old = [name for name, setting in zip(named, settings, strict=True) if _is_old(setting)]
     return SeekPlan(group, topic, place, rows, named, old)
 
 

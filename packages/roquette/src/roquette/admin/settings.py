@@ -207,14 +207,14 @@ def differences(name_servers: Sequence[str]) -> Operation[list[DifferenceRow]]:
     return found + _compare("topic", routes)
 
 
-def _compare(kind: str, said: Mapping[str, Mapping[str, str]]) -> list[DifferenceRow]:
-    """`said`: by name server and subject."""
-    subjects = sorted({subject for table in said.values() for subject in table})
+def _compare(kind: str, answers: Mapping[str, Mapping[str, str]]) -> list[DifferenceRow]:
+    """`answers`: by name server and subject."""
+    subjects = sorted({subject for table in answers.values() for subject in table})
     return [
         DifferenceRow(kind, subject, server, table.get(subject, ABSENT))
         for subject in subjects
-        if len({table.get(subject, ABSENT) for table in said.values()}) > 1
-        for server, table in said.items()
+        if len({table.get(subject, ABSENT) for table in answers.values()}) > 1
+        for server, table in answers.items()
     ]
 
 

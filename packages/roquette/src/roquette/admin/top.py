@@ -92,8 +92,11 @@ def _trouble(table: dict[str, str]) -> str:
     """Say what a broker that answers says is wrong."""
     have, want = (int(table.get(key, "0")) for key in ("replicasInStep", "replicasExpected"))
     words = [f"{have + 1} of {want + 1} members are in step"] if have < want else []
-    for key, said in (("messagesRefused", "refuses messages"), ("tablesUnwritten", "cannot write")):
-        words += [f"{said}: {why}"] if (why := table.get(key, "no")) != "no" else []
+    for key, what in (
+        ("messagesRefused", "refuses messages"),
+        ("tablesUnwritten", "cannot write"),
+    ):
+        words += [f"{what}: {why}"] if (why := table.get(key, "no")) != "no" else []
     return "; ".join(words)
 
 

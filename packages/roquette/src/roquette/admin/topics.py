@@ -163,8 +163,8 @@ def create_topic(
             asks.append((address, put_topic(config, attributes=named)))
     answers = yield from ask_all(asks)
     require_one(answers)
-    reasons = [(name, said.reason) for (name, _), said in zip(masters, before, strict=True)]
-    reasons += [(name, said.reason) for name, said in zip(wanted, answers, strict=True)]
+    reasons = [(name, answer.reason) for (name, _), answer in zip(masters, before, strict=True)]
+    reasons += [(name, answer.reason) for name, answer in zip(wanted, answers, strict=True)]
     failed = {name: reason for name, reason in reasons if reason}
     now = {name: config for name, config in wanted.items() if name not in failed}
     if any(config.order for config in now.values()):

@@ -35,7 +35,7 @@ from roquette.proxy.sessions import Sessions
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.client import split_address
 from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.door import Speaks
+from roquette.remoting.door import PortProtocols
 from roquette.remoting.http2_probe import speaks_http2
 from roquette.remoting.request import Peer, RequestContext
 from roquette.remoting.transport import InnerWire
@@ -384,7 +384,7 @@ class LocalProxy(Feature):
         self._backend: LocalBackend | None = None
         self._sessions: Sessions | None = None
 
-    def speaks(self, dispatcher: Dispatcher) -> Speaks | None:
+    def protocols(self, dispatcher: Dispatcher) -> PortProtocols | None:
         """HTTP/2, unless grpcEnable=false. Raises ConfigError: there is none, and grpcServerPort asks for it."""
         port = self._settings.grpc_server_port
         if not self._settings.grpc_enable or not has_http2(
@@ -412,7 +412,7 @@ class LocalProxy(Feature):
             sessions.prove = guard.prove
             guard.watch(proxy)
         numbers = itertools.count(FIRST_NUMBER)  # unique among the connections of both ports
-        return Speaks(
+        return PortProtocols(
             http2=lambda _, made, lost, pages: sessions.open(next(numbers), made, lost, pages)
         )
 

@@ -169,11 +169,11 @@ class ManagedEtcd:
     async def start(self) -> None:
         """Begin to run the member; it need not be there yet on return. Raises ConfigError."""
         child = await asyncio.create_subprocess_exec(self._program, "--version", stdout=PIPE)
-        said = (await child.communicate())[0].decode("utf-8", "replace")
-        match = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", said)
+        output = (await child.communicate())[0].decode("utf-8", "replace")
+        match = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", output)
         if match is None or tuple(map(int, match.groups())) < OLDEST:
             raise ConfigError(
-                f"controller=managed needs etcd 3.5.9 or newer: {self._program} says {said[:80]!r}"
+                f"controller=managed needs etcd 3.5.9 or newer: {self._program} says {output[:80]!r}"
             )
         await run_blocking(self._files.make_dirs, os.path.dirname(self._data))
         self._tasks.keep("etcd", self._run)

@@ -200,12 +200,12 @@ class ProxyServer:
         ports = [config.listen_port, *sorted(further - {0, config.listen_port})]
         self._server = Server(dispatcher, clock, on_lost=self.proxy.connection_lost, bound=bound)
         door = self._protection.door or DoorSettings()
-        speaks = door.speaks(ABOUT, self.access.guard is not None)
-        speaks = dataclasses.replace(speaks, http2=self.sessions.open)
+        protocols = door.protocols(ABOUT, self.access.guard is not None)
+        protocols = dataclasses.replace(protocols, http2=self.sessions.open)
         for port in ports:
             try:
                 got = await self._server.start(
-                    config.bind_address, port, self._protection.tls, speaks
+                    config.bind_address, port, self._protection.tls, protocols
                 )
             except OSError as error:
                 await self.stop()

@@ -126,7 +126,7 @@ class Worker:
         """Start one and wait for its end; the exit status."""
         self.joined, self._signal_sent = False, 0
         ours, theirs = os.pipe()
-        said = asyncio.StreamReader()
+        output = asyncio.StreamReader()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -138,11 +138,11 @@ class Worker:
         finally:
             os.close(theirs)
             pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(said), os.fdopen(ours, "rb")
+                lambda: asyncio.StreamReaderProtocol(output), os.fdopen(ours, "rb")
             )
         if self._signal_sent:
             self._process.send_signal(self._signal_sent)
-        self.joined = bool(await said.read(1))
+        self.joined = bool(await output.read(1))
         pipe.close()
         return await self._process.wait()
 

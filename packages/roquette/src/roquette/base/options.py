@@ -214,8 +214,8 @@ class Option:
     def _refusal(self, given: object, subject: str) -> ConfigError:
         text = repr(given)
         shown = text if len(text) <= SHOWN + 2 else f"{text[: SHOWN + 1]}...{text[-1]}"
-        said = "" if self.secret else f", not {shown}"
-        return ConfigError(f"{subject} must be {self.wanted}{said}")
+        but_shown = "" if self.secret else f", not {shown}"
+        return ConfigError(f"{subject} must be {self.wanted}{but_shown}")
 
     def _texts(self, given: object) -> tuple[str, ...]:
         texts = [given] if isinstance(given, str) else given

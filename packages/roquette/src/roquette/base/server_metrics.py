@@ -92,7 +92,7 @@ def task_families(tasks: list[Health], text: str) -> Iterator[tuple[Family, Iter
     yield m.TASK_AGE, iter([(n, round(each.age_s(), 3)) for n, each in zip(names, tasks)])
 
 
-def unwell(tasks: Iterable[Health]) -> str:
+def why_unhealthy(tasks: Iterable[Health]) -> str:
     """Name the tasks that fail again and again; "": none does."""
     return "; ".join(
         f"task {each.name} failed {each.in_row} times in a row, for {each.age_s():.0f} s: {each.last_error}"

@@ -74,8 +74,8 @@ def read_yaml(data: bytes, where: str) -> Any:
         if mark and _unclosed_brackets(text[builder.read : mark.index]) > MAX_DEPTH:
             raise fault(where, mark.line + 1, TOO_DEEP) from None
         line = mark.line + 1 if mark else _line_of(text, getattr(error, "position", 0))
-        said = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
-        raise fault(where, line, f"this is not YAML: {said}") from None
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
+        raise fault(where, line, f"this is not YAML: {problem}") from None
 
 
 def yaml_of(value: object) -> str:

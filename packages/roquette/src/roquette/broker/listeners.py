@@ -13,7 +13,7 @@ from roquette.broker.floor.feature import ABOUT, Feature, Lane
 from roquette.errors import ConfigError
 from roquette.remoting.account import PeerLimits
 from roquette.remoting.dispatcher import Dispatcher, Hooks, LaneLimits
-from roquette.remoting.door import Speaks
+from roquette.remoting.door import PortProtocols
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Later, Peer, RequestContext, Row
 from roquette.remoting.server import ConnectionBound, Server
@@ -38,7 +38,9 @@ class Listeners:
         self._tls = core.protection.tls
         self._tasks = Tasks()
         door, guarded = core.protection.door, core.protection.guard is not None
-        self._speaks: Speaks | None = None if door is None else door.speaks(ABOUT, guarded)
+        self._protocols: PortProtocols | None = (
+            None if door is None else door.protocols(ABOUT, guarded)
+        )
         self._further = core.protection.ports
         loop = asyncio.get_running_loop()
 
@@ -72,19 +74,20 @@ class Listeners:
     def speak(self, features: Iterable[Feature]) -> None:
         """Ask what else the ports speak, before they open."""
         for feature in features:
-            found = feature.speaks(self._main)
+            found = feature.protocols(self._main)
             if found is not None:
-                ours = self._speaks or found
-                self._speaks = replace(ours, http2=found.http2 or ours.http2)
+                ours = self._protocols or found
+                self._protocols = replace(ours, http2=found.http2 or ours.http2)
             pages = feature.pages()
-            if pages is not None and self._speaks is not None and self._speaks.pages is not None:
-                self._speaks = replace(self._speaks, pages=self._speaks.pages.joined(pages))
+            own = self._protocols
+            if pages is not None and own is not None and own.pages is not None:
+                self._protocols = replace(own, pages=own.pages.joined(pages))
 
     async def open(self, port: int, fast_port: int) -> None:
         """Accept connections. Raises ConfigError when the main port is taken; the other one is only missed."""
         bind, tls = self._config.bind_address, self._tls
         try:
-            await self._servers[0].start(bind, port, tls, self._speaks)
+            await self._servers[0].start(bind, port, tls, self._protocols)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {bind}:{port}: {words_of(error)}; "
@@ -92,12 +95,12 @@ class Listeners:
             ) from None
         if fast_port > 0:
             try:
-                await self._servers[1].start(bind, fast_port, tls, self._speaks)
+                await self._servers[1].start(bind, fast_port, tls, self._protocols)
             except OSError as error:
                 log.warning("no second port %d (listenPort-2): %s", fast_port, error)
         for further in sorted({*self._further} - {0, port, fast_port}):
             try:
-                await self._servers[0].start(bind, further, tls, self._speaks)
+                await self._servers[0].start(bind, further, tls, self._protocols)
             except OSError as error:
                 words = "no further port %d (grpcServerPort, remotingListenPort): %s"
                 log.warning(words, further, error)
@@ -113,8 +116,8 @@ class Listeners:
 
     def http2(self) -> Callable[[HttpPages | None], asyncio.Protocol] | None:
         """Makes the protocol of an HTTP/2 connection that came in at another port of this process."""
-        speaks = self._speaks
-        return None if speaks is None or speaks.http2 is None else self._servers[0].http2
+        protocols = self._protocols
+        return None if protocols is None or protocols.http2 is None else self._servers[0].http2
 
     def _limit(self, config: BrokerConfig) -> None:
         """Take over how many requests may wait, and how long."""

@@ -102,8 +102,8 @@ def _show(cluster: Cluster, facts: "ClusterFacts", findings: "list[Finding]") ->
     count = Counter(str(finding.severity) for finding in findings)
     there = (len(facts.brokers), "broker"), (len(facts.name_servers), "name server")
     looked_at = ", ".join(counted(*each) for each in (*there, (len(facts.groups), "group")))
-    said = ", ".join(counted(count[word], word) for word in ("error", "warning", "note"))
-    say(f"{looked_at} online: {said}")
+    counts = ", ".join(counted(count[word], word) for word in ("error", "warning", "note"))
+    say(f"{looked_at} online: {counts}")
 
 
 def _row(finding: "Finding", fix: str) -> FindingRow:

@@ -215,7 +215,7 @@ def bundle(
         texts[f"log-{number}-{path.rpartition('/')[2]}"] = end
     for words_typed in COMMANDS.split(";"):
         words = shlex.split(cluster.typed(f"`roquette {words_typed}`").strip("`"))[1:]
-        texts[f"{words_typed.replace(' ', '-')}.json"] = _said(line.find_root().command, words)
+        texts[f"{words_typed.replace(' ', '-')}.json"] = _output_of(line.find_root().command, words)
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w:gz") as archive:
         for name, text in texts.items():
@@ -230,7 +230,7 @@ def bundle(
         say(f"{to}: {', '.join(texts)}")
 
 
-def _said(root: Any, words: list[str]) -> str:
+def _output_of(root: Any, words: list[str]) -> str:
     """Return what a command of ours prints for programs, or why it does not."""
     out = io.StringIO()
     try:

@@ -69,31 +69,31 @@ def as_message(
         ConfigError: a time has no zone, or is before 1970.
         MessageIllegal: a property is empty, or RocketMQ's own; `encode` raised.
     """
-    said: SendOptions = options or {}
+    given: SendOptions = options or {}
     if isinstance(topic, Message):
         if body not in (b"", "") or any(
-            value for name, value in said.items() if name not in ("queue", "selector")
+            value for name, value in given.items() if name not in ("queue", "selector")
         ):
             raise TypeError("a Message has its own body, key, tag, properties, shard key and delay")
         _check_properties(topic.properties)
         return topic
     if type(body) is not bytes:
         body = body_of(body, encode)
-    if said.keys() <= _AS_THEY_ARE:  # as most are: nothing is to be looked at here
-        same: Any = said
+    if given.keys() <= _AS_THEY_ARE:  # as most are: nothing is to be looked at here
+        same: Any = given
         return Message(topic, body, **same)
-    key, properties, at = said.get("key"), said.get("properties"), said.get("deliver_at")
+    key, properties, at = given.get("key"), given.get("properties"), given.get("deliver_at")
     named = dict(_mapping(properties)) if properties else {}
     _check_properties(named)
     return Message(
         topic,
         body,
-        tag=said.get("tag"),
+        tag=given.get("tag"),
         keys=() if key is None else (key,) if isinstance(key, str) else _texts("key", key),
         properties=named,
-        delay_level=said.get("delay_level", 0),
-        shard_key=said.get("shard_key"),
-        priority=said.get("priority"),
+        delay_level=given.get("delay_level", 0),
+        shard_key=given.get("shard_key"),
+        priority=given.get("priority"),
         deliver_at=None if at is None or clock is None else deliver_time(at, clock),
     )
 

@@ -1,4 +1,4 @@
-"""The client for programs without an event loop. Written by tools/make_sync.py: change the asynchronous client instead."""
+"""Objects that the client hands out, for programs without an event loop. Written by tools/make_sync.py: change the asynchronous client instead."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime

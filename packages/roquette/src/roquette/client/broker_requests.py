@@ -1,4 +1,4 @@
-"""What brokers ask a client: running info (307), its offsets (221), to continue elsewhere (220), and what else they may want to know."""
+"""Answers to what brokers ask a client: running info (307), its offsets (221), to continue elsewhere (220), and what else they may want to know."""
 
 import logging
 from collections.abc import Callable, Mapping

@@ -1,7 +1,8 @@
-"""Every request of clients and operators as a value: what is sent, and what the answer means. Pure.
+"""Requests that clients send, operators' tools too, as values: what is sent, and what the answer means. Pure.
 
-`BrokerApi.call` runs a `Call` on the event loop, `BlockingConnections.call` without one; `client.operations` has what
-asks several servers. Here is the only place that knows the header and the body of a request we send, sends excepted.
+Requests of operators alone are in `operator_calls`, POP's in `pop_requests`, sends in `send_request`: no other place knows
+the header and the body of a request we send. `BrokerApi.call` runs a `Call` on the event loop, `BlockingConnections.call`
+without one. What asks several servers is an `Operation`, at the end.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -511,8 +512,13 @@ def committed_offsets() -> Call[dict[tuple[str, str], dict[int, int]]]:
 
 
 # Operations that ask several servers, step by step: pure generators of calls, which either runner drives.
-# An operation yields the requests of one step and gets an answer for each: a value, or why there is none. So one broker that is frozen or dead costs its part of a result, not the result:
-# def topics_everywhere(addresses: Sequence[str]) -> Operation[list[str]]: answers = yield from ask_all((address, topics_of_broker()) for address in addresses) return sorted({topic for answer in answers for topic in answer.value or ()})
+# An operation yields the requests of one step and gets an answer for each: a value, or why there is none. So one broker
+# that is frozen or dead costs its part of a result, not the result:
+#
+#     def topics_everywhere(addresses: Sequence[str]) -> Operation[list[str]]:
+#         answers = yield from ask_all((address, topics_of_broker()) for address in addresses)
+#         return sorted({topic for answer in answers for topic in answer.value or ()})
+#
 # `Session.run` drives it on the event loop, `BlockingConnections.run` without one.
 
 

@@ -1,4 +1,4 @@
-"""Requests of operators as values (see `calls`): they change, examine and find what brokers and name servers have. Pure."""
+"""Requests of operators alone, as values (see `calls`): they change, examine and find what brokers and name servers have. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple

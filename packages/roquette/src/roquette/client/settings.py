@@ -23,7 +23,7 @@ from roquette.message.compression import Compression
 
 PREFIX: Final = "ROQUETTE_"
 Span = float | timedelta
-Said = TypeVar("Said", bound=TopicOptions)
+Given = TypeVar("Given", bound=TopicOptions)
 
 
 class ConnectionSettings(TypedDict, total=False):
@@ -184,20 +184,20 @@ def config_of(
     )
 
 
-def options_of_call(call: str, said: Said, known: type, environ: Mapping[str, str]) -> Said:
+def options_of_call(call: str, given: Given, known: type, environ: Mapping[str, str]) -> Given:
     """The options of a call: what it says, else what the environment says, of PopOptions as ROQUETTE_POP_BATCH.
 
     Raises:
         ConfigError: the environment has what is no text, or cannot be read. TypeError: there is no option of that name.
     """
-    check_words(call, said, known)
-    found: dict[str, Any] = {**said}
+    check_words(call, given, known)
+    found: dict[str, Any] = {**given}
     prefix = f"{PREFIX}{known.__name__.removesuffix('Options').upper()}_"
     for name, kind in known.__annotations__.items():
         text = environ.get(prefix + name.upper())
         if text is not None and name not in found:
             found[name] = _option(kind, text.strip(), prefix + name.upper())
-    return cast(Said, found)
+    return cast(Given, found)
 
 
 def _option(kind: Any, text: str, where: str) -> object:

@@ -155,8 +155,8 @@ class OpenTelemetry:
             name = "_OTHER" if error is None else f"{kind.__module__}.{kind.__qualname__}"
             labels["error.type"] = name.removeprefix("builtins.")
             span.set_attribute("error.type", labels["error.type"])
-            said = "the handler did not accept it" if error is None else str(error)
-            span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, said))
+            reason = "the handler did not accept it" if error is None else str(error)
+            span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, reason))
             if error is not None:
                 span.record_exception(error)
         span.end()

@@ -163,13 +163,13 @@ def origin_of_retry_topic(name: str, group: str) -> str:
     return name
 
 
-def judged_topic(topic: str, group: str, said: str) -> str:
+def judged_topic(topic: str, group: str, origin_group: str) -> str:
     """The topic whose right a group needs for a message at a place of the log: of its own retries, in either form, the group's own.
 
     Args:
-        said: the group that the message names as its own (`ORIGIN_GROUP`): form 1 of POP does not say whose a topic is.
+        origin_group: the group that the message names as its own (`ORIGIN_GROUP`): form 1 of POP does not say whose a topic is.
     """
-    own = said == group and origin_of_retry_topic(topic, group) != topic
+    own = origin_group == group and origin_of_retry_topic(topic, group) != topic
     return retry_topic(group) if own else topic
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from roquette.base import metric_families as m
 from roquette.base.lifecycle import Tasks
 from roquette.base.metric_families import KIND, Exposition, MetricTable, labels
-from roquette.base.server_metrics import LoopLag, ServerFigures, server_families, unwell
+from roquette.base.server_metrics import LoopLag, ServerFigures, server_families, why_unhealthy
 from roquette.nameserver.floor.core import NameServerCore
 from roquette.remoting.account import MemoryAccount
 from roquette.remoting.http1 import HttpListener
@@ -52,8 +52,8 @@ class NameServerMetrics:
             about=ABOUT,
             anyone=True,
             shown=True,
-            well=lambda: unwell(tasks.health()),
-            ready=self._why_not_ready,
+            check_health=lambda: why_unhealthy(tasks.health()),
+            check_readiness=self._why_not_ready,
             streams={"/metrics": StreamedPage(kind=KIND, begin=self._pieces)},
         )
         self.listener: HttpListener | None = None

@@ -27,7 +27,7 @@ from roquette.nameserver.processors.operators import (
 from roquette.nameserver.processors.routes import RouteProcessor
 from roquette.remoting.account import PeerLimits
 from roquette.remoting.dispatcher import Dispatcher, Hooks, LaneLimits
-from roquette.remoting.door import Speaks
+from roquette.remoting.door import PortProtocols
 from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Peer, Row
@@ -137,11 +137,11 @@ class NameServer:
         )
         self.core.routes.watches.wake = self._tell_soon
         bind = config.bind_address if host is None else host
-        tls, speaks = self._protection.tls, self._speaks()
+        tls, protocols = self._protection.tls, self._protocols()
         wanted = config.listen_port if port is None else port
-        self.port = await self._server.start(bind, wanted, tls, speaks)
+        self.port = await self._server.start(bind, wanted, tls, protocols)
         if config.outside_listen_port:
-            await self._server.start(bind, config.outside_listen_port, tls, speaks)
+            await self._server.start(bind, config.outside_listen_port, tls, protocols)
         await self.metrics.start()
         core = self.core
         self.tasks.every(
@@ -151,11 +151,11 @@ class NameServer:
         log.info("name server started port=%d environment=%s", self.port, environment)
         return self.port
 
-    def _speaks(self) -> Speaks | None:
+    def _protocols(self) -> PortProtocols | None:
         door, guard = self._protection.door, self._protection.guard
         if door is None:
             return None
-        found = door.speaks(ABOUT, guard is not None)
+        found = door.protocols(ABOUT, guard is not None)
         assert found.pages is not None
         return replace(found, pages=found.pages.joined(self.metrics.pages))
 
@@ -173,8 +173,10 @@ class NameServer:
     def lend(self, http2: Callable[[HttpPages | None], asyncio.Protocol]) -> None:
         """HTTP/2 connections at this port are served, counted and closed by another server of this process."""
         server = self._server
-        if server is not None and server.speaks is not None:
-            server.speaks = replace(server.speaks, http2=lambda _, made, lost, pages: http2(pages))
+        if server is not None and server.protocols is not None:
+            server.protocols = replace(
+                server.protocols, http2=lambda _, made, lost, pages: http2(pages)
+            )
 
     def peers(self) -> list[Peer]:
         """Return the peers that are connected."""

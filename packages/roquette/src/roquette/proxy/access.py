@@ -175,12 +175,12 @@ class CallGuard:
         """Prove who makes a call (`Sessions`); raises RpcError UNAUTHORIZED."""
         rule = _BY_PATH.get(fields.get(b":path", b""))
         code = int(R.HEART_BEAT) if rule is None else rule.code
-        said = signature_of(fields)
+        signature = signature_of(fields)
         try:
-            if said is None:
+            if signature is None:
                 self._guard.unsigned(caller.peer, code)
                 return
-            account = self._guard.prove(caller.peer, code, *said)
+            account = self._guard.prove(caller.peer, code, *signature)
         except Refused as refusal:
             raise RpcError(Code.UNAUTHORIZED, refusal.remark) from None
         if caller.account not in (None, account):  # calls under way are made by somebody else

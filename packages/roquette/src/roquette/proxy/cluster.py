@@ -67,11 +67,11 @@ async def prove_place(
         raise Refused(found.code, found.remark or "")
     try:
         record = decode_record(found.body, 0, False)
-        said = decode_properties(record.properties)
+        properties = decode_properties(record.properties)
         if ends:  # a half message's own is not its sender's
-            topic = said.get(REAL_TOPIC, "")
+            topic = properties.get(REAL_TOPIC, "")
         else:
-            topic = judged_topic(record.topic, header.group, said.get(ORIGIN_GROUP, ""))
+            topic = judged_topic(record.topic, header.group, properties.get(ORIGIN_GROUP, ""))
     except CorruptRecord as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"no message at {place}: {error}") from None
     may_touch(topic)

@@ -231,10 +231,10 @@ class Receipts(Part):
         def answered(answer: BrokerAnswer, new: str) -> None:
             self._renewals.changed(client_id, group, text, new)
             if answer.code == ResponseCode.SUCCESS:
-                said = _OK
+                result = _OK
             else:
-                said = refusal(answer, "changeInvisibleDuration failed: status is abnormal")
-            call.reply(ChangeInvisibleDurationResponse(status=said, receipt_handle=new))
+                result = refusal(answer, "changeInvisibleDuration failed: status is abnormal")
+            call.reply(ChangeInvisibleDurationResponse(status=result, receipt_handle=new))
 
         self._renewals.take(client_id, group, text, valid)
 
@@ -284,10 +284,10 @@ class _Acks:
         codes = {result.code for result in self._results}
         code = codes.pop() if len(codes) == 1 else Code.MULTIPLE_RESULTS
         reply = AckMessageResponse(status=status(code, Code.Name(code)))
-        for entry, said in zip(self._entries, self._results):
+        for entry, each in zip(self._entries, self._results):
             reply.entries.append(
                 AckMessageResultEntry(
-                    message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=said
+                    message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=each
                 )
             )
         self.call.reply(reply)

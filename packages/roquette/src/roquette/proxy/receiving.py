@@ -342,11 +342,11 @@ class Receiving(Part):
             if unread:
                 give_back(self._backend, receipt, poll.topic, poll.group)
             elif self._is_wanted(poll, record, named, receipt):
-                said = delivered(record, encoded, receipt, named)
-                if said is None:
+                reply = delivered(record, encoded, receipt, named)
+                if reply is None:
                     message = to_message(record, topic, receipt, named)
-                    said = ReceiveMessageResponse(message=message).SerializeToString()
-                replies.append(said)
+                    reply = ReceiveMessageResponse(message=message).SerializeToString()
+                replies.append(reply)
                 if poll.renews:
                     self._renewals.add(
                         poll.call.caller, poll.group, poll.topic, receipt, record.reconsume_times
@@ -381,8 +381,8 @@ class Receiving(Part):
         self._fail(poll.call, code, text)
 
     def _fail(self, call: RpcCall, code: int, text: str) -> None:
-        said = ReceiveMessageResponse(status=status(code, text)).SerializeToString()
-        call.send_bytes([said, delivery_time(self._clock.now_ms())])
+        reply = ReceiveMessageResponse(status=status(code, text)).SerializeToString()
+        call.send_bytes([reply, delivery_time(self._clock.now_ms())])
         call.finish()
 
 

@@ -65,7 +65,7 @@ class Backlog:
     """
 
     __slots__ = (
-        "_answers", "_counted", "_dispatcher", "_limits", "_looked_s", "_moved", "_peer", "_said", "stalled",
+        "_answers", "_counted", "_dispatcher", "_limits", "_looked_s", "_moved", "_peer", "_replied", "stalled",
     )  # fmt: skip
 
     def __init__(self, dispatcher: Dispatcher, peer: Peer, limits: Http2Limits) -> None:
@@ -75,13 +75,13 @@ class Backlog:
         self._counted: int = 0
         self._looked_s: float = 0.0
         self._moved: int = 0  # bytes of answers it had taken then
-        self._said: int = 0  # bytes of answers' bodies so far
+        self._replied: int = 0  # bytes of answers' bodies so far
         self._answers: int = 0  # that may wait
         self.stalled: bool = False
 
     def add_answer(self, size: int) -> None:
         """An answer, or a part of one, is on its way."""
-        self._said += size
+        self._replied += size
         self._answers += 1
 
     def measure(self, calls: int, held: int, queued: int) -> bool:
@@ -108,7 +108,7 @@ class Backlog:
         elif queued > limits.queued:
             self.stalled = True
             self._looked_s = self._dispatcher.loop.time()
-            self._moved = self._said - queued
+            self._moved = self._replied - queued
             self._dispatcher.pause(self._peer)
         return queued > limits.queued_most
 
@@ -127,7 +127,7 @@ class Backlog:
             return True
         if now_s - self._looked_s < STALLED_S:
             return False
-        moved: int = self._said - queued
+        moved: int = self._replied - queued
         late = moved - self._moved < SLOWEST * (now_s - self._looked_s)
         self._looked_s = now_s
         self._moved = moved
@@ -487,14 +487,14 @@ class GrpcSession(asyncio.Protocol):
         self._close(stream)
 
     def _asked(self, opaque: int, code: int, ext: bytes, body: bytes, oneway: bool) -> None:
-        def answer(said: BrokerAnswer) -> None:
+        def answer(broker_answer: BrokerAnswer) -> None:
             if not oneway:
                 command = Command(
-                    code=said.code,
+                    code=broker_answer.code,
                     flag=1,
                     opaque=opaque,
-                    remark=said.remark or None,
-                    body=said.body,
+                    remark=broker_answer.remark or None,
+                    body=broker_answer.body,
                 )
                 # In a later turn: who asked waits from the end of this one on.
                 self._dispatcher.loop.call_soon(self._peer.pending.resolve, command)

@@ -14,7 +14,7 @@ STEP_S: Final = 0.05
 
 
 class Sessions(Serving):
-    """The connections; `open` makes one, and is what `Speaks.http2` wants.
+    """The connections; `open` makes one, and is what `PortProtocols.http2` wants.
 
     Its owner runs `beat_row` (once a second) and awaits `close` before it closes its ports: that stops the proxy, too.
     See `Serving` for the arguments.

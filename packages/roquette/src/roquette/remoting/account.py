@@ -82,10 +82,10 @@ class MemoryAccount:
 
     def hold(self, job: RequestContext) -> None:
         """A request waits, and of what it says only its header is needed."""
-        if not job.said:
+        if not job.header_bytes:
             size: int = len(job.command.ext)
-            job.said = 2 * size if size <= USUAL else _size_of(job.header)
-        self._drop(job, job.said)
+            job.header_bytes = 2 * size if size <= USUAL else _size_of(job.header)
+        self._drop(job, job.header_bytes)
 
     def promise(self, job: RequestContext, later: Later) -> None:
         """A request is done, its reply waits: of the request nothing is needed."""

@@ -166,11 +166,11 @@ class RemotingClient:
 
     def _signer(self, address: str) -> Signer | None:
         """Return the signer of requests to an address."""
-        said = self._security
-        if said.credentials is None and not said.namespace:
+        security = self._security
+        if security.credentials is None and not security.namespace:
             return None
-        prove = partial(said.prover.prove, address) if said.prover else None
-        return Signer(said.credentials, said.namespace, prove)
+        prove = partial(security.prover.prove, address) if security.prover else None
+        return Signer(security.credentials, security.namespace, prove)
 
     async def invoke(
         self,

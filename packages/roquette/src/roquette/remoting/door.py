@@ -245,7 +245,7 @@ async def stop_listening(listeners: Iterable[asyncio.AbstractServer]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speaks:
+class PortProtocols:
     """Protocols that a port speaks beside remoting.
 
     Attributes:
@@ -299,7 +299,7 @@ class Door(asyncio.Protocol):
     Args:
         tls: None: there is none, or we are behind it.
         inner: makes the protocol of a connection that speaks what the port is for, or HTTP/2.
-        speaks: what else there is; None: only TLS is told from the rest.
+        protocols: those of the port beside remoting; None: only TLS is told from the rest.
 
     Attributes:
         remote: host:port of the peer.
@@ -310,14 +310,14 @@ class Door(asyncio.Protocol):
         tls: ServerTls | None,
         inner: Callable[[ConnectionKind], asyncio.Protocol],
         lobby: Lobby,
-        speaks: Speaks | None = None,
+        protocols: PortProtocols | None = None,
         *,
         inside: bool = False,
     ) -> None:
         self._tls = tls
         self._inner = inner
         self._lobby = lobby
-        self._speaks = speaks
+        self._protocols = protocols
         self._settled = inside  # who the peer is: no PROXY header may come any more
         self._inside = inside
         self._raw: asyncio.Transport
@@ -353,18 +353,18 @@ class Door(asyncio.Protocol):
                 return
 
     def _kind(self) -> ConnectionKind | None:
-        if self._speaks is not None:
+        if self._protocols is not None:
             kind = kind_of(self._first)
         else:
             kind = ConnectionKind.TLS if self._first[0] == HELLO else ConnectionKind.REMOTING
         if kind is ConnectionKind.TLS and self._tls is None:
-            kind = ConnectionKind.REMOTING if self._speaks is None else ConnectionKind.OTHER
+            kind = ConnectionKind.REMOTING if self._protocols is None else ConnectionKind.OTHER
         if kind is ConnectionKind.PROXY and self._settled:
             kind = ConnectionKind.OTHER
         return kind
 
     def _decide(self, kind: ConnectionKind) -> None:
-        tls, speaks = self._tls, self._speaks
+        tls, protocols = self._tls, self._protocols
         if kind is ConnectionKind.TLS:
             assert tls is not None
             self._shaking = True
@@ -389,8 +389,8 @@ class Door(asyncio.Protocol):
         elif kind is ConnectionKind.OTHER:
             self._refuse("are none that is spoken here")
         elif kind is ConnectionKind.HTTP1:
-            self._open_http(speaks)
-        elif kind is ConnectionKind.HTTP2 and (speaks is None or speaks.http2 is None):
+            self._open_http(protocols)
+        elif kind is ConnectionKind.HTTP2 and (protocols is None or protocols.http2 is None):
             self._part(_go_away(NO_HTTP2))
         else:
             self._lobby.leave(self)
@@ -403,18 +403,18 @@ class Door(asyncio.Protocol):
         if not raw.is_closing():
             inner.data_received(first)
 
-    def _open_http(self, speaks: Speaks | None) -> None:
-        if speaks is None or speaks.pages is None:
+    def _open_http(self, protocols: PortProtocols | None) -> None:
+        if protocols is None or protocols.pages is None:
             self._refuse("are HTTP/1, which this port does not serve")
         else:  # it stays in the lobby, which counts it and ends it in time
             gone = partial(self._lobby.leave, self)
-            self._hand_over(HttpSession(speaks.pages, is_local(self._host), gone))
+            self._hand_over(HttpSession(protocols.pages, is_local(self._host), gone))
 
     def _read_proxy(self) -> bool:
         """Take a PROXY header; False: it is not whole."""
-        assert self._speaks is not None
+        assert self._protocols is not None
         try:
-            if not any(_address(self._host) in network for network in self._speaks.trusted):
+            if not any(_address(self._host) in network for network in self._protocols.trusted):
                 raise RemoteProtocolError(
                     "a PROXY header from an address that is not in proxyProtocolTrusted"
                 )
@@ -457,14 +457,16 @@ class Door(asyncio.Protocol):
 
     def _behind(self) -> asyncio.Protocol:
         self._lobby.leave(self)
-        return Door(None, self._inner, self._lobby, self._speaks, inside=True)
+        return Door(None, self._inner, self._lobby, self._protocols, inside=True)
 
     async def _begin(self, tls: ServerTls) -> None:
         """Begin the handshake, with a context that may have to be made first."""
         raw = self._raw
         try:
             context = await tls.context()
-            if self._speaks is None or self._speaks.http2 is None:  # who speaks both is answered
+            if (
+                self._protocols is None or self._protocols.http2 is None
+            ):  # who speaks both is answered
                 context.set_alpn_protocols(["http/1.1", "h2"])
             await self._lobby.turn()
             stream = TlsStream(context, self._behind, None, self._lobby.noise, self._shaken)

@@ -253,7 +253,7 @@ class EtcdAgreement:
     async def get(self, key: str) -> Stored:
         """See `Agreement`; each member is tried once."""
         body = {"key": self._key(key)}
-        said: list[str] = []
+        errors: list[str] = []
         for _ in self._address.members:
             try:
                 answer = await self._call("/v3/kv/range", body)
@@ -261,31 +261,31 @@ class EtcdAgreement:
                 value = base64.b64decode(kvs[0].get("value", ""), validate=True)
                 return Stored(int(kvs[0].get("mod_revision", 0)), value)
             except (_NotSent, _NoAnswer) as error:
-                said.append(str(error))
+                errors.append(str(error))
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 raise AgreementError(f"an answer that is none of etcd's: {error!r}") from None
-        raise AgreementError(f"etcd did not answer for {key}: {'; '.join(said)}")
+        raise AgreementError(f"etcd did not answer for {key}: {'; '.join(errors)}")
 
     async def put_if(self, key: str, revision: int, value: bytes) -> int | None:
         """See `Agreement`; another member is tried only while none can have got the request."""
         name = self._key(key)
         where = {"key": name, "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
         put = {"requestPut": {"key": name, "value": base64.b64encode(value).decode()}}
-        said: list[str] = []
+        errors: list[str] = []
         for _ in self._address.members:
             try:
                 answer = await self._call("/v3/kv/txn", {"compare": [where], "success": [put]})
                 return int(answer["header"]["revision"]) if answer.get("succeeded") else None
             except _NotSent as error:
-                said.append(str(error))
+                errors.append(str(error))
             except _NoAnswer as error:
                 # If it was taken, the key's revision has moved, and the same request would fail elsewhere
                 # by its own success: the caller would hear that somebody else has written.
-                said.append(str(error))
+                errors.append(str(error))
                 break
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 raise AgreementError(f"an answer that is none of etcd's: {error!r}") from None
-        raise AgreementError(f"etcd may not have taken {key}: {'; '.join(said)}")
+        raise AgreementError(f"etcd may not have taken {key}: {'; '.join(errors)}")
 
     def _key(self, key: str) -> str:
         return base64.b64encode((self._address.prefix + key).encode()).decode()
@@ -471,40 +471,40 @@ class RemoteAgreement:
     async def get(self, key: str) -> Stored:
         """See `Agreement`; each name server is tried once."""
         ext = encode_ext(headers.GetRegisterRequestHeader(key=key, several=self._several))
-        said: list[str] = []
+        errors: list[str] = []
         for _ in self._addresses:
             address = self._addresses[self._at]
             try:
                 answer = await self._ask(address, RequestCode.GET_REGISTER, ext, b"")
                 return Stored(_revision(answer), bytes(answer.body or b""))
             except (ClientError, AgreementError) as error:
-                said.append(f"{address}: {error}")
+                errors.append(f"{address}: {error}")
                 self._next(address)
-        raise AgreementError(f"the record {key} could not be read: {'; '.join(said)}")
+        raise AgreementError(f"the record {key} could not be read: {'; '.join(errors)}")
 
     async def put_if(self, key: str, revision: int, value: bytes) -> int | None:
         """See `Agreement`; the next name server is tried only when the one before cannot have got the request."""
         ext = encode_ext(
             headers.PutRegisterIfRequestHeader(key=key, revision=revision, several=self._several)
         )
-        said: list[str] = []
+        errors: list[str] = []
         for _ in self._addresses:
             address = self._addresses[self._at]
             try:
                 async with asyncio.timeout(self._try_ms / 1000):
                     await self._client.connect(address)
             except (ClientError, TimeoutError) as error:
-                said.append(f"{address}: {error or 'no connection in time'}")
+                errors.append(f"{address}: {error or 'no connection in time'}")
                 self._next(address)
                 continue
             try:
                 answer = await self._ask(address, RequestCode.PUT_REGISTER_IF, ext, value)
                 return _revision(answer) or None
             except (ClientError, AgreementError) as error:
-                said.append(f"{address}: {error}")
+                errors.append(f"{address}: {error}")
                 self._next(address)
                 break
-        raise AgreementError(f"the record {key} may not be written: {'; '.join(said)}")
+        raise AgreementError(f"the record {key} may not be written: {'; '.join(errors)}")
 
     async def _ask(self, address: str, code: int, ext: bytes, body: bytes) -> Command:
         answer = await self._client.invoke(address, code, ext, body, timeout_ms=self._try_ms)

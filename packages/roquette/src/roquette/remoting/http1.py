@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, cast
 
 from roquette.base.descriptors import words_of
 from roquette.errors import ConfigError
-from roquette.remoting.http_pages import HttpPages, HttpReply, PageStream, host_said
+from roquette.remoting.http_pages import HttpPages, HttpReply, PageStream, host_of_authority
 from roquette.wire.grpc import NOT_GRPC, Metadata, not_grpc
 from roquette.wire.http2 import CANCEL, Http2
 
@@ -115,7 +115,7 @@ def read_request(data: bytes) -> tuple[HttpRequest, int] | None:
     wish = fields.get("connection", "")
     kept = not body and (wish == "keep-alive" or (words[2] == "HTTP/1.1" and wish != "close"))
     try:
-        host = host_said(fields.get("host", ""))
+        host = host_of_authority(fields.get("host", ""))
     except ValueError:
         raise HttpRefused(400, "Host is no name or address") from None
     chunks = words[2] == "HTTP/1.1"
@@ -299,9 +299,9 @@ class Http2Pages:
 
     def _reply(self, pages: HttpPages, method: bytes, fields: Metadata) -> HttpReply:
         path = fields.get(b":path", b"").decode("latin-1").partition("?")[0]
-        said = fields.get(b":authority") or fields.get(b"host", b"")
+        authority = fields.get(b":authority") or fields.get(b"host", b"")
         try:
-            host = host_said(said.decode("latin-1").lower())
+            host = host_of_authority(authority.decode("latin-1").lower())
         except ValueError:
             return HttpReply(400, b"the authority is no name or address\n")
         return pages.reply(method.decode(), path, host, self._local)
@@ -393,7 +393,7 @@ async def served_health(address: str, about: str, ready: Callable[[], str]) -> A
     if not address:
         yield
         return
-    listener = HttpListener(HttpPages(about=about, anyone=True, ready=ready))
+    listener = HttpListener(HttpPages(about=about, anyone=True, check_readiness=ready))
     await listener.start(address)
     try:
         yield

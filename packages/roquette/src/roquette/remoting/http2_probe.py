@@ -19,20 +19,20 @@ class _Probe(asyncio.Protocol):
 
     transport: asyncio.Transport | None = None
 
-    def __init__(self, said: "asyncio.Future[bool]") -> None:
-        self.said = said
+    def __init__(self, answer: "asyncio.Future[bool]") -> None:
+        self.answer = answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.write(PREFACE)
 
     def data_received(self, data: bytes) -> None:
-        if not self.said.done():
-            self.said.set_result(NO_HTTP2 not in data)
+        if not self.answer.done():
+            self.answer.set_result(NO_HTTP2 not in data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self.said.done():
-            self.said.set_result(False)
+        if not self.answer.done():
+            self.answer.set_result(False)
 
 
 async def speaks_http2(security: Security, noise: RateLimited, address: str) -> bool:
@@ -41,7 +41,7 @@ async def speaks_http2(security: Security, noise: RateLimited, address: str) -> 
     try:
         async with asyncio.timeout(PROBE_S):
             await connect(lambda: probe, *split_address(address), security.tls, noise)
-            return await probe.said
+            return await probe.answer
     except (OSError, TimeoutError) as error:
         raise Unreachable(f"{address} is not asked for its protocols: {error}") from None
     finally:

@@ -122,8 +122,8 @@ class HttpPages:
     Attributes:
         about: what the port is, and how a client is pointed at it: one line.
         anyone: whether other peers than those of the loopback get an answer.
-        ready: why the server should get no requests now; "": it should.
-        well: what is wrong with the server itself; "": nothing.
+        check_readiness: returns why the server should get no requests now; "": it should.
+        check_health: returns what is wrong with the server itself; "": nothing.
         more: further pages by their path.
         streams: pages that are made while they are sent, by their path.
         shown: whether other peers than those of the loopback get these: they name topics and groups.
@@ -131,8 +131,8 @@ class HttpPages:
 
     about: str
     anyone: bool = False
-    ready: Callable[[], str] = lambda: ""
-    well: Callable[[], str] = lambda: ""
+    check_readiness: Callable[[], str] = lambda: ""
+    check_health: Callable[[], str] = lambda: ""
     more: Mapping[str, Page] = field(default_factory=dict)
     streams: Mapping[str, StreamedPage] = field(default_factory=dict)
     shown: bool = False
@@ -141,15 +141,15 @@ class HttpPages:
         """These pages with those of `other`, and with its judgement of the server's health."""
         return replace(
             self,
-            ready=other.ready,
-            well=other.well,
+            check_readiness=other.check_readiness,
+            check_health=other.check_health,
             more={**self.more, **other.more},
             streams={**self.streams, **other.streams},
         )
 
     def why_not_ready(self) -> str:
         """Return why the server should get no requests; "": it should."""
-        return self.well() or self.ready()
+        return self.check_health() or self.check_readiness()
 
     def paths(self) -> str:
         """Return the paths where something is, separated by blanks."""
@@ -170,7 +170,7 @@ class HttpPages:
         if path == "/":
             return HttpReply(200, f"{self.about}\n".encode())
         if path in ("/healthz", "/readyz"):
-            why = self.why_not_ready() if path == "/readyz" else self.well()
+            why = self.why_not_ready() if path == "/readyz" else self.check_health()
             return HttpReply(503, f"{why}\n".encode()) if why else HttpReply(200)
         if path in self.streams:
             return self._streamed(self.streams[path], method, near)
@@ -189,7 +189,7 @@ class HttpPages:
         return HttpReply(200, b"", page.kind, None if method == "HEAD" else page)
 
 
-def host_said(authority: str) -> str:
+def host_of_authority(authority: str) -> str:
     """The host that a request names, without the port; "": none. Raises ValueError: it is no name or address."""
     return urlsplit("//" + authority).hostname or ""
 

@@ -336,8 +336,8 @@ class RequestContext:
             anything is done with it; raises Refused. None: it may be any.
         admitted: the guard of the server has let it in: it is not asked again when the request runs again.
         account: who asks, where another protocol has proven it; None: the request's own signature says so.
-        hold: where it waits (`Held`), or None. kept, said: bytes counted of it while it waits,
-            and of its header (`Account`).
+        hold: where it waits (`Held`), or None. kept, header_bytes: bytes counted of it while it
+            waits, and of its header (`Account`).
         cancelled: nobody wants its answer any more: it must not change anything.
     """
 
@@ -348,6 +348,7 @@ class RequestContext:
         "cancelled",
         "command",
         "header",
+        "header_bytes",
         "hold",
         "kept",
         "may_hold",
@@ -355,7 +356,6 @@ class RequestContext:
         "now_ms",
         "peer",
         "row",
-        "said",
         "steady_ms",
     )
 
@@ -372,7 +372,7 @@ class RequestContext:
         self.account: str | None = None
         self.hold: Any = None
         self.kept: int = 0
-        self.said: int = 0
+        self.header_bytes: int = 0
         self.cancelled: bool = False
         self.header: Any = None
 

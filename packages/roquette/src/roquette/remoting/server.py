@@ -10,7 +10,7 @@ from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.remoting.account import PeerLimits
 from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.door import ConnectionKind, Door, Lobby, Speaks, stop_listening
+from roquette.remoting.door import ConnectionKind, Door, Lobby, PortProtocols, stop_listening
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import BYTES, Peer
 from roquette.remoting.tls import ServerTls, TlsMode
@@ -56,7 +56,7 @@ class Server:
         limits: what peers may leave unfinished; ports of one server share them.
 
     Attributes:
-        speaks: what is spoken beside the remoting protocol; another one holds for the next connection.
+        protocols: those beside the remoting protocol; another one holds for the next connection.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Server:
         self._limits = PeerLimits(unsent_timeout_s=idle_s) if limits is None else limits
         dispatcher.limits = self._limits
         self._dispatcher = dispatcher
-        self.speaks: Speaks | None = None
+        self.protocols: PortProtocols | None = None
         self._on_lost = on_lost
         self._idle_s = idle_s
         self._bound = bound or ConnectionBound(20_000)
@@ -86,18 +86,22 @@ class Server:
         self._lobby = Lobby(self._admit, self._bound.release, self._noise, idle_s, met)
 
     async def start(
-        self, host: str, port: int, tls: ServerTls | None = None, speaks: Speaks | None = None
+        self,
+        host: str,
+        port: int,
+        tls: ServerTls | None = None,
+        protocols: PortProtocols | None = None,
     ) -> int:
         """Start accepting, with TLS as `tls` says, and other protocols beside; returns the port (a free one for 0).
 
-        Called again, it opens a further port, for which the last `tls` and `speaks` hold as for all.
+        Called again, it opens a further port, for which the last `tls` and `protocols` hold as for all.
         """
-        self.speaks = speaks
+        self.protocols = protocols
         if tls is not None and tls.mode is TlsMode.DISABLED:
             tls = None
         self._tls = tls
         loop = asyncio.get_running_loop()
-        accept = self._new_protocol if tls is None and speaks is None else self._door
+        accept = self._new_protocol if tls is None and protocols is None else self._door
         listener = await loop.create_server(accept, host, port, backlog=1024)
         self._listeners.append(listener)
         if len(self._listeners) == 1:
@@ -110,18 +114,18 @@ class Server:
     def http2(self, pages: HttpPages | None) -> asyncio.Protocol:
         """The protocol of an HTTP/2 connection that came in at another server's port, whose pages these are; it is counted
         and closed here."""
-        assert self.speaks is not None
-        assert self.speaks.http2 is not None
+        assert self.protocols is not None
+        assert self.protocols.http2 is not None
         self._bound.met += 1
-        return self.speaks.http2(self._bound.met, self._made, self._lost, pages)
+        return self.protocols.http2(self._bound.met, self._made, self._lost, pages)
 
     def _door(self) -> asyncio.Protocol:
-        return Door(self._tls, self._new_protocol, self._lobby, self.speaks)
+        return Door(self._tls, self._new_protocol, self._lobby, self.protocols)
 
     def _new_protocol(self, kind: ConnectionKind = ConnectionKind.REMOTING) -> asyncio.Protocol:
         """The protocol of a connection of this kind."""
         if kind is ConnectionKind.HTTP2:
-            return self.http2(None if self.speaks is None else self.speaks.pages)
+            return self.http2(None if self.protocols is None else self.protocols.pages)
         bound = self._bound
         bound.met += 1
         return PeerProtocol(self._dispatcher, bound.met, self._noise, self._made, self._lost)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from roquette.base.options import OptionKind, live, matching, option
-from roquette.remoting.door import Network, Speaks
+from roquette.remoting.door import Network, PortProtocols
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.pem import CertificateEnds
 from roquette.remoting.request import RequestContext
@@ -46,7 +46,7 @@ class DoorSettings:
         kind=NETWORKS,
     )
 
-    def speaks(self, about: str, guarded: bool) -> Speaks:
+    def protocols(self, about: str, guarded: bool) -> PortProtocols:
         """Return the protocols that a port speaks beside remoting.
 
         Args:
@@ -54,7 +54,7 @@ class DoorSettings:
             guarded: callers are asked who they are.
         """
         pages = HttpPages(about=about, anyone=guarded or self.http_access == "all")
-        return Speaks(pages=pages, trusted=_networks(self.proxy_protocol_trusted))
+        return PortProtocols(pages=pages, trusted=_networks(self.proxy_protocol_trusted))
 
 
 # Settings of a server's metrics: under Apache's keys where it has them.

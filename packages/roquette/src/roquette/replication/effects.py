@@ -174,7 +174,7 @@ def bar(record: GroupRecord, me: int, waited_ms: int, settings: TakeOverSettings
         hope = f"it waits for one of {others}" if others else "nobody else is in step"
         return f"no master, and broker {me} may lack acknowledged messages: {why}; {hope}, or an order to elect it"
     if record.set_back:
-        silent = [member_id for member_id, said in record.doubtful.items() if said[0] < 0]
+        silent = [member_id for member_id, reported in record.doubtful.items() if reported[0] < 0]
         if silent:
             return f"the record is an old one: brokers {silent} are to say what they have, or an order to elect one"
     elif me not in record.doubtful or record.members == (me,):

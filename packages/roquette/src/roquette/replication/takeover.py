@@ -481,9 +481,9 @@ class TakeOver:
 
     def _grown_since(self, now_ms: int, record: GroupRecord) -> bool:
         """Doubtful, and now that all are asked what they have, with something else than we said?"""
-        said = record.doubtful.get(self.me)
+        reported = record.doubtful.get(self.me)
         vacant = now_ms - self._beat_ms > self.settings.ttl_ms
-        return vacant and said is not None and said != self._position()
+        return vacant and reported is not None and reported != self._position()
 
     # Standing.
 

@@ -214,8 +214,8 @@ class Prover:
     ) -> str:
         """The field `PROOF` of a request to host:port, of all its other fields but the signature."""
         self._number += 1
-        said = f"{MARK}{self._now_ms()}|{self._life}|{self._number}|{address}"
-        return f"{said}|{_mac(secret, said, code, fields, body)}"
+        claims = f"{MARK}{self._now_ms()}|{self._life}|{self._number}|{address}"
+        return f"{claims}|{_mac(secret, claims, code, fields, body)}"
 
 
 class Proofs:
@@ -239,11 +239,11 @@ class Proofs:
         Args:
             local: the address of ours that it came to.
         """
-        said, _, mac = fields.get(PROOF, "").rpartition("|")
-        wanted = _mac(secret, said, code, fields, body)
+        claims, _, mac = fields.get(PROOF, "").rpartition("|")
+        wanted = _mac(secret, claims, code, fields, body)
         if not hmac.compare_digest(wanted.encode(), mac.encode("utf-8", "replace")):
             return "it was signed as another request"
-        at, life, number, address = said.removeprefix(MARK).split("|")
+        at, life, number, address = claims.removeprefix(MARK).split("|")
         if self.addresses is not None and address not in self.addresses and address != local:
             return f"it was signed for {address}"
         if abs(now_ms - int(at)) > WINDOW_MS:
@@ -265,8 +265,8 @@ class Proofs:
         return new
 
 
-def _mac(secret: bytes, said: str, code: int, fields: dict[str, str], body: bytes) -> str:
-    parts = [said.encode(), b"%d" % code]
+def _mac(secret: bytes, claims: str, code: int, fields: dict[str, str], body: bytes) -> str:
+    parts = [claims.encode(), b"%d" % code]
     for name in sorted(fields):
         if name not in (PROOF, SIGNATURE):
             parts += [name.encode("utf-8", "replace"), fields[name].encode("utf-8", "replace")]

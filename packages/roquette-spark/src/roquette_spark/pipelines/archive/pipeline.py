@@ -384,8 +384,8 @@ def _places(options: ArchiveOptions, choice: Choice) -> list[str]:
         if options.format != "raw":
             apart = options.tables().open(table_root(options, topic) + QUARANTINE)
             apart.keep_versions = options.keep_versions
-            said = apart.describe(Owner("archive", topic, quarantine=True), keep_ms=keep_ms)
-            lines += [f"{said[0]}, for rows that cannot be read", *said[1:]]
+            description = apart.describe(Owner("archive", topic, quarantine=True), keep_ms=keep_ms)
+            lines += [f"{description[0]}, for rows that cannot be read", *description[1:]]
     return lines
 
 

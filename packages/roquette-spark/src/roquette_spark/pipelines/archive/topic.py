@@ -124,24 +124,24 @@ def check_partition(topic: str, columns: pa.Schema, form: forms.RowForm) -> None
         ConfigError: no such column, or none with values for folders' names; or there is no hour to take.
     """
     name = form.partition
-    said = f"archive: --partition {name}: "
+    option = f"archive: --partition {name}: "
     if name == forms.BY_HOUR:
         body = {
             f["name"]: f["type"] for f in json.loads(form.body_schema or '{"fields":[]}')["fields"]
         }
         if body.get(form.day_of, "timestamp") not in _TIMES:
             raise ConfigError(
-                f"{said}column {form.day_of} of topic {topic} has no hours: give --partition day, or another --day-of"
+                f"{option}column {form.day_of} of topic {topic} has no hours: give --partition day, or another --day-of"
             )
     if name in (forms.BY_DAY, forms.BY_HOUR):
         return
     fits = [each.name for each in columns if _names_folders(each) and each.name != forms.DAY]
     if name == forms.DAY:
-        raise ConfigError(f"{said}that is --partition day")
+        raise ConfigError(f"{option}that is --partition day")
     if name not in fits:
         what = "has no values for folders" if name in columns.names else "is not there"
         raise ConfigError(
-            f"{said}in the table of {topic} this column {what}; day and hour are always possible, and the columns "
+            f"{option}in the table of {topic} this column {what}; day and hour are always possible, and the columns "
             f"{', '.join(fits)}"
         )
 
@@ -166,7 +166,7 @@ def with_places(form: forms.RowForm) -> tuple[forms.RowForm, list[str]]:
         wanted[form.day_of] = "--day-of", _TIMES if form.partition == forms.BY_HOUR else None
     if form.partition not in (forms.BY_DAY, forms.BY_HOUR):
         wanted[form.partition] = "--partition", _FOLDERS
-    said = []
+    added = []
     for name, (option, kinds) in wanted.items():
         there = {each["name"]: each["type"] for each in schema["fields"]}
         if not forms.may_be_column(name, form.partition):  # one of ours, or refused for every topic
@@ -175,8 +175,8 @@ def with_places(form: forms.RowForm) -> tuple[forms.RowForm, list[str]]:
             others = [each for each in schema["fields"] if each["name"].lower() != name.lower()]
             text = {"name": name, "type": "string", "nullable": True, "metadata": {}}
             schema["fields"] = [*others, text]
-            said.append(f"{option} {name}")
-    return (replace(form, body_schema=json.dumps(schema)), said) if said else (form, said)
+            added.append(f"{option} {name}")
+    return (replace(form, body_schema=json.dumps(schema)), added) if added else (form, added)
 
 
 def can_sort(columns: pa.Schema, name: str, partitioned_by: Sequence[str]) -> bool:

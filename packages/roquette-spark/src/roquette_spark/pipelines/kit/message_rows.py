@@ -462,8 +462,8 @@ def columns_of_avro(avro: Any, references: Sequence[Any], where: str) -> Any:
             fastavro.parse_schema(each, named_schemas=named)
         whole = fastavro.parse_schema(avro, named_schemas=named)
     except Exception as error:  # noqa: BLE001 - whatever somebody has written
-        said = f"{type(error).__name__}: {error}"[:200]
-        raise ConfigError(f"archive: {where} is no Avro schema ({said})") from None
+        problem = f"{type(error).__name__}: {error}"[:200]
+        raise ConfigError(f"archive: {where} is no Avro schema ({problem})") from None
     return _Columns(named).of(whole, where)
 
 
@@ -479,8 +479,8 @@ class _Columns:
         """Of a type. Raises as `columns_of_avro`."""
         self._left -= 1
         if self._left < 0:
-            said = f"the Avro schema has more than {_MOST_TYPES:,} types"
-            raise ConfigError(f"archive: {where[:100]}: {said}")
+            problem = f"the Avro schema has more than {_MOST_TYPES:,} types"
+            raise ConfigError(f"archive: {where[:100]}: {problem}")
         if isinstance(avro, list):
             kinds = [each for each in avro if each != "null"]
             if len(kinds) != 1:

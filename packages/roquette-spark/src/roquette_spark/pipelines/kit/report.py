@@ -129,15 +129,15 @@ def _below(
     x_text: Callable[[float], str],
 ) -> list[Shape]:
     """Texts below a line chart: five at most, none over another, none twice."""
-    marks, said, free = [], "", 0.0
+    marks, label, free = [], "", 0.0
     for share in (0.0, 0.25, 0.5, 0.75, 1.0) if high > low else (0.0,):
         value = low + (high - low) * share
         text = x_text(value)
         half = len(text) * _LETTER / 2
         x = min(max(place(value), half), WIDTH - half)
-        if text != said and x - half >= free:
+        if text != label and x - half >= free:
             marks.append(text_at(x, y, text, anchor="middle"))
-            said, free = text, x + half + 6
+            label, free = text, x + half + 6
     return marks
 
 

@@ -210,8 +210,8 @@ class RunHealth:
             about=f"roquette pipeline {name}",
             anyone=True,
             shown=True,
-            ready=lambda: "" if self._looked_ms else "the streams have not begun",
-            well=self.trouble,
+            check_readiness=lambda: "" if self._looked_ms else "the streams have not begun",
+            check_health=self.trouble,
             streams={"/metrics": StreamedPage(kind=KIND, begin=self._pieces)},
         )
 

@@ -375,12 +375,12 @@ def _places(options: CurrentStateOptions) -> list[str]:
     keep_ms, table = options.keep_replaced_minutes * 60_000, open_table(options.to)
     if CHANGES_SETTING in table.snapshot.settings:
         pin(table, Pointer.of_table(table))
-    said = table.describe(Owner("current-state", options.topic), keep_ms=keep_ms)
+    description = table.describe(Owner("current-state", options.topic), keep_ms=keep_ms)
     apart = open_table(table.files.root + QUARANTINE)
     owner = Owner("current-state", options.topic, quarantine=True)
     bad = apart.describe(owner, keep_ms=keep_ms)
     kept_changes(table, options)
-    lines = [f"{said[0]}, by {', '.join(options.key)}", *said[1:]]
+    lines = [f"{description[0]}, by {', '.join(options.key)}", *description[1:]]
     return [*lines, f"{bad[0]}, for messages that cannot be read", *bad[1:]]
 
 

@@ -108,7 +108,7 @@ UNFINISHED = (
 _ENTRIES = rf"_last_checkpoint|\d{{20}}\.(json|crc|checkpoint\.(.*\.)?parquet)|{UNFINISHED}"
 KEPT_DAYS = 30  # entries that a checkpoint sums up, and what it knows of files that were replaced
 CHECKPOINT_INTERVAL = 50  # versions
-_SAID = 500  # characters of an error of the library
+_LONGEST_ERROR = 500  # characters of an error of the library
 _DAY_MS = 24 * 3_600_000
 _FILES_KEPT = "delta.deletedFileRetentionDuration"
 _DEFAULT_FILES_KEPT_MS = 7 * _DAY_MS  # Delta's, of tables that do not say it
@@ -160,10 +160,10 @@ class DeltaLog:
             self._table = None
             return Snapshot()
         except OSError as error:
-            raise PipelineError(f"{self._files.root} cannot be read: {_said(error)}") from None
+            raise PipelineError(f"{self._files.root} cannot be read: {_reason(error)}") from None
         except (library.exceptions.DeltaError, KeyError, TypeError, ValueError) as error:
             raise TableCorrupt(
-                f"{self._files.root}: {LOG_FOLDER} is damaged or not of ours: {_said(error)}{_torn(self._files)}"
+                f"{self._files.root}: {LOG_FOLDER} is damaged or not of ours: {_reason(error)}{_torn(self._files)}"
             ) from None
 
     def _snapshot(self) -> Snapshot:
@@ -207,7 +207,7 @@ class DeltaLog:
                 raise_if_key_not_exists=False,
             )
         except (library.exceptions.DeltaError, OSError) as error:
-            raise PipelineError(f"{self._files.root} cannot be created: {_said(error)}") from None
+            raise PipelineError(f"{self._files.root} cannot be created: {_reason(error)}") from None
         self._make_safe(0)
 
     def drop(self) -> None:
@@ -364,7 +364,7 @@ class DeltaLog:
             error, there = worse, []
         if not there:
             raise PipelineError(
-                f"version {version} of {root} cannot be written: {_said(error)}"
+                f"version {version} of {root} cannot be written: {_reason(error)}"
             ) from None
         names = {file.path for file in commit.adds}  # nobody else has them
         added = {unquote(each["add"]["path"]) for each in there if each.get("add")}
@@ -374,7 +374,7 @@ class DeltaLog:
             if self._files.exists(name):
                 self._files.remove(name)
         raise PipelineError(
-            f"another process has written version {version} of {root}: stop it, and start again ({_said(error)})"
+            f"another process has written version {version} of {root}: stop it, and start again ({_reason(error)})"
         ) from None
 
     def _make_safe(self, version: int) -> None:
@@ -397,8 +397,8 @@ class DeltaLog:
 
         Raises PipelineError as `commit`.
         """
-        said = self._table.metadata().configuration.get(_FILES_KEPT)
-        if keep_ms <= (_DEFAULT_FILES_KEPT_MS if said is None else interval_ms(said)):
+        kept = self._table.metadata().configuration.get(_FILES_KEPT)
+        if keep_ms <= (_DEFAULT_FILES_KEPT_MS if kept is None else interval_ms(kept)):
             return False
         self.set_settings({_FILES_KEPT: f"interval {keep_ms // 1000 + 1} seconds"})
         return True
@@ -437,11 +437,11 @@ def _address(files: TableFiles) -> str:
     return Path(files.root).as_uri()
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """What delta-rs says, on one line, without colours and backtraces."""
     text = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(error))
     words = re.split(r"(?i)\n\s*(?:stack )?backtrace|\n\s*0: ", text)[0].split()
-    return f"{type(error).__name__}: {' '.join(words)[:_SAID]}"
+    return f"{type(error).__name__}: {' '.join(words)[:_LONGEST_ERROR]}"
 
 
 def _files_of(table: Any) -> list[DataFile]:

@@ -167,8 +167,8 @@ class StreamedTable:
             ("a wider type of", [each["name"] for each in other]),
         ):
             if names:
-                said = f"{self.table.files.root} has {what} {', '.join(names)} from now on"
-                self._job.progress.say(said)
+                line = f"{self.table.files.root} has {what} {', '.join(names)} from now on"
+                self._job.progress.say(line)
         return new
 
     def _is_new(self, table: TableWriter, number: int) -> bool:

@@ -165,19 +165,19 @@ def differences(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A sentence for each broker about which servers differ."""
     found: list[str] = []
     for broker in sorted({broker for line in answers.values() for broker in line["queues"]}):
-        said = {server: line["queues"].get(broker) for server, line in sorted(answers.items())}
-        lacking = [server for server, queues in said.items() if queues is None]
+        by_server = {server: line["queues"].get(broker) for server, line in sorted(answers.items())}
+        lacking = [server for server, queues in by_server.items() if queues is None]
         if lacking:
-            read = max(queues[0] for queues in said.values() if queues is not None)
+            read = max(queues[0] for queues in by_server.values() if queues is not None)
             found.append(
                 f"{_list(lacking)} {'does' if len(lacking) == 1 else 'do'} not know {broker}: clients that ask there "
                 f"miss {read} queue{'s' if read != 1 else ''}"
             )
-        kinds = {json.dumps(queues) for queues in said.values() if queues is not None}
+        kinds = {json.dumps(queues) for queues in by_server.values() if queues is not None}
         if len(kinds) > 1:
             words = ", ".join(
                 f"{server} says {q[0]} to read and {q[1]} to write, {_perm(q[2])}"
-                for server, q in said.items()
+                for server, q in by_server.items()
                 if q is not None
             )
             found.append(f"the queues of {broker} differ: {words}")

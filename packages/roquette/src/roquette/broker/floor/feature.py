@@ -13,7 +13,7 @@ from roquette.base.lifecycle import Health, Interval, Tasks
 from roquette.base.metric_families import MetricTable
 from roquette.errors import Refused, RefusedForNow, RemoteProtocolError
 from roquette.remoting.dispatcher import Dispatcher
-from roquette.remoting.door import Speaks
+from roquette.remoting.door import PortProtocols
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Outcome, Peer, Reply, Row, Task
 from roquette.store.format.results import Arrival
@@ -78,7 +78,7 @@ class Feature:
         """Return what is served in the place of a row of any feature: a replica refuses what only a master does."""
         return row
 
-    def speaks(self, dispatcher: Dispatcher) -> Speaks | None:
+    def protocols(self, dispatcher: Dispatcher) -> PortProtocols | None:
         """Return what the broker's ports speak beside the remoting protocol; requests go to `dispatcher`."""
         return None
 

@@ -16,7 +16,7 @@ from roquette.base.metric_families import (
     escaped,
     labels,
 )
-from roquette.base.server_metrics import LoopLag, ServerFigures, server_families, unwell
+from roquette.base.server_metrics import LoopLag, ServerFigures, server_families, why_unhealthy
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import ABOUT, Beat, Feature, paced
 from roquette.broker.floor.item_stats import (
@@ -592,8 +592,8 @@ class MetricsFeature(Feature):
             about=ABOUT,
             anyone=True,
             shown=True,
-            ready=self._why_not_ready,
-            well=self._why_unwell,
+            check_readiness=self._why_not_ready,
+            check_health=self._why_unhealthy,
             streams={"/metrics": StreamedPage(kind=KIND, begin=self._scrape)},
         )
         self.listener: HttpListener | None = None
@@ -632,8 +632,8 @@ class MetricsFeature(Feature):
         if self.listener is not None:
             await self.listener.close()
 
-    def _why_unwell(self) -> str:
-        return unwell(self._core.shell.tasks.health())
+    def _why_unhealthy(self) -> str:
+        return why_unhealthy(self._core.shell.tasks.health())
 
     def _why_not_ready(self) -> str:
         refusal = self._core.store.send_refusal or self._core.replicas.refusal

@@ -58,8 +58,8 @@ def highest_first(topic: Topic, group: SubscriptionGroupConfig | None, draw: int
     by the lot drawn of 100, is not among those that the group's `priority.factor` lets look at priorities."""
     if topic.attributes.get(MESSAGE_TYPE) != "PRIORITY" or topic.read_queues > MOST_QUEUES:
         return []
-    said = ((group and group.attributes) or {}).get(PRIORITY_FACTOR)
-    factor = whole_number(said, 100)
+    attribute = ((group and group.attributes) or {}).get(PRIORITY_FACTOR)
+    factor = whole_number(attribute, 100)
     return [] if 0 <= factor <= draw else list(range(topic.read_queues - 1, -1, -1))
 
 

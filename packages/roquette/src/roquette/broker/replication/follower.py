@@ -301,11 +301,11 @@ class _Link:
 
     def _report(self, end: int) -> None:
         self._reported = end
-        said = [report(end, handshake=self._handshake)]
+        frames = [report(end, handshake=self._handshake)]
         if self._learns and not self._source.lacks_tables():
             self._learns = False
-            said.insert(0, hello(self._source.member or 0))
-        self.connection.send(said)
+            frames.insert(0, hello(self._source.member or 0))
+        self.connection.send(frames)
 
     def tell_tables(self) -> None:
         """Tell the master, when the tables have come, that it may count us."""

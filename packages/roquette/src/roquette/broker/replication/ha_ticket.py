@@ -97,7 +97,7 @@ class _Gate:
         self._connection = connection
         self._take = take
         self._make = side
-        self._said = b""
+        self._received = b""
         self._side: HaSide | None = None
 
     def received(self, data: bytes) -> None:
@@ -105,18 +105,18 @@ class _Gate:
         if self._side is not None:
             self._side.received(data)
             return
-        said = self._said = self._said + data
-        if said[: len(MARK)] != MARK[: len(said)]:
+        received = self._received = self._received + data
+        if received[: len(MARK)] != MARK[: len(received)]:
             raise RemoteProtocolError("it says no ticket")
         size = len(MARK) + 2 * BYTES
-        if len(said) < size:
+        if len(received) < size:
             return
-        self._said = b""
-        if not self._take(said[len(MARK) : size].decode("latin-1")):
+        self._received = b""
+        if not self._take(received[len(MARK) : size].decode("latin-1")):
             raise RemoteProtocolError("its ticket is wrong, too old, used, or another address's")
         self._side = self._make(self._connection)
-        if said[size:]:
-            self._side.received(said[size:])
+        if received[size:]:
+            self._side.received(received[size:])
 
     def room(self) -> None:
         """Tell the side, once there is one, that what waited has been taken."""

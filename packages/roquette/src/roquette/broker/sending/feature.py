@@ -237,8 +237,8 @@ class SendBackProcessor:
                 f"the message at offset {header.offset} is damaged on the broker's disk: send it anew",
             )
         if ctx.may_touch is not None:
-            said = decode_properties(record.properties).get(ORIGIN_GROUP, "")
-            ctx.may_touch(judged_topic(record.topic, header.group, said))
+            origin_group = decode_properties(record.properties).get(ORIGIN_GROUP, "")
+            ctx.may_touch(judged_topic(record.topic, header.group, origin_group))
         plan = plan_send_back(record, header.group, wanted_level=header.delay_level, limit=limit)
         if plan.dead:
             topic = self._topics.ensure(

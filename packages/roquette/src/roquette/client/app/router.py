@@ -247,8 +247,8 @@ class Member:
     @property
     def _options(self) -> ConsumerOptions:
         """Without what a function wants of its topics."""
-        said = self._endpoints[0].options.items()
-        return cast(ConsumerOptions, {k: v for k, v in said if k not in ("tag", "filter")})
+        options = self._endpoints[0].options.items()
+        return cast(ConsumerOptions, {k: v for k, v in options if k not in ("tag", "filter")})
 
     def merged_with(self, other: "Member") -> "Member":
         """Both as one. Raises ConfigError: they cannot be."""

@@ -224,8 +224,8 @@ def _asks_pydantic(hint: Any) -> bool:
     """Return True when an annotation says something that pydantic alone understands, or is of one of its models."""
     if typing.get_origin(hint) is not typing.Annotated:
         return False
-    kind, *said = typing.get_args(hint)
-    modules = {type(each).__module__.partition(".")[0] for each in said}
+    kind, *arguments = typing.get_args(hint)
+    modules = {type(each).__module__.partition(".")[0] for each in arguments}
     return "pydantic" in sys.modules and (_is_model(kind) or not modules.isdisjoint(_FOR_PYDANTIC))
 
 

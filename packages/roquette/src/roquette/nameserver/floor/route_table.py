@@ -115,15 +115,17 @@ class LiveBroker:
         "updated_ms",
     )
 
-    def __init__(self, said: Registration) -> None:
-        self.identity = said.identity
-        self.ha_address = said.ha_address
-        self.outside = said.outside
-        self.timeout_ms = DEFAULT_TIMEOUT_MS if said.timeout_ms is None else said.timeout_ms
+    def __init__(self, registration: Registration) -> None:
+        self.identity = registration.identity
+        self.ha_address = registration.ha_address
+        self.outside = registration.outside
+        self.timeout_ms = (
+            DEFAULT_TIMEOUT_MS if registration.timeout_ms is None else registration.timeout_ms
+        )
         self.alive_ms = min(self.timeout_ms, ALIVE_MS)
-        self.data_version = said.data_version
-        self.connection = said.connection
-        self.updated_ms = said.now_ms
+        self.data_version = registration.data_version
+        self.connection = registration.connection
+        self.updated_ms = registration.now_ms
 
     @property
     def epoch(self) -> int:
@@ -374,9 +376,9 @@ class RouteTable:
         live = self.live.find(cluster, address)
         return live if live is not None and live.identity.broker_name == broker_name else None
 
-    def check_epoch(self, said: Registration) -> None:
+    def check_epoch(self, registration: Registration) -> None:
         """Raise Refused for a master that others of its group know to be deposed."""
-        identity, epoch = said.identity, said.data_version.state_version
+        identity, epoch = registration.identity, registration.data_version.state_version
         newest = self.epoch(identity.cluster, identity.broker_name) if epoch > 0 else 0
         if identity.broker_id == MASTER_ID and epoch < newest:
             raise Refused(
@@ -384,7 +386,7 @@ class RouteTable:
                 f"broker {identity} is not the master any more: it names epoch {epoch}, its group is at {newest}",
             )
 
-    def register(self, said: Registration, *, stepwise: bool = False) -> Registered | None:
+    def register(self, registration: Registration, *, stepwise: bool = False) -> Registered | None:
         """Take in what a broker says of itself; None refuses it.
 
         The first registration of an unknown broker must not be a single topic, or the rest of its topics would be
@@ -397,19 +399,24 @@ class RouteTable:
         Raises:
             Refused: there is no room for another broker. Topics without room are left out, see `bounds.topics`.
         """
-        identity = said.identity
+        identity = registration.identity
         if self.live.find(*identity.key) is None:
             what = "the broker is not registered"
             self.bounds.brokers.check(len(self.live), ResponseCode.SYSTEM_ERROR, what)
-        filters = said.filter_servers and said.filter_servers[:FILTER_SERVERS]
-        identity.check(said.ha_address, said.outside, said.zone, *(filters or ()))
-        self.check_epoch(said)
+        filters = registration.filter_servers and registration.filter_servers[:FILTER_SERVERS]
+        identity.check(
+            registration.ha_address, registration.outside, registration.zone, *(filters or ())
+        )
+        self.check_epoch(registration)
         self._leave_other_name(identity)
         holder = self.find_members(identity.broker_name).get(identity.broker_id)
         other = None
         if holder is not None and holder != identity.address:
             other = self._member(identity.cluster, identity.broker_name, holder)
-        if other is not None and other.data_version.state_version > said.data_version.state_version:
+        if (
+            other is not None
+            and other.data_version.state_version > registration.data_version.state_version
+        ):
             why = "an older epoch"
             log.warning("registration ignored broker=%s holder=%s why=%s", identity, holder, why)
             self.live.remove(identity.key)
@@ -418,33 +425,33 @@ class RouteTable:
             log.warning("broker deposed broker=%s by=%s", other.identity, identity)
             self.live.remove(other.identity.key)
             self._set_filters(other.identity.key, [])
-        if holder is None and len(said.topics) == 1:
+        if holder is None and len(registration.topics) == 1:
             log.warning("registration refused broker=%s why=%s", identity, ONE_TOPIC)
             return None
-        broker, first = self._place(identity, said.zone)
+        broker, first = self._place(identity, registration.zone)
         answer = self._answer(identity, broker)
-        if identity.broker_id == MASTER_ID or _is_prime(said, broker):
-            self._take_topics(said, answer, first=first)
+        if identity.broker_id == MASTER_ID or _is_prime(registration, broker):
+            self._take_topics(registration, answer, first=first)
         if filters is not None:
             self._set_filters(identity.key, filters)
-        if self.live.add(LiveBroker(said)):
-            self.departed.came(identity, elects=said.data_version.state_version > 0)
+        if self.live.add(LiveBroker(registration)):
+            self.departed.came(identity, elects=registration.data_version.state_version > 0)
             log.info("broker registered broker=%s", identity)
         for _ in () if stepwise else answer.rest:
             pass
         return answer
 
-    def _take_topics(self, said: Registration, answer: Registered, *, first: bool) -> None:
+    def _take_topics(self, registration: Registration, answer: Registered, *, first: bool) -> None:
         """Begin to take in the topics of a broker that speaks for its name; `answer.rest` does what is left."""
-        identity, name = said.identity, said.identity.broker_name
+        identity, name = registration.identity, registration.identity.broker_name
         before = self.live.find_data_version(*identity.key)
-        changed = first or before != said.data_version
-        if said.delete_absent and not said.mappings:
-            self._delete_absent(name, said.topics)
-        answer.rest = self._write_topics(said, answer, rewrite=changed)
+        changed = first or before != registration.data_version
+        if registration.delete_absent and not registration.mappings:
+            self._delete_absent(name, registration.topics)
+        answer.rest = self._write_topics(registration, answer, rewrite=changed)
         next(answer.rest, None)
-        if changed and said.mappings:
-            self._write_mappings(name, said.mappings)
+        if changed and registration.mappings:
+            self._write_mappings(name, registration.mappings)
 
     def _leave_other_name(self, identity: BrokerIdentity) -> None:
         """The process at this address has another configuration: its old name loses the address."""
@@ -498,21 +505,21 @@ class RouteTable:
                 if self.live.find_data_version(*identity.key) is not registration.data_version:
                     return
             topic = config.topic_name or key
-            said = QueueData(
+            queue_data = QueueData(
                 broker_name=broker_name,
                 read_queue_nums=config.read_queue_nums,
                 write_queue_nums=config.write_queue_nums,
                 perm=config.perm,
                 topic_sys_flag=config.topic_sys_flag,
             )
-            if not rewrite and told.get(topic) == said:
+            if not rewrite and told.get(topic) == queue_data:
                 continue  # a wiped write permission survives heartbeats
-            if not self._tell(broker_name, topic, said):
+            if not self._tell(broker_name, topic, queue_data):
                 answer.left_out += 1
                 continue
             queues = self._topics.setdefault(topic, {})
-            if queues.get(broker_name) != said:
-                queues[broker_name] = said
+            if queues.get(broker_name) != queue_data:
+                queues[broker_name] = queue_data
                 self.revision += 1
                 self.watches.changed(topic)
 
@@ -526,14 +533,14 @@ class RouteTable:
                 self._mappings.setdefault(topic, {})[name] = mapping
         self.revision += 1
 
-    def _tell(self, broker_name: str, topic: str, said: QueueData) -> bool:
+    def _tell(self, broker_name: str, topic: str, queue_data: QueueData) -> bool:
         """Remember what a broker says of a topic; False when there is no room for one more."""
         told = self._told[broker_name]
         if topic not in told:
             if not self.bounds.topics.room(self._told_count if len(topic) <= NAME else 1 << 62):
                 return False
             self._told_count += 1
-        told[topic] = said
+        told[topic] = queue_data
         return True
 
     def _delete_absent(self, broker_name: str, topics: dict[str, TopicConfig]) -> None:
@@ -739,10 +746,10 @@ class RouteTable:
         ]
 
 
-def _is_prime(said: Registration, broker: BrokerData) -> bool:
+def _is_prime(registration: Registration, broker: BrokerData) -> bool:
     """Return True when a replica speaks for a group that has lost its master."""
     return (
-        said.modern
+        registration.modern
         and MASTER_ID not in broker.broker_addrs
-        and said.identity.broker_id == min(broker.broker_addrs)
+        and registration.identity.broker_id == min(broker.broker_addrs)
     )

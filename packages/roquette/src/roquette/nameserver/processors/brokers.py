@@ -113,9 +113,11 @@ class BrokerProcessor:
         turn = self._turns.get(ctx.peer.id)
         small = len(body) <= (DIRECT_COMPRESSED if header.compressed else DIRECT)
         if turn is None and small:
-            said = self._said(ctx, header, _decode_registration(header, body, ctx.command.version))
-            if self._rival(ctx, said) is None:
-                return self._answer(self._enter(said, stepwise=False))
+            registration = self._registration(
+                ctx, header, _decode_registration(header, body, ctx.command.version)
+            )
+            if self._rival(ctx, registration) is None:
+                return self._answer(self._enter(registration, stepwise=False))
         if turn is None:
             turn = self._turns[ctx.peer.id] = asyncio.Lock()
         return Task(self._register_large(turn, ctx, header, body))
@@ -130,13 +132,15 @@ class BrokerProcessor:
         """Decode many topics in the executor and take them in step by step; registrations of a connection keep their order."""
         async with turn:
             version = ctx.command.version
-            registration = await run_blocking(_decode_registration, header, body, version)
-            said = self._said(ctx, header, registration)
-            await self._wait_for_place(ctx, said.identity, lambda: self._rival(ctx, said))
+            decoded = await run_blocking(_decode_registration, header, body, version)
+            registration = self._registration(ctx, header, decoded)
+            await self._wait_for_place(
+                ctx, registration.identity, lambda: self._rival(ctx, registration)
+            )
             if ctx.peer.closed:
                 return OK  # no answer: what its connection registered meanwhile is removed, too
-            said.now_ms = self._steady_ms()
-            result = self._enter(said, stepwise=True)
+            registration.now_ms = self._steady_ms()
+            result = self._enter(registration, stepwise=True)
             for _ in result.rest:
                 await asyncio.sleep(0)
         return self._answer(result)
@@ -168,11 +172,14 @@ class BrokerProcessor:
         """The other connection over which the broker that says good-bye is alive: only its address counts."""
         return self._live.rival([identity.key], ctx.peer.id, self._steady_ms())
 
-    def _rival(self, ctx: RequestContext, said: Registration) -> int | None:
+    def _rival(self, ctx: RequestContext, registration: Registration) -> int | None:
         """The other connection whose broker has the place asked for; raises Refused for a deposed master."""
-        self._routes.check_epoch(said)
+        self._routes.check_epoch(registration)
         return self._routes.rival(
-            said.identity, connection=ctx.peer.id, now_ms=self._steady_ms(), claim=said.claim
+            registration.identity,
+            connection=ctx.peer.id,
+            now_ms=self._steady_ms(),
+            claim=registration.claim,
         )
 
     async def _wait_for_place(
@@ -213,13 +220,13 @@ class BrokerProcessor:
             "it changes or leaves only over that one, until it ends or is silent for 75 s",
         )
 
-    def _said(
+    def _registration(
         self,
         ctx: RequestContext,
         header: headers.RegisterBrokerRequestHeader,
-        registration: RegisterBrokerBody,
+        body: RegisterBrokerBody,
     ) -> Registration:
-        wrapper = registration.topic_config_serialize_wrapper
+        wrapper = body.topic_config_serialize_wrapper
         delete_absent = self._core.config.delete_topic_with_broker_registration
         return Registration(
             identity=_identity(header),
@@ -232,13 +239,13 @@ class BrokerProcessor:
             timeout_ms=header.heartbeat_timeout_millis,
             modern=header.enable_acting_master is not None,  # as Apache's isOldVersionBroker
             zone=_registered_zone(ctx),
-            filter_servers=registration.filter_server_list,
+            filter_servers=body.filter_server_list,
             mappings=wrapper.topic_queue_mapping_info_map,
             delete_absent=delete_absent and not _is_part(ctx),
         )
 
-    def _enter(self, said: Registration, *, stepwise: bool) -> Registered:
-        result = self._routes.register(said, stepwise=stepwise)
+    def _enter(self, registration: Registration, *, stepwise: bool) -> Registered:
+        result = self._routes.register(registration, stepwise=stepwise)
         if result is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
         return result

@@ -91,15 +91,15 @@ def header_faults(
         first, last: the physical offsets in the first and the last entry.
         store_time_of: of the record at a physical offset, epoch ms; -1: it is gone.
     """
-    for at, what, physical, told, said in (
+    for at, what, physical, named, named_ms in (
         (16, "first", first, head.begin_physical, head.begin_ms),
         (24, "last", last, head.end_physical, head.end_ms),
     ):
-        if physical != told:
-            words = f"is at offset {told}, the entries say {physical}"
+        if physical != named:
+            words = f"is at offset {named}, the entries say {physical}"
             yield at, f"the header says the {what} record {words}"
-        elif 0 <= (stored := store_time_of(physical)) != said:
-            words = f"was stored at {said}, the record says {stored}"
+        elif 0 <= (stored := store_time_of(physical)) != named_ms:
+            words = f"was stored at {named_ms}, the record says {stored}"
             yield at - 16, f"the header says the {what} record {words}"
 
 

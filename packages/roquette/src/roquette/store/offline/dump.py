@@ -154,8 +154,8 @@ def _journal(files: ReadFiles, path: str, start: int) -> Iterator[dict[str, Any]
     }
     for entry in chained_entries(read_all(files, path, MOST_JOURNAL)):
         if entry.start >= start:
-            said = dict(zip(names[chr(entry.kind)], msgspec.msgpack.decode(entry.content)))
-            yield {"byte": entry.start, "kind": chr(entry.kind), **said}
+            fields = dict(zip(names[chr(entry.kind)], msgspec.msgpack.decode(entry.content)))
+            yield {"byte": entry.start, "kind": chr(entry.kind), **fields}
 
 
 def _log(
