@@ -1,4 +1,4 @@
-"""What `archive` is told: its options, and where a topic's table is."""
+"""Options of `archive`, and the place of a topic's table."""
 
 from dataclasses import dataclass
 

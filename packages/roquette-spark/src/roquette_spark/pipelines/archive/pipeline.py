@@ -77,7 +77,7 @@ _NOTHING = "(?!)"  # matches no name
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to read.
+    """Choice of what is read.
 
     Attributes:
         own: topics that have a stream each.
@@ -136,7 +136,7 @@ def choose_topics(options: ArchiveOptions) -> Choice:
 
 
 def stream_positions(options: ArchiveOptions) -> TableFiles:
-    """Where the position of the folder's stream is."""
+    """Return the files in which the position of the folder's stream is."""
     return position_files(TableFiles(stream_root(options)), options.checkpoints)
 
 
@@ -147,7 +147,7 @@ def _begun(options: ArchiveOptions) -> Mapping[str, object]:
 def _is_shared(
     options: ArchiveOptions, topic: str, begun: Mapping[str, object], *, new: bool = False
 ) -> bool:
-    """Whether a topic's table is filled by the folder's stream; `new` says it of one that is not there."""
+    """Return True if the folder's stream fills a topic's table; `new` says it of one that is not there."""
     there = options.tables().open(table_root(options, topic)).snapshot
     return topic in begun or (SHARED_SETTING in there.settings if there.version >= 0 else new)
 
@@ -357,7 +357,7 @@ class ArchiveStream:
 
 
 def plan(options: ArchiveOptions) -> Plan:
-    """What would be read and written."""
+    """Say what would be read and written."""
     check_options(options)
     choice = choose_topics(options)
     states = find_topics(options.namesrv, choice.topics, stream_options(options))
@@ -407,7 +407,7 @@ def run(options: ArchiveOptions, job: Job) -> Result:
 
 
 def _look(streams: Sequence[ArchiveStream], options: ArchiveOptions) -> list[TableHealth]:
-    """How far the tables are."""
+    """Return how far the tables are."""
     archives = [archive for each in streams for archive in each.archives]
     names = [each.topic for each in archives]
     states = find_topics(options.namesrv, names, stream_options(options)) if names else []

@@ -1,4 +1,4 @@
-"""What an archive run tells: numbers for programs, a page for people."""
+"""Report of an archive run: numbers for programs, a page for people."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -148,7 +148,7 @@ MOST_NAMED = 8  # topics in the title
 
 @dataclass(frozen=True, slots=True)
 class QueueCount:
-    """What the tables have of one queue: rows, rows too many, offsets that are not there.
+    """Count of what the tables have of one queue: rows, rows too many, offsets that are not there.
 
     `before` is what was known of it when this run began.
     """

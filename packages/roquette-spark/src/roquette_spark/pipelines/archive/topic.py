@@ -115,7 +115,7 @@ _FOLDERS = ("string", "byte", "short", "integer", "long", "date", "boolean")
 
 
 def check_partition(topic: str, columns: pa.Schema, form: forms.RowForm) -> None:
-    """Whether a new table can be partitioned so.
+    """Check that a new table can be partitioned so.
 
     Args:
         columns: of the table.
@@ -180,7 +180,7 @@ def with_places(form: forms.RowForm) -> tuple[forms.RowForm, list[str]]:
 
 
 def can_sort(columns: pa.Schema, name: str, partitioned_by: Sequence[str]) -> bool:
-    """Whether rows of a table's files can be in order by that column."""
+    """Return True if rows of a table's files can be in order by that column."""
     there = name in columns.names and name not in partitioned_by
     return there and not pa.types.is_nested(columns.field(name).type)
 
@@ -207,7 +207,7 @@ _WHEN_OBJECTS_COME = {
 
 
 def kept_form(table: TableWriter, options: ArchiveOptions) -> forms.RowForm:
-    """How the rows of a table that is begun are made.
+    """Return the form of the rows of a table that is begun.
 
     Raises:
         ConfigError: the options say it otherwise.
@@ -242,7 +242,7 @@ def read_options_of(
 
 
 def offsets_at(where: str, states: Sequence[QueueBounds]) -> dict[str, dict[str, int]]:
-    """Where queues begin ("earliest") or end ("latest"), by broker and queue."""
+    """Ask where queues begin ("earliest") or end ("latest"), by broker and queue."""
     found: dict[str, dict[str, int]] = {}
     for each in states:
         offset = each.start if where == "earliest" else each.end
@@ -312,7 +312,7 @@ class TopicArchive(StreamedTable):
         return form
 
     def _may_lack(self, form: forms.RowForm) -> bool:
-        """Whether its messages alone say which columns there are, and other topics are not to suffer from that."""
+        """Return True if its messages alone say which columns there are, and other topics are not to suffer from that."""
         return self._shared is not None and form.kind in forms.EVOLVING and not self._options.schema
 
     def _given_schema(self) -> tuple[str, str]:
@@ -347,7 +347,7 @@ class TopicArchive(StreamedTable):
         return forms.possible_columns(found, options.partition), ""
 
     def _takes(self, form: forms.RowForm, body_schema: str) -> bool:
-        """Whether a table has the columns of a schema that is given; more have come to it if it may evolve."""
+        """Return True if a table has the columns of a schema that is given; more have come to it if it may evolve."""
         if form.kind not in forms.EVOLVING or self._options.schema_evolution != "add":
             return form.body_schema == body_schema
         return grew_from(json.loads(form.body_schema), json.loads(body_schema))
@@ -387,7 +387,7 @@ class TopicArchive(StreamedTable):
         return self.table.snapshot.rows + (0 if apart is None else apart.snapshot.rows)
 
     def _starting_offsets(self) -> dict[str, dict[str, int]]:
-        """Where a new table begins, so that what is missing can be known; empty when a time says it."""
+        """Return the offsets at which a new table begins, so that what is missing can be known; empty when a time says it."""
         where = self._options.starting
         if self._shared is not None and self.positions.exists(f"{CHECKPOINT}/offsets"):
             where = "earliest"  # as a stream reads what comes to it later
@@ -401,11 +401,11 @@ class TopicArchive(StreamedTable):
         return found
 
     def has(self, number: int) -> bool:
-        """Whether the table has that batch."""
+        """Return True if the table has that batch."""
         return not self._is_new(self.table, number)
 
     def work(self, number: int) -> BatchWork:
-        """What tasks of a batch are to do for this table."""
+        """Return what tasks of a batch are to do for this table."""
         apart = "" if self.quarantine is None else self.quarantine.files.root
         source = {**read_options_of(self._options, {}), "subscribe": self.topic}
         root, options = self.table.files.root, self._options
@@ -421,7 +421,7 @@ class TopicArchive(StreamedTable):
         )
 
     def takes(self, written: Written, number: int) -> bool:
-        """Whether the table takes these files; else it has grown, they are gone, and are to be written once more."""
+        """Return True if the table takes these files; else it has grown, they are gone, and are to be written once more."""
         wider = self._wider(written.news)
         if wider is None:
             return True
@@ -489,11 +489,11 @@ class TopicArchive(StreamedTable):
 
     @property
     def _every(self) -> bool:
-        """Whether each offset is to be a row."""
+        """Return True if each offset is to be a row."""
         return self._options.tags == "*"
 
     def _starts(self) -> dict[Queue, int]:
-        """Where the table began, as far as that was said by offsets."""
+        """Return the offsets at which the table began, as far as offsets said it."""
         kept = json.loads(self.table.snapshot.settings[START_SETTING])
         return {
             (broker, int(queue)): offset
@@ -517,7 +517,7 @@ class TopicArchive(StreamedTable):
             table.vacuum(keep_ms=options.keep_replaced_minutes * 60_000)
 
     def health(self, states: Sequence[QueueBounds]) -> TableHealth:
-        """How far the table is.
+        """Return how far the table is.
 
         Args:
             states: the queues of all topics as they are now.

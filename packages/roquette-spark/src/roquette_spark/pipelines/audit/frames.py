@@ -61,7 +61,7 @@ def field_of(where: str) -> "Column":
 
 
 def slim(messages: "DataFrame", id_field: str, order_key: str, sequence: str) -> "DataFrame":
-    """What the checks need of each message."""
+    """Return what the checks need of each message."""
     from pyspark.sql import functions as F
 
     nothing = F.lit(None).cast("string")

@@ -93,13 +93,13 @@ class AuditOptions(PipelineOptions):
 
     @property
     def id_field(self) -> str:
-        """Where a message has its id."""
+        """Return the name of the field in which a message has its id."""
         return self.id or ("key" if self.manifest else "uniq_key")
 
 
 @dataclass(slots=True)
 class AuditRun:
-    """What was found."""
+    """Findings of an audit."""
 
     at_ms: int
     queues: list[dict[str, Any]] = field(default_factory=list)
@@ -149,7 +149,7 @@ def check_options(options: AuditOptions) -> None:
 
 
 def plan(options: AuditOptions) -> Plan:
-    """What would be compared."""
+    """Say what would be compared."""
     check_options(options)
     if not options.store:
         require_topics(options.namesrv, options.topics, "audit")
@@ -311,7 +311,7 @@ def finish(audit: AuditRun, options: AuditOptions, job: Job) -> Result:
 
 
 def certificate_of(audit: AuditRun, options: AuditOptions) -> dict[str, Any]:
-    """What was looked at and what came of it; `digest` is the SHA-256 of all the rest as canonical JSON."""
+    """Say what was looked at and what came of it; `digest` is the SHA-256 of all the rest as canonical JSON."""
     found: dict[str, Any] = {
         "form": FORM,
         "verdict": audit.verdict,

@@ -44,7 +44,7 @@ SCHEMA: Final = (
 
 
 def check_place(directory: str) -> str:
-    """What is there, for plans. Spark would write beside, and remove, what others have in a folder.
+    """Say what is there, for plans. Spark would write beside, and remove, what others have in a folder.
 
     Raises:
         ConfigError: it is somebody else's.
@@ -136,7 +136,7 @@ _DOUBT_MARGIN_MS: Final = 600_000  # clocks of this machine and of the brokers m
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What was done.
+    """Count of what was done.
 
     Attributes:
         sent: by this run. `settled`: by earlier runs, of those chosen. `found`: by a killed run, seen in the target.
@@ -398,7 +398,7 @@ class DlqOptions(PipelineOptions):
 
 
 def plan(options: DlqOptions) -> Plan:
-    """What would be read and sent; asks name servers and brokers."""
+    """Say what would be read and sent; asks name servers and brokers."""
     _check(options)
     found = find_dlq_topics(options.namesrv, options.groups)
     reads = [f"{topic}: {count:,} messages" for topic, count in found.counts.items()]

@@ -1,1 +1,1 @@
-"""What every pipeline is built from: options, a run, streams of batches, bodies, files, pages."""
+"""Parts of every pipeline: options, a run, streams of batches, bodies, files, pages."""

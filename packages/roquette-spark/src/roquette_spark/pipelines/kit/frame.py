@@ -1,4 +1,4 @@
-"""What a pipeline is: options, a plan, a run that ends in a result; and what a run is given to work with."""
+"""Frame of a pipeline: options, a plan, a run that ends in a result; and what a run is given to work with."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ SPAN: Final = OptionKind(wanted="a time such as 30m, 24h or 7d", parse=_span)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions:
-    """What every pipeline has."""
+    """Options that every pipeline has."""
 
     namesrv: str = option(
         DEFAULT_NAME_SERVERS,
@@ -131,7 +131,7 @@ class PipelineError(RoquetteError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run would do, found out without Spark: lines for people."""
+    """Plan of what a run would do, found out without Spark: lines for people."""
 
     reads: Sequence[str]
     writes: Sequence[str]
@@ -140,7 +140,7 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """How a run ended.
+    """Result of a run.
 
     Attributes:
         ok: False means that a check failed: the command ends with status 1.
@@ -183,7 +183,7 @@ class Quiet:
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """What a run works with.
+    """Things that a run works with.
 
     Attributes:
         directory: where report, summary and log go; pipelines may add files.

@@ -48,13 +48,13 @@ def looked_at(body: "Column", schema: str) -> "Column":
 
 
 def looker(schema: str) -> Callable[[bytes | None], dict[str, str | None] | None]:
-    """What runs in the workers."""
+    """Return the function that runs in the workers."""
     known = json.loads(schema)
     return lambda body: look_at(body, known)
 
 
 def look_at(body: bytes | None, known: Any) -> dict[str, str | None] | None:
-    """What Spark would not see of one body; None where there is nothing to say.
+    """Find what Spark would not see of one body; None where there is nothing to say.
 
     Args:
         known: Spark's JSON of the columns, parsed.
@@ -109,7 +109,7 @@ _DECODER = json.JSONDecoder(
 
 
 def rescue(value: Any, known: Any, fitted: list[bool] | None = None) -> Any:
-    """What of a value has no place in its column; None when all has.
+    """Return the part of a value that has no place in its column; None when all has.
 
     Numbers such as 19.0 for a column of whole numbers are changed in place; `fitted` gets one entry for each.
     """
@@ -225,7 +225,7 @@ class NoObjects(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """How bodies become rows.
+    """Form of rows: how bodies become them.
 
     Attributes:
         kind: one of FORMATS.
@@ -390,7 +390,7 @@ def possible_columns(schema: str, partition: str) -> str:
 
 
 def may_be_column(name: str, partition: str = BY_DAY) -> bool:
-    """Whether a field's name can become a column's: not ours, and none that Delta refuses."""
+    """Return True if a field's name can become a column's: not ours, and none that Delta refuses."""
     ours = own_columns(partition)
     return bool(name) and name.lower() not in ours and not _NOT_IN_NAMES & set(name)
 
@@ -531,7 +531,7 @@ class _Columns:
 
 
 def _is_empty(kind: Any) -> bool:
-    """Whether it is a record without fields, or has nothing else: Parquet cannot store it."""
+    """Return True if it is a record without fields, or has nothing else: Parquet cannot store it."""
     if not isinstance(kind, dict):
         return False
     if kind["type"] == "struct":

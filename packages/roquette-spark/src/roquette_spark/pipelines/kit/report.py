@@ -1,4 +1,4 @@
-"""What a run has to show people: facts, tables and charts as values, and the one template that makes them a page.
+"""Report of a run for people: facts, tables and charts as values, and the one template that makes them a page.
 
 The page is a single file that loads nothing; the template escapes every value.
 """

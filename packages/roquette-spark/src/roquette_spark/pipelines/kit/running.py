@@ -171,7 +171,7 @@ def _stderr_to(path: str) -> Iterator[None]:
 
 
 def threads_to(path: str, session: "SparkSession") -> logging.Handler | None:
-    """What the threads of py4j and PySpark say of a JVM that is gone has its place in the log, beside the JVM's own words.
+    """Send to the log what the threads of py4j and PySpark say of a JVM that is gone, beside the JVM's own words.
 
     Returns:
         The handler that `logging` has got, for the caller to remove; None where the application has configured its own.

@@ -36,7 +36,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Batches:
-    """What a run has done so far."""
+    """Progress of a run: its batches so far."""
 
     job: Job
     max_rate: int = 0  # rows a second; 0 is no limit
@@ -77,7 +77,7 @@ class Sum:
 
 
 class Counted(Protocol):
-    """How far some queries are."""
+    """Progress of some queries."""
 
     @property
     def rows(self) -> int:
@@ -169,7 +169,7 @@ _ASKED = Family(
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """How far one table is.
+    """Health of one table: how far it is.
 
     Attributes:
         lag: messages that no committed batch has.
@@ -184,7 +184,7 @@ class TableHealth:
 
 
 class RunHealth:
-    """What a run says of itself; its pages are served by a thread, so that nothing of Spark holds them up.
+    """Health of a run; its pages are served by a thread, so that nothing of Spark holds them up.
 
     Args:
         look: asks the brokers how far each table is; raises ClientError when none answers.
@@ -234,7 +234,7 @@ class RunHealth:
             self._tables, self._looked_ms = found, now_ms
 
     def trouble(self) -> str:
-        """Which table has messages waiting and no commit for too long; "": none."""
+        """Name the table that has messages waiting and no commit for too long; "": none."""
         now_ms = self._clock.now_ms()
         for each in self._tables:
             idle_ms = now_ms - self._moved_ms[each.topic]

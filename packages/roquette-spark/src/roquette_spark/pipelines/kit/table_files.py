@@ -53,7 +53,7 @@ class TableFiles:
         self._base = self._base.rstrip("/")
 
     def address(self, path: str) -> str:
-        """What Spark calls the file."""
+        """Return what Spark calls the file."""
         return f"{self.root}/{path}" if path else self.root
 
     def list_tree(self, folder: str = "") -> list[FoundFile]:
@@ -68,12 +68,12 @@ class TableFiles:
         ]
 
     def list_names(self, folder: str = "") -> list[str]:
-        """What is directly in a folder; nothing when it does not exist."""
+        """List what is directly in a folder; nothing when it does not exist."""
         selector = pafs.FileSelector(self._path(folder), allow_not_found=True)
         return [info.base_name for info in self._fs.get_file_info(selector)]
 
     def inside(self, path: str) -> bool:
-        """Whether no link on the way to a file leads out of the root."""
+        """Return True if no link on the way to a file leads out of the root."""
         if not self.local:
             return True
         root = os.path.realpath(self._base)
@@ -85,7 +85,7 @@ class TableFiles:
         return FoundFile(path, info.size or 0, (info.mtime_ns or 0) // 1_000_000)
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder."""
+        """Return True if there is such a file or folder."""
         return bool(self._fs.get_file_info(self._path(path)).type != pafs.FileType.NotFound)
 
     def read(self, path: str) -> bytes:
@@ -115,7 +115,7 @@ class TableFiles:
             OsFiles().sync_dir(os.path.dirname(self._path(target)))
 
     def make_folder(self, folder: str) -> None:
-        """Where there are folders: make it, unless it is there."""
+        """Make it where there are folders, unless it is there."""
         if self._fs.type_name not in _ATOMIC_PUTS:
             self._fs.create_dir(self._path(folder), recursive=True)
 
@@ -281,7 +281,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What one compaction did."""
+    """Count of what one compaction did."""
 
     partitions: int = 0
     files_before: int = 0
@@ -311,7 +311,7 @@ def partition_text(value: Any) -> str | None:
 
 
 def too_long(name: str, value: str | None) -> bool:
-    """Whether a value cannot be in the name of a partition's folder."""
+    """Return True if a value cannot be in the name of a partition's folder."""
     return len(_folder(name, value).encode()) > LONGEST_FOLDER
 
 

@@ -87,7 +87,7 @@ class SourceSettings(Protocol):
 
 
 def stream_options(options: SourceSettings) -> dict[str, str]:
-    """What every read of the source is given. Raises ConfigError for malformed words."""
+    """Return the options that every read of the source is given. Raises ConfigError for malformed words."""
     return {
         "namesrvAddr": options.namesrv,
         **key_values(options.source_option, "--source-option"),
@@ -218,7 +218,7 @@ def _start(
 
 
 def checkpoint_offsets(files: TableFiles, checkpoint: str) -> dict[str, dict[tuple[str, int], int]]:
-    """How far a stream has planned: by topic, then by broker and queue. Empty for a new one."""
+    """Read how far a stream has planned: by topic, then by broker and queue. Empty for a new one."""
     names = [
         file.path
         for file in files.list_tree(f"{checkpoint}/offsets")

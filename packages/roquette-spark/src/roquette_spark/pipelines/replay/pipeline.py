@@ -42,7 +42,7 @@ _SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ReplayCheck:
-    """What was found.
+    """Findings of the check of a replay.
 
     Attributes:
         wanted, found: messages that should be there, and that are there once.
@@ -64,7 +64,7 @@ class ReplayCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether everything is there, unchanged, and each key in its order."""
+        """Return True if everything is there, unchanged, and each key in its order."""
         same = self.wanted == self.found and self.wanted_sum == self.found_sum
         return same and self.inversions == 0
 
@@ -115,7 +115,7 @@ def _sum(frame: "DataFrame") -> tuple[int, int]:
 
 
 def fingerprint_columns(frame: "DataFrame") -> "list[Column]":
-    """What must be the same on both sides, in a form that hashes the same."""
+    """Return the columns that must be the same on both sides, in a form that hashes the same."""
     from pyspark.sql import functions as f
 
     columns = [frame[ID], frame["body"].cast("binary")]
@@ -330,7 +330,7 @@ class Target:
                 return
 
     def read(self, spark: "SparkSession", state: "ReplayState") -> "DataFrame":
-        """What this replay has written, copies included."""
+        """Read what this replay has written, copies included."""
         frame = (
             spark.read.format("rocketmq")
             .options(namesrvAddr=self.namesrv, subscribe=",".join(self._topics))
@@ -385,7 +385,7 @@ class ReplayOptions(PipelineOptions):
 
 
 def plan(options: ReplayOptions) -> Plan:
-    """What would be read and written; asks name servers and brokers."""
+    """Say what would be read and written; asks name servers and brokers."""
     source, target = _parts(options)
     notes = [f"state in {options.state}: {check_place(options.state)}; ids begin with replay:"]
     if options.rate:
@@ -459,7 +459,7 @@ def _parts(options: ReplayOptions) -> tuple[TopicSource | TableSource, Target]:
 
 
 def _identity(options: ReplayOptions) -> dict[str, Any]:
-    """What makes a replay the one it is: a state directory belongs to these values."""
+    """Return the values that make a replay the one it is: a state directory belongs to them."""
     names = (
         "topics",
         "table",

@@ -1,4 +1,4 @@
-"""What a replay reads, cut into steps: ranges of queues, or files of a table."""
+"""Sources of a replay, cut into steps: ranges of queues, or files of a table."""
 
 import datetime
 import json
@@ -53,12 +53,12 @@ class ReplayState:
 
     @property
     def fresh(self) -> bool:
-        """Whether `begin` has not been called in this or an earlier run."""
+        """Return True if `begin` has not been called in this or an earlier run."""
         return "bounds" not in self._values
 
     @property
     def prefix(self) -> str:
-        """What every id of this replay begins with."""
+        """Return what every id of this replay begins with."""
         return f"replay:{self._values['id']}/"
 
     @property
@@ -96,7 +96,7 @@ class ReplayState:
 
 
 def check_place(directory: str) -> str:
-    """What is there, for plans.
+    """Say what is there, for plans.
 
     Raises:
         ConfigError: it is no directory, or has other things than a replay's.

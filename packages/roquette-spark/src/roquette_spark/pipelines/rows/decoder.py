@@ -43,7 +43,7 @@ _NUMBERS = (*_WHOLE, "float", "double")
 
 
 def kind_of(value: Any, number: type) -> Kind:
-    """What a JSON value would need for a column.
+    """Return the kind of column that a JSON value would need.
 
     Args:
         number: class of the numbers that are written with a fraction or an exponent.
@@ -93,12 +93,12 @@ def widened(known: Kind, found: Kind) -> Kind:
 
 
 def grew_from(known: Kind, given: Kind) -> bool:
-    """Whether a schema is another one that bodies may have widened since."""
+    """Return True if a schema is another one that bodies may have widened since."""
     return bool(_ordered(widened(given, known)) == _ordered(known))
 
 
 def _ordered(kind: Kind) -> Kind:
-    """What matters of a kind: names and types."""
+    """Return what matters of a kind: names and types."""
     if not isinstance(kind, dict):
         return kind
     if kind["type"] == "struct":
@@ -338,7 +338,7 @@ def quarantine_type() -> "StructType":
 
 
 def messages_schema() -> pa.Schema:
-    """What to read of each message."""
+    """Return the columns that are read of each message."""
     from pyspark.sql.types import StructType
 
     found = StructType()

@@ -140,7 +140,7 @@ class JsonReader:
             return None, MALFORMED, None
 
     def place(self, value: Any) -> Row:
-        """What `decode_object` gives, in its columns. Raises ValueError or ArithmeticError for what JSON cannot have."""
+        """Put what `decode_object` gives into its columns. Raises ValueError or ArithmeticError for what JSON cannot have."""
         left = rescue(value, self._known)
         try:
             row = self._convert(value)
@@ -159,7 +159,7 @@ def _one(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _is_regular(kind: Kind) -> bool:
-    """Whether pyarrow reads such values as Spark does, or refuses."""
+    """Return True if pyarrow reads such values as Spark does, or refuses."""
     if not isinstance(kind, dict):
         return kind in _REGULAR
     if kind["type"] == "struct":
@@ -168,7 +168,7 @@ def _is_regular(kind: Kind) -> bool:
 
 
 def _converter(kind: Kind) -> Convert:
-    """What makes a JSON value one for pa.array; raises ValueError or ArithmeticError for what does not fit."""
+    """Return what makes a JSON value one for pa.array; it raises ValueError or ArithmeticError for what does not fit."""
     if isinstance(kind, dict):
         return _compound(kind)
     if kind.startswith("decimal"):

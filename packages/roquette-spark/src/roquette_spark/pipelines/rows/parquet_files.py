@@ -133,7 +133,7 @@ class PartitionRule:
 
 @dataclass(slots=True)
 class _Part:
-    """What is held and open for one partition."""
+    """Rows held and file open for one partition."""
 
     held: list[pa.Table]
     nbytes: int = 0
@@ -225,7 +225,7 @@ class ParquetFiles:
         return found
 
     def _flush(self, values: Values, part: _Part) -> None:
-        """What is held of a partition becomes a row group."""
+        """Write what is held of a partition as a row group."""
         if part.file is None:
             self._close_one()
             partition = list(zip(self._columns, values, strict=True))

@@ -221,7 +221,7 @@ def columns_of(schema: Schema, subject: str) -> str:
 
 
 def _declared(schema: Schema) -> Kind:
-    """What an Avro schema's values have; NULL where no column could."""
+    """Return the kind of an Avro schema's values; NULL where no column could have them."""
     try:
         return _avro_kind(schema, "")
     except ConfigError:
@@ -310,7 +310,7 @@ _WIDER: Final = {pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 
 
 def split_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Which message of its schema's file a value is, and the value: what follows the schema's id in Confluent's wire format.
+    """Find which message of its schema's file a value is, and the value: what follows the schema's id in Confluent's wire format.
 
     The path has an index for each level of nesting, from the outside. A count and the indexes are zigzag varints; a
     count of 0 stands for the file's first message.
@@ -493,7 +493,7 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _has_odd_time(values: pa.Array) -> bool:
-    """Whether a time of day within is none, such as 25:00: Arrow makes a text of it that tells no time."""
+    """Return True if a time of day within is none, such as 25:00: Arrow makes a text of it that tells no time."""
     if pa.types.is_time(values.type):
         times = values.cast(pa.int64())
         odd = pc.or_(pc.less(times, 0), pc.greater_equal(times, _DAY))
@@ -506,7 +506,7 @@ def _has_odd_time(values: pa.Array) -> bool:
 
 
 def _has_first_day(values: pa.Array) -> bool:
-    """Whether there is a 1970-01-01 within."""
+    """Return True if there is a 1970-01-01 within."""
     if pa.types.is_date(values.type):
         return bool(pc.any(pc.equal(values.cast(pa.int32()), 0)).as_py())
     if pa.types.is_struct(values.type):
@@ -517,7 +517,7 @@ def _has_first_day(values: pa.Array) -> bool:
 
 
 def _has_no_day(message: Any) -> bool:
-    """Whether a google.type.Date within a message is none, such as 2026-02-30."""
+    """Return True if a google.type.Date within a message is none, such as 2026-02-30."""
     if message.DESCRIPTOR.full_name == "google.type.Date":
         try:
             date(message.year, message.month, message.day)
@@ -532,7 +532,7 @@ def _has_no_day(message: Any) -> bool:
 
 
 def _messages(field: Any, value: Any) -> Iterable[Any]:
-    """What of a field's value are messages."""
+    """Return the messages in a field's value."""
     if field.message_type is None:
         return ()
     if field.message_type.GetOptions().map_entry:

@@ -66,7 +66,7 @@ MOST_VALUES = 1000  # of a column that partitions, in one task
 
 @dataclass(frozen=True, slots=True)
 class BatchWork:
-    """What every task of a batch is given.
+    """Work of a batch, as every task is given it.
 
     Attributes:
         number: of the batch.
@@ -90,7 +90,7 @@ class BatchWork:
 
 @dataclass(slots=True)
 class Written:
-    """What one task or all of a batch have written.
+    """Count of what one task or all of a batch have written.
 
     Attributes:
         good, bad: files of the table and of its quarantine.
@@ -116,7 +116,7 @@ class Written:
         return sum(file.rows for file in self.bad)
 
     def add(self, more: "Written") -> None:
-        """What another task has written."""
+        """Add what another task has written."""
         self.good += more.good
         self.bad += more.bad
         self.rescued += more.rescued

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StageWork:
-    """What every task is given.
+    """Work of staging, as every task is given it.
 
     Attributes:
         number: of the batch.
@@ -59,7 +59,7 @@ class StageWork:
 
 @dataclass(slots=True)
 class Staged:
-    """What one task or all of a batch have written.
+    """Count of what one task or all of a batch have written.
 
     Attributes:
         paths: files of changes.
@@ -75,7 +75,7 @@ class Staged:
     rescued: int = 0
 
     def add(self, more: "Staged") -> None:
-        """What another task has written."""
+        """Add what another task has written."""
         self.paths += more.paths
         self.rows += more.rows
         self.bad += more.bad
@@ -178,7 +178,7 @@ _MOST_PARTS = 4  # of a bucket that is split: so many files are written at the s
 
 @dataclass(frozen=True, slots=True)
 class BucketRules:
-    """When a bucket is rewritten, joined or split.
+    """Rules for when a bucket is rewritten, joined or split.
 
     Attributes:
         share: rewritten when it has more changes than this share of its rows.
@@ -194,14 +194,14 @@ class BucketRules:
     bucket_bytes: int = 64 << 20
 
     def rewrites(self, there: BucketFiles, new: float) -> bool:
-        """Whether a bucket is rewritten with so many changes more."""
+        """Return True if a bucket is rewritten with so many changes more."""
         rows = there.base_rows
         return rows < self.small_rows or there.change_rows + new > self.share * rows
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeWork:
-    """What every task of a batch is given.
+    """Work of a batch of changes, as every task is given it.
 
     Attributes:
         number: of the batch.
@@ -225,7 +225,7 @@ class ChangeWork:
 
 @dataclass(slots=True)
 class Changed:
-    """What one task or all of a batch have done.
+    """Count of what one task or all of a batch have done.
 
     Attributes:
         rows: changes that were read.
@@ -239,7 +239,7 @@ class Changed:
     joined: int = 0
 
     def add(self, more: "Changed") -> None:
-        """What another task has done."""
+        """Add what another task has done."""
         self.adds += more.adds
         self.removes += more.removes
         self.rows += more.rows
@@ -249,7 +249,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """How many keys there are.
+    """Count of the keys there are.
 
     Attributes:
         live, deleted: by the newest change of each.

@@ -31,7 +31,7 @@ TIES = (
 
 @dataclass(frozen=True, slots=True)
 class ChangeForm:
-    """How a body becomes a change; kept with the table."""
+    """Form of changes: how a body becomes one; kept with the table."""
 
     body_schema: str
     key: tuple[str, ...]
@@ -162,17 +162,17 @@ class Bucket:
         return [Bucket(self.of * parts, self.number + self.of * part) for part in range(parts)]
 
     def contains(self, other: "Bucket") -> bool:
-        """Whether it has all keys of another."""
+        """Return True if it has all keys of another."""
         return other.of >= self.of and other.number % self.of == self.number
 
     def has(self, hashes: np.ndarray) -> pa.Array:
-        """Which of some keys are here."""
+        """Tell for each of some keys if it is here."""
         return pa.array((hashes & np.uint64(self.of - 1)) == np.uint64(self.number))
 
 
 @dataclass(frozen=True, slots=True)
 class BucketFiles:
-    """What a table has of one bucket.
+    """Files that a table has of one bucket.
 
     Attributes:
         base: files with at most one row per key, in all of them together.
@@ -337,7 +337,7 @@ class Overlay:
 
 
 def _behind(base: pa.Table, changes: pa.Table) -> np.ndarray:
-    """Whether each row of `base` is replaced by that of `changes` at its place."""
+    """Tell for each row of `base` if that of `changes` at its place replaces it."""
     count = base.num_rows
     both = pa.concat_tables([each.select(list(ORDER)) for each in (base, changes)])
     ranks = np.empty(2 * count, np.int64)

@@ -85,7 +85,7 @@ POINTED = "current"  # in the commits of batches
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """What the file CURRENT says.
+    """Content of the file CURRENT.
 
     Attributes:
         version: of the table's log.
@@ -144,7 +144,7 @@ def remove_strays(table: TableWriter, folder: str) -> None:
 
 
 def newest_stored(there: Snapshot) -> datetime | None:
-    """When the broker stored the newest change that a table has; None if no file says it."""
+    """Return when the broker stored the newest change that a table has; None if no file says it."""
     found = [
         (json.loads(file.stats or "{}").get("maxValues") or {}).get(STORED)
         for file in there.files.values()
@@ -252,7 +252,7 @@ class StateView:
         return [name for name in self.columns if name != DELETED]
 
     def files(self) -> dict[str, str]:
-        """What users are given, by the name of the file."""
+        """Return the files that users are given, by name."""
         return {
             "duckdb.sql": f"CREATE OR REPLACE VIEW current_state AS\n{self.duckdb()};\n",
             "spark.sql": f"CREATE OR REPLACE TEMPORARY VIEW current_state AS\n{self.spark()};\n",
@@ -361,7 +361,7 @@ class CurrentStateOptions(PipelineOptions):
 
 
 def plan(options: CurrentStateOptions) -> Plan:
-    """What would be read and written."""
+    """Say what would be read and written."""
     states = find_topics(options.namesrv, [options.topic], stream_options(options))
     return Plan(
         reads=describe(states),
@@ -385,7 +385,7 @@ def _places(options: CurrentStateOptions) -> list[str]:
 
 
 def kept_changes(table: TableWriter, options: CurrentStateOptions) -> ChangeForm | None:
-    """How a table's changes are read; None for a new one.
+    """Return how a table's changes are read; None for a new one.
 
     Raises:
         ConfigError: the options say it otherwise.

@@ -36,7 +36,7 @@ _WIDER = {
 
 
 def misfits(found: pa.Schema, wanted: pa.Schema) -> str:
-    """What is wrong with a file's columns, "" when they fit: the same types or narrower, none that the table lacks."""
+    """Say what is wrong with a file's columns, "" when they fit: the same types or narrower, none that the table lacks."""
     for field in found:
         index = wanted.get_field_index(field.name)
         if index < 0:
@@ -84,7 +84,7 @@ def check_wider(before: str, after: str) -> None:
 
 
 def _widens(before: Any, after: Any) -> bool:
-    """Whether all values of a type of Spark's JSON are values of another."""
+    """Return True if all values of a type of Spark's JSON are values of another."""
     if before == after:
         return True
     if isinstance(before, str) or isinstance(after, str):
@@ -332,7 +332,7 @@ class DeltaLog:
         return version
 
     def _hooks(self, library: Any) -> Any:
-        """What a commit does beside: entries as old as KEPT_DAYS go, unless versions that are kept need them."""
+        """Return what a commit does beside: entries as old as KEPT_DAYS go, unless versions that are kept need them."""
         if self.keep_versions == 1:
             return library.PostCommitHookProperties()
         needed = int(self._table.version()) + 2 - self.keep_versions - 2 * CHECKPOINT_INTERVAL
@@ -382,7 +382,7 @@ class DeltaLog:
         self._files.sync(f"{LOG_FOLDER}/{entry_name(version)}")
 
     def last_info(self, name: str) -> Any:
-        """What the newest commit that has it gave as `Commit.info[name]`; None if none has, or its entry is gone."""
+        """Return what the newest commit that has it gave as `Commit.info[name]`; None if none has, or its entry is gone."""
         version = -1 if self._table is None else self._table.version()
         while version >= 0 and (found := _actions(self._files, version)):
             for action in found:
@@ -429,7 +429,7 @@ def _library() -> Any:
 
 
 def _address(files: TableFiles) -> str:
-    """What delta-rs calls the table. Raises ConfigError for what it cannot open."""
+    """Return what delta-rs calls the table. Raises ConfigError for what it cannot open."""
     if not files.local:
         return files.root
     if "%" in files.root:
@@ -438,7 +438,7 @@ def _address(files: TableFiles) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """What delta-rs says, on one line, without colours and backtraces."""
+    """Return what delta-rs says, on one line, without colours and backtraces."""
     text = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(error))
     words = re.split(r"(?i)\n\s*(?:stack )?backtrace|\n\s*0: ", text)[0].split()
     return f"{type(error).__name__}: {' '.join(words)[:_LONGEST_ERROR]}"
@@ -488,7 +488,7 @@ def _actions(files: TableFiles, version: int) -> list[dict[str, Any]]:
 
 
 def _torn(files: TableFiles) -> str:
-    """What to do about a newest entry that is not JSON; "" when it is."""
+    """Say what to do about a newest entry that is not JSON; "" when it is."""
     entries = [n for n in files.list_names(LOG_FOLDER) if re.fullmatch(r"\d{20}\.json", n)]
     if entries:
         try:

@@ -39,7 +39,7 @@ _BOUNDED = (*_TEXT_BOUNDS, types.LongType, types.DoubleType, types.DecimalType)
 def to_iceberg(
     file: DataFile, address: str, metadata: TableMetadata, footer: pq.FileMetaData | None
 ) -> IcebergFile:
-    """What the table's manifest says of a file.
+    """Return what the table's manifest says of a file.
 
     Args:
         address: the file's whole address.

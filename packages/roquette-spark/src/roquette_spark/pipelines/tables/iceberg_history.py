@@ -1,4 +1,4 @@
-"""What the snapshots of a table of Iceberg know: files of data and of metadata, what was replaced, what may expire."""
+"""History of a table of Iceberg, as its snapshots have it: files of data and of metadata, what was replaced, what may expire."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ def current_files(table: Any) -> dict[str, tuple[DataFile, int]]:
 
 
 def has_deletes(table: Any) -> bool:
-    """Whether rows were deleted by files of deletes: another program did that."""
+    """Return True if rows were deleted by files of deletes: another program did that."""
     snapshot = table.current_snapshot()
     return snapshot is not None and any(
         manifest.content == ManifestContent.DELETES for manifest in snapshot.manifests(table.io)

@@ -86,7 +86,7 @@ class TableCatalog:
 
     @property
     def shared(self) -> bool:
-        """Whether other machines may write to the table."""
+        """Return True if other machines may write to the table."""
         return bool(self._address.uri)
 
     @property
@@ -194,7 +194,7 @@ class TableCatalog:
 
 
 def _object_store() -> dict[str, str]:
-    """What Amazon's own tools read from the environment; secrets are left to pyarrow, which reads them, too."""
+    """Return what Amazon's own tools read from the environment; secrets are left to pyarrow, which reads them, too."""
     found = {
         "s3.region": os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
         "s3.endpoint": os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
@@ -492,7 +492,7 @@ class IcebergTable(TableWriter):
         return len(gone)
 
     def _remove_old_metadata(self) -> None:
-        """What killed commits have left in the folder of metadata."""
+        """Remove what killed commits have left in the folder of metadata."""
         known = _below(self._catalog.location, history.metadata_files(self._table))
         before_ms = self._clock.now_ms() - ORPHANS_KEPT_MS
         for file in self._home.list_tree(METADATA_FOLDER):
@@ -600,7 +600,7 @@ def open_iceberg_table(
 
 
 class SyncedFileIO(PyArrowFileIO):
-    """What pyiceberg writes with, where a table is on a local disk."""
+    """Files that pyiceberg writes with, where a table is on a local disk."""
 
     def new_output(self, location: str) -> "SyncedFile":
         scheme, netloc, path = self.parse_location(location, self.properties)

@@ -172,11 +172,11 @@ class StreamedTable:
         return new
 
     def _is_new(self, table: TableWriter, number: int) -> bool:
-        """Whether a table does not have that batch yet."""
+        """Return True if a table does not have that batch yet."""
         return table.done(self._stream_id) < number
 
     def checkpoint_offsets(self) -> dict[tuple[str, int], int]:
-        """How far the stream has planned, by broker and queue."""
+        """Read how far the stream has planned, by broker and queue."""
         return checkpoint_offsets(self.positions, CHECKPOINT).get(self.topic, {})
 
     def waiting(self, states: Sequence[QueueBounds]) -> int:
@@ -235,7 +235,7 @@ class StreamedTable:
 
 
 def is_fresh(table: TableWriter, positions: TableFiles, topic: str) -> bool:
-    """Whether it does not exist, or the run that created it ended before it began to read."""
+    """Return True if it does not exist, or the run that created it ended before it began to read."""
     there = table.snapshot
     if there.version < 0:
         return True
@@ -257,7 +257,7 @@ def shared_stream(positions: TableFiles, pipeline: str) -> SharedStream:
 
 
 def position_files(table: TableFiles, folder: str = "") -> TableFiles:
-    """Where the position of a table's stream is: in the table's folder, or in one for it below another."""
+    """Return the files in which the position of a table's stream is: in the table's folder, or in one for it below another."""
     if not folder:
         return table
     name = table.root.rpartition("/")[2]

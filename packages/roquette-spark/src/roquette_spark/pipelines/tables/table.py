@@ -123,7 +123,7 @@ class Table(TableWriter):
         return self._log.done(stream)
 
     def last_info(self, name: str) -> Any:
-        """What the newest commit that has it gave as `Commit.info[name]`; None if none has, or its entry is gone."""
+        """Return what the newest commit that has it gave as `Commit.info[name]`; None if none has, or its entry is gone."""
         return self._log.last_info(name)
 
     def commit(self, commit: Commit, operation: str) -> int:

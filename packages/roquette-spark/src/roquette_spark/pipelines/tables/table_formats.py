@@ -15,7 +15,7 @@ DELTA, ICEBERG = FORMATS = ("delta", "iceberg")
 
 @dataclass(frozen=True, slots=True)
 class TableFormat:
-    """What tables are, and who knows where they are."""
+    """Format of tables, and the catalog that knows where they are."""
 
     name: str = DELTA
     catalog: CatalogAddress = CatalogAddress()  # noqa: RUF009 (a frozen value)

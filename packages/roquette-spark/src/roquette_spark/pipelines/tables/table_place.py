@@ -1,4 +1,4 @@
-"""Who owns a directory, and which of its files we may remove; asked before anything in it is changed."""
+"""Owner of a directory, and the files in it that we may remove; asked before anything in it is changed."""
 
 import os
 import re
@@ -25,7 +25,7 @@ _SHOWN = 3  # names in an error
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who wants to write: a pipeline, for a topic, its table or the quarantine beside it."""
+    """Owner of a table: a pipeline, for a topic, its table or the quarantine beside it."""
 
     pipeline: str
     topic: str
@@ -121,7 +121,7 @@ def _is_past(name: re.Match[str], snapshot: Snapshot) -> bool:
 
 
 def own_names(partitioned_by: tuple[str, ...]) -> re.Pattern[str]:
-    """What tasks, `publish` and compaction name files, and snapshots their folders."""
+    """Return the pattern by which tasks, `publish` and compaction name files, and snapshots their folders."""
     folders = "".join(f"{re.escape(name)}=[^/]*/" for name in partitioned_by)
     compact = r"compact-(?:(?P<version>\d{10,})-)?\w+"
     batch = rf"{folders}(?:batch-(?P<batch>\d{{10,}})(?:-\w+)?|{compact})"

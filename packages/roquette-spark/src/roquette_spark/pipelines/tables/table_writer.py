@@ -1,4 +1,4 @@
-"""What pipelines ask of a table, whatever its format: `table.py` is Delta Lake, `iceberg_table.py` Iceberg."""
+"""Base of tables, whatever their format: what pipelines ask of one. `table.py` is Delta Lake, `iceberg_table.py` Iceberg."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -68,7 +68,7 @@ def data_files(files: TableFiles) -> list[str]:
 
 
 def _is_hidden(path: str) -> bool:
-    """Whether readers skip it: folders of partitions may begin as they like."""
+    """Return True if readers skip it: folders of partitions may begin as they like."""
     return path.startswith(("_", ".")) and "=" not in path.partition("/")[0]
 
 
@@ -197,7 +197,7 @@ class TableWriter(Protocol):
         ...
 
     def last_info(self, name: str) -> Any:
-        """What the newest commit that has it gave as `Commit.info[name]`; None if there is none."""
+        """Return what the newest commit that has it gave as `Commit.info[name]`; None if there is none."""
         ...
 
     def new_staging(self) -> str:

@@ -20,7 +20,7 @@ _SHARES = (0.5, 0.95, 0.99)
 
 
 def slim(messages: "DataFrame", bucket_s: int) -> "DataFrame":
-    """What the questions need of each message. The latency is from the producer's clock to the broker's."""
+    """Return what the questions need of each message. The latency is from the producer's clock to the broker's."""
     from pyspark.sql import functions as F
 
     stored = F.unix_millis("store_timestamp")

@@ -75,7 +75,7 @@ class TrafficOptions(PipelineOptions):
 
 
 def plan(options: TrafficOptions) -> Plan:
-    """What would be read and written."""
+    """Say what would be read and written."""
     check(options)
     reads, writes = [], []
     if options.messages:
@@ -218,7 +218,7 @@ def look_at_offsets(
 def look_at_traces(
     options: TrafficOptions, job: Job, spark: "SparkSession", found: TrafficFindings
 ) -> None:
-    """What clients say of sends and consumptions, where there is a trace topic."""
+    """Look at what clients say of sends and consumptions, where there is a trace topic."""
     if not options.store and options.trace_topic not in known_topics(options.namesrv, "traffic"):
         job.progress.say(f"{options.trace_topic} is not there: no end-to-end times")
         return

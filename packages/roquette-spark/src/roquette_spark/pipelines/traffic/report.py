@@ -1,4 +1,4 @@
-"""What `traffic` found: for people (charts and tables), for programs (summary.json) and as a line."""
+"""Findings of `traffic`: for people (charts and tables), for programs (summary.json) and as a line."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ class Disagreement:
 
 @dataclass(slots=True)
 class RouteHistory:
-    """What a file of snapshots tells."""
+    """History of routes, as a file of snapshots tells it."""
 
     snapshots: int = 0
     first_ms: int = 0
@@ -617,7 +617,7 @@ def summary_of(found: TrafficFindings) -> dict[str, Any]:
 
 
 def last_line(found: TrafficFindings) -> str:
-    """What the terminal says at the end."""
+    """Return what the terminal says at the end."""
     parts = []
     if found.topics:
         messages = counted(_sum(found.topics, "messages"), "message")
