@@ -5,7 +5,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.simulation.test_group import MEMBERS, group, in_step, master, send, until
+from tests.broker.pop_frames import pop_ext, popped
+from tests.simulation.test_group import (
+    MEMBERS,
+    NAME_SERVER,
+    group,
+    in_step,
+    logs,
+    master,
+    send,
+    until,
+)
+from tests.simulation.test_group_stores import order
 from tests.simulation.test_name_servers import create_topic
 
 from roquette import StartFrom
@@ -402,5 +413,47 @@ def test_what_was_delivered_is_taken_back_with_a_cut_of_the_log() -> None:
         assert (found.offset_table, found.log_offset) == ({}, 0)
         cluster.heal()
         await until(lambda: in_step(cluster) == 3)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("interval_ms", [100, 5_000])
+def test_a_pop_whose_check_point_is_cut_off_has_handed_out_nothing(
+    monkeypatch: pytest.MonkeyPatch, interval_ms: int
+) -> None:
+    """The master's offsets stand behind the pop, in its file (100 ms) or only in its journal; the check-point is in the
+    tail that nobody else has. Elected before it has copied tables, it hands the messages out, which nobody has got."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await group(cluster, flush_consumer_offset_interval=interval_ms)
+        await create_topic(cluster, "T", str(master(cluster)), queues=1)
+        mq = await cluster.client("10.0.2.1")
+        for number in range(5):
+            await send(mq, number)
+        await asyncio.sleep(6)  # tables have come, and are written
+        old = str(master(cluster))
+        member, others = cluster.hosts[old].service, [ip for ip in MEMBERS if ip != old]
+        for ip in (*others, NAME_SERVER):
+            cluster.partition(old, ip)
+        consumer = RemotingClient(cluster.clock, local_host="10.0.9.9")
+
+        def pop() -> bytes:
+            return encode_dict({k: str(v) for k, v in pop_ext(cluster.clock.now_ms()).items()})
+
+        with pytest.raises(ClientError):
+            await consumer.invoke(f"{old}:10911", 200050, pop(), timeout_ms=1_000)
+        assert tables(cluster, old).offsets.query("g", "T", 0) == 5
+        await until(lambda: master(cluster) not in {None, old})
+        deaf(monkeypatch, old)
+        await send(mq, 5)
+        cluster.heal()
+        await until(lambda: member.broker is not None and len(set(logs(cluster))) == 1)
+        for ip in others:
+            await cluster.stop(ip)
+        await order(cluster, member.id)
+        await until(lambda: master(cluster) == old)
+        answer = await consumer.invoke(f"{old}:10911", 200050, pop())
+        assert sorted(one.body for one in popped(answer, "orders")) == [b"%d" % n for n in range(6)]
+        await consumer.close()
 
     run(scenario)

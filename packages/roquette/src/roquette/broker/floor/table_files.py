@@ -46,6 +46,7 @@ ASIDE_BEAT_S = 0.1
 
 
 SETTLE_S = 0.5  # a reply waits so long at most for the name servers
+CONFIRMED_S = 0.02  # what the group confirms is looked at so often
 
 
 class Registrar(Protocol):
@@ -101,7 +102,7 @@ class TablePersistence(Feature):
         self._sync_flush = core.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._turns = self._synced = 0  # entries of the journal, and those on the disk
         self._syncing, self._asked = asyncio.Lock(), False
-        self._log_safe = core.log_sync.all_on_disk
+        self._log_sync = core.log_sync
         self._settle: list[Callable[[], None]] = []
         self._offset_file = Saver(
             files,
@@ -110,7 +111,7 @@ class TablePersistence(Feature):
             frozen=True,
             steps=SaveSteps(
                 before=self._before_offsets,
-                ready=self._log_safe,  # offsets speak of what is in the log
+                ready=self._log_kept,
                 picture=journal.picture,
                 pictured=journal.pictured,
                 written=journal.saved,
@@ -170,6 +171,17 @@ class TablePersistence(Feature):
     def _before_offsets(self) -> None:
         for settle in self._settle:
             settle()
+
+    async def _log_kept(self) -> bool:
+        """Wait until what the offsets speak of is on the disk, and confirmed in a group: a cut of the log takes
+        check-points of pops and decisions of transactions with it, and only the journal can go back to before them."""
+        store, end = self._store, self._store.max_physical_offset
+        until_ms = self._clock.steady_ms() + self._live.current.slave_timeout
+        safe = await self._log_sync.on_disk(end)
+        while safe and store.confirmed < end:
+            safe = self._clock.steady_ms() < until_ms
+            await asyncio.sleep(CONFIRMED_S)
+        return safe
 
     async def prepare(self) -> None:
         """All features have loaded: from here on, follow changes."""
@@ -263,7 +275,7 @@ class TablePersistence(Feature):
 
     async def _on_disk(self, reply: Reply) -> Reply:
         """In a later turn: this one has written the journal, which speaks of the log."""
-        late = not await self._log_safe()
+        late = not await self._log_sync.all_on_disk()
         if await self._sync_journal():
             return reply if not late else Reply(code=ResponseCode.FLUSH_DISK_TIMEOUT)
         self._offset_file.mark()  # the whole file, then
@@ -356,7 +368,11 @@ class TablePersistence(Feature):
 
     def save_now(self) -> None:
         """Write everything (Apache persists whatever there is)."""
-        for saver in (self._topic_file, self._group_file, self._offset_file):
+        store, files = self._store, [self._topic_file, self._group_file]
+        self._offset_file.mark()  # the journal stays unless it is written
+        if min(store.synced_offset, store.confirmed) >= store.max_physical_offset:  # `_log_kept`
+            files.append(self._offset_file)
+        for saver in files:
             saver.mark()
             saver.try_save_now()
         for saver in self._more:
