@@ -16,7 +16,7 @@ from tests.simulation.test_group import (
     send,
     until,
 )
-from tests.simulation.test_group_stores import order
+from tests.simulation.test_group_stores import filled, order, replace_disk
 from tests.simulation.test_name_servers import create_topic
 
 from roquette import StartFrom
@@ -231,6 +231,39 @@ def test_who_has_the_log_and_lacks_tables_is_not_in_step_and_never_master(
         those.clear()
         await until(lambda: in_step(cluster) == 3)
         assert not_copied(cluster, LAST) == "none" or master(cluster) == LAST
+
+    run(scenario)
+
+
+def test_a_new_disk_of_a_member_in_the_set_is_doubtful_until_its_tables_have_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is back before the set has let it go: filled with the log alone it would be master with no committed offset."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await filled(cluster)
+        mq = await cluster.client("10.0.2.1")
+        old = str(master(cluster))
+        new, other = [ip for ip in MEMBERS if ip != old]
+        who = cluster.hosts[new].service.id
+        those = deaf(monkeypatch, new)
+        cluster.kill(new)
+        replace_disk(cluster, new)
+        await cluster.restart(new)
+        await until(lambda: store(cluster, new).wrote == store(cluster, old).wrote)
+        await asyncio.sleep(5)
+        assert await send(mq, 20) < 1
+        record = cluster.hosts[old].service.table.record
+        assert who not in {*record.members} - {*record.doubtful}
+        cluster.kill(other)
+        await until(lambda: in_step(cluster) == 1)
+        cluster.kill(old)
+        await asyncio.sleep(10)
+        assert master(cluster) is None, "the only one that is left has no tables"
+        await cluster.restart(old)
+        await cluster.restart(other)
+        those.clear()
+        await until(lambda: in_step(cluster) == 3)
 
     run(scenario)
 

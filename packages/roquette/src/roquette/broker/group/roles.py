@@ -80,9 +80,9 @@ class GroupQuorum:
         return (self._table.shortage or None) if self._core.replicas.waits else None
 
     def in_step(self, who: int | str) -> bool:
-        """Return True when a replica is in the set."""
+        """Return True when a replica is in the set, and surely has what it has reported."""
         record = self._table.record
-        return record is not None and who in record.members
+        return record is not None and who in record.members and who not in record.doubtful
 
 
 class GroupMaster(Feature):

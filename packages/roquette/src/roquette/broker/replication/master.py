@@ -491,7 +491,8 @@ class MasterReplication(Feature):
         self.quorum.hello(feed.who, feed.connection.number)
 
     def reported(self, feed: Feed, end: int) -> None:
-        """A replica has the log up to `end`. One that lacks tables counts only when answers wait for it already."""
+        """A replica has the log up to `end`. One that lacks tables counts only when it is in step already: the log alone
+        takes no doubt from it."""
         assert feed.who is not None
         if not feed.learner or self.quorum.in_step(feed.who):
             self.quorum.report(feed.who, feed.connection.number, end)
