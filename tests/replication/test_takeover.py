@@ -671,9 +671,11 @@ def test_a_second_life_of_an_id_ends_the_first() -> None:
     store.run(copied, 1200, [Read()])
     store.tick(copied, 1210, 80)
     assert "opened twice" in store.record.unfit[2]
-    (fenced,) = store.run(two, 1300, [Read()])
+    left, fenced = store.run(two, 1300, [Read()])
+    assert left == Leave(), "what it reports would count as the other's"
     assert isinstance(fenced, Fenced) and "a copy of this store" in fenced.why
     assert two.tick(9000, 80) == []
+    assert two.refollow() == []
 
 
 @pytest.mark.promise("Groups of brokers", "one with the id of a running master waits")

@@ -292,7 +292,8 @@ class TakeOver:
     def _follow(self, record: GroupRecord) -> list[Effect]:
         place = record.places.get(record.master)
         standing = self._asked is not None and self._asked.kind is WriteKind.ELECT
-        if self.role is Role.MASTER or record.master == self.me or place is None or standing:
+        mine = self.role is Role.MASTER or record.master == self.me or self._lost != ""
+        if mine or place is None or standing:
             return []
         follow = do.Follow(record.master, place, record.epoch)
         if follow == self._followed or not self.settled:
@@ -439,7 +440,8 @@ class TakeOver:
             self._lost = second_life(self.me, known.store == self._own.name)
             deposed = [do.Deposed(self._lost)] if self.role is Role.MASTER else []
             self.role, self._lease_ms, self._began_ms = Role.IDLE, LONG_AGO, None
-            return [*deposed, do.Fenced(self._lost)]
+            # Until its process has ended, what it reports would count as what the other life has.
+            return [*deposed, do.Leave(), do.Fenced(self._lost)]
         if not self._entered:
             fault = fault_of(self._own, record, self.me, self.marks, self._end)
             self._fault = self._fault or fault
