@@ -100,7 +100,7 @@ BOUNDED: dict[str, str] = {
     "broker/transactions/half_messages.py:_pages": "the half queue from its oldest open message on",
     "broker/transactions/half_messages.py:_copies": "MAX_COPIES",
     "broker/replication/master.py:_feeds": "connections of the door: 64",
-    "broker/replication/master.py:_ahead": "MOST_AHEAD hosts",
+    "broker/replication/master.py:_came": "MOST_AHEAD hosts",
     "broker/replication/master.py:_ends _numbers": "connections of the door: 64",
     "broker/floor/set_aside.py:counts entries": "the tasks; the newest 1,000",
     "broker/replication/metadata_copy.py:_files _wanted _never _theirs": "the files and tables that are copied",

@@ -494,10 +494,15 @@ def test_a_master_that_has_grown_past_apaches_replica_before_it_came_back_feeds_
         while ours.store.max_physical_offset <= len(log):
             await send(cluster, 1)
         await asyncio.sleep(15)
-        assert ours.feature(MasterReplication).health()["replicaAhead"] == (
-            f"{FIRST} was {lacks} bytes ahead of this log, from offset {end} on"
-        )
-        assert log_of(first) == log
+        said = f"{FIRST} was {lacks} bytes ahead of this log, from offset {end} on"
+        assert ours.feature(MasterReplication).health()["replicaAhead"] == said
+        for again in (False, True):  # a second crash, then a stop in order
+            await cluster.stop(MASTER) if again else cluster.kill(MASTER)
+            ours = await cluster.restart(MASTER)
+            await send(cluster, 1)
+            await asyncio.sleep(15)
+            assert log_of(first) == log
+            assert ours.feature(MasterReplication).health()["replicaAhead"] == said
 
     run(scenario)
 
@@ -517,6 +522,13 @@ def test_a_replica_that_reports_the_same_end_again_is_refused_though_the_log_has
         await bare_reports(again, end + 1000, handshake=False)
         assert again.ended
         assert OTHER in ours.feature(MasterReplication).health()["replicaAhead"]
+        await asyncio.sleep(1)
+        cluster.kill(MASTER)
+        ours = await cluster.restart(MASTER)
+        assert ours.feature(MasterReplication).health()["replicaAhead"] == "no", "it may be gone"
+        later = await bare(cluster)
+        await bare_reports(later, end + 1000, handshake=False)
+        assert later.ended
         emptied = await bare(cluster)
         await bare_reports(emptied, end, handshake=False)
         assert not emptied.ended

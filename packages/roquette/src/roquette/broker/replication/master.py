@@ -6,10 +6,13 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+import msgspec
+
 from roquette.base.descriptors import words_of
 from roquette.base.executor import submit
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
+from roquette.broker.floor.config_files import Saver
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Beat, Feature, Lane, Start
 from roquette.broker.replication.ha_ticket import HaTickets
@@ -17,6 +20,7 @@ from roquette.errors import ConfigError, RemoteProtocolError, StoreError
 from roquette.remoting.ha import HaConnection, HaDoor, HaSide, Silence
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import Reply, RequestContext, Row, row
+from roquette.store.format.layout import REPLICAS_AHEAD
 from roquette.store.message_store import MessageStore
 from roquette.wire.bodies import HaStatus, ReplicaStatus
 from roquette.wire.codes import RequestCode
@@ -367,7 +371,18 @@ class Feed:
 
 
 MOST_AHEAD: Final = 16  # hosts that are remembered: anybody may report anything
+SAVE_S: Final = 1.0  # their file is written once in so long
 TELL_S: Final = 0.02  # replicas hear of a confirmed offset so soon, when no unit brings it
+
+
+class ReplicasAhead(msgspec.Struct):
+    """replicasAhead.json.
+
+    Attributes:
+        hosts: of each replica that has what this log lacks: where its log ended, and where this one ended then.
+    """
+
+    hosts: dict[str, tuple[int, int]] = {}
 
 
 class MasterReplication(Feature):
@@ -390,9 +405,9 @@ class MasterReplication(Feature):
         self.end = core.store.max_physical_offset
         self._core = core
         self._feeds: dict[int, Feed] = {}  # by connection
-        self._ahead: dict[
-            str, tuple[int, int]
-        ] = {}  # by host: its end, and where ours may be another
+        self._known = ReplicasAhead()
+        self._came: set[str] = set()  # of those, since the start
+        self._known_file = Saver(core.files, REPLICAS_AHEAD, lambda: self._known)
         self._ours = 1 << 62  # a log that was not closed in order: as far as it was found, or sent
         self._noise = RateLimited(log, core.clock)
         self._confirmed = -1
@@ -415,7 +430,9 @@ class MasterReplication(Feature):
         return [Beat("replication-rates", 1.0, self._measure)]
 
     def load(self, start: Start) -> None:
-        """Note where the log ends after a power cut: a replica may have what that has taken from it."""
+        """Note where the log ends after a power cut: a replica may have what that has taken from it. Apache's compares no
+        record and comes again, when this log has grown past it, too: so who was ahead is in a file."""
+        self._known = self._core.files.load(REPLICAS_AHEAD, ReplicasAhead) or self._known
         if start.abnormal:
             self._ours = self.store.max_physical_offset
 
@@ -504,18 +521,21 @@ class MasterReplication(Feature):
         It keeps its end while it is refused, so it is known by it when this log has grown past that; and when it has grown
         before it came, by what nobody can have got of this log since it was opened (Apache's compares no record).
         """
-        host = remote.rpartition(":")[0]
-        known = self._ahead.get(host)
+        host, hosts = remote.rpartition(":")[0], self._known.hosts
+        known = hosts.get(host)
         self._ours = max([self._ours, *(feed.sent for feed in self._feeds.values())])
         ours = min(self.end, self._ours)
         if end > ours and (known is None or known[0] != end):
-            known = self._ahead[host] = (end, ours)
-            if len(self._ahead) > MOST_AHEAD:
-                del self._ahead[next(iter(self._ahead))]
+            known = hosts[host] = (end, ours)
+            if len(hosts) > MOST_AHEAD:
+                del hosts[next(iter(hosts))]
+            self._known_file.soon(self.tasks, SAVE_S)
         if known is not None and end <= known[1]:
-            del self._ahead[host]  # emptied, or it fits again
+            del hosts[host]  # emptied, or it fits again
+            self._known_file.soon(self.tasks, SAVE_S)
         if known is None or known[0] != end:
             return False
+        self._came = {host, *self._came} & hosts.keys()
         words = "a replica has what this log lacks, and gets nothing: %s; roquette store take-tail brings it here"
         self._noise.line(logging.ERROR, f"ahead {host}", words, _ahead_words(host, *known))
         return True
@@ -576,7 +596,9 @@ class MasterReplication(Feature):
             "replicasInStep": str(sum(map(self._in_step, feeds))),
             "replicaLagBytes": str(max((self.end - max(f.acked, 0) for f in feeds), default=0)),
             "replicaAhead": "; ".join(
-                _ahead_words(host, *ends) for host, ends in self._ahead.items()
+                _ahead_words(host, *ends)
+                for host, ends in self._known.hosts.items()
+                if host in self._came
             )
             or "no",
         }
@@ -585,6 +607,10 @@ class MasterReplication(Feature):
         """Close the door and all connections."""
         await self._door.close()
         await self.tasks.stop()
+
+    def save_now(self) -> None:
+        """Write down who is ahead."""
+        self._known_file.try_save_now()
 
 
 def _ahead_words(host: str, end: int, ours: int) -> str:

@@ -12,6 +12,7 @@ from roquette.base.files import Files, ReadFiles, read_all
 from roquette.errors import StoreError
 
 NAME_DIGITS: Final = 20
+REPLICAS_AHEAD: Final = "replicasAhead.json"  # below config/, ours: who has what this log has lost
 _DAY_MS: Final = 86_400_000
 SECTOR: Final = 512  # bytes that a disk writes whole
 _YEAR_9999_MS: Final = 253_370_764_800_000

@@ -8,9 +8,10 @@ crash. A crash in between leaves a log that ends earlier; taking again finishes.
 from contextlib import closing
 from typing import Final
 
+from roquette.base import generations
 from roquette.base.files import Files, ReadFiles
 from roquette.errors import StoreError
-from roquette.store.format.layout import StoreLayout, offset_name
+from roquette.store.format.layout import REPLICAS_AHEAD, StoreLayout, offset_name
 from roquette.store.format.log_reader import END, FILLED, RECORD, LogReader
 from roquette.store.format.segment import Segment
 from roquette.store.log.log_files import wipe
@@ -46,6 +47,8 @@ def take_tail(
     layout = StoreLayout(store.root, store.commit_log)
     files.open_file(layout.abort, create=True).close()
     files.sync_dir(layout.root)
+    if files.exists(known := f"{layout.config}/{REPLICAS_AHEAD}"):
+        generations.save(files, known, b"{}")  # who is ahead after this is found anew
     for file, high, _ in parts:
         _append(reader, files, layout, file, low=max(begin - file.base, 0), high=high)
     return begin, end, sum(count for *_, count in parts)
