@@ -291,6 +291,36 @@ def test_who_is_in_the_set_stays_in_it_and_says_what_it_lacks(
     run(scenario)
 
 
+def test_a_table_that_comes_late_from_the_master_before_takes_none_of_the_next_ones_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(cluster: SimCluster) -> None:
+        copy_modes, slow = MetadataCopy._copy_modes, asyncio.Event()
+
+        async def copied(self: Any, *args: Any) -> None:
+            await copy_modes(self, *args)
+            if self._core.address.host == LAST:
+                await slow.wait()  # its disk does
+
+        await group(cluster, 2)
+        mq = await cluster.client("10.0.2.1")
+        await send(mq, 1)
+        monkeypatch.setattr(MetadataCopy, "_copy_modes", copied)
+        member = await cluster.add_member(LAST, "orders")
+        await until(lambda: "offsets" not in not_copied(cluster, LAST))
+        cluster.kill(str(master(cluster)))
+        await until(lambda: master(cluster) is not None)
+        await until(
+            lambda: member.followed is not None and not_copied(cluster, LAST).count(",") < 8
+        )
+        await until(lambda: "offsets" not in not_copied(cluster, LAST))
+        slow.set()
+        await until(lambda: not_copied(cluster, LAST) == "none")
+        await until(lambda: in_step(cluster) == 2)
+
+    run(scenario)
+
+
 def test_a_master_that_never_had_tables_takes_none_from_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -288,6 +288,10 @@ class MetadataCopy(Feature):
         )
 
     def _took(self, master: Copied, table: str) -> None:
+        if (
+            self._source.copied != master
+        ):  # while it was written: what has come from the next one counts
+            raise _Moved
         if self._of != master:
             self._of, self._wanted = master, set(TABLES)
         self._wanted.discard(table)
