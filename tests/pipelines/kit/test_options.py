@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
-from tests.pipelines.sample import SampleOptions
+from tests.pipelines.sample import PIPELINE, SampleOptions
 
 from roquette.base.files import OsFiles
+from roquette.base.options import key_values, options_of, without_secret
 from roquette.errors import ConfigError
+from roquette_spark.pipelines.archive.options import ArchiveOptions
 from roquette_spark.pipelines.kit.frame import load_options, read_options_file, shown_options
+from roquette_spark.pipelines.kit.running import run_pipeline
+from roquette_spark.values.options import ReadOptions
 
 
 def load(flags: dict[str, object], file: dict[str, object] | None = None) -> SampleOptions:
@@ -70,6 +74,68 @@ def test_secrets_are_not_shown() -> None:
 
     assert shown["password"] == "***"
     assert shown["topics"] == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("secretKey=hunter2", "secretKey=***"),
+        ("accessKey=hunter2", "accessKey=***"),
+        ("securityToken=hunter2", "securityToken=***"),
+        ("tls.keyPassword=hunter2", "tls.keyPassword=***"),
+        ("tls.client.keyPassword=hunter2", "tls.client.keyPassword=***"),
+        ("spark.hadoop.fs.s3a.secret.key=hunter2", "spark.hadoop.fs.s3a.secret.key=***"),
+        (
+            "spark.hadoop.fs.azure.account.key.x.net=hunter2",
+            "spark.hadoop.fs.azure.account.key.x.net=***",
+        ),
+        (
+            "spark.driver.extraJavaOptions=-Djavax.net.ssl.trustStorePassword=hunter2",
+            "spark.driver.extraJavaOptions=***",
+        ),
+        (
+            "spark.hadoop.fs.s3a.proxy=http://me:hunter2@proxy:1",
+            "spark.hadoop.fs.s3a.proxy=http://***@proxy:1",
+        ),
+        ("failOnDataLoss=false", "failOnDataLoss=false"),
+        ("spark.sql.shuffle.partitions=4", "spark.sql.shuffle.partitions=4"),
+    ],
+)
+def test_secrets_in_words_and_addresses_are_not_shown(word: str, said: str) -> None:
+    options = ArchiveOptions(
+        topics=("a",),
+        to="s3://user:hunter2@bucket/x",
+        source_option=(word,),
+        spark_conf=("spark.a=b", word),
+    )
+
+    shown = shown_options(options)
+
+    assert shown["source_option"] == (said,)
+    assert shown["spark_conf"] == ("spark.a=b", said)
+    assert shown["to"] == "s3://***@bucket/x"
+
+
+def test_every_secret_option_of_the_source_is_hidden_in_its_word() -> None:
+    secrets = [
+        each
+        for known in options_of(ReadOptions).values()
+        if known.secret
+        for each in (known.name, *known.also)
+    ]
+    assert len(secrets) >= 4
+    assert {without_secret(f"{name}=x") for name in secrets} == {f"{name}=***" for name in secrets}
+
+
+def test_no_summary_and_no_error_has_a_secret(tmp_path: Path) -> None:
+    options = SampleOptions(topics=("a",), spark_conf=("spark.x.password=hunter2",))
+    run_pipeline(PIPELINE, options, directory=str(tmp_path / "report"))
+    with pytest.raises(ConfigError) as error:
+        key_values(["secretKey:hunter2"], "--source-option")
+
+    texts = [path.read_text() for path in (tmp_path / "report").iterdir()]
+    assert len(texts) == 2
+    assert not any("hunter2" in text for text in (*texts, str(error.value)))
 
 
 def test_a_json_file_is_read_without_yaml(tmp_path: Path) -> None:

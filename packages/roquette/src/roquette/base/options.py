@@ -377,13 +377,32 @@ class OptionReader:
         return cls(**values)
 
 
+HIDDEN: Final = "***"
+_SECRET: Final = re.compile(
+    r"(?i)secret|passw|token|credential|signature|(access|account|private|api)[._-]?key"
+)
+
+
+def without_secret(word: str) -> str:
+    """A `key=value` word for people: no value where the word reads like a secret (Spark's rule, and Azure's keys)."""
+    key, equals, _ = word.partition("=")
+    if _SECRET.search(word) is None:
+        return without_password(word)
+    return f"{key}={HIDDEN}" if equals else HIDDEN
+
+
+def without_password(text: str) -> str:
+    """A text for people: an address in it loses its user and password."""
+    return re.sub(r"(?<=://)[^/?#\s]*@", f"{HIDDEN}@", text)
+
+
 def key_values(words: Iterable[str] | None, flag: str) -> dict[str, str]:
     """`key=value` words of a flag that may be repeated; raises ConfigError for a word without `=`."""
     found: dict[str, str] = {}
     for word in words or ():
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"{flag} {word!r} is not of the form key=value")
+            raise ConfigError(f"{flag} {without_secret(word)!r} is not of the form key=value")
         found[key.strip()] = value
     return found
 

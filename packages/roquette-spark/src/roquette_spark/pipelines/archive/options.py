@@ -6,6 +6,7 @@ from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
 from roquette.remoting.settings import LISTEN
 from roquette_spark.pipelines.kit import message_rows as forms
+from roquette_spark.pipelines.kit.frame import KEY_VALUE
 from roquette_spark.pipelines.kit.topics import folder_name
 from roquette_spark.pipelines.tables.table_formats import TableOptions
 from roquette_spark.registry import Registry
@@ -114,7 +115,7 @@ class ArchiveOptions(TableOptions):
     source_option: tuple[str, ...] = option(
         (),
         "An option of the source, such as failOnDataLoss=false; may be repeated.",
-        metavar="KEY=VALUE",
+        metavar=KEY_VALUE,
         split=False,
     )
 

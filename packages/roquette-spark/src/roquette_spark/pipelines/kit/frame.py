@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from roquette.base.clock import Clock
 from roquette.base.files import Files
-from roquette.base.options import OptionKind, OptionReader, option, options_of, parse_duration
+from roquette.base.options import (
+    HIDDEN,
+    Option,
+    OptionKind,
+    OptionReader,
+    option,
+    options_of,
+    parse_duration,
+    without_password,
+    without_secret,
+)
 from roquette.errors import ConfigError, RoquetteError
 from roquette_spark.pipelines.kit.report import Report
 
@@ -23,6 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_NAME_SERVERS = "127.0.0.1:9876"
+KEY_VALUE: Final = "KEY=VALUE"
 
 
 def _span(text: str) -> str:
@@ -55,7 +66,7 @@ class PipelineOptions:
         "local[*]", "Where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://...", metavar="URL"
     )
     spark_conf: tuple[str, ...] = option(
-        (), "A setting of Spark; may be repeated.", metavar="KEY=VALUE", split=False
+        (), "A setting of Spark; may be repeated.", metavar=KEY_VALUE, split=False
     )
 
 
@@ -115,11 +126,21 @@ def _yaml(text: str) -> Any:
 
 
 def shown_options(options: Any) -> dict[str, Any]:
-    """Options for people's eyes: secrets replaced."""
-    values = [
-        (known, getattr(options, known.field)) for known in options_of(type(options)).values()
-    ]
-    return {known.field: "***" if known.secret and value else value for known, value in values}
+    """Options for people's eyes: secrets replaced, those in KEY=VALUE words and in addresses among them."""
+    return {
+        known.field: _shown(known, getattr(options, known.field))
+        for known in options_of(type(options)).values()
+    }
+
+
+def _shown(known: Option, value: Any) -> Any:
+    if known.secret:
+        return value and HIDDEN
+    if isinstance(value, tuple):
+        return tuple(_shown(known, each) for each in value)
+    if not isinstance(value, str):
+        return value
+    return without_secret(value) if known.metavar == KEY_VALUE else without_password(value)
 
 
 O = TypeVar("O", bound=PipelineOptions)  # noqa: E741

@@ -17,6 +17,7 @@ from roquette.base.options import REQUIRED, counted, option, plural
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import (
+    KEY_VALUE,
     Job,
     Pipeline,
     PipelineError,
@@ -356,7 +357,7 @@ class CurrentStateOptions(PipelineOptions):
         60, "How long replaced files stay, for readers that still use them.", metavar="MINUTES"
     )
     source_option: tuple[str, ...] = option(
-        (), "An option of the source; may be repeated.", metavar="KEY=VALUE", split=False
+        (), "An option of the source; may be repeated.", metavar=KEY_VALUE, split=False
     )
 
 
