@@ -101,8 +101,11 @@ class FakeCluster:
             RequestCode.UPDATE_CONSUMER_OFFSET,
         ):
             return self._group_offset(command.code, ext)
-        broker = next(q.broker_name for q in self.queues if q.topic == ext["topic"])
-        records = self.queues[MessageQueue(ext["topic"], broker, int(ext["queueId"]))]
+        topic, queue_id = ext["topic"], int(ext["queueId"])
+        there = (q for q in self.queues if (q.topic, q.queue_id) == (topic, queue_id))
+        if (queue := next(there, None)) is None:
+            return ResponseCode.TOPIC_NOT_EXIST, {}, b""
+        records = self.queues[queue]
         if command.code == RequestCode.GET_MAX_OFFSET:
             return 0, {"offset": str(len(records))}, b""
         if command.code == RequestCode.GET_MIN_OFFSET:
@@ -131,7 +134,7 @@ class FakeCluster:
                 QueueData(
                     broker_name=name,
                     read_queue_nums=sum(q.broker_name == name for q in queues),
-                    write_queue_nums=1,
+                    write_queue_nums=sum(q.broker_name == name for q in queues),
                     perm=6,
                     topic_sys_flag=0,
                 )

@@ -1,6 +1,7 @@
 """Records and a queue reader without a cluster, for the tests of the Spark room."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 from pyspark.sql import types
@@ -11,6 +12,7 @@ from roquette.errors import RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.message_id import host_bytes
 from roquette.message.properties import encode_properties
+from roquette.message.record import decode_record
 from roquette_spark.values.schema import COLUMNS
 
 _TYPES = {
@@ -98,16 +100,22 @@ class ListReader:
         self.asked = 0
         self.committed: dict[MessageQueue, int] = {}
         self.replicas: set[MessageQueue] = set()
+        self.closed: set[MessageQueue] = set()  # producers are told not to send there
+        self.hidden: set[MessageQueue] = set()  # no route tells of them, their broker knows them
         self.wanted: list[PullFilter] = []
 
     def topics(self) -> list[str]:
         return sorted({queue.topic for queue in self.records})
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        found = sorted(queue for queue in self.records if queue.topic == topic)
+        there = self.records.keys() - self.hidden
+        found = sorted(queue for queue in there if queue.topic == topic)
         if not found:
             raise RouteNotFound(topic)
         return found
+
+    def closed_queues(self, topics: Iterable[str]) -> set[MessageQueue]:
+        return {queue for queue in self.closed if queue.topic in set(topics)}
 
     def _records(self, queue: MessageQueue) -> list[bytes]:
         if queue not in self.records:
@@ -123,7 +131,8 @@ class ListReader:
         return found
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        return min(len(self.records[queue]), max(0, timestamp_ms - 1_700_000_000_100))
+        times = (decode_record(each, 0, False).store_timestamp_ms for each in self.records[queue])
+        return sum(1 for _ in takewhile(lambda stored_ms: stored_ms < timestamp_ms, times))
 
     def committed_offset(self, queue: MessageQueue) -> int | None:
         return self.committed.get(queue)

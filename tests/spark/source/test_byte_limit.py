@@ -29,6 +29,28 @@ def test_queues_share_by_bytes_not_by_messages() -> None:
     assert moved <= size // 10
 
 
+def test_a_small_queue_does_not_starve_beside_a_large_one() -> None:
+    queues = {MessageQueue("T", "a", number): records(1, 9) for number in range(1, 30)}
+    cluster = ListReader({A0: records(100_000, 900), **queues}, per_pull=32)
+    begin = dict.fromkeys(cluster.records, 0)
+    end = {queue: len(there) for queue, there in cluster.records.items()}
+
+    found = limit_bytes(cluster, begin, end, 100_000)
+
+    assert {queue: found[queue] for queue in queues} == dict.fromkeys(queues, 1)
+    moved = sum(len(r) for q, end in found.items() for r in cluster.records[q][:end])
+    assert 95_000 <= moved <= 105_000
+
+
+def test_where_not_one_message_of_each_queue_fits_each_moves_by_one() -> None:
+    queues = {MessageQueue("T", "a", number): records(5, 900) for number in range(9)}
+    cluster = ListReader(queues, per_pull=32)
+
+    found = limit_bytes(cluster, dict.fromkeys(queues, 1), dict.fromkeys(queues, 5), 3000)
+
+    assert found == dict.fromkeys(queues, 2)
+
+
 def test_queues_without_lag_stay_where_they_are() -> None:
     cluster = ListReader({A0: records(1000, 900), A1: records(5, 9)}, per_pull=32)
 

@@ -228,6 +228,18 @@ def test_a_topic_made_anew_is_an_error_or_is_read_whole(
         assert caplog.records
 
 
+@pytest.mark.parametrize("name", [each for each in LIVES_ANEW if each.startswith("restored")])
+@pytest.mark.parametrize("moment", ["restart", "running"])
+def test_after_a_lost_tail_nothing_is_read_again(
+    cluster: ListReader, name: str, moment: str
+) -> None:
+    first, second, _ = before_and_after(cluster, LIVES_ANEW[name], "stream", moment, strict=False)
+
+    new = {each for each in bodies(cluster) if each.startswith("two")}
+    assert sorted(second) == sorted(new)
+    assert len(first) == 20
+
+
 def test_a_restart_looks_once_and_an_idle_stream_not_at_all(cluster: ListReader) -> None:
     kept = Checkpoint()
     query("stream", kept, strict=True).drain()

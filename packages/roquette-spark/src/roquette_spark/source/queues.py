@@ -31,6 +31,9 @@ class BlockingQueueReader(Protocol):
     def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of a topic, sorted. Raises RouteNotFound."""
 
+    def closed_queues(self, topics: Iterable[str]) -> set[MessageQueue]:
+        """Of the queues that `queues` gave last of these topics, those that producers are told not to send to."""
+
     def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """The oldest offset the broker still has, of each. Raises RouteNotFound for a queue that is gone."""
 
@@ -378,11 +381,17 @@ def bounds_of(
     return found
 
 
-def missing_queue_text(queue: MessageQueue) -> str:
-    """Return the words for a queue that was there before."""
+def missing_queue_text(queue: MessageQueue, offset: int = 0, end: int | None = None) -> str:
+    """Return the words for a queue that was there before.
+
+    Args:
+        offset: up to where it was read.
+        end: where it ended; None: nobody knows.
+    """
+    unread = f" with {end - offset} messages that were not read" if (end or 0) > offset else ""
     return (
-        f"{name_of(queue)} is gone: its broker is down, or the queue or its topic was removed; "
-        "failOnDataLoss=false goes on without it"
+        f"{name_of(queue)} is gone{unread}: its broker is down, or the queue or its topic was removed, or taken out of "
+        "the query; failOnDataLoss=false goes on without it"
     )
 
 
@@ -427,6 +436,7 @@ _OLDER = (
     "{name} ends at {end}, before offset {offset} that was read, and its messages are older than those: was its "
     "store lost in part, or restored? {what}"
 )
+_REGROWN = "{name} lost messages before offset {offset} that was read, and has others there: was its store restored? {what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,9 +480,14 @@ def find_restarts(
             why = _OLDER.format(name=name, end=end, offset=position, what=what)
             found[queue] = Restart(end, why)
             continue
+        # Whatever is older than the message that was seen was read before it.
         low = bounds_of(reader, [queue], fail_on_data_loss=False).get(queue, 0)
-        what = "failOnDataLoss=false reads it from its beginning"
-        found[queue] = Restart(low, _ANEW.format(name=name, offset=position, what=what))
+        after = reader.offset_by_time(queue, _stored_ms(seen[queue]) + 1)
+        resume = min(max(low, after), position)
+        why, what = _ANEW, "failOnDataLoss=false reads it from its beginning"
+        if resume > low:
+            why, what = _REGROWN, f"failOnDataLoss=false reads on from offset {resume}"
+        found[queue] = Restart(resume, why.format(name=name, offset=position, what=what))
     return found
 
 

@@ -4,6 +4,7 @@ Spark's checkpoint holds the offsets and is the truth: after a restart Spark ask
 and the same queue and offset always give the same message.
 """
 
+import contextlib
 import logging
 import struct
 from collections.abc import Collection, Iterator, Mapping
@@ -47,6 +48,7 @@ from roquette_spark.values.errors import plain_errors
 from roquette_spark.values.offsets import (
     Offsets,
     decode_begin,
+    decode_closed,
     decode_offsets,
     decode_seen,
     encode_offsets,
@@ -74,8 +76,9 @@ def limit_bytes(reader: BlockingQueueReader, start: Offsets, end: Offsets, limit
     """Move from `start` towards `end` by about `limit` bytes of stored records, shared by lag.
 
     The log positions of what waits are an upper bound: when they fit, nothing is estimated. Otherwise the
-    sizes of records at both ends and in the middle of a queue's backlog stand for the rest. At least one
-    message of the largest backlog moves, so that a message larger than the limit does not stop the stream.
+    sizes of records at both ends and in the middle of a queue's backlog stand for the rest. Every queue with lag
+    moves by a message at least, over the limit if need be: none starves beside a large one, and no large message
+    stops the stream.
     """
     lags = {queue: end[queue] - start[queue] for queue in start if end.get(queue, 0) > start[queue]}
     samples: dict[MessageQueue, list[_Sample]] = {}
@@ -95,10 +98,7 @@ def limit_bytes(reader: BlockingQueueReader, start: Offsets, end: Offsets, limit
     total = sum(lags[queue] * means[queue] for queue in lags)
     if total <= limit:
         return dict(end)
-    moved = {queue: int(lags[queue] * limit / total) for queue in lags}
-    if not any(moved.values()):
-        largest = max(lags, key=lambda queue: (lags[queue], queue))
-        moved[largest] = 1
+    moved = {queue: max(1, int(lag * limit / total)) for queue, lag in lags.items()}
     return {**end, **{queue: start[queue] + moved[queue] for queue in lags}}
 
 
@@ -136,7 +136,11 @@ log = logging.getLogger("roquette_spark")
 
 
 class QueueEnds:
-    """Queues are looked for once per discovery interval, their ends once per poll interval."""
+    """Queues are looked for once per discovery interval, their ends once per poll interval.
+
+    Attributes:
+        closed: ends of queues that took no messages any more when they were looked for last, or that are gone since then.
+    """
 
     def __init__(self, reader: BlockingQueueReader, options: ReadOptions, clock: Clock) -> None:
         self._reader = reader
@@ -147,6 +151,8 @@ class QueueEnds:
         self._queues_at_ms = 0
         self._ends: Offsets = {}
         self._ends_at_ms = 0
+        self._closing: set[MessageQueue] = set()
+        self.closed: Offsets = {}
         self.frozen = False
 
     def freeze(self) -> None:
@@ -174,6 +180,8 @@ class QueueEnds:
                 self._discover(now_ms)
                 self._ends = self._reader.max_offsets(self._queues)
             self._ends_at_ms = now_ms
+            gone = {q: end for q, end in self.closed.items() if q not in self._ends}
+            self.closed = gone | {q: self._ends[q] for q in self._closing if q in self._ends}
         return self._ends
 
     def require(self, begun: Collection[str]) -> None:
@@ -200,6 +208,8 @@ class QueueEnds:
             if not self._queues:
                 raise
             log.warning("queues were not looked for: no name server answers error=%s", error)
+        else:
+            self._closing = self._reader.closed_queues({queue.topic for queue in self._queues})
         self._ends_at_ms = 0
 
 
@@ -215,7 +225,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: QueueEnds | None = None
         self._planned_at_ms = 0  # when a batch was planned last
         self._committed: Offsets = {}
-        self._reported: set[MessageQueue] = set()  # queues whose loss is in the log
+        self._reported: set[MessageQueue] = set()  # queues whose loss or end is in the log
         self._compared = False  # whether all queues were compared with what was seen of them
         self._last: dict[str, object] = {}  # the end that was planned last
 
@@ -266,7 +276,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Before the ends are compared: a topic of another life may be shorter, or longer, than the old one was.
             fresh = self._restarts(start, known, there)
             begin = known | fresh
-            target = self._target(begin, there)
+            target = self._target(begin, there, decode_closed(start) | ends.closed)
             if isinstance(limit, ReadAllAvailable):
                 return self._planned(start, known, target, fresh)
             begin |= ends.starts_of_new(begin)
@@ -302,20 +312,27 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: Mapping[str, object], known: Offsets, target: Offsets, fresh: Offsets
     ) -> dict[str, object]:
         """The end of a batch, with the store time and log position of the last message of each queue."""
-        if target == known and not fresh:
+        ends = self._queue_ends()
+        closed = {q: end for q, end in decode_closed(start).items() if q not in ends.known}
+        closed |= {q: end for q, end in ends.closed.items() if target.get(q) == end}
+        if target == known and not fresh and closed == decode_closed(start):
             return dict(start)
         moved = {q: end for q, end in target.items() if q in fresh or end != known.get(q)}
         seen = {queue: life for queue, life in decode_seen(start).items() if queue not in moved}
         seen |= lives_before(open_reader(self._options), moved)
-        self._last = encode_offsets(target, seen, fresh)
+        self._last = encode_offsets(target, seen, fresh, closed)
         return self._last
 
-    def _target(self, begin: Offsets, ends: Offsets) -> Offsets:
-        """The ends of all queues, those that are gone or shorter than before where the stream is."""
+    def _target(self, begin: Offsets, ends: Offsets, closed: Offsets) -> Offsets:
+        """The ends of all queues, those that are gone or shorter than before where the stream is.
+
+        Args:
+            closed: ends of queues that took no messages any more.
+        """
         self._queue_ends().require({queue.topic for queue in begin})
         for queue, offset in begin.items():
             if queue not in ends:
-                self._report_loss(queue, missing_queue_text(queue))
+                self._judge_gone(queue, offset, closed.get(queue))
                 ends[queue] = offset
             elif ends[queue] < offset:
                 if not open_reader(self._options).from_replica(queue):
@@ -328,6 +345,25 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 self._reported.discard(queue)
         return ends
+
+    def _judge_gone(self, queue: MessageQueue, offset: int, closed: int | None) -> None:
+        """A queue that went after all of it was read is no loss: by a smaller topic, a drained broker, another choice.
+
+        Args:
+            closed: its end when it took no messages any more; None: it was not seen so.
+        """
+        if queue in self._reported:
+            return
+        with contextlib.suppress(
+            ClientError
+        ):  # a queue without a route may still be known to its broker
+            closed = open_reader(self._options).max_offsets([queue])[queue]
+        if closed == offset:
+            log.info("a queue is gone, all of it was read queue=%s end=%d", name_of(queue), offset)
+            self._reported.add(queue)
+            self._queue_ends().closed[queue] = offset
+        else:
+            self._report_loss(queue, missing_queue_text(queue, offset, closed))
 
     def _report_loss(self, queue: MessageQueue, what: str) -> None:
         """An error, or a line in the log: one, though Spark asks many times a second."""

@@ -2,8 +2,9 @@
 
 The JSON is `{"v":1,"offsets":{topic:{broker:{queue:offset}}}}` with sorted keys, since Spark stores and
 compares its text. An offset is where the next read begins. A queue that is new has no key yet. Beside "offsets" there may
-be, of the same form, "seen" (of the message before the offset: topic_life) and "from" (where the batch that ends here
-begins in a queue whose topic was created again). Versions that know neither ignore them.
+be, of the same form, "seen" (of the message before the offset: topic_life), "from" (where the batch that ends here
+begins in a queue whose topic was created again) and "closed" (the ends of queues that took no messages any more, and that
+this batch reads to there). Versions that do not know one ignore it.
 """
 
 import json
@@ -38,6 +39,7 @@ def encode_offsets(
     offsets: Mapping[MessageQueue, int],
     seen: Mapping[MessageQueue, str] | None = None,
     begin: Mapping[MessageQueue, int] | None = None,
+    closed: Mapping[MessageQueue, int] | None = None,
 ) -> dict[str, object]:
     """The same position always gives the same nested dict, in the same order."""
     found: dict[str, object] = {"v": 1, "offsets": _nested(offsets)}
@@ -45,6 +47,8 @@ def encode_offsets(
         found["seen"] = _nested(seen)
     if begin:
         found["from"] = _nested(begin)
+    if closed:
+        found["closed"] = _nested(closed)
     return found
 
 
@@ -75,6 +79,11 @@ def decode_seen(value: Mapping[str, object]) -> Lives:
 def decode_begin(value: Mapping[str, object]) -> Offsets:
     """Part "from"; mostly empty."""
     return {queue: int(offset) for queue, offset in _flat(value.get("from"))}
+
+
+def decode_closed(value: Mapping[str, object]) -> Offsets:
+    """Part "closed"; mostly empty."""
+    return {queue: int(offset) for queue, offset in _flat(value.get("closed"))}
 
 
 def _flat(nested: Any) -> Iterator[tuple[MessageQueue, Any]]:

@@ -418,7 +418,7 @@ class ReadOptions(AccessOptions):
     max_bytes_per_trigger: int | None = option(
         None,
         "streams: stored bytes per micro-batch, such as `256m`. From log positions where these suffice, otherwise "
-        "estimated from samples; at least one message",
+        "estimated from samples; at least one message of each queue that has some",
         kind=SIZE,
         least=1,
         unset="no limit",

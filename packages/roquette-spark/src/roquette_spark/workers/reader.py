@@ -17,7 +17,7 @@ from roquette.client.core.process_queue import two_waves
 from roquette.client.core.route_cache import BROKERS, TOPICS, check_queues, keep
 from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
-from roquette.message.names import PERM_READ
+from roquette.message.names import PERM_READ, PERM_WRITE
 from roquette.remoting.tls_options import TlsOptions
 from roquette.wire.bodies import TopicRouteData
 from roquette.wire.codes import ResponseCode
@@ -98,6 +98,18 @@ class BlockingReader:
             if data.perm & PERM_READ
             for queue_id in range(data.read_queue_nums)
         )
+
+    def closed_queues(self, topics: Iterable[str]) -> set[MessageQueue]:
+        """Of the queues that `queues` gave last of these topics, those that producers are told not to send to."""
+        return {
+            MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=queue_id)
+            for topic in topics
+            if topic in self._routes
+            for data in self._routes[topic].queue_datas
+            if data.perm & PERM_READ
+            for queue_id in range(data.read_queue_nums)
+            if not data.perm & PERM_WRITE or queue_id >= data.write_queue_nums
+        }
 
     # offsets
 
