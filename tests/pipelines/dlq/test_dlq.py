@@ -142,6 +142,42 @@ def test_a_run_killed_after_sending_is_found_out_and_nothing_goes_twice(
     assert {row.state: row["count"] for row in states} == {"planned": 9, "sent": 3, "found": 3}
 
 
+def test_another_target_gets_no_letter_that_a_killed_run_has_sent(
+    spark: Any, roquette: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roquette.create("first-home", 2)
+    roquette.create("second-home", 2)
+    bury(roquette, "movers", "first-home", range(6))
+    given: dict[str, Any] = {
+        "namesrv": roquette.address,
+        "groups": ("movers",),
+        "send": True,
+        "rate": 1000,
+        "audit": str(tmp_path / "audit"),
+    }
+    real = dlq_send._send
+
+    def some_then_killed(letters: Any, namesrv: str, rate: int) -> None:
+        real(letters.where("key < 'k4'"), namesrv, rate)
+        raise Killed
+
+    monkeypatch.setattr(dlq_send, "_send", some_then_killed)
+    with pytest.raises(Killed):
+        run(spark, tmp_path, **given)
+    monkeypatch.setattr(dlq_send, "_send", real)
+
+    after = run(spark, tmp_path, to_topic="second-home", **given).summary["sent"]
+    back = run(spark, tmp_path, **given).summary["sent"]
+
+    assert (after["found"], after["sent"], after["settled"]) == (4, 2, 0)
+    assert (back["found"], back["sent"], back["settled"]) == (0, 0, 6)
+    homes = {
+        topic: sorted(row.key for row in read(spark, roquette, topic).collect())
+        for topic in ("first-home", "second-home")
+    }
+    assert homes == {"first-home": ["k0", "k1", "k2", "k3"], "second-home": ["k4", "k5"]}
+
+
 def test_a_limit_and_another_topic(spark: Any, roquette: Place, tmp_path: Path) -> None:
     roquette.create("second-look", 1)
     bury(roquette, "returns", "gone-topic", range(4))

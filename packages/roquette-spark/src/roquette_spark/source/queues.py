@@ -388,7 +388,8 @@ def missing_queue_text(queue: MessageQueue, offset: int = 0, end: int | None = N
         offset: up to where it was read.
         end: where it ended; None: nobody knows.
     """
-    unread = f" with {end - offset} messages that were not read" if (end or 0) > offset else ""
+    left = 0 if end is None else end - offset
+    unread = f" with {left} messages that were not read" if left > 0 else ""
     return (
         f"{name_of(queue)} is gone{unread}: its broker is down, or the queue or its topic was removed, or taken out of "
         "the query; failOnDataLoss=false goes on without it"

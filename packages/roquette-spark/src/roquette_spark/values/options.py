@@ -329,7 +329,7 @@ def _ordered_queues(text: str) -> tuple[tuple[str, int], ...]:
 
 
 _TOPICS = OptionKind(wanted="topics, with commas", parse=_topics)
-_READER_GROUP = _judged("a group", group_error, optional=True)
+READER_GROUP = _judged("a group", group_error, optional=True)
 _GROUP_PREFIX = _judged("a group", group_error)
 _TARGET = _judged("a topic", _target_error, optional=True)
 _PRODUCER_GROUP = _judged("a group", client_group_error)
@@ -460,7 +460,7 @@ class ReadOptions(AccessOptions):
     group: str = option(
         "",
         "whose offsets `startingOffsets=group` and `commitOffsets` mean, and the group named in requests",
-        kind=_READER_GROUP,
+        kind=READER_GROUP,
     )
     group_id_prefix: str = option(
         "spark-rocketmq-source",

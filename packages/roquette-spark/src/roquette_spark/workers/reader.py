@@ -138,7 +138,7 @@ class BlockingReader:
         return self._ask(queue, calls.committed_offset(self._group, queue, zero_if_new=False))
 
     def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store where the group goes on: the offset of the next message to read, in each queue."""
+        """Store where the group goes on: the offset of the next message to read, in each queue that is there."""
 
         def commit(queue: MessageQueue) -> Call[None]:
             return calls.commit(self._group, queue, offsets[queue])
@@ -148,6 +148,8 @@ class BlockingReader:
             for queue in [queue for queue in wave if queue not in answers]:
                 try:
                     self._ask(queue, commit(queue))
+                except RouteNotFound:
+                    continue  # the queue is gone: nobody asks how far it was read
                 except BrokerError as error:
                     if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                         raise

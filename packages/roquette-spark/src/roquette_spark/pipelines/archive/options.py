@@ -10,6 +10,7 @@ from roquette_spark.pipelines.kit.frame import KEY_VALUE
 from roquette_spark.pipelines.kit.topics import folder_name
 from roquette_spark.pipelines.tables.table_formats import TableOptions
 from roquette_spark.registry import Registry
+from roquette_spark.values.options import READER_GROUP
 
 EVOLUTIONS = ("add", "fixed", "fail")
 
@@ -86,6 +87,12 @@ class ArchiveOptions(TableOptions):
     follow: bool = option(False, "Go on with what comes, until stopped.")
     interval_s: int = option(
         60, "With --follow: seconds between batches.", metavar="SECONDS", least=1
+    )
+    group: str = option(
+        "",
+        "Consumer group that is told how far the tables are, for group lag, topic resize, broker drain and doctor; default is a name of "
+        "its own.",
+        kind=READER_GROUP,
     )
     metrics_listen: str = option(
         "",

@@ -32,10 +32,12 @@ from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette_spark.pipelines.kit.stream import Batches, RunHealth, Sum, TableHealth, await_end
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.topics import (
+    GroupPlace,
     QueueBounds,
     checkpoint_offsets,
     describe,
     find_topics,
+    own_group,
     start_ranges,
     stream_options,
 )
@@ -290,12 +292,14 @@ class ArchiveStream:
         subscribed = (
             {"subscribePattern": self._pattern} if self._pattern else {"subscribe": self.name}
         )
-        place = self._shared or self.archives[0]
+        positions = (self._shared or self.archives[0]).positions
+        own = own_group("archive", TableFiles(self._options.to).root)
+        group = GroupPlace(self._options, own, positions, CHECKPOINT)
         return start_ranges(
             self._spark,
             given | subscribed,
-            self._write,
-            checkpoint=place.positions.address(CHECKPOINT),
+            group.after(self._write),
+            checkpoint=positions.address(CHECKPOINT),
             interval_s=self._options.interval_s if self._options.follow else None,
         )
 

@@ -206,7 +206,8 @@ def _settle_doubt(letters: "DataFrame", audit: AuditTable, namesrv: str) -> int:
     """Planned by a run that was killed: those that lie in their target are noted as found."""
     from pyspark.sql import functions as f
 
-    doubt = letters.join(audit.in_doubt().select("letter", "at"), "letter").cache()
+    # Where that run sent them, whatever the target of this one is.
+    doubt = letters.drop("target").join(audit.in_doubt().drop("id"), "letter").cache()
     try:
         first: Any = doubt.agg(f.min("at"), f.collect_set("target")).first()
         if first[0] is None:
@@ -392,7 +393,7 @@ class DlqOptions(PipelineOptions):
     limit: int = option(0, "Messages to send at most; 0 is all.")
     audit: str = option(
         "",
-        "Directory of the audit table: what was sent is not sent again. Needed by --send.",
+        "Directory of the audit table: what was sent is not sent again, to no other topic either. Needed by --send.",
         metavar="DIR",
     )
 

@@ -1,21 +1,26 @@
 """Topics in pipelines: their queues (asked before Spark starts), a sample, a stream, how far its checkpoint has come."""
 
+import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from roquette.base.options import key_values
 from roquette.errors import ClientError, ConfigError
+from roquette_spark.offsets.committer import RocketMQOffsetCommitter
 from roquette_spark.offsets.route_snapshots import all_topics
 from roquette_spark.pipelines.kit.message_rows import source_schema
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.source.queues import queue_bounds
-from roquette_spark.values.offsets import QueueRange, decode_ranges
+from roquette_spark.values.offsets import QueueRange, decode_offsets, decode_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+T = TypeVar("T")
 
 MOST_QUEUES = 10_000  # and groups of queues, in one answer
 
@@ -84,6 +89,10 @@ class SourceSettings(Protocol):
     @property
     def source_option(self) -> tuple[str, ...]:
         """KEY=VALUE words."""
+
+    @property
+    def group(self) -> str:
+        """Which is told how far the tables are; "" for the default."""
 
 
 def stream_options(options: SourceSettings) -> dict[str, str]:
@@ -217,22 +226,67 @@ def _start(
     return writer.trigger(processingTime=f"{interval_s} seconds").start()
 
 
+def checkpoint_text(files: TableFiles, checkpoint: str, number: int) -> str:
+    """The end that a batch was planned with, as Spark keeps it; "" for a batch that is not there."""
+    path = f"{checkpoint}/offsets/{number}"
+    return files.read(path).decode().splitlines()[-1] if files.exists(path) else ""
+
+
+def newest_batch(files: TableFiles, checkpoint: str, part: str = "offsets") -> int:
+    """The newest batch that was planned, or of part "commits" done; -1 for a new stream."""
+    names = files.list_names(f"{checkpoint}/{part}")
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
 def checkpoint_offsets(files: TableFiles, checkpoint: str) -> dict[str, dict[tuple[str, int], int]]:
-    """Read how far a stream has planned: by topic, then by broker and queue. Empty for a new one."""
-    names = [
-        file.path
-        for file in files.list_tree(f"{checkpoint}/offsets")
-        if file.path.rpartition("/")[2].isdigit()
-    ]
-    if not names:
-        return {}
-    newest = max(names, key=lambda path: int(path.rpartition("/")[2]))
-    found = json.loads(files.read(newest).splitlines()[-1])["offsets"]
-    return {
-        topic: {
-            (broker, int(queue)): int(offset)
-            for broker, queues in brokers.items()
-            for queue, offset in queues.items()
-        }
-        for topic, brokers in found.items()
-    }
+    """How far a stream has planned: by topic, then by broker and queue. Empty for a new one."""
+    text = checkpoint_text(files, checkpoint, newest_batch(files, checkpoint))
+    found: dict[str, dict[tuple[str, int], int]] = {}
+    for queue, offset in (decode_offsets(json.loads(text)) if text else {}).items():
+        found.setdefault(queue.topic, {})[queue.broker_name, queue.queue_id] = offset
+    return found
+
+
+# What a pipeline's tables have, as the offsets of a consumer group: for its lag, and for the proofs of resize and drain.
+
+
+def own_group(pipeline: str, root: str) -> str:
+    """The group of a pipeline into a folder, or a table; the same for each run."""
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", root.rstrip("/").rpartition("/")[2])[:60]
+    return f"{pipeline}-{name}-{hashlib.sha256(root.encode()).hexdigest()[:8]}"
+
+
+class GroupPlace:
+    """Commits to a group, for one stream, what the stream's tables have. Nothing reads it to go on.
+
+    Args:
+        default: the group where no option names one.
+        positions: where the stream's checkpoint is.
+
+    Raises:
+        ConfigError: an option of the source is wrong.
+    """
+
+    def __init__(
+        self, options: SourceSettings, default: str, positions: TableFiles, checkpoint: str
+    ) -> None:
+        given = {name.lower(): value for name, value in stream_options(options).items()}
+        group = options.group or given.get("group") or default
+        more = {n: v for n, v in given.items() if n not in ("namesrvaddr", "nameserver", "group")}
+        self._committer = RocketMQOffsetCommitter(options.namesrv, group, **more)
+        self._positions, self._checkpoint = positions, checkpoint
+        self._commit(
+            newest_batch(positions, checkpoint, "commits")
+        )  # of a run that ended before it could
+
+    def after(self, write: Callable[[T, int], None]) -> Callable[[T, int], None]:
+        """`write`, and then its batch is committed."""
+
+        def written(batch: T, number: int) -> None:
+            write(batch, number)
+            self._commit(number)
+
+        return written
+
+    def _commit(self, number: int) -> None:
+        self._committer.commit(checkpoint_text(self._positions, self._checkpoint, number))

@@ -29,9 +29,11 @@ from roquette_spark.pipelines.kit.report import Report, ReportTable, Section, li
 from roquette_spark.pipelines.kit.stream import Batches, await_end, rates, summary_of
 from roquette_spark.pipelines.kit.table_files import Commit, DataFile, Snapshot
 from roquette_spark.pipelines.kit.topics import (
+    GroupPlace,
     QueueBounds,
     describe,
     find_topics,
+    own_group,
     read_sample,
     start_ranges,
     stream_options,
@@ -71,6 +73,7 @@ from roquette_spark.pipelines.tables.table_place import (
 )
 from roquette_spark.pipelines.tables.table_writer import TableWriter
 from roquette_spark.values.offsets import QueueRange
+from roquette_spark.values.options import READER_GROUP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -331,6 +334,12 @@ class CurrentStateOptions(PipelineOptions):
     interval_s: int = option(
         60, "With --follow: seconds between batches.", metavar="SECONDS", least=1
     )
+    group: str = option(
+        "",
+        "Consumer group that is told how far the table is, for group lag, topic resize, broker drain and doctor; default is a name of "
+        "its own.",
+        kind=READER_GROUP,
+    )
     batch: int = option(500_000, "Changes in one batch, at most.", least=1)
     sample: int = option(10_000, "Messages looked at to infer a schema.", least=1)
     keep_deleted_days: float = option(
@@ -492,13 +501,15 @@ class CurrentState(StreamedTable):
         }
         interval_s = options.interval_s if options.follow else None
         plain = plain_form(self.changes)
+        own = own_group("current-state", self.table.files.root)
+        place = GroupPlace(options, own, self.positions, CHECKPOINT)
         if plain is None:  # Spark evaluates the expressions, of messages that it has read
-            return self.start_stream(given, self._apply_messages, interval_s)
+            return self.start_stream(given, place.after(self._apply_messages), interval_s)
         self._source = {**given, "subscribe": self.topic}
         return start_ranges(
             self._spark,
             self._source,
-            partial(self._apply_ranges, plain),
+            place.after(partial(self._apply_ranges, plain)),
             checkpoint=self.positions.address(CHECKPOINT),
             interval_s=interval_s,
         )
