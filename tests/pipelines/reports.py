@@ -10,7 +10,12 @@ from examples.demo.flights import Totals
 from examples.demo.report import Story, write_report
 
 from roquette.base.files import OsFiles
-from roquette_spark.pipelines.archive.report import QueueCount, TopicResult, build_result
+from roquette_spark.pipelines.archive.report import (
+    QueueCount,
+    QueueRecord,
+    TopicResult,
+    build_result,
+)
 from roquette_spark.pipelines.audit.frames import AuditCheck
 from roquette_spark.pipelines.audit.pipeline import AuditRun
 from roquette_spark.pipelines.audit.pipeline import report_of as audit_report
@@ -74,7 +79,10 @@ def archive(size: int, evolution: str = "add") -> str:
         lacks=["--partition region"],
         batches=batches_of(size),
         compaction=Compaction(),
-        counts=[QueueCount("broker-a", 0, 14, 0, 0), QueueCount("broker-b", 3, 1_200_300, 0, 2)],
+        counts=[
+            QueueCount("broker-a", 0, QueueRecord(0, 14, 14)),
+            QueueCount("broker-b", 3, QueueRecord(0, 1_200_300, 1_200_300, twice=2), lives=1),
+        ],
         form=RowForm("json", day_of="_store_timestamp"),
     )
     return render(build_result([topic], 12).report)

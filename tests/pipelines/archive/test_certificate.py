@@ -11,6 +11,7 @@ from roquette_spark.pipelines.archive.report import (
     QueueRecord,
     decode_certificate,
 )
+from roquette_spark.pipelines.kit.topics import PlannedEnd
 from roquette_spark.values.offsets import QueueRange
 
 A0 = ("a", 0)
@@ -64,7 +65,7 @@ def test_a_hole_is_not_filled_by_a_row_too_many_elsewhere() -> None:
 def test_where_the_table_began_counts_from_the_first_batch_on() -> None:
     found = Certificate().with_batch([span(4, 10)], {A0: 6}, {A0: 1}, every=True)
 
-    assert found.queues[A0] == QueueRecord(1, 10, 6, missing=3)
+    assert found.queues[A0] == QueueRecord(1, 10, 6, missing=3, skipped=3)
 
 
 def test_with_tags_fewer_rows_than_offsets_are_no_holes() -> None:
@@ -84,6 +85,27 @@ def test_whole_batches_never_leave_a_hole(batches: list[tuple[int, int]]) -> Non
 
     assert (found.missing, found.twice, found.rows) == (0, 0, sum(ends))
     assert decode_certificate(found.encode()) == found
+
+
+def test_a_topic_made_anew_begins_another_record() -> None:
+    first = Certificate().with_batch(
+        [span(0, 10)], {A0: 8}, {}, every=True, planned={A0: PlannedEnd(10, "1.5")}
+    )
+    anew = {A0: PlannedEnd(4, "9.0", anew=0), ("a", 1): PlannedEnd(7)}
+
+    found = first.with_batch([span(0, 4)], {A0: 4}, {("a", 1): 2}, every=True, planned=anew)
+
+    assert found.queues[A0] == QueueRecord(0, 4, 4, seen="9.0")
+    assert found.former == ((A0, QueueRecord(0, 10, 8, missing=2, seen="1.5")),)
+    assert found.queues["a", 1] == QueueRecord(2, 7, missing=5, skipped=5)  # nothing of it was read
+    assert (found.rows, found.missing, found.twice, found.skipped) == (12, 7, 0, 5)
+    assert decode_certificate(found.encode()) == found
+
+
+def test_a_certificate_of_an_earlier_version_is_read() -> None:
+    found = decode_certificate('{"v":1,"queues":{"a":{"0":[5,12,7,0,0]}}}')
+
+    assert found == Certificate({A0: QueueRecord(5, 12, 7)})
 
 
 def test_a_newer_certificate_is_refused() -> None:

@@ -9,7 +9,7 @@ import contextlib
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from roquette.base.files import FileLock
@@ -33,11 +33,14 @@ from roquette_spark.pipelines.kit.stream import Batches, RunHealth, Sum, TableHe
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.topics import (
     GroupPlace,
+    PlannedEnd,
+    Queue,
     QueueBounds,
     checkpoint_offsets,
     describe,
     find_topics,
     own_group,
+    planned_ends,
     start_ranges,
     stream_options,
 )
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 10  # names in a line
 _NOTHING = "(?!)"  # matches no name
+MOST_BATCHES = 100  # that Spark's checkpoint keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +263,7 @@ class ArchiveStream:
         self._states = {topic: [each for each in states if each.topic == topic] for topic in topics}
         self._shared: SharedStream | None = None
         self._lock: FileLock | None = None
+        self._planned_ends: dict[int, dict[str, dict[Queue, PlannedEnd]]] = {}
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
             if pattern:
@@ -355,9 +360,28 @@ class ArchiveStream:
             found = write_batch(self._spark, works, [each for own in left.values() for each in own])
             for topic, written in found.items():
                 if archives[topic].takes(written, number):
-                    archives[topic].commit(left.pop(topic), number, written, begin)
+                    planned = self._planned(topic, number)
+                    archives[topic].commit(left.pop(topic), number, written, begin, planned)
                     rows += written.rows + written.bad_rows
         self.batches.done(number, rows, time.monotonic() - begin)
+
+    def _planned(self, topic: str, number: int) -> dict[Queue, PlannedEnd]:
+        """Where a batch ends in a topic's queues; those made anew by batches that had nothing for its table among them."""
+        found = dict(self._ends(number).get(topic, {}))
+        first = max(self._by_topic[topic].done, number - MOST_BATCHES)
+        for earlier in range(number - 1, first, -1):
+            for queue, end in self._ends(earlier).get(topic, {}).items():
+                if end.anew is not None and queue in found and found[queue].anew is None:
+                    found[queue] = replace(found[queue], anew=end.anew)
+        return found
+
+    def _ends(self, number: int) -> dict[str, dict[Queue, PlannedEnd]]:
+        if number not in self._planned_ends:
+            positions = (self._shared or self.archives[0]).positions
+            self._planned_ends[number] = planned_ends(positions, CHECKPOINT, number)
+            for old in [each for each in self._planned_ends if each < number - MOST_BATCHES]:
+                del self._planned_ends[old]
+        return self._planned_ends[number]
 
 
 def plan(options: ArchiveOptions) -> Plan:

@@ -1,7 +1,7 @@
 """Report of an archive run: numbers for programs, a page for people."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,24 +20,27 @@ from roquette_spark.pipelines.kit.report import (
 )
 from roquette_spark.pipelines.kit.stream import Batches, rates, summary_of
 from roquette_spark.pipelines.kit.table_files import Compaction, Snapshot
+from roquette_spark.pipelines.kit.topics import PlannedEnd, Queue
 from roquette_spark.values.offsets import QueueRange
 
 # What an archive has of each queue, counted batch by batch: the check at the end asks it instead of scanning. Pure.
 # Each commit carries the certificate of all commits until then. What a batch adds to it are the rows that its tasks wrote, by the files' own counts, beside the offsets that the batch was to read.
 
 
-Queue = tuple[str, int]  # broker, queue id
+CERTIFICATE = "certificate"  # in the table's commits
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRecord:
-    """Of one queue.
+    """Of one queue, or of what it was before its topic was made anew.
 
     Attributes:
         start, end: the offsets that batches were to read, from the first to the last of them, `end` excluded.
         rows: in table and quarantine together.
         missing: offsets of that span without a row; not counted where tags were asked for.
         twice: rows more than offsets.
+        skipped: offsets that the source went over, since no broker had them any more: with failOnDataLoss=false.
+        seen: which message lies before `end` (as in the offsets of the source); "" if that is not known.
     """
 
     start: int
@@ -45,28 +48,49 @@ class QueueRecord:
     rows: int = 0
     missing: int = 0
     twice: int = 0
+    skipped: int = 0
+    seen: str = ""
+
+    def plus(self, other: "QueueRecord") -> "QueueRecord":
+        """With the counts of another record of the queue."""
+        names = ("rows", "missing", "twice", "skipped")
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Of one topic."""
+    """Of one topic. `former` are the records of queues whose topic was made anew, or whose store lost its tail, since then."""
 
     queues: Mapping[Queue, QueueRecord] = field(default_factory=dict)
+    former: tuple[tuple[Queue, QueueRecord], ...] = ()
+
+    @property
+    def totals(self) -> dict[Queue, QueueRecord]:
+        """Of each queue, with what it was before."""
+        found = dict(self.queues)
+        for queue, each in self.former:
+            found[queue] = found[queue].plus(each)
+        return found
 
     @property
     def rows(self) -> int:
         """Of all queues."""
-        return sum(each.rows for each in self.queues.values())
+        return sum(each.rows for each in self.totals.values())
 
     @property
     def missing(self) -> int:
         """Of all queues."""
-        return sum(each.missing for each in self.queues.values())
+        return sum(each.missing for each in self.totals.values())
 
     @property
     def twice(self) -> int:
         """Of all queues."""
-        return sum(each.twice for each in self.queues.values())
+        return sum(each.twice for each in self.totals.values())
+
+    @property
+    def skipped(self) -> int:
+        """Of all queues."""
+        return sum(each.skipped for each in self.totals.values())
 
     def with_batch(
         self,
@@ -75,6 +99,7 @@ class Certificate:
         starts: Mapping[Queue, int],
         *,
         every: bool,
+        planned: Mapping[Queue, PlannedEnd] | None = None,
     ) -> "Certificate":
         """With one batch more.
 
@@ -83,8 +108,13 @@ class Certificate:
             rows: what its files have, by queue.
             starts: where the table began; a queue that is not named began where it is first read.
             every: each offset is to be a row: no tags were asked for.
+            planned: where the batch ends, in all queues, and which of them it begins anew.
         """
-        queues = dict(self.queues)
+        queues, former, planned = dict(self.queues), self.former, planned or {}
+        for queue, end in planned.items():
+            if end.anew is not None and queue in queues:
+                former += ((queue, queues[queue]),)
+                queues[queue] = QueueRecord(end.anew, end.anew)
         expected: dict[Queue, int] = {}
         for each in sorted(ranges):
             queue = each.queue.broker_name, each.queue.queue_id
@@ -92,7 +122,8 @@ class Certificate:
             record = queues.get(queue, QueueRecord(start, start))
             end = max(record.end, each.end)
             expected[queue] = expected.get(queue, 0) + end - record.end
-            queues[queue] = replace(record, end=end)
+            gap = max(0, each.start - record.end)
+            queues[queue] = replace(record, end=end, skipped=record.skipped + gap)
         for queue, wanted in expected.items():
             count, record = rows.get(queue, 0), queues[queue]
             queues[queue] = replace(
@@ -101,24 +132,39 @@ class Certificate:
                 missing=record.missing + (max(0, wanted - count) if every else 0),
                 twice=record.twice + max(0, count - wanted),
             )
-        return Certificate(queues)
+        return Certificate(queues, former).reaching(planned, starts, every=every)
 
-    def reaching(self, ends: Mapping[Queue, int], *, every: bool) -> "Certificate":
-        """Up to where a stream has come: what it has read and nobody wrote is missing."""
+    def reaching(
+        self, ends: Mapping[Queue, PlannedEnd], starts: Mapping[Queue, int], *, every: bool
+    ) -> "Certificate":
+        """Up to where a stream has come: what it has gone over and nobody wrote is missing."""
         queues = dict(self.queues)
-        for queue, end in ends.items():
-            record = queues.get(queue, QueueRecord(end, end))
-            more = max(0, end - record.end) if every else 0
-            queues[queue] = replace(record, end=max(record.end, end), missing=record.missing + more)
-        return Certificate(queues)
+        for queue, each in ends.items():
+            start = min(starts.get(queue, each.offset), each.offset)
+            record = queues.get(queue, QueueRecord(start, start))
+            more = max(0, each.offset - record.end)
+            queues[queue] = replace(
+                record,
+                end=max(record.end, each.offset),
+                missing=record.missing + (more if every else 0),
+                skipped=record.skipped + more,
+                seen=each.seen if each.offset >= record.end else record.seen,
+            )
+        return Certificate(queues, self.former)
 
     def encode(self) -> str:
-        """For a commit."""
+        """For a commit. Versions that know the first five numbers of a queue alone ignore the rest."""
         found: dict[str, dict[str, list[int]]] = {}
         for (broker_name, queue_id), each in sorted(self.queues.items()):
-            values = [each.start, each.end, each.rows, each.missing, each.twice]
-            found.setdefault(broker_name, {})[str(queue_id)] = values
-        return json.dumps({"v": 1, "queues": found}, separators=(",", ":"))
+            found.setdefault(broker_name, {})[str(queue_id)] = _numbers(each)[:5]
+        more = [[*q, _numbers(each)[5], each.seen] for q, each in sorted(self.queues.items())]
+        former = [[*queue, *_numbers(each), each.seen] for queue, each in self.former]
+        parts = {"v": 1, "queues": found, "more": more, "former": former}
+        return json.dumps(parts, separators=(",", ":"))
+
+
+def _numbers(each: QueueRecord) -> list[int]:
+    return [each.start, each.end, each.rows, each.missing, each.twice, each.skipped]
 
 
 def decode_certificate(text: str) -> Certificate:
@@ -126,13 +172,16 @@ def decode_certificate(text: str) -> Certificate:
     found = json.loads(text)
     if found.get("v") != 1:
         raise ConfigError("archive: the table's certificate was made by a newer version: use that")
-    return Certificate(
-        {
-            (broker_name, int(queue_id)): QueueRecord(*values)
-            for broker_name, queues in found["queues"].items()
-            for queue_id, values in queues.items()
-        }
-    )
+    more = {(broker, queue_id): rest for broker, queue_id, *rest in found.get("more", ())}
+    queues = {
+        (broker_name, int(queue_id)): QueueRecord(
+            *values, *more.get((broker_name, int(queue_id)), ())
+        )
+        for broker_name, queues in found["queues"].items()
+        for queue_id, values in queues.items()
+    }
+    former = [((each[0], each[1]), QueueRecord(*each[2:])) for each in found.get("former", ())]
+    return Certificate(queues, tuple(former))
 
 
 MOST_DAYS, MOST_VALUES = 370, 40  # in the chart
@@ -148,28 +197,37 @@ MOST_NAMED = 8  # topics in the title
 
 @dataclass(frozen=True, slots=True)
 class QueueCount:
-    """Count of what the tables have of one queue: rows, rows too many, offsets that are not there.
+    """What the tables have of one queue, beside the stream's position and what the brokers say.
 
-    `before` is what was known of it when this run began.
+    Attributes:
+        record: what is known of it now, earlier lives of its topic included.
+        before: what was known of it when this run began.
+        behind: messages that brokers had when this run began, behind the end of what it was to read.
+        other: the brokers have another message than the one the table ends with.
+        lives: how often its topic was made anew, or its store lost its tail, since the table was begun.
     """
 
     broker_name: str
     queue_id: int
-    rows: int
-    twice: int
-    missing: int
-    before: QueueRecord | None = None
+    record: QueueRecord
+    before: QueueRecord = QueueRecord(0, 0)
+    behind: int = 0
+    other: bool = False
+    lives: int = 0
 
     @property
     def exact(self) -> bool:
         """Each offset is there once."""
-        return not self.twice and not self.missing
+        return not (self.record.twice or self.record.missing or self.record.skipped or self.lives)
 
     @property
     def worse(self) -> bool:
-        """This run has found more missing or twice than was known."""
-        known = self.before or QueueRecord(0, 0)
-        return self.missing > known.missing or self.twice > known.twice
+        """This run has found more missing or twice than was known, or does not end where the brokers do."""
+        more = any(
+            getattr(self.record, name) > getattr(self.before, name)
+            for name in ("missing", "twice", "skipped")
+        )
+        return more or self.other or self.behind > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +280,12 @@ class TopicResult:
             "this_run": summary_of(self.batches),
             "files_joined": self.compaction.files_before,
             "checked": counts is not None,
-            "missing": None if counts is None else sum(each.missing for each in counts),
-            "twice": None if counts is None else sum(each.twice for each in counts),
+            "missing": None if counts is None else sum(each.record.missing for each in counts),
+            "twice": None if counts is None else sum(each.record.twice for each in counts),
+            "skipped": None if counts is None else sum(each.record.skipped for each in counts),
+            "behind": None if counts is None else sum(each.behind for each in counts),
+            "other_ends": None if counts is None else sum(each.other for each in counts),
+            "queues_made_anew": None if counts is None else sum(each.lives > 0 for each in counts),
         }
 
 
@@ -262,15 +324,30 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
     checked = [each for each in topics if each.counts is not None]
     verdict = ""
     if checked:
-        missing = sum(count.missing for each in checked for count in each.counts or ())
-        twice = sum(count.twice for each in checked for count in each.counts or ())
-        verdict = f"; compared with the topics: {missing:,} missing, {twice:,} twice"
+        verdict = _compared([count for each in checked for count in each.counts or ()])
     line = f"{counted(new, 'message')} archived, {counted(rows, 'row')} in the tables, {bad:,} in quarantine{verdict}"
     if rescued:
         line += (
             f"; warning: {counted(rescued, 'row')} with fields without a column, kept in _rescued"
         )
     return Result(ok=ok, summary=summary, report=report, last_line=line)
+
+
+def _compared(counts: Sequence[QueueCount]) -> str:
+    missing, twice, skipped = (
+        sum(getattr(each.record, name) for each in counts)
+        for name in ("missing", "twice", "skipped")
+    )
+    found = f"; compared with the topics: {missing:,} missing, {twice:,} twice"
+    if skipped:
+        found += f", {skipped:,} skipped (no broker had them any more)"
+    if behind := sum(each.behind for each in counts):
+        found += f", {behind:,} not read"
+    if other := sum(each.other for each in counts):
+        found += f", another last message in {counted(other, 'queue')}"
+    if lives := sum(each.lives > 0 for each in counts):
+        found += f"; {counted(lives, 'queue')} made anew since the table was begun"
+    return found
 
 
 def _title(topics: list[TopicResult]) -> str:
@@ -282,6 +359,13 @@ def _verdict(count: QueueCount) -> str:
     if count.worse:
         return "DIFFERS"
     return "exact" if count.exact else "known before"
+
+
+def _last_message(count: QueueCount) -> str:
+    if count.behind:
+        return f"{count.behind:,} before the brokers'"
+    anew = f", of life {count.lives + 1}" if count.lives else ""
+    return "ANOTHER" if count.other else f"offset {count.record.end - 1}{anew}"
 
 
 def _by_partition(topic: TopicResult) -> tuple[str, str, Chart]:
@@ -324,17 +408,16 @@ def _sections(topic: TopicResult) -> list[Section]:
         add(
             "compared with the topic",
             "Rows by queue, in table and quarantine together; offsets between a queue's first row and the "
-            "stream's position that are not there are missing.",
+            "stream's position that are not there are missing. Skipped are those that no broker had any more. The last "
+            "message is that of the brokers, or has expired there.",
             ReportTable(
-                ["queue", "rows", "missing", "twice", ""],
+                ["queue", "rows", "missing", "twice", "skipped", "last message", ""],
                 [
                     [
-                        *(
-                            f"{each.broker_name} {each.queue_id}",
-                            each.rows,
-                            each.missing,
-                            each.twice,
-                        ),
+                        f"{each.broker_name} {each.queue_id}",
+                        *(each.record.rows, each.record.missing, each.record.twice),
+                        each.record.skipped,
+                        _last_message(each),
                         Cell(_verdict(each), not each.worse),
                     ]
                     for each in topic.counts

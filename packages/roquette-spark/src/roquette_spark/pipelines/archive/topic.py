@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from roquette.errors import ConfigError
+from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
 from roquette_spark.pipelines.archive.report import (
+    CERTIFICATE,
     Certificate,
-    Queue,
     QueueCount,
     QueueRecord,
     TopicResult,
@@ -25,8 +26,12 @@ from roquette_spark.pipelines.kit.frame import Job, PipelineError
 from roquette_spark.pipelines.kit.stream import Batches, TableHealth
 from roquette_spark.pipelines.kit.table_files import Commit, Compaction
 from roquette_spark.pipelines.kit.topics import (
+    PlannedEnd,
+    Queue,
     QueueBounds,
     beginning_at,
+    newest_batch,
+    planned_ends,
     read_sample,
     stream_options,
 )
@@ -40,6 +45,7 @@ from roquette_spark.pipelines.tables.streamed_table import (
 )
 from roquette_spark.pipelines.tables.table_place import CHECKPOINT, ROWS_SETTING, Owner
 from roquette_spark.pipelines.tables.table_writer import TableWriter
+from roquette_spark.source.queues import lives_before, reader_of
 from roquette_spark.values.offsets import QueueRange
 
 if TYPE_CHECKING:
@@ -56,7 +62,10 @@ PLACE = ("broker_name", "queue_id", "queue_offset")
 def count_places(places: "DataFrame", starts: Mapping[Queue, int], *, every: bool) -> Certificate:
     """A certificate from all rows: a scan, for tables that have none or have been changed by others.
 
+    Rows at one place that were stored at different times are no copies: the topic was made anew between them.
+
     Args:
+        places: columns of PLACE, and store_timestamp.
         starts: where the stream began; a queue that is not named began at its first row.
         every: every offset between must be there: no tags were asked for.
     """
@@ -64,10 +73,11 @@ def count_places(places: "DataFrame", starts: Mapping[Queue, int], *, every: boo
 
     rows = (
         places.groupBy(*PLACE)
-        .count()
+        .agg(f.count("*").alias("count"), f.count_distinct("store_timestamp").alias("messages"))
         .groupBy("broker_name", "queue_id")
         .agg(
             f.sum("count").alias("rows"),
+            f.sum("messages").alias("messages"),
             f.count("*").alias("distinct"),
             f.min("queue_offset").alias("first"),
             f.max("queue_offset").alias("last"),
@@ -79,7 +89,7 @@ def count_places(places: "DataFrame", starts: Mapping[Queue, int], *, every: boo
         queue = row["broker_name"], row["queue_id"]
         start, end = min(starts.get(queue, row["first"]), row["first"]), row["last"] + 1
         missing = end - start - row["distinct"] if every else 0
-        queues[queue] = QueueRecord(start, end, row["rows"], missing, row["rows"] - row["distinct"])
+        queues[queue] = QueueRecord(start, end, row["rows"], missing, row["rows"] - row["messages"])
     return Certificate(queues)
 
 
@@ -198,7 +208,6 @@ def check_sort(
 
 
 START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
-CERTIFICATE = "certificate"  # in the table's commits
 _WHEN_OBJECTS_COME = {
     "add": "objects that come later bring their columns",
     "fixed": f"fields of objects that come later stay in {forms.RESCUED} (--schema-evolution fixed)",
@@ -400,9 +409,14 @@ class TopicArchive(StreamedTable):
         found: dict[str, dict[str, int]] = json.loads(self.table.snapshot.settings[START_SETTING])
         return found
 
+    @property
+    def done(self) -> int:
+        """The newest batch that the table has; -1 for none."""
+        return self.table.done(self._stream_id)
+
     def has(self, number: int) -> bool:
-        """Return True if the table has that batch."""
-        return not self._is_new(self.table, number)
+        """Whether the table has that batch."""
+        return self.done >= number
 
     def work(self, number: int) -> BatchWork:
         """Return what tasks of a batch are to do for this table."""
@@ -432,15 +446,22 @@ class TopicArchive(StreamedTable):
         return False
 
     def commit(
-        self, ranges: Sequence[QueueRange], number: int, written: Written, begin: float
+        self,
+        ranges: Sequence[QueueRange],
+        number: int,
+        written: Written,
+        begin: float,
+        planned: Mapping[Queue, PlannedEnd],
     ) -> None:
         """One batch: both tables have it when this returns.
 
         Args:
             begin: when the batch began, by time.monotonic().
+            planned: where it ends in each queue of the topic.
         """
+        starts, every = self._starts(), self._every
         certificate = self._certificate.with_batch(
-            ranges, written.queues, self._starts(), every=self._every
+            ranges, written.queues, starts, every=every, planned=planned
         )
         info = {
             "rows": written.rows,
@@ -537,23 +558,45 @@ class TopicArchive(StreamedTable):
         found = self._certificate
         if found.rows != self._rows():  # an older table, or somebody else has changed one
             found = self._scan()
-        found = found.reaching(self.checkpoint_offsets(), every=self._every)
+        newest = newest_batch(self.positions, CHECKPOINT)
+        ends = planned_ends(self.positions, CHECKPOINT, newest).get(self.topic, {})
+        found = found.reaching(ends, self._starts(), every=self._every)
         if found != self._certificate:
             self.table.commit(Commit(info={CERTIFICATE: found.encode()}), "CHECK")
-        before = self._before.queues
+        before, there = self._before.totals, {(q.broker_name, q.queue_id): q for q in self._states}
+        others, lives = self._other_ends(found), Counter(queue for queue, _ in found.former)
         self._counts = [
-            QueueCount(*queue, each.rows, each.twice, each.missing, before.get(queue))
-            for queue, each in sorted(found.queues.items())
+            QueueCount(
+                *queue,
+                record,
+                before.get(queue, QueueRecord(0, 0)),
+                max(0, there[queue].end - record.end) if queue in there else 0,
+                queue in others,
+                lives[queue],
+            )
+            for queue, record in sorted(found.totals.items())
         ]
+
+    def _other_ends(self, found: Certificate) -> set[Queue]:
+        """Queues of which the brokers have another message than the one the table ends with: asked now."""
+        given = stream_options(self._options)
+        reader = reader_of(self._options.namesrv, [self.topic], given)
+        ends = {
+            MessageQueue(self.topic, *queue): record
+            for queue, record in found.queues.items()
+            if record.seen
+        }
+        now = lives_before(reader, {queue: record.end for queue, record in ends.items()})
+        return {(q.broker_name, q.queue_id) for q, life in now.items() if life != ends[q].seen}
 
     def _scan(self) -> Certificate:
         name = "" if self.form.kind == "raw" else "_"
-        columns = [f"{name}{each}" for each in PLACE]
+        columns = (*PLACE, "store_timestamp")
         places = self.table.frame(self._spark).selectExpr(
-            *(f"{given} as {plain}" for given, plain in zip(columns, PLACE, strict=True))
+            *(f"{name}{each} as {each}" for each in columns)
         )
         if self.quarantine is not None:
-            places = places.unionAll(self.quarantine.frame(self._spark).select(*PLACE))
+            places = places.unionAll(self.quarantine.frame(self._spark).select(*columns))
         return count_places(places, self._starts(), every=self._every)
 
     def result(self) -> TopicResult:

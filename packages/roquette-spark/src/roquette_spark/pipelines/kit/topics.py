@@ -14,7 +14,13 @@ from roquette_spark.offsets.route_snapshots import all_topics
 from roquette_spark.pipelines.kit.message_rows import source_schema
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.source.queues import queue_bounds
-from roquette_spark.values.offsets import QueueRange, decode_offsets, decode_ranges
+from roquette_spark.values.offsets import (
+    QueueRange,
+    decode_begin,
+    decode_offsets,
+    decode_ranges,
+    decode_seen,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -238,13 +244,46 @@ def newest_batch(files: TableFiles, checkpoint: str, part: str = "offsets") -> i
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
-def checkpoint_offsets(files: TableFiles, checkpoint: str) -> dict[str, dict[tuple[str, int], int]]:
-    """How far a stream has planned: by topic, then by broker and queue. Empty for a new one."""
-    text = checkpoint_text(files, checkpoint, newest_batch(files, checkpoint))
-    found: dict[str, dict[tuple[str, int], int]] = {}
-    for queue, offset in (decode_offsets(json.loads(text)) if text else {}).items():
-        found.setdefault(queue.topic, {})[queue.broker_name, queue.queue_id] = offset
+Queue = tuple[str, int]  # broker, queue id
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEnd:
+    """Where a batch ends in one queue.
+
+    Attributes:
+        offset: after the last message.
+        seen: which message that is, as the source's offsets say it; "" if they do not.
+        anew: where the batch begins, if the queue has other messages than were read before; None if it goes on.
+    """
+
+    offset: int
+    seen: str = ""
+    anew: int | None = None
+
+
+def planned_ends(
+    files: TableFiles, checkpoint: str, number: int
+) -> dict[str, dict[Queue, PlannedEnd]]:
+    """Of a batch: by topic, then by broker and queue. Empty for one that is not there."""
+    value = json.loads(checkpoint_text(files, checkpoint, number) or "null")
+    if value is None:
+        return {}
+    seen, anew = decode_seen(value), decode_begin(value)
+    found: dict[str, dict[Queue, PlannedEnd]] = {}
+    for queue, offset in decode_offsets(value).items():
+        end = PlannedEnd(offset, seen.get(queue, ""), anew.get(queue))
+        found.setdefault(queue.topic, {})[queue.broker_name, queue.queue_id] = end
     return found
+
+
+def checkpoint_offsets(files: TableFiles, checkpoint: str) -> dict[str, dict[Queue, int]]:
+    """How far a stream has planned: by topic, then by broker and queue. Empty for a new one."""
+    ends = planned_ends(files, checkpoint, newest_batch(files, checkpoint))
+    return {
+        topic: {queue: end.offset for queue, end in queues.items()}
+        for topic, queues in ends.items()
+    }
 
 
 # What a pipeline's tables have, as the offsets of a consumer group: for its lag, and for the proofs of resize and drain.
