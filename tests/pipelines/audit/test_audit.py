@@ -31,7 +31,15 @@ BEGIN = 1_700_000_000
 MESSAGE = dict.fromkeys(
     (
         *("topic", "broker_name", "queue_id", "queue_offset", "uniq_key", "key", "message_group"),
-        *("properties", "body", "body_crc", "store_size", "store_timestamp", "tags"),
+        *(
+            "properties",
+            "body",
+            "body_crc",
+            "store_size",
+            "store_timestamp",
+            "commit_log_offset",
+            "tags",
+        ),
     )
 )
 
@@ -124,8 +132,11 @@ def test_a_table_is_compared_by_place(spark: Any, tmp_path: Path) -> None:
     table = spark.createDataFrame(rows, "_broker_name string, _queue_id int, _queue_offset bigint")
 
     places = ask.places_of(table, "x")
-    missing, twice, extra = ask.against_table("pay", slim, places, most=5)
+    checks, proof = ask.against_table("pay", slim, places, most=5, ends={("broker-a", 0): 20})
+    missing, twice, other, extra = checks
 
+    assert proof == {"rows": 11, "proven": 10, "unproven": 1}
+    assert other.skipped == "the table has no column store_timestamp"
     assert (missing.exceptions, missing.examples[0]["queue_offset"]) == (1, 19)
     assert (twice.exceptions, twice.examples[0]["queue_offset"]) == (1, 12)
     assert extra.exceptions == 0
@@ -171,6 +182,7 @@ def span(queue: int, first: int, last: int, offsets: int) -> dict[str, Any]:
         "last_offset": last,
         "offsets": offsets,
         "messages": offsets,
+        "first_message": "1.0",
     }
 
 

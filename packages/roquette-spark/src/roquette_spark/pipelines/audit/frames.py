@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 COLUMNS = (
     "topic string, broker_name string, queue_id int, queue_offset bigint, uniq_key string, key string, "
     "message_group string, properties map<string,string>, body binary, body_crc int, store_size int, "
-    "store_timestamp timestamp, tags string"
+    "store_timestamp timestamp, commit_log_offset bigint, tags string"
 )
 PLACE = ("broker_name", "queue_id", "queue_offset")
+STORED_MS = "stored_ms"
 MOST_QUEUES = 100_000
 _OP_TAG = "d"
 
@@ -74,7 +75,8 @@ def slim(messages: "DataFrame", id_field: str, order_key: str, sequence: str) ->
         field_of(id_field).alias("id"),
         group.alias("order_key"),
         (field_of(sequence) if sequence else nothing).try_cast("bigint").alias("sequence"),
-        F.unix_millis("store_timestamp").alias("stored_ms"),
+        F.unix_millis("store_timestamp").alias(STORED_MS),
+        F.concat_ws(".", F.unix_millis("store_timestamp"), "commit_log_offset").alias("life"),
         F.xxhash64("broker_name", "queue_id", "queue_offset", "body_crc", "store_size").alias(
             "hash"
         ),
@@ -82,7 +84,10 @@ def slim(messages: "DataFrame", id_field: str, order_key: str, sequence: str) ->
 
 
 def queues_of(messages: "DataFrame") -> list[dict[str, Any]]:
-    """By queue: first and last offset, messages, and a fingerprint of what they are (in any order)."""
+    """By queue: first and last offset, messages, and a fingerprint of what they are (in any order).
+
+    first_message and last_message say which these are, as the source's offsets do: another topic of the same name has others.
+    """
     from pyspark.sql import functions as F
 
     queues = messages.groupBy("topic", "broker_name", "queue_id").agg(
@@ -92,6 +97,8 @@ def queues_of(messages: "DataFrame") -> list[dict[str, Any]]:
         F.max("queue_offset").alias("last_offset"),
         F.min("stored_ms").alias("first_ms"),
         F.max("stored_ms").alias("last_ms"),
+        F.min_by("life", "queue_offset").alias("first_message"),
+        F.max_by("life", "queue_offset").alias("last_message"),
         F.hex(F.bit_xor("hash")).alias("fingerprint"),
     )
     return _rows(queues.orderBy("topic", "broker_name", "queue_id"), MOST_QUEUES)
@@ -209,26 +216,47 @@ def scattered_keys(messages: "DataFrame", most: int) -> AuditCheck:
     return _counted(check, found.where("queues > 1"), ["topic", "order_key"], "1", most)
 
 
-def against_table(
-    topic: str, messages: "DataFrame", table: "DataFrame", most: int
-) -> list[AuditCheck]:
-    """A topic beside a table of it, by place: missing from the table, twice in it, not in the topic (any more).
+Ends = Mapping[tuple[str, int], int]  # by broker and queue
 
-    Rows of messages that are older than all of the topic are fine: the broker no longer has these.
+
+def against_table(
+    topic: str, messages: "DataFrame", table: "DataFrame", most: int, ends: Ends | None = None
+) -> tuple[list[AuditCheck], dict[str, int]]:
+    """A topic beside a table of it, by place: missing from the table, twice in it, another message there, not in the topic.
+
+    Rows of messages that are older than all of the topic, or of queues that are gone, prove nothing and are no exceptions.
+
+    Args:
+        table: as `places_of` gives it.
+        ends: of the queues that brokers have, asked after the table's version was settled; None: no broker was asked.
+
+    Returns:
+        also how many rows the table has, how many of them are the topic's own, and how many are not proven.
     """
     from pyspark.sql import functions as F
 
-    mine = messages.where(F.col("topic") == topic).select(*PLACE, F.lit(1).alias("in_topic"))
-    lowest = messages.where(F.col("topic") == topic).groupBy("broker_name", "queue_id")
-    lowest = lowest.agg(
+    of_topic = messages.where(F.col("topic") == topic)
+    mine = of_topic.select(*PLACE, F.lit(1).alias("in_topic"), F.col("stored_ms").alias("topic_ms"))
+    known = of_topic.groupBy("broker_name", "queue_id").agg(
         F.min("queue_offset").alias("lowest"), F.max("queue_offset").alias("highest")
     )
-    rows = table.groupBy(*PLACE).agg(F.count("*").alias("in_table"))
+    identified = STORED_MS in table.columns
+    by_message = [*PLACE, STORED_MS] if identified else list(PLACE)
+    rows = table.groupBy(*by_message).agg(F.count("*").alias("in_table"))
+    if not identified:
+        rows = rows.withColumn(STORED_MS, F.lit(None).cast("bigint"))
     both = mine.join(rows, list(PLACE), "full_outer").fillna(0, ["in_topic", "in_table"])
-    both = both.join(F.broadcast(lowest), ["broker_name", "queue_id"], "left").persist()
+    both = both.join(F.broadcast(known), ["broker_name", "queue_id"], "left")
+    bounds = [(*queue, end) for queue, end in (ends or {}).items()]
+    at_brokers = table.sparkSession.createDataFrame(
+        bounds, "broker_name string, queue_id int, broker_end bigint"
+    )
+    both = both.join(F.broadcast(at_brokers), ["broker_name", "queue_id"], "left").persist()
+    other = f"in_topic = 1 and {STORED_MS} != topic_ms"
+    extra = "in_topic = 0 and (queue_offset >= lowest and queue_offset <= highest or queue_offset >= broker_end)"
     try:
         looked_at = both.count()
-        return [
+        checks = [
             _counted(
                 AuditCheck(name, f"{meaning} (table of {topic})", looked_at),
                 both.where(condition).select(F.lit(topic).alias("topic"), *PLACE, "in_table"),
@@ -240,13 +268,24 @@ def against_table(
                 ("table_missing", "in the topic, but not in the table", "in_table = 0", "1"),
                 ("table_twice", "more than once in the table", "in_table > 1", "in_table - 1"),
                 (
-                    "table_extra",
-                    "in the table, but not in the topic",
-                    "in_topic = 0 and queue_offset >= lowest and queue_offset <= highest",
-                    "1",
+                    "table_other",
+                    "the table has another message there: the topic was made anew, or is not the table's",
+                    other,
+                    "in_table",
                 ),
+                ("table_extra", "in the table, but not in the topic", extra, "in_table"),
             )
         ]
+        if not identified:
+            checks[2].skipped = "the table has no column store_timestamp"
+        sums = both.agg(
+            F.sum("in_table").alias("rows"),
+            F.sum(F.expr(f"if(in_topic = 1 and not ({other}), in_table, 0)")).alias("proven"),
+            F.sum(F.expr(f"if(in_topic = 0 and not coalesce({extra}, false), in_table, 0)")).alias(
+                "unproven"
+            ),
+        ).collect()[0]
+        return checks, {name: int(count or 0) for name, count in sums.asDict().items()}
     finally:
         both.unpersist()
 
@@ -344,6 +383,8 @@ def read_manifest(spark: "SparkSession", path: str, id_column: str) -> "DataFram
 def places_of(frame: "DataFrame", path: str) -> "DataFrame":
     """The place columns of a table: `broker_name` ..., or with "_" in front where the body's columns stand beside.
 
+    And when the message was stored (milliseconds since 1970), if the table has a timestamp that says so.
+
     Raises:
         ConfigError: it has neither.
     """
@@ -351,7 +392,11 @@ def places_of(frame: "DataFrame", path: str) -> "DataFrame":
 
     for prefix in ("_", ""):
         if all(prefix + name in frame.columns for name in PLACE):
-            return frame.select(*(F.col(prefix + name).alias(name) for name in PLACE))
+            columns = [F.col(prefix + name).alias(name) for name in PLACE]
+            stored = f"{prefix}store_timestamp"
+            if dict(frame.dtypes).get(stored, "").startswith("timestamp"):
+                columns.append(F.unix_millis(F.col(stored).cast("timestamp")).alias(STORED_MS))
+            return frame.select(*columns)
     raise ConfigError(
         f"audit: the table {path} has no columns broker_name, queue_id and queue_offset (or with _ in front): "
         "without them rows cannot be told from each other"

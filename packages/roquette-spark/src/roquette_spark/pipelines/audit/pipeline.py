@@ -15,6 +15,8 @@ from roquette.base.options import REQUIRED, counted, option, parse_duration, plu
 from roquette.errors import ConfigError
 from roquette.message.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from roquette_spark.commitlog.plan import describe_store
+from roquette_spark.pipelines.archive.report import CERTIFICATE as CERTIFICATE_INFO
+from roquette_spark.pipelines.archive.report import Certificate, decode_certificate
 from roquette_spark.pipelines.audit import frames as ask
 from roquette_spark.pipelines.audit.frames import AuditCheck, places_of
 from roquette_spark.pipelines.kit.frame import SPAN, Job, Pipeline, PipelineOptions, Plan, Result
@@ -27,13 +29,14 @@ from roquette_spark.pipelines.kit.topics import (
 )
 from roquette_spark.pipelines.tables.table_formats import open_found
 from roquette_spark.pipelines.tables.table_writer import data_files, read_table
+from roquette_spark.source.queues import queue_bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CERTIFICATE, EXCEPTIONS = "certificate.json", "exceptions.jsonl"
 CERTIFIED, STOPPED, FOUND = "certified", "stopped", "exceptions"  # verdicts
-FORM = "roquette-audit/1"
+FORM = "roquette-audit/2"
 SHOWN = 20  # exceptions of one check on the page
 
 
@@ -104,6 +107,8 @@ class AuditRun:
     at_ms: int
     queues: list[dict[str, Any]] = field(default_factory=list)
     checks: list[AuditCheck] = field(default_factory=list)
+    ends: list[dict[str, Any]] = field(default_factory=list)  # of queues, as brokers say
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)  # by topic: what they prove
 
     @property
     def ok(self) -> bool:
@@ -175,6 +180,8 @@ def run(options: AuditOptions, job: Job) -> Result:
     spark = job.open_spark()
     audit = AuditRun(job.clock.now_ms())
     offsets = _offsets(options, spark)
+    names = ("topic", "broker_name", "queue_id", "min_offset", "max_offset")
+    audit.ends = [{n: row[n] for n in names} for row in offsets if row["group"] is None]
     messages = _messages(options, spark, options.topics, audit.at_ms)
     slim = ask.slim(messages, options.id_field, options.order_key, options.sequence).persist()
     try:
@@ -182,7 +189,7 @@ def run(options: AuditOptions, job: Job) -> Result:
         audit.queues = ask.queues_of(slim)
         job.progress.update(sum(row["messages"] for row in audit.queues))
         audit.checks.append(_holes(options, audit.queues, offsets))
-        for step, checks in _steps(options, spark, slim, audit.at_ms):
+        for step, checks in _steps(options, spark, slim, audit):
             if job.stop.is_set():
                 break
             job.progress.step(step)
@@ -198,7 +205,7 @@ def run(options: AuditOptions, job: Job) -> Result:
     return finish(audit, options, job)
 
 
-def _steps(options: AuditOptions, spark: "SparkSession", slim: "DataFrame", at_ms: int) -> Any:
+def _steps(options: AuditOptions, spark: "SparkSession", slim: "DataFrame", audit: AuditRun) -> Any:
     """(what it is called, how it is done) of every check that wants Spark."""
     most = options.most
     if options.manifest:
@@ -215,16 +222,19 @@ def _steps(options: AuditOptions, spark: "SparkSession", slim: "DataFrame", at_m
     for topic, path in tables_of(options).items():
 
         def compare(topic: str = topic, path: str = path) -> list[AuditCheck]:
-
             rows = read_rows(spark, path)
-            return [
-                *ask.against_table(topic, slim, rows.frame, most),
-                lost_files(topic, rows, most),
-            ]
+            ends = None if options.store else queue_bounds(options.namesrv, [topic])[1]
+            by_queue = {(q.broker_name, q.queue_id): end for q, end in (ends or {}).items()}
+            found, proof = ask.against_table(topic, slim, rows.frame, most, by_queue)
+            audit.tables[topic] = proof | rows.history
+            return [*found, skipped_offsets(topic, rows, most), lost_files(topic, rows, most)]
 
         yield f"comparing {topic} with its table", compare
     if options.transactions:
-        yield "looking for unfinished transactions", lambda: [_unfinished(options, spark, at_ms)]
+        yield (
+            "looking for unfinished transactions",
+            lambda: [_unfinished(options, spark, audit.at_ms)],
+        )
 
 
 def _messages(
@@ -326,6 +336,8 @@ def certificate_of(audit: AuditRun, options: AuditOptions) -> dict[str, Any]:
         "groups": list(options.groups),
         "messages": sum(row["messages"] for row in audit.queues),
         "queues": audit.queues,
+        "ends": audit.ends,
+        "proofs": audit.tables,
         "checks": [
             {
                 "name": check.name,
@@ -358,11 +370,12 @@ def report_of(audit: AuditRun, certificate: Mapping[str, Any]) -> Report:
         },
     )
     queues = ReportTable(
-        ["queue", "first offset", "last offset", "messages", "fingerprint"],
+        ["queue", "first offset", "last offset", "messages", "first message", "fingerprint"],
         [
             [
                 f"{row['topic']} {row['broker_name']} {row['queue_id']}",
-                *(row[name] for name in ("first_offset", "last_offset", "messages", "fingerprint")),
+                *(row[name] for name in ("first_offset", "last_offset", "messages")),
+                *(row[name] for name in ("first_message", "fingerprint")),
             ]
             for row in audit.queues
         ],
@@ -394,7 +407,8 @@ def report_of(audit: AuditRun, certificate: Mapping[str, Any]) -> Report:
             *examples,
             Section(
                 "What was looked at",
-                "A queue's messages have the same fingerprint exactly if places, bodies' CRCs and sizes are the same.",
+                "A queue's messages have the same fingerprint exactly if places, bodies' CRCs and sizes are the same. Which its "
+                "first message is (stored when, and where in the log) tells topics of one name from each other.",
                 [queues],
             ),
         ],
@@ -424,12 +438,22 @@ class TableRows:
 
     Attributes:
         files: how many files its log names; 0 for a table without one.
+        record: the certificate that `archive` has counted; None if it has not.
         gone: those that are not there, with their rows by the log; their rows are not in `frame`.
     """
 
     frame: "DataFrame"
     files: int = 0
+    record: Certificate | None = None
     gone: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def history(self) -> dict[str, int]:
+        """What the certificate says: offsets that were skipped, queues that were made anew."""
+        if self.record is None:
+            return {}
+        anew = {queue for queue, _ in self.record.former}
+        return {"skipped": self.record.skipped, "queues_made_anew": len(anew)}
 
 
 def read_rows(spark: "SparkSession", path: str) -> TableRows:
@@ -446,7 +470,10 @@ def read_rows(spark: "SparkSession", path: str) -> TableRows:
     if bad is None:
         return found
     return TableRows(
-        found.frame.unionByName(bad.frame), found.files + bad.files, found.gone + bad.gone
+        found.frame.unionByName(bad.frame),
+        found.files + bad.files,
+        found.record,
+        found.gone + bad.gone,
     )
 
 
@@ -462,12 +489,33 @@ def _read_one(spark: "SparkSession", path: str) -> TableRows | None:
             for name, file in sorted(snapshot.files.items())
             if name not in there
         ]
-        return TableRows(places_of(frame, path), len(snapshot.files), gone)
+        kept = table.last_info(CERTIFICATE_INFO)
+        record = None if kept is None else decode_certificate(kept)
+        return TableRows(places_of(frame, path), len(snapshot.files), record, gone)
     if "://" not in path and not os.path.exists(path):
         return None
     if path.endswith(QUARANTINE):
         return None
     return TableRows(places_of(spark.read.parquet(path), path))
+
+
+def skipped_offsets(topic: str, rows: TableRows, most: int) -> AuditCheck:
+    """What the stream into the table went over: the topic does not know it any more, the table's certificate does."""
+    check = AuditCheck(
+        "table_skipped",
+        f"offsets that no broker had any more when the table's stream came to them (table of {topic})",
+    )
+    if rows.record is None:
+        check.skipped = "the table has no certificate of archive"
+        return check
+    totals = rows.record.totals
+    check.looked_at, check.exceptions = len(totals), rows.record.skipped
+    check.examples = [
+        {"topic": topic, "broker_name": queue[0], "queue_id": queue[1], "skipped": each.skipped}
+        for queue, each in sorted(totals.items())
+        if each.skipped
+    ][:most]
+    return check
 
 
 def lost_files(topic: str, rows: TableRows, most: int) -> AuditCheck:
