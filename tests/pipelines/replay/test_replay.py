@@ -15,7 +15,9 @@ from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, Quiet, Result
 from roquette_spark.pipelines.replay import pipeline as replay_target
+from roquette_spark.pipelines.replay import source as replay_source
 from roquette_spark.pipelines.replay.pipeline import PIPELINE, ReplayOptions, plan
+from roquette_spark.pipelines.replay.source import TableSource, open_state
 from roquette_spark.values.options import SPARK_ID
 
 pytestmark = pytest.mark.spark
@@ -198,6 +200,38 @@ def test_a_table_is_sent_in_order_of_each_key(spark: Any, roquette: Place, tmp_p
     found = orders(spark, roquette, "restored")
     assert found == {f"key-{k}": list(range(k, 900, 10)) for k in range(10)}
     assert result.summary["check"]["wanted"] == 900
+
+
+def test_steps_of_a_table_keep_each_keys_order_whatever_its_files_are_called(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of `archive` whose older rows were joined, in two files that reach into each other."""
+    monkeypatch.setattr(replay_source, "_BYTES_A_STEP", 1)
+    for name, numbers in (("batch-9", range(30, 60)), ("compact-8", range(40))):
+        rows = [(f"k{n % 7}", b"%d" % n, n) for n in numbers if name == "batch-9" or n != 35]
+        rows = [row for row in rows if name == "compact-8" or row[2] == 35 or row[2] >= 40]
+        frame = spark.createDataFrame(rows, "key string, body binary, _queue_offset bigint")
+        stamped = frame.withColumn("_store_timestamp", f.timestamp_seconds("_queue_offset"))
+        stamped.coalesce(1).write.mode("overwrite").parquet(str(tmp_path / "one"))
+        (part,) = (tmp_path / "one").glob("part-*.parquet")
+        (tmp_path / "lake").mkdir(exist_ok=True)
+        part.rename(tmp_path / "lake" / f"{name}.parquet")
+    order = ("store_timestamp", "queue_offset")
+    source = TableSource(str(tmp_path / "lake"), order, ())
+    state = open_state(str(tmp_path / "state"), OsFiles(), {}, 1)
+    state.begin(source.bounds(), {})
+
+    sent: dict[str, list[int]] = {}
+    steps = 0
+    while (step := source.next_step(state, 1)) is not None:
+        for row in source.read(spark, step).collect():
+            sent.setdefault(row.key, []).append(int(row.body))
+        state.advance(step.after, 1)
+        steps += 1
+
+    assert steps == 2
+    assert sorted(n for numbers in sent.values() for n in numbers) == list(range(60))
+    assert all(numbers == sorted(numbers) for numbers in sent.values())
 
 
 def test_a_plan_counts_and_refuses(spark: Any, roquette: Place, tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from roquette.base.entropy import Entropy
 from roquette.base.files import Files
 from roquette.base.options import key_values
@@ -25,7 +28,7 @@ from roquette_spark.values.offsets import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 # How far a replay is: one JSON file that is replaced as a whole after each step.
@@ -253,13 +256,45 @@ def _span(start: Offsets, end: Offsets) -> int:
     return sum(offset - start[queue] for queue, offset in end.items())
 
 
+@dataclass(frozen=True, slots=True)
+class FileSpan:
+    """A file of a table, and the values that its rows have in the column that puts them in order.
+
+    Attributes:
+        low: the smallest one; None if some rows have none: these come first.
+        high: the largest one; None if no row has one.
+    """
+
+    name: str
+    size: int
+    low: int | None = None
+    high: int | None = None
+
+    def has(self, first: int | None, end: int | None) -> bool:
+        """Whether rows may lie in a span of values: from `first` (None: from those without one) to before `end` (None: all)."""
+        starts = end is None or self.low is None or self.low < end
+        return starts and (first is None or (self.high is not None and self.high >= first))
+
+
+@dataclass(frozen=True, slots=True)
+class TableStep:
+    """Files to read, and which of their rows: all, or those of a span of values (see `FileSpan.has`) of the column `order`."""
+
+    files: Sequence[str]
+    order: str = ""
+    first: int | None = None
+    end: int | None = None
+
+
 class TableSource:
-    """The rows of a directory of Parquet files, in the order of the files' names.
+    """The rows of a directory of Parquet files, in the order of a column, or where it has none of these, of files' names.
 
     Columns are those of a write. Where broker_name, queue_id and queue_offset are there, as in a raw archive, they are
     a row's id; else it is the file and the place in it.
 
     Args:
+        order_by: columns, with or without the "_" that `archive` puts in front. Steps are spans of the first one's values: a
+            key's rows may lie in many files, and joined files are named after newer ones.
         columns: NAME=SQL words: columns made from the table's, such as `body=_body`.
     """
 
@@ -270,60 +305,89 @@ class TableSource:
         self._columns = key_values(columns, "--column")
 
     def bounds(self) -> dict[str, Any]:
-        """The files there are now, with their sizes. Raises ConfigError when there are none."""
+        """The files there are now, with their sizes, and where steps begin. Raises ConfigError when there are none."""
         root = Path(self._path).absolute()
         ours = (root / "_delta_log").is_dir() or (root / CATALOG_FILE).exists()
         if ours:  # files that were replaced do not count
             paths = sorted(root / name for name in open_found(str(root)).snapshot.files)
         else:
             paths = [path for path in sorted(root.rglob("*.parquet")) if not _hidden(path, root)]
-        files = [[str(path.relative_to(root)), path.stat().st_size] for path in paths]
+        files = [FileSpan(str(path.relative_to(root)), path.stat().st_size) for path in paths]
         if not files:
             raise ConfigError(f"replay: {self._path} has no Parquet files")
-        return {"files": files}
+        names = [each for path in paths for each in pq.read_schema(path).names]
+        order = next(iter(self._order(names)), "")
+        if not order:
+            return {"files": [[each.name, each.size] for each in files]}
+        spans = [_span_of(root, each, order) for each in files]
+        known = [each for each in spans if each is not None]
+        cuts = _cuts(known) if len(known) == len(spans) and order not in self._columns else []
+        return {
+            "files": [[e.name, e.size, e.low, e.high] for e in known]
+            if cuts
+            else [[e.name, e.size] for e in files],
+            "order": order,
+            "cuts": cuts,
+        }
+
+    def _order(self, columns: Sequence[str]) -> list[str]:
+        """The columns that put rows in order, of those there are."""
+        there = {*columns, *self._columns}
+        found = ((name, f"_{name}") for name in self._order_by)
+        return [next(each for each in both if each in there) for both in found if there & set(both)]
 
     def describe(self) -> list[str]:
         """Lines for a plan."""
         files = self.bounds()["files"]
         return [
-            f"table {self._path}: {len(files)} files of {sum(size for _, size in files):,} bytes"
+            f"table {self._path}: {len(files)} files of {sum(each[1] for each in files):,} bytes"
         ]
 
     def check(self, state: ReplayState) -> None:
         """Nothing: a missing file is an error when it is read."""
 
     def total(self, state: ReplayState) -> int:
-        """Files."""
-        return len(state.bounds["files"])
+        """Steps, or files where no column has an order."""
+        cuts = state.bounds.get("cuts")
+        return len(state.bounds["files"]) if cuts is None else len(cuts) + 1
 
     def done(self, state: ReplayState) -> int:
-        """Files passed so far."""
-        return int(state.done.get("files", 0))
+        """Of `total`, those passed so far."""
+        return int(state.done.get("files" if state.bounds.get("cuts") is None else "steps", 0))
 
     def next_step(self, state: ReplayState, size: int) -> Step | None:
-        """The next files, up to 256 MiB; None at the end."""
-        first = last = self.done(state)
-        held = 0
-        for _, file_bytes in state.bounds["files"][first:]:
+        """The next span of values, or the next files, of about 256 MiB; None at the end."""
+        first, bounds = self.done(state), state.bounds
+        if first == self.total(state):
+            return None
+        cuts = bounds.get("cuts")
+        if cuts is not None:
+            low, end = ([None, *cuts][first], [*cuts, None][first])
+            names = [e[0] for e in bounds["files"] if not cuts or FileSpan(*e).has(low, end)]
+            return Step({"steps": first + 1}, TableStep(names, bounds["order"], low, end))
+        last, held = first, 0
+        for _, file_bytes in bounds["files"][first:]:
             if last > first and held + file_bytes > _BYTES_A_STEP:
                 break
             held += file_bytes
             last += 1
-        names = [name for name, _ in state.bounds["files"][first:last]]
-        return Step({"files": last}, names) if names else None
+        return Step({"files": last}, TableStep([name for name, _ in bounds["files"][first:last]]))
 
     def read(self, spark: "SparkSession", step: Step) -> "DataFrame":
-        """The rows of a step's files: all of a key in one partition, in order."""
-        frame = self._files(spark, step.reads)
+        """The rows of a step: all of a key in one partition, in order."""
+        reads: TableStep = step.reads
+        frame = self._files(spark, reads.files)
+        if reads.first is not None or reads.end is not None:
+            frame = frame.where(_within(frame, reads))
         columns = [name for name in ("message_group", "keys") if name in frame.columns]
-        order = [name for name in self._order_by if name in frame.columns]
         if not columns:
             return frame
+        order = self._order(frame.columns)
         return frame.repartition(*columns).sortWithinPartitions(*columns, *order, ID)
 
     def read_all(self, spark: "SparkSession", state: ReplayState) -> "DataFrame":
         """All rows."""
-        return self._files(spark, [name for name, _ in state.bounds["files"]])
+        return self._files(spark, [each[0] for each in state.bounds["files"]])
 
     def _files(self, spark: "SparkSession", names: Sequence[str]) -> "DataFrame":
         from pyspark.sql import functions as f
@@ -346,6 +410,68 @@ class TableSource:
         if "keys" not in frame.columns and "key" in frame.columns:
             frame = frame.withColumn("keys", f.when(f.col("key").isNotNull(), f.array("key")))
         return frame
+
+
+def _span_of(root: Path, file: FileSpan, column: str) -> FileSpan | None:
+    """With the values of a column of whole numbers or times (in microseconds), by the file's footer; None: it does not say."""
+    with pq.ParquetFile(root / file.name) as parquet:
+        footer, schema = parquet.metadata, parquet.schema_arrow
+    if column not in schema.names:
+        return file  # an older file: no row has a value
+    kind = schema.field(column).type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind)):
+        return None
+    index = next(i for i in range(footer.num_columns) if footer.schema.column(i).path == column)
+    low: list[int | None] = []
+    high: list[int] = []
+    for number in range(footer.num_row_groups):
+        chunk = footer.row_group(number).column(index)
+        found = chunk.statistics
+        if found is None or not found.has_null_count:
+            return None
+        if found.null_count:
+            low.append(None)
+        if found.null_count < footer.row_group(number).num_rows:
+            if not found.has_min_max:
+                return None
+            low.append(_whole(found.min, kind))
+            high.append(_whole(found.max, kind))
+    least = None if None in low else min((each for each in low if each is not None), default=None)
+    return FileSpan(file.name, file.size, least, max(high, default=None))
+
+
+def _whole(value: Any, kind: pa.DataType) -> int:
+    """A value as a whole number; of a time microseconds since 1970, as Spark has them."""
+    if pa.types.is_integer(kind):
+        return int(value)
+    return int(pa.scalar(value, kind).cast(pa.timestamp("us", kind.tz), safe=False).value)
+
+
+def _cuts(files: Sequence[FileSpan]) -> list[int]:
+    """Values at which steps begin, so that each has about 256 MiB of files that begin in it."""
+    ordered = sorted(files, key=lambda each: (each.low is not None, each.low or 0))
+    cuts: list[int] = []
+    begin, held = ordered[0].low, 0  # of a step
+    for file in ordered:
+        low = file.low
+        if low is not None and low != begin and held + file.size > _BYTES_A_STEP:
+            cuts.append(low)
+            begin, held = low, 0
+        held += file.size
+    return cuts
+
+
+def _within(frame: "DataFrame", step: TableStep) -> "Column":
+    from pyspark.sql import functions as f
+
+    column = f.col(step.order)
+    times = dict(frame.dtypes)[step.order].startswith("timestamp")
+    value = f.unix_micros(column.cast("timestamp")) if times else column
+    after = f.lit(True) if step.first is None else value >= step.first
+    if step.end is None:
+        return after
+    before = value < step.end
+    return after & ((before | value.isNull()) if step.first is None else before)
 
 
 def _hidden(path: Path, root: Path) -> bool:
