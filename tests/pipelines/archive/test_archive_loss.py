@@ -1,11 +1,14 @@
 """What an archive's stream had to skip, and topics made anew below it, are told as what they are."""
 
 import bisect
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from tests.client.fake_cluster import FakeCluster
 from tests.pipelines.archive.local_streams import LocalSpark, LocalStream
 from tests.spark.records import make_record
@@ -18,8 +21,11 @@ from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command
 from roquette.wire.header_codec import ext_dict
 from roquette_spark.pipelines.archive import pipeline
+from roquette_spark.pipelines.archive import topic as topic_module
 from roquette_spark.pipelines.archive.options import ArchiveOptions
-from roquette_spark.pipelines.kit.frame import Job, Quiet, Result
+from roquette_spark.pipelines.archive.topic import TopicArchive
+from roquette_spark.pipelines.kit.frame import Job, PipelineError, Quiet, Result
+from roquette_spark.pipelines.tables.table_place import CHECKPOINT
 
 QUEUES = [MessageQueue("T", "broker-a", number) for number in range(4)]
 
@@ -167,3 +173,90 @@ def test_the_ends_are_those_of_the_brokers(
     other, found = archive(cluster, tmp_path)
     assert (other.ok, found["other_ends"]) == (False, 4)
     assert "another last message in 4 queues" in other.last_line
+
+
+# A checkpoint that is gone, and a table that knows what it has.
+
+
+def checkpoint_of(folder: Path, more: dict[str, Any]) -> Path:
+    owner = "_roquette.stream" if "topics_pattern" in more else "T"
+    return folder / "lake" / owner / CHECKPOINT
+
+
+@pytest.mark.parametrize("more", [{}, {"topics": (), "topics_pattern": "T"}], ids=["own", "shared"])
+def test_a_lost_checkpoint_is_no_lost_table(
+    cluster: FakeCluster, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    archive(cluster, tmp_path, batch=15, **more)
+    shutil.rmtree(checkpoint_of(tmp_path, more))
+    for queue in QUEUES:
+        cluster.queues[queue] += messages(queue, 10, 14)
+    with pytest.raises(PipelineError, match=r"is gone.*restore it, give --from-certificate"):
+        archive(cluster, tmp_path, **more)
+
+    on, found = archive(cluster, tmp_path, from_certificate=True, batch=5, **more)
+
+    assert (on.ok, found["rows"], found["missing"], found["twice"]) == (True, 56, 0, 0)
+    for queue in QUEUES:
+        cluster.queues[queue] += messages(queue, 14, 15)
+    after, found = archive(cluster, tmp_path, **more)  # from now on as before
+    assert (after.ok, found["rows"], found["missing"], found["twice"]) == (True, 60, 0, 0)
+    places = DeltaTable(str(tmp_path / "lake" / "T")).to_pyarrow_table(
+        columns=["queue_id", "queue_offset"]
+    )
+    assert sorted(map(tuple, (row.values() for row in places.to_pylist()))) == [
+        (queue, offset) for queue in range(4) for offset in range(15)
+    ]
+
+
+def test_a_checkpoint_that_is_there_is_kept(cluster: FakeCluster, tmp_path: Path) -> None:
+    archive(cluster, tmp_path)
+    before = (checkpoint_of(tmp_path, {}) / "offsets" / "0").read_text()
+
+    again, found = archive(cluster, tmp_path, from_certificate=True)
+
+    assert (again.ok, found["rows"]) == (True, 40)
+    assert (checkpoint_of(tmp_path, {}) / "offsets" / "0").read_text() == before
+
+
+def test_nothing_goes_on_from_the_certificate_of_another_topic(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    archive(cluster, tmp_path)
+    shutil.rmtree(checkpoint_of(tmp_path, {}))
+    for queue in QUEUES:
+        cluster.queues[queue] = messages(queue, 0, 12, later_ms=1_000_000)
+
+    with pytest.raises(PipelineError, match="queue 0 has another message than the one with which"):
+        archive(cluster, tmp_path, from_certificate=True)
+
+
+def test_bad_messages_of_a_batch_that_never_came_are_there_once(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between quarantine and table, and then the checkpoint is gone."""
+    fields = [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    monkeypatch.setattr(topic_module.forms, "schema_of_text", lambda spark, text: schema)
+    bodies = [b'{"n": 1}', b"bad"] * 5
+    for queue in QUEUES:
+        cluster.queues[queue] = [
+            make_record(i, body, queue_id=queue.queue_id) for i, body in enumerate(bodies)
+        ]
+    given: dict[str, Any] = {"format": "json", "schema": "n bigint", "batch": 20}
+    real = TopicArchive.keep_aside
+
+    def killed(archive: TopicArchive, files: Any, number: int) -> None:
+        real(archive, files, number)
+        if number == 1:
+            raise PipelineError("killed")
+
+    monkeypatch.setattr(TopicArchive, "keep_aside", killed)
+    with pytest.raises(PipelineError, match="killed"):
+        archive(cluster, tmp_path, **given)
+    monkeypatch.setattr(TopicArchive, "keep_aside", real)
+    shutil.rmtree(checkpoint_of(tmp_path, {}))
+
+    on, found = archive(cluster, tmp_path, from_certificate=True, **given)
+
+    assert (on.ok, found["rows"], found["quarantined"], found["twice"]) == (True, 20, 20, 0)

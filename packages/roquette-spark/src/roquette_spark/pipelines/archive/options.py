@@ -118,6 +118,10 @@ class ArchiveOptions(TableOptions):
         metavar="N",
         least=1,
     )
+    from_certificate: bool = option(
+        False,
+        "If checkpoints are gone: begin others after what the tables have of each queue, by their certificates.",
+    )
     check: bool = option(True, "At the end, compare the tables with the topics.")
     source_option: tuple[str, ...] = option(
         (),

@@ -269,7 +269,8 @@ class ArchiveStream:
             if pattern:
                 positions = stream_positions(options)
                 self._lock = positions.lock(f"{OWN_FOLDER}/lock")
-                self._shared = shared_stream(positions, "archive")
+                anew = options.from_certificate
+                self._shared = shared_stream(positions, "archive", anew=anew)
             for topic, own in self._states.items():
                 waiting = any(each.end > each.start for each in own)
                 if not pattern or waiting or self._has_table(topic):

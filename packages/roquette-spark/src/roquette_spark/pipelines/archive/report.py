@@ -111,10 +111,10 @@ class Certificate:
             planned: where the batch ends, in all queues, and which of them it begins anew.
         """
         queues, former, planned = dict(self.queues), self.former, planned or {}
-        for queue, end in planned.items():
-            if end.anew is not None and queue in queues:
+        for queue, place in planned.items():
+            if place.anew is not None and queue in queues:
                 former += ((queue, queues[queue]),)
-                queues[queue] = QueueRecord(end.anew, end.anew)
+                queues[queue] = QueueRecord(place.anew, place.anew)
         expected: dict[Queue, int] = {}
         for each in sorted(ranges):
             queue = each.queue.broker_name, each.queue.queue_id

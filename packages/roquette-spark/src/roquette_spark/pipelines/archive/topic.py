@@ -42,6 +42,7 @@ from roquette_spark.pipelines.tables.streamed_table import (
     StreamedTable,
     discard,
     is_fresh,
+    new_stream_id,
 )
 from roquette_spark.pipelines.tables.table_place import CHECKPOINT, ROWS_SETTING, Owner
 from roquette_spark.pipelines.tables.table_writer import TableWriter
@@ -405,9 +406,41 @@ class TopicArchive(StreamedTable):
         return offsets_at(where, self._states)
 
     def kept_start(self) -> dict[str, dict[str, int]]:
-        """Offsets where a stream that has not begun begins, by broker and queue; empty when a time says it."""
+        """Offsets where a stream that has not begun begins, by broker and queue; empty when a time says it.
+
+        After what the table has, if it was begun by another stream.
+        """
         found: dict[str, dict[str, int]] = json.loads(self.table.snapshot.settings[START_SETTING])
+        there = {(each.broker_name, each.queue_id) for each in self._states}
+        for queue, record in self._certificate.queues.items():
+            if queue in there:
+                found.setdefault(queue[0], {})[str(queue[1])] = record.end
         return found
+
+    way_on = "give --from-certificate to go on after what the table has, "
+
+    def begin_anew(self) -> bool:
+        """With --from-certificate, if the stream has not begun. The certificate says where, and what the last messages were.
+
+        Raises:
+            PipelineError: the brokers have another message there.
+        """
+        if not self._options.from_certificate or self.positions.exists(f"{CHECKPOINT}/offsets"):
+            return False
+        self.drop_unfinished()
+        kept = self._kept_certificate()
+        found = kept if kept.rows == self._rows() else self._scan()
+        if others := sorted(self._other_ends(found)):
+            broker_name, queue_id = others[0]
+            raise PipelineError(
+                f"archive: {self.topic} {broker_name} queue {queue_id} has another message than the one with which the table "
+                f"{self.table.files.root} ends: it was made anew, and nothing goes on from the certificate: give another --to"
+            )
+        self.adopt(new_stream_id("archive") if self._shared is None else self._shared.id)
+        if found != kept:
+            self.table.commit(Commit(info={CERTIFICATE: found.encode()}), "CHECK")
+        self._job.progress.say(f"{self.table.files.root}: a new stream goes on after what it has")
+        return True
 
     @property
     def done(self) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,10 +49,15 @@ class SharedStream:
 class StreamedTable:
     """Claims the table; a subclass then calls `prepare` (within `closed_on_error`).
 
+    Attributes:
+        way_on: what else to do about a position that is lost, for the error.
+
     Raises:
         ConfigError: the directory belongs to another pipeline or topic.
         PipelineError: another process writes there.
     """
+
+    way_on = ""
 
     def __init__(
         self,
@@ -146,11 +152,29 @@ class StreamedTable:
         lost = self._shared is not None and self._shared.id != self._stream_id
         if not self._is_new(self.table, 0):
             lost |= not self.positions.exists(f"{CHECKPOINT}/offsets")
-        if lost:
+        if lost and not self.begin_anew():
             raise PipelineError(
                 f"{self._pipeline}: {self.positions.address(CHECKPOINT)} is gone, so nobody knows where to "
-                "go on: restore it, or give another --to"
+                f"go on: restore it, {self.way_on}or give another --to"
             )
+
+    def begin_anew(self) -> bool:
+        """Have another stream go on after what the table has, since the position of its own is lost; False: it cannot."""
+        return False
+
+    def drop_unfinished(self) -> None:
+        """Take bad messages of a batch that never came to the table out of the quarantine: another stream brings them again."""
+        apart, stream = self.quarantine, self._stream_id
+        if apart is None or apart.done(stream) <= (done := self.table.done(stream)):
+            return
+        unfinished = re.compile(rf"(?:.*/)?batch-{done + 1:010}-.*")
+        found = [file for path, file in apart.snapshot.files.items() if unfinished.fullmatch(path)]
+        apart.commit(Commit(removes=found), "DELETE")
+
+    def adopt(self, stream_id: str) -> None:
+        """Be filled by another stream from now on, whose batches are counted from 0."""
+        self.table.widen(self.table.snapshot.schema, {STREAM_SETTING: stream_id})
+        self._stream_id = stream_id
 
     def widen(self, schema: str, form: Mapping[str, str]) -> list[str]:
         """Let the table take these columns, too, and say so; returns the names of the new ones."""
@@ -248,10 +272,15 @@ def new_stream_id(pipeline: str) -> str:
     return f"{pipeline}-{Entropy().token(8)}"
 
 
-def shared_stream(positions: TableFiles, pipeline: str) -> SharedStream:
-    """The stream whose position is kept there; a new one when there is none. The caller has the lock."""
+def shared_stream(positions: TableFiles, pipeline: str, *, anew: bool = False) -> SharedStream:
+    """The stream whose position is kept there; a new one when there is none. The caller has the lock.
+
+    Args:
+        anew: also a new one when its position is gone.
+    """
     path = f"{OWN_FOLDER}/stream"
-    if not positions.exists(path):
+    lost = anew and not positions.exists(f"{CHECKPOINT}/offsets")
+    if lost or not positions.exists(path):
         positions.write(path, new_stream_id(pipeline).encode())
     return SharedStream(positions.read(path).decode(), positions)
 
