@@ -150,7 +150,7 @@ def audit(size: int) -> str:
     run.queues = [
         {
             "topic": LONG, "broker_name": "broker-a", "queue_id": q, "first_offset": 0, "last_offset": 10**6,
-            "messages": 10**6 + 1, "fingerprint": "9f2c41d07be8",
+            "messages": 10**6 + 1, "first_message": "1700000000000.4096", "fingerprint": "9f2c41d07be8",
         }
         for q in range(size)
     ]  # fmt: skip

@@ -19,6 +19,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
+from roquette.wire.codes import RequestCode
 from roquette_spark.pipelines.archive import pipeline
 from roquette_spark.pipelines.archive.options import ArchiveOptions
 from roquette_spark.pipelines.kit.frame import Job, load_options
@@ -70,7 +71,8 @@ def test_each_batch_moves_the_group(
 
     archive(cluster.address, tmp_path, batch=6, **more)
     assert places(cluster, group) == {0: 10, 1: 10}
-    moves = [e["commitOffset"] for _, e in cluster.requests if "commitOffset" in e]
+    commit = RequestCode.UPDATE_CONSUMER_OFFSET
+    moves = [fields["commitOffset"] for code, fields in cluster.requests if code == commit]
     assert len(moves) > 4 and moves[-1] == "10"
 
     cluster.queues[QUEUES[1]].append(make_record(10, b"{}", topic="orders", queue_id=1))

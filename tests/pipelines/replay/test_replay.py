@@ -5,6 +5,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as f
 from tests.spark.places import Place
@@ -207,15 +209,20 @@ def test_steps_of_a_table_keep_each_keys_order_whatever_its_files_are_called(
 ) -> None:
     """A table of `archive` whose older rows were joined, in two files that reach into each other."""
     monkeypatch.setattr(replay_source, "_BYTES_A_STEP", 1)
-    for name, numbers in (("batch-9", range(30, 60)), ("compact-8", range(40))):
-        rows = [(f"k{n % 7}", b"%d" % n, n) for n in numbers if name == "batch-9" or n != 35]
-        rows = [row for row in rows if name == "compact-8" or row[2] == 35 or row[2] >= 40]
-        frame = spark.createDataFrame(rows, "key string, body binary, _queue_offset bigint")
-        stamped = frame.withColumn("_store_timestamp", f.timestamp_seconds("_queue_offset"))
-        stamped.coalesce(1).write.mode("overwrite").parquet(str(tmp_path / "one"))
-        (part,) = (tmp_path / "one").glob("part-*.parquet")
-        (tmp_path / "lake").mkdir(exist_ok=True)
-        part.rename(tmp_path / "lake" / f"{name}.parquet")
+    (tmp_path / "lake").mkdir()
+    for name, numbers in (
+        ("batch-9", [35, *range(40, 60)]),
+        ("compact-8", [*range(35), *range(36, 40)]),
+    ):
+        rows = {
+            "key": [f"k{n % 7}" for n in numbers],
+            "body": [b"%d" % n for n in numbers],
+            "_queue_offset": numbers,
+            "_store_timestamp": pa.array(
+                [n * 1_000_000 for n in numbers], pa.timestamp("us", "UTC")
+            ),
+        }
+        pq.write_table(pa.table(rows), tmp_path / "lake" / f"{name}.parquet")
     order = ("store_timestamp", "queue_offset")
     source = TableSource(str(tmp_path / "lake"), order, ())
     state = open_state(str(tmp_path / "state"), OsFiles(), {}, 1)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from roquette.base.options import key_values
 from roquette.errors import ClientError, ConfigError
-from roquette_spark.offsets.committer import RocketMQOffsetCommitter
 from roquette_spark.offsets.route_snapshots import all_topics
 from roquette_spark.pipelines.kit.message_rows import source_schema
 from roquette_spark.pipelines.kit.table_files import TableFiles
@@ -309,6 +308,8 @@ class GroupPlace:
     def __init__(
         self, options: SourceSettings, default: str, positions: TableFiles, checkpoint: str
     ) -> None:
+        from roquette_spark.offsets.committer import RocketMQOffsetCommitter  # needs PySpark
+
         given = {name.lower(): value for name, value in stream_options(options).items()}
         group = options.group or given.get("group") or default
         more = {n: v for n, v in given.items() if n not in ("namesrvaddr", "nameserver", "group")}
