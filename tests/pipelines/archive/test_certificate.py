@@ -102,6 +102,21 @@ def test_a_topic_made_anew_begins_another_record() -> None:
     assert decode_certificate(found.encode()) == found
 
 
+def test_a_scan_keeps_what_rows_do_not_tell() -> None:
+    kept = Certificate(
+        {
+            A0: QueueRecord(0, 10, 6, missing=4, skipped=4, seen="1.5"),
+            ("a", 1): QueueRecord(0, 3, 3, seen="2.5"),
+        }
+    )
+    scanned = Certificate({A0: QueueRecord(0, 10, 5, missing=5), ("a", 1): QueueRecord(0, 2, 2)})
+
+    assert scanned.remembering(kept).queues == {
+        A0: QueueRecord(0, 10, 5, missing=5, skipped=4, seen="1.5"),
+        ("a", 1): QueueRecord(0, 2, 2),
+    }
+
+
 def test_a_certificate_of_an_earlier_version_is_read() -> None:
     found = decode_certificate('{"v":1,"queues":{"a":{"0":[5,12,7,0,0]}}}')
 

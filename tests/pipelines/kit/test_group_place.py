@@ -23,7 +23,7 @@ from roquette.wire.codes import RequestCode
 from roquette_spark.pipelines.archive import pipeline
 from roquette_spark.pipelines.archive.options import ArchiveOptions
 from roquette_spark.pipelines.kit.frame import Job, load_options
-from roquette_spark.pipelines.kit.topics import own_group
+from roquette_spark.pipelines.kit.topics import group_of
 
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(2)]
 
@@ -66,7 +66,8 @@ def places(cluster: FakeCluster, group: str) -> dict[int, int]:
 def test_each_batch_moves_the_group(
     cluster: FakeCluster, tmp_path: Path, more: dict[str, Any]
 ) -> None:
-    group = own_group("archive", str(tmp_path / "lake"))
+    options = ArchiveOptions(topics=("orders",), to="x")
+    group = group_of(options, "archive", str(tmp_path / "lake"))
     assert group.startswith("archive-lake-") and len(group) == 21
 
     archive(cluster.address, tmp_path, batch=6, **more)

@@ -39,7 +39,7 @@ from roquette_spark.pipelines.kit.topics import (
     checkpoint_offsets,
     describe,
     find_topics,
-    own_group,
+    group_of,
     planned_ends,
     start_ranges,
     stream_options,
@@ -299,8 +299,7 @@ class ArchiveStream:
             {"subscribePattern": self._pattern} if self._pattern else {"subscribe": self.name}
         )
         positions = (self._shared or self.archives[0]).positions
-        own = own_group("archive", TableFiles(self._options.to).root)
-        group = GroupPlace(self._options, own, positions, CHECKPOINT)
+        group = GroupPlace(self._options, _group(self._options), positions, CHECKPOINT)
         return start_ranges(
             self._spark,
             given | subscribed,
@@ -395,8 +394,13 @@ def plan(options: ArchiveOptions) -> Plan:
         there = options.tables().open(table_root(options, topic)).snapshot
         if options.format == "json" and not options.schema and there.version < 0:
             notes.append(f"schema of {topic}: to be inferred from {options.sample:,} messages")
+    notes.append(f"group {_group(options)} is told how far the tables are")
     notes.append("until stopped" if options.follow else "until what there is now has been read")
     return Plan(reads=describe(states), writes=writes, notes=notes)
+
+
+def _group(options: ArchiveOptions) -> str:
+    return group_of(options, "archive", TableFiles(options.to).root)
 
 
 def _places(options: ArchiveOptions, choice: Choice) -> list[str]:

@@ -152,6 +152,15 @@ class Certificate:
             )
         return Certificate(queues, self.former)
 
+    def remembering(self, kept: "Certificate") -> "Certificate":
+        """With what rows alone do not tell: what the stream skipped, and which message lies before an end."""
+        totals, queues = kept.totals, dict(self.queues)
+        for queue, each in self.queues.items():
+            if queue in totals:
+                seen = totals[queue].seen if totals[queue].end == each.end else ""
+                queues[queue] = replace(each, skipped=totals[queue].skipped, seen=seen)
+        return Certificate(queues)
+
     def encode(self) -> str:
         """For a commit. Versions that know the first five numbers of a queue alone ignore the rest."""
         found: dict[str, dict[str, list[int]]] = {}

@@ -630,7 +630,8 @@ class TopicArchive(StreamedTable):
         )
         if self.quarantine is not None:
             places = places.unionAll(self.quarantine.frame(self._spark).select(*columns))
-        return count_places(places, self._starts(), every=self._every)
+        found = count_places(places, self._starts(), every=self._every)
+        return found.remembering(self._kept_certificate())
 
     def result(self) -> TopicResult:
         return TopicResult(

@@ -288,17 +288,18 @@ def checkpoint_offsets(files: TableFiles, checkpoint: str) -> dict[str, dict[Que
 # What a pipeline's tables have, as the offsets of a consumer group: for its lag, and for the proofs of resize and drain.
 
 
-def own_group(pipeline: str, root: str) -> str:
-    """The group of a pipeline into a folder, or a table; the same for each run."""
-    name = re.sub(r"[^A-Za-z0-9_-]", "-", root.rstrip("/").rpartition("/")[2])[:60]
-    return f"{pipeline}-{name}-{hashlib.sha256(root.encode()).hexdigest()[:8]}"
+def group_of(options: SourceSettings, pipeline: str, root: str) -> str:
+    """The group of a pipeline into a folder, or a table: of the option, else of the source's options, else a name of its own."""
+    given = {name.lower(): value for name, value in stream_options(options).items()}
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", root.rpartition("/")[2])[:60]
+    own = f"{pipeline}-{name}-{hashlib.sha256(root.encode()).hexdigest()[:8]}"
+    return options.group or given.get("group") or own
 
 
 class GroupPlace:
     """Commits to a group, for one stream, what the stream's tables have. Nothing reads it to go on.
 
     Args:
-        default: the group where no option names one.
         positions: where the stream's checkpoint is.
 
     Raises:
@@ -306,18 +307,16 @@ class GroupPlace:
     """
 
     def __init__(
-        self, options: SourceSettings, default: str, positions: TableFiles, checkpoint: str
+        self, options: SourceSettings, group: str, positions: TableFiles, checkpoint: str
     ) -> None:
         from roquette_spark.offsets.committer import RocketMQOffsetCommitter  # needs PySpark
 
-        given = {name.lower(): value for name, value in stream_options(options).items()}
-        group = options.group or given.get("group") or default
-        more = {n: v for n, v in given.items() if n not in ("namesrvaddr", "nameserver", "group")}
+        ours = ("namesrvaddr", "nameserver", "group")
+        more = {n: v for n, v in stream_options(options).items() if n.lower() not in ours}
         self._committer = RocketMQOffsetCommitter(options.namesrv, group, **more)
         self._positions, self._checkpoint = positions, checkpoint
-        self._commit(
-            newest_batch(positions, checkpoint, "commits")
-        )  # of a run that ended before it could
+        done = newest_batch(positions, checkpoint, "commits")
+        self._commit(done)  # of a run that ended before it could
 
     def after(self, write: Callable[[T, int], None]) -> Callable[[T, int], None]:
         """`write`, and then its batch is committed."""

@@ -33,7 +33,7 @@ from roquette_spark.pipelines.kit.topics import (
     QueueBounds,
     describe,
     find_topics,
-    own_group,
+    group_of,
     read_sample,
     start_ranges,
     stream_options,
@@ -501,8 +501,8 @@ class CurrentState(StreamedTable):
         }
         interval_s = options.interval_s if options.follow else None
         plain = plain_form(self.changes)
-        own = own_group("current-state", self.table.files.root)
-        place = GroupPlace(options, own, self.positions, CHECKPOINT)
+        group = group_of(options, "current-state", self.table.files.root)
+        place = GroupPlace(options, group, self.positions, CHECKPOINT)
         if plain is None:  # Spark evaluates the expressions, of messages that it has read
             return self.start_stream(given, place.after(self._apply_messages), interval_s)
         self._source = {**given, "subscribe": self.topic}
