@@ -118,10 +118,15 @@ def test_the_newest_version_wins_in_whatever_order_changes_come(
 
 
 def test_a_batch_that_is_done_again_changes_nothing(
-    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path
+    spark: Any,
+    cluster: FakeCluster,
+    changes: Changes,
+    options: CurrentStateOptions,
+    tmp_path: Path,
 ) -> None:
     changes.add(Q0, *({"id": i % 7, "v": i, "op": "u", "name": f"n{i}"} for i in range(50)))
-    run(options, batch=20)
+    run(options, batch=20, group="state")
+    assert cluster.committed == {("state", "T", 0): 50, ("state", "T", 1): 0}
     before, files = now(tmp_path / "state"), log_files(tmp_path / "state")
     for name in ("2", ".2.crc"):
         (tmp_path / "state/_roquette/checkpoint/commits" / name).unlink()
