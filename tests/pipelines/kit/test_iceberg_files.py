@@ -1,22 +1,25 @@
-"""Statistics between Delta's JSON and Iceberg's bounds."""
+"""What Iceberg's metadata say of our files, and schemas there and back."""
 
 import json
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyiceberg")
 
 from pyiceberg.conversions import from_bytes, to_bytes
-from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.types import LongType
 
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.table_files import DataFile
+from roquette_spark.pipelines.kit.table_files import TableFiles
+from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
 from roquette_spark.pipelines.tables.iceberg_files import from_iceberg, to_iceberg
 from roquette_spark.pipelines.tables.iceberg_table import iceberg_schema, spark_json
 
@@ -46,68 +49,51 @@ def table_of(schema: Schema) -> TableMetadata:
     return new_table_metadata(schema, PartitionSpec(), UNSORTED_SORT_ORDER, "file:///t")
 
 
-def given(metadata: TableMetadata, stats: dict[str, object]) -> IcebergFile:
-    file = DataFile("x.parquet", 1, 3, 0, stats=json.dumps(stats))
-    return to_iceberg(file, "file:///t/x.parquet", metadata, None)
-
-
-def test_bounds_of_each_kind_come_back() -> None:
+def test_bounds_hold_every_value_and_nulls_are_counted(tmp_path: Path) -> None:
+    """Long texts are cut, upper ones upwards; times are exact to the microsecond, decimals to 38 digits."""
     metadata = table_of(iceberg_schema(spark_schema(KINDS)))
-    least = {
-        "text": "a",
-        "number": -1,
-        "price": -1.25,
-        "ratio": 0.5,
-        "at": "1969-12-31T23:59:59.999999Z",
-        "local": "2013-01-01T00:00:00.000001",
-        "day": "1969-12-31",
+    columns = {
+        "text": ["x" * 65, "ü" * 40, None],
+        "number": [-1, 2**62, 5],
+        "small": [1, 9, None],
+        "price": [Decimal("9" * 36 + ".25"), Decimal("-0.01"), Decimal("1.00")],
+        "ratio": [0.5, -2.5, 1e300],
+        "at": [datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), datetime(2013, 1, 1, tzinfo=UTC)],
+        "local": [datetime(2013, 1, 1, 0, 0, 0, 5_999), None],
+        "day": [date(1969, 12, 31), date(2013, 1, 1)],
     }
-    stats = {
-        "numRecords": 3,
-        "minValues": {**least, "small": 1, "yes": False},
-        "maxValues": {**least, "number": 2**62, "small": 9},
-        "nullCount": {"raw": 2, "text": 0},
-    }
+    rows = pa.Table.from_pylist(
+        [
+            {name: values[n] if n < len(values) else None for name, values in columns.items()}
+            for n in range(3)
+        ],
+        schema=schema_to_pyarrow(metadata.schema(), include_field_ids=False),
+    )
+    out = ParquetFiles(TableFiles(str(tmp_path)), "x", rows.schema)
+    out.write(rows)
+    (file,) = out.close()
+    assert file.footer is not None
 
-    found = json.loads(from_iceberg(given(metadata, stats), "x", metadata, 7).stats)
-
-    assert found["minValues"] == least
-    assert found["maxValues"] == {**least, "number": 2**62}
-    assert (found["numRecords"], found["nullCount"]) == (3, stats["nullCount"])
-
-
-def test_upper_bounds_are_not_below_what_was_cut() -> None:
-    metadata = table_of(iceberg_schema(spark_schema(KINDS)))
-    most = {"at": "2013-01-01T00:00:00.005Z", "text": "x" * 65}
-    stats = {"numRecords": 3, "minValues": {"text": "x" * 65}, "maxValues": most}
-
-    made = given(metadata, stats)
+    made = to_iceberg(file, "file:///t/x.parquet", metadata, file.footer)
 
     schema = metadata.schema()
-    at, text = schema.find_field("at"), schema.find_field("text")
-    assert from_bytes(at.field_type, made.upper_bounds[at.field_id]) % 1_000_000 == 5_999
-    assert text.field_id not in made.upper_bounds
-    assert made.lower_bounds[text.field_id] == b"x" * 64
-
-
-def test_long_decimals_are_exact() -> None:
-    metadata = table_of(iceberg_schema(spark_schema({"price": "decimal(38,2)"})))
-    text = "9" * 36 + ".25"
-    stats = f'{{"minValues":{{"price":{text}}}}}'
-    file = DataFile("x.parquet", 1, 3, 0, stats=stats)
-
-    made = to_iceberg(file, "file:///t/x.parquet", metadata, None)
-
-    assert from_bytes(metadata.schema().find_type("price"), made.lower_bounds[1]) == Decimal(text)
-
-
-def test_bounds_written_before_a_column_was_widened_are_read() -> None:
-    metadata = table_of(iceberg_schema(spark_schema({"n": "long"})))
-    made = given(metadata, {"minValues": {"n": 5}})
-    assert made.lower_bounds == {1: to_bytes(LongType(), 5)}
-    made.lower_bounds[1] = b"\x05\0\0\0"  # as of an integer
-
-    assert json.loads(from_iceberg(made, "x", metadata, 0).stats)["minValues"] == {"n": 5}
+    assert {schema.find_column_name(number) for number in made.lower_bounds} == {*columns} - {
+        "small"
+    }
+    for name in {*columns} - {"small"}:
+        field = schema.find_field(name)
+        some = [to_bytes(field.field_type, v) for v in columns[name] if v is not None]
+        values = [from_bytes(field.field_type, each) for each in some]
+        least, most = (
+            from_bytes(field.field_type, bounds[field.field_id])
+            for bounds in (made.lower_bounds, made.upper_bounds)
+        )
+        assert least <= min(values), name
+        assert most >= max(values), name
+        if name != "text":
+            assert (least, most) == (min(values), max(values)), name
+    nulls = json.loads(from_iceberg(made, "x", metadata, 7).stats)["nullCount"]
+    assert (nulls["text"], nulls["number"], nulls["raw"]) == (1, 0, 3)
 
 
 def test_schemas_come_back() -> None:
@@ -125,5 +111,5 @@ def test_schemas_come_back() -> None:
     text = spark_schema(kinds)
 
     assert json.loads(spark_json(iceberg_schema(text))) == json.loads(text)
-    with pytest.raises(ConfigError, match="cannot have a column of type interval"):
+    with pytest.raises(ConfigError, match=r"cannot have these columns .*interval"):
         iceberg_schema(spark_schema({"x": "interval"}))

@@ -317,3 +317,24 @@ def test_a_version_can_be_one_folder_in_each_batch(
 
     assert now(tmp_path / "state") == {**{i: f"n{i}" for i in range(50)}, 3: "new"}
     assert result.summary["current"]["snapshot"] == "snapshot-0000000001"
+
+
+def test_a_wider_schema_is_taken_and_another_one_is_refused(
+    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path
+) -> None:
+    """Before, a --schema other than the table's was ignored without a word."""
+    changes.add(Q0, {"id": 1, "v": 1, "op": "c", "name": "one"})
+    run(options)
+    wider = "id int, v long, op string, name string, more string"
+
+    changes.add(Q0, {"id": 1, "v": 2, "op": "c", "name": "uno", "more": "x"})
+    run(options, schema=wider)
+
+    found = pa.table(deltalake.DeltaTable(tmp_path / "state").scan(columns=["id", "more"]))
+    assert found.to_pylist() == [{"id": 1, "more": "x"}]
+    changes.add(Q0, {"id": 2, "v": 1, "op": "c", "name": "two", "more": "y"})
+    run(options, schema="")  # as it is kept
+    assert now(tmp_path / "state") == {1: "uno", 2: "two"}
+    for schema in ("id int, v long, op string, name int, more string", options.schema):
+        with pytest.raises(ConfigError, match=r"has the columns id integer, .* does not keep each"):
+            run(options, schema=schema)

@@ -24,7 +24,7 @@ from roquette_spark.pipelines.archive.report import (
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
 from roquette_spark.pipelines.kit.stream import Batches, TableHealth
-from roquette_spark.pipelines.kit.table_files import Commit, Compaction
+from roquette_spark.pipelines.kit.table_files import Commit, Compaction, discard
 from roquette_spark.pipelines.kit.topics import (
     PlannedEnd,
     Queue,
@@ -40,7 +40,6 @@ from roquette_spark.pipelines.rows.tasks import BatchWork, Written
 from roquette_spark.pipelines.tables.streamed_table import (
     SharedStream,
     StreamedTable,
-    discard,
     is_fresh,
     new_stream_id,
 )
@@ -472,9 +471,9 @@ class TopicArchive(StreamedTable):
         wider = self._wider(written.news)
         if wider is None:
             return True
-        discard(self.table, written.good)
+        discard(self.table.files, written.good)
         if self.quarantine is not None:
-            discard(self.quarantine, written.bad)
+            discard(self.quarantine.files, written.bad)
         self._evolve(wider, number)
         return False
 
@@ -503,7 +502,8 @@ class TopicArchive(StreamedTable):
             CERTIFICATE: certificate.encode(),
         }
         self.keep_aside(written.bad, number)
-        commit = Commit(adds=written.good, batch=(self._stream_id, number), info=info)
+        batch = (self._stream_id, number)
+        commit = Commit(adds=written.good, batch=batch, info=info, blind=True)
         self.table.commit(commit, "STREAMING UPDATE")
         self._certificate = certificate
         if written.rescued and not self._rescued:
@@ -625,11 +625,13 @@ class TopicArchive(StreamedTable):
     def _scan(self) -> Certificate:
         name = "" if self.form.kind == "raw" else "_"
         columns = (*PLACE, "store_timestamp")
-        places = self.table.frame(self._spark).selectExpr(
+        given = [f"{name}{each}" for each in columns]
+        places = self.table.frame(self._spark, given).selectExpr(
             *(f"{name}{each} as {each}" for each in columns)
         )
         if self.quarantine is not None:
-            places = places.unionAll(self.quarantine.frame(self._spark).select(*columns))
+            apart = self.quarantine.frame(self._spark, columns)
+            places = places.unionAll(apart.select(*columns))
         found = count_places(places, self._starts(), every=self._every)
         return found.remembering(self._kept_certificate())
 

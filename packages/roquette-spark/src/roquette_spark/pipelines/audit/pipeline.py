@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from roquette.base.options import REQUIRED, counted, option, parse_duration, plural
@@ -28,7 +28,7 @@ from roquette_spark.pipelines.kit.topics import (
     require_topics,
 )
 from roquette_spark.pipelines.tables.table_formats import open_found
-from roquette_spark.pipelines.tables.table_writer import data_files, read_table
+from roquette_spark.pipelines.tables.table_writer import data_files
 from roquette_spark.source.queues import queue_bounds
 
 if TYPE_CHECKING:
@@ -483,7 +483,7 @@ def _read_one(spark: "SparkSession", path: str) -> TableRows | None:
     if snapshot.version >= 0:
         there = set(data_files(table.files))
         left = {name: file for name, file in snapshot.files.items() if name in there}
-        frame = read_table(spark, table.files, replace(snapshot, files=left))
+        frame = table.frame(spark, files=left.values())
         gone = [
             (table.files.address(name), file.rows)
             for name, file in sorted(snapshot.files.items())

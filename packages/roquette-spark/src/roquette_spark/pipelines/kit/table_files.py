@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -149,9 +149,16 @@ class TableFiles:
         if self.exists(folder):
             self._fs.delete_dir(self._path(folder))
 
-    def rows(self, path: str) -> int:
-        """The number of rows of a Parquet file, by its footer."""
-        return int(pq.read_metadata(self._path(path), filesystem=self._fs).num_rows)
+    def footers(self, paths: Sequence[str]) -> list[pq.FileMetaData]:
+        """What Parquet files say of themselves: rows, columns, bounds."""
+
+        def read(path: str) -> pq.FileMetaData:
+            return pq.read_metadata(self._path(path), filesystem=self._fs)
+
+        if self.local or len(paths) < 2:
+            return [read(path) for path in paths]
+        with ThreadPoolExecutor(max_workers=_FOOTERS) as pool:
+            return list(pool.map(read, paths))
 
     def column(self, path: str, name: str) -> list[Any]:
         """One column of a Parquet file, as Python's values; empty if it has no such column."""
@@ -160,17 +167,6 @@ class TableFiles:
             return []
         found: list[Any] = file.read(columns=[name]).column(name).to_pylist()
         return found
-
-    def schemas(self, paths: Sequence[str]) -> list[pa.Schema]:
-        """The columns of Parquet files, by their footers."""
-
-        def read(path: str) -> pa.Schema:
-            return pq.read_schema(self._path(path), filesystem=self._fs)
-
-        if self.local or len(paths) < 2:
-            return [read(path) for path in paths]
-        with ThreadPoolExecutor(max_workers=_FOOTERS) as pool:
-            return list(pool.map(read, paths))
 
     def open_parquet(self, path: str) -> pq.ParquetFile:
         """A data file, to read it piece by piece. Times that Spark wrote as INT96 are microseconds."""
@@ -205,11 +201,22 @@ class TableFiles:
         return f"{self._base}/{path}" if path else self._base
 
 
+def discard(files: TableFiles, some: "Iterable[DataFile]") -> None:
+    """Delete files that were written for a table and do not count."""
+    for file in some:
+        if files.exists(file.path):
+            files.remove(file.path)
+
+
 # What a table is made of, whatever its log: files, commits, versions.
 
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 LONGEST_FOLDER = 200  # bytes of a partition's folder's name; file systems take 255
+
+
+class Overtaken(PipelineError):
+    """Another program has changed the table, and a commit does not fit any more: none of it counts."""
 
 
 class TableCorrupt(RoquetteError):
@@ -221,6 +228,11 @@ class DataFile:
     """One Parquet file of a table. `path` is relative to the table; partition values are texts or None.
 
     `stats` is JSON of Delta's: numRecords, minValues, maxValues, nullCount; "" when nothing but the rows is known.
+
+    Attributes:
+        rows: that are there; those deleted by another engine without rewriting the file do not count.
+        live: which of the file's rows those are; None: all.
+        footer: of a file that was just written.
     """
 
     path: str
@@ -229,6 +241,8 @@ class DataFile:
     modified_ms: int
     partition: tuple[tuple[str, str | None], ...] = ()
     stats: str = ""
+    live: pa.BooleanArray | None = field(default=None, compare=False)
+    footer: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +251,8 @@ class Commit:
 
     Attributes:
         batch: (stream, batch number) that this commit makes done; a stream's numbers only grow.
+        data_change: whether the table has other rows after it; else it has only arranged them.
+        blind: it is right whatever other programs have done to the table's rows meanwhile.
         info: words for people who look at the table's history.
     """
 
@@ -244,6 +260,7 @@ class Commit:
     removes: Sequence[DataFile] = ()
     batch: tuple[str, int] | None = None
     data_change: bool = True
+    blind: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -17,7 +17,6 @@ from roquette.base.files import Files
 from roquette.base.options import key_values
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.tables.table_formats import open_found
-from roquette_spark.pipelines.tables.table_writer import CATALOG_FILE
 from roquette_spark.source.queues import check_lives, lives_before, queue_bounds, reader_of
 from roquette_spark.values.offsets import (
     Offsets,
@@ -278,9 +277,14 @@ class FileSpan:
 
 @dataclass(frozen=True, slots=True)
 class TableStep:
-    """Files to read, and which of their rows: all, or those of a span of values (see `FileSpan.has`) of the column `order`."""
+    """Files to read, and which of their rows: all, or those of a span of values (see `FileSpan.has`) of the column `order`.
+
+    Attributes:
+        version: of the table whose files they are; -1: they are of a directory without a log.
+    """
 
     files: Sequence[str]
+    version: int
     order: str = ""
     first: int | None = None
     end: int | None = None
@@ -307,9 +311,9 @@ class TableSource:
     def bounds(self) -> dict[str, Any]:
         """The files there are now, with their sizes, and where steps begin. Raises ConfigError when there are none."""
         root = Path(self._path).absolute()
-        ours = (root / "_delta_log").is_dir() or (root / CATALOG_FILE).exists()
-        if ours:  # files that were replaced do not count
-            paths = sorted(root / name for name in open_found(str(root)).snapshot.files)
+        table = open_found(str(root)).snapshot  # files that were replaced do not count
+        if table.version >= 0:
+            paths = sorted(root / name for name in table.files)
         else:
             paths = [path for path in sorted(root.rglob("*.parquet")) if not _hidden(path, root)]
         files = [FileSpan(str(path.relative_to(root)), path.stat().st_size) for path in paths]
@@ -318,7 +322,10 @@ class TableSource:
         names = [each for path in paths for each in pq.read_schema(path).names]
         order = next(iter(self._order(names)), "")
         if not order:
-            return {"files": [[each.name, each.size] for each in files]}
+            return {
+                "files": [[each.name, each.size] for each in files],
+                "version": table.version,
+            }
         spans = [_span_of(root, each, order) for each in files]
         known = [each for each in spans if each is not None]
         cuts = _cuts(known) if len(known) == len(spans) and order not in self._columns else []
@@ -326,6 +333,7 @@ class TableSource:
             "files": [[e.name, e.size, e.low, e.high] for e in known]
             if cuts
             else [[e.name, e.size] for e in files],
+            "version": table.version,
             "order": order,
             "cuts": cuts,
         }
@@ -360,23 +368,24 @@ class TableSource:
         first, bounds = self.done(state), state.bounds
         if first == self.total(state):
             return None
-        cuts = bounds.get("cuts")
+        cuts, version = bounds.get("cuts"), bounds.get("version", -1)
         if cuts is not None:
             low, end = ([None, *cuts][first], [*cuts, None][first])
             names = [e[0] for e in bounds["files"] if not cuts or FileSpan(*e).has(low, end)]
-            return Step({"steps": first + 1}, TableStep(names, bounds["order"], low, end))
+            return Step({"steps": first + 1}, TableStep(names, version, bounds["order"], low, end))
         last, held = first, 0
         for _, file_bytes in bounds["files"][first:]:
             if last > first and held + file_bytes > _BYTES_A_STEP:
                 break
             held += file_bytes
             last += 1
-        return Step({"files": last}, TableStep([name for name, _ in bounds["files"][first:last]]))
+        names = [name for name, _ in bounds["files"][first:last]]
+        return Step({"files": last}, TableStep(names, version))
 
     def read(self, spark: "SparkSession", step: Step) -> "DataFrame":
         """The rows of a step: all of a key in one partition, in order."""
         reads: TableStep = step.reads
-        frame = self._files(spark, reads.files)
+        frame = self._files(spark, reads.files, reads.version)
         if reads.first is not None or reads.end is not None:
             frame = frame.where(_within(frame, reads))
         columns = [name for name in ("message_group", "keys") if name in frame.columns]
@@ -387,20 +396,30 @@ class TableSource:
 
     def read_all(self, spark: "SparkSession", state: ReplayState) -> "DataFrame":
         """All rows."""
-        return self._files(spark, [each[0] for each in state.bounds["files"]])
+        names = [each[0] for each in state.bounds["files"]]
+        return self._files(spark, names, state.bounds.get("version", -1))
 
-    def _files(self, spark: "SparkSession", names: Sequence[str]) -> "DataFrame":
+    def _files(self, spark: "SparkSession", names: Sequence[str], version: int) -> "DataFrame":
         from pyspark.sql import functions as f
 
-        paths = [str(Path(self._path).absolute() / name) for name in names]
-        frame = spark.read.option("basePath", self._path).parquet(*paths)
+        from roquette_spark.pipelines.tables.table_source import FILE, ROW
+
+        root = str(Path(self._path).absolute())
+        if version >= 0:  # as it was when the replay began
+            table = open_found(root, version)
+            some = [table.snapshot.files[name] for name in names]
+            frame = table.frame(spark, files=some, places=True)
+            name, number = f.substring_index(FILE, "/", -1), f.col(ROW)
+        else:
+            paths = [f"{root}/{name}" for name in names]
+            frame = spark.read.option("basePath", self._path).parquet(*paths)
+            name, number = f.col("_metadata.file_name"), f.col("_metadata.row_index")
         if set(_PLACE) <= set(frame.columns):
             identity = f.concat_ws("/", *_PLACE)
         else:
-            file = f.regexp_replace(f.col("_metadata.file_name"), r"[^!-~]", "_")
-            row = f.lpad(f.col("_metadata.row_index").cast("string"), 12, "0")
-            identity = f.concat_ws("/", file, row)
-        frame = frame.withColumn(ID, identity)
+            file = f.regexp_replace(name, r"[^!-~]", "_")
+            identity = f.concat_ws("/", file, f.lpad(number.cast("string"), 12, "0"))
+        frame = frame.withColumn(ID, identity).drop(FILE, ROW)
         for name, expression in self._columns.items():
             frame = frame.withColumn(name, f.expr(expression))
         if "body" not in frame.columns:

@@ -1,7 +1,7 @@
 """Rows to the Parquet files of a table: one file for each partition, memory bounded, statistics for the log."""
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -35,6 +35,8 @@ def file_statistics(metadata: pq.FileMetaData, *, without: Collection[str] = ())
 
     Args:
         without: columns that get no bounds: those with NaN, which Parquet's bounds leave out.
+
+    A name may have dots: where a value is comes from the columns, not from Parquet's text of their path.
     """
     found: dict[str, Any] = {
         "numRecords": metadata.num_rows,
@@ -43,8 +45,7 @@ def file_statistics(metadata: pq.FileMetaData, *, without: Collection[str] = ())
         "nullCount": {},
     }
     shown = 0
-    for index in range(metadata.num_columns):
-        path = metadata.schema.column(index).path.split(".")
+    for index, path in enumerate(_leaves(metadata.schema.to_arrow_schema())):
         if not path[-1].startswith("_"):
             shown += 1
             if shown > MOST_COLUMNS:
@@ -55,13 +56,30 @@ def file_statistics(metadata: pq.FileMetaData, *, without: Collection[str] = ())
     return encode_statistics(found)
 
 
+def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The names on the way to each column of Parquet, in their order."""
+    for field in fields:
+        path, kind = (*above, field.name), field.type
+        if pa.types.is_map(kind):
+            yield from _leaves((kind.key_field, kind.item_field), path)
+        elif pa.types.is_nested(kind):
+            yield from _leaves((kind.field(at) for at in range(kind.num_fields)), path)
+        else:
+            yield path
+
+
 def encode_statistics(found: Mapping[str, Any]) -> str:
     """As JSON in Delta's words, of times and decimals too."""
     return _JSON.encode(found).decode()
 
 
 def _add_column(
-    found: dict[str, Any], metadata: pq.FileMetaData, index: int, path: list[str], *, bounds: bool
+    found: dict[str, Any],
+    metadata: pq.FileMetaData,
+    index: int,
+    path: tuple[str, ...],
+    *,
+    bounds: bool,
 ) -> None:
     parts = [
         metadata.row_group(group).column(index).statistics
@@ -81,7 +99,7 @@ def _add_column(
         _put(found["maxValues"], path, most)
 
 
-def _put(target: dict[str, Any], path: list[str], value: Any) -> None:
+def _put(target: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         target = target.setdefault(name, {})
     target[path[-1]] = value
@@ -298,6 +316,7 @@ class _OpenFile:
             there.modified_ms,
             self._partition,
             file_statistics(metadata, without=self._not_numbers),
+            footer=metadata,
         )
 
 
@@ -342,11 +361,12 @@ def _split(
 
 
 BATCH_ROWS = 65_536  # read at a time
+Rows = Callable[[], Iterator[pa.Table]]  # of one file of a table, as the table's library reads them
 
 
 def join_files(
     files: TableFiles,
-    small: Sequence[DataFile],
+    small: Mapping[DataFile, Rows],
     name: str,
     schema: pa.Schema,
     *,
@@ -360,25 +380,24 @@ def join_files(
         name: of the new files, which nobody else has.
         sort: as of ParquetFiles.
         whole: as of PartitionRule.
-        schema: of the table; older files may have fewer columns and narrower types.
+        schema: of the table.
 
     Raises:
         PipelineError: not as many rows were read as the table knows; the new files are gone again.
     """
-    partition = dict(small[0].partition)
+    first = next(iter(small))
+    partition = dict(first.partition)
     kept = pa.schema([field for field in schema if whole or field.name not in partition])
-    same = {
-        name: pa.scalar(value).cast(schema.field(name).type) for name, value in partition.items()
-    }
-    folder = small[0].path.rpartition("/")[0]
+    folder = first.path.rpartition("/")[0]
     place = f"{folder}/{name}" if folder else name
     made: list[DataFile] = []
     with contextlib.ExitStack() as undo:
-        for number, some in enumerate(_shares(small, target_bytes)):
+        for number, some in enumerate(_shares(list(small), target_bytes)):
             target = ParquetFiles(files, f"{place}_{number}", kept, sort=sort)
             undo.callback(target.abort)
-            for rows in _rows(files, some, kept, same):
-                target.write(rows)
+            for file in some:
+                for rows in small[file]():
+                    target.write(as_columns(rows, kept))
             made += target.close()
         before, now = sum(file.rows for file in small), sum(file.rows for file in made)
         if before != now:
@@ -387,7 +406,7 @@ def join_files(
                 "changed"
             )
         undo.pop_all()
-    return [replace(file, partition=small[0].partition) for file in made]
+    return [replace(file, partition=first.partition) for file in made]
 
 
 def _shares(small: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataFile]]:
@@ -406,13 +425,23 @@ def _shares(small: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataF
         yield share
 
 
-def _rows(
-    files: TableFiles, some: Sequence[DataFile], schema: pa.Schema, same: Mapping[str, pa.Scalar]
-) -> Iterator[pa.Table]:
-    for file in some:
-        with files.open_parquet(file.path) as found:
-            for batch in found.iter_batches(batch_size=BATCH_ROWS):
-                yield as_columns(pa.table(batch), schema, same)
+def read_rows(root: str, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of a file that are there, with exactly these columns; those of its partition are not in it."""
+    same = {
+        name: pa.scalar(value).cast(schema.field(name).type)
+        for name, value in file.partition
+        if name in schema.names
+    }
+    start = 0
+    with TableFiles(root).open_parquet(file.path) as found:
+        there = found.schema_arrow.names
+        wanted = [name for name in there if name in schema.names] or there[:1]
+        for batch in found.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+            rows = as_columns(pa.table(batch), schema, same)
+            if file.live is not None:
+                rows = rows.filter(file.live.slice(start, batch.num_rows))
+            start += batch.num_rows
+            yield rows
 
 
 def as_columns(
@@ -425,10 +454,23 @@ def as_columns(
     """
     return pa.table(
         [
-            rows.column(field.name).cast(field.type)
+            _plain(rows.column(field.name)).cast(field.type)
             if field.name in rows.column_names
             else pa.repeat((same or {}).get(field.name, pa.scalar(None, field.type)), rows.num_rows)
             for field in schema
         ],
         schema=schema,
     )
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Files of delta-rs give dictionaries of views, which Arrow can neither decode nor cast."""
+    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    if not pa.types.is_dictionary(column.type) or column.type.value_type not in views:
+        return column
+    kind = views[column.type.value_type]
+    made = [
+        pa.DictionaryArray.from_arrays(each.indices, each.dictionary.cast(kind))
+        for each in column.chunks
+    ]
+    return pa.chunked_array(made, pa.dictionary(column.type.index_type, kind))

@@ -15,7 +15,7 @@ from roquette.base.entropy import Entropy
 from roquette_spark.pipelines.kit.message_rows import DAY
 from roquette_spark.pipelines.kit.table_files import DataFile, TableFiles
 from roquette_spark.pipelines.rows.decoder import messages_schema
-from roquette_spark.pipelines.rows.parquet_files import BATCH_ROWS, ParquetFiles, as_columns
+from roquette_spark.pipelines.rows.parquet_files import ParquetFiles, as_columns, read_rows
 from roquette_spark.pipelines.rows.tasks import WORTH_A_TASK
 from roquette_spark.pipelines.state.change_rows import (
     DELETED,
@@ -428,14 +428,7 @@ class _Task:
     def _read_parts(self, files: Iterable[DataFile]) -> Iterator[pa.Table]:
         """Rows of the table's files, some at a time."""
         for each in files:
-            deleted: Any = dict(each.partition).get(DELETED) == "true"
-            with self._files.open_parquet(each.path) as file:
-                names = [name for name in self._work.schema.names if name != DELETED]
-                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
-                    rows = pa.table(batch)
-                    value = pa.repeat(pa.scalar(deleted), rows.num_rows)
-                    rows = rows.append_column(DELETED, value)
-                    yield as_columns(rows, self._work.schema)
+            yield from read_rows(self._work.root, each, self._work.schema)
 
 
 def _count(rows: pa.Table) -> Keys:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roquette.base.options import REQUIRED, counted, option, plural
 from roquette.errors import ConfigError
@@ -38,7 +38,7 @@ from roquette_spark.pipelines.kit.topics import (
     start_ranges,
     stream_options,
 )
-from roquette_spark.pipelines.rows.decoder import arrow_of
+from roquette_spark.pipelines.rows.decoder import arrow_of, grew_from, widened
 from roquette_spark.pipelines.state.bucket_files import (
     STORED,
     BucketRules,
@@ -78,6 +78,7 @@ from roquette_spark.values.options import READER_GROUP
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.types import StructType
 
 
 # Where readers find one row per key without a view: the newest version that is one folder of Parquet files.
@@ -300,6 +301,7 @@ def _quoted(name: str, quote: str) -> str:
 
 
 RULES = BucketRules()
+WHOLE = {"byte", "short", "integer", "long"}  # a key of any of them has the same place
 ENVELOPES = ("none", "debezium")
 
 
@@ -414,6 +416,12 @@ def kept_changes(table: TableWriter, options: CurrentStateOptions) -> ChangeForm
     return changes
 
 
+def _shown(kind: Any) -> str:
+    """Columns as in DDL, as far as a line has room."""
+    found = ", ".join(f"{f['name']} {json.dumps(f['type'])}" for f in kind["fields"])
+    return found.replace('"', "")[:300]
+
+
 def run(options: CurrentStateOptions, job: Job) -> Result:
     """Bring the table up to date, or keep it so."""
     states = find_topics(options.namesrv, [options.topic], stream_options(options))
@@ -458,6 +466,7 @@ class CurrentState(StreamedTable):
             self.changes = self._find_changes()
             rows = mark_changes(spark.createDataFrame([], forms.source_schema()), self.changes)
             good = changes_of(rows, self.changes)
+            self._check_key(good.schema)
             form = {CHANGES_SETTING: self.changes.settings()}
             self.prepare(good.schema.json(), (DELETED,), form, {} if fresh else None)
             self._point(Pointer.of_table(self.table))
@@ -468,7 +477,7 @@ class CurrentState(StreamedTable):
         options = self._options
         changes = kept_changes(self.table, options)
         if changes is not None:
-            return changes
+            return self._with_schema(changes)
         if options.schema:
             schema = forms.schema_of_text(self._spark, options.schema)
         else:
@@ -484,6 +493,32 @@ class CurrentState(StreamedTable):
         return ChangeForm(
             schema, options.key, options.version, options.delete_when, options.envelope
         )
+
+    def _with_schema(self, changes: ChangeForm) -> ChangeForm:
+        """With the columns of --schema, where all rows that there are fit into them. Raises ConfigError."""
+        if not self._options.schema:
+            return changes
+        given = json.loads(forms.schema_of_text(self._spark, self._options.schema))
+        known = json.loads(changes.body_schema)
+        wider = widened(known, given)
+        if not grew_from(given, wider):
+            raise ConfigError(
+                f"current-state: the table {self.table.files.root} has the columns {_shown(known)}, and --schema does not "
+                "keep each of them as it is or wider: leave it out, or give another --to"
+            )
+        return replace(changes, body_schema=json.dumps(wider))
+
+    def _check_key(self, columns: "StructType") -> None:
+        """A key's place is by its value: raises ConfigError where a column of it becomes another kind."""
+        there = json.loads(self.table.snapshot.schema or '{"fields":[]}')["fields"]
+        before = {each["name"]: each["type"] for each in there}
+        for name in self.changes.key:
+            kind = columns[name].dataType.jsonValue()
+            if before.get(name, kind) != kind and not {before[name], kind} <= WHOLE:
+                raise ConfigError(
+                    f"current-state: --schema makes the key {name} {kind}, it is {before[name]} in the table "
+                    f"{self.table.files.root}: give another --to"
+                )
 
     def _write_views(self) -> None:
         there = self.table.snapshot

@@ -1,12 +1,13 @@
 """The log of a table by delta-rs: which Parquet files are the table now, which batches it has.
 
-What the library leaves to its caller is done here: a batch comes once, another writer's version is an error and never
-rebased on, files fit the table's columns, an entry is safe on a local disk before anybody is told. Decision 13.
+What the library leaves to its caller is done here: a batch comes once, another process of ours is an error, files fit
+the table's columns, an entry is safe on a local disk before anybody is told. Decisions 13 and 45.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,20 +20,14 @@ from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import (
     Commit,
     DataFile,
+    Overtaken,
     Snapshot,
     TableCorrupt,
     TableFiles,
     partition_text,
 )
 
-# Whether Parquet files have the columns of a table, and a table's columns may become others. Pure.
-
-
-_INTEGERS = ("byte", "short", "integer", "long")
-_WIDER = {
-    **{(a, b): True for i, a in enumerate(_INTEGERS) for b in _INTEGERS[i + 1 :]},
-    ("float", "double"): True,
-}
+# Whether Parquet files have the columns of a table, and a table's columns may become others.
 
 
 def misfits(found: pa.Schema, wanted: pa.Schema) -> str:
@@ -72,33 +67,14 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 def check_wider(before: str, after: str) -> None:
     """Of two schemas (Spark's JSON). Raises ConfigError for a column that rows of the first do not fit into."""
-    new = {each["name"]: each["type"] for each in json.loads(after)["fields"]}
-    for column in json.loads(before)["fields"]:
-        name, there = column["name"], column["type"]
-        if name not in new:
-            raise ConfigError(f"column {name} cannot go")
-        if not _widens(there, new[name]):
-            raise ConfigError(
-                f"column {name} is {json.dumps(there)} and cannot become {json.dumps(new[name])}"
-            )
+    wrong = misfits(arrow_schema(before), arrow_schema(after))
+    if wrong:
+        raise ConfigError(f"columns only come and become wider: {wrong}")
 
 
-def _widens(before: Any, after: Any) -> bool:
-    """Return True if all values of a type of Spark's JSON are values of another."""
-    if before == after:
-        return True
-    if isinstance(before, str) or isinstance(after, str):
-        return isinstance(before, str) and isinstance(after, str) and (before, after) in _WIDER
-    if before["type"] != after["type"]:
-        return False
-    if before["type"] == "struct":
-        new = {each["name"]: each["type"] for each in after["fields"]}
-        return all(
-            each["name"] in new and _widens(each["type"], new[each["name"]])
-            for each in before["fields"]
-        )
-    parts = ("elementType",) if before["type"] == "array" else ("keyType", "valueType")
-    return all(_widens(before[part], after[part]) for part in parts)
+def arrow_schema(spark_json: str) -> pa.Schema:
+    """Of Spark's JSON of a schema."""
+    return pa.schema(_library().Schema.from_json(spark_json).to_arrow())
 
 
 LOG_FOLDER = "_delta_log"
@@ -108,6 +84,10 @@ UNFINISHED = (
 _ENTRIES = rf"_last_checkpoint|\d{{20}}\.(json|crc|checkpoint\.(.*\.)?parquet)|{UNFINISHED}"
 KEPT_DAYS = 30  # entries that a checkpoint sums up, and what it knows of files that were replaced
 CHECKPOINT_INTERVAL = 50  # versions
+_READABLE = {
+    "deletionVectors",
+    "timestampNtz",
+}  # features of tables whose files `read_rows` reads right
 _LONGEST_ERROR = 500  # characters of an error of the library
 _DAY_MS = 24 * 3_600_000
 _FILES_KEPT = "delta.deletedFileRetentionDuration"
@@ -117,6 +97,8 @@ _PROPERTIES = {
     "delta.logRetentionDuration": f"interval {KEPT_DAYS} days",
     _FILES_KEPT: f"interval {KEPT_DAYS} days",
 }
+_OURS = "roquetteOperation"  # in the words of our commits
+_RULES = "delta.constraints."  # delta-rs leaves them to whoever writes files
 _UNITS_MS = {
     "day": _DAY_MS,
     "hour": 3_600_000,
@@ -141,12 +123,12 @@ class DeltaLog:
         self.keep_versions = 1
         self._removed: dict[int, frozenset[str]] = {}  # of the newest versions, what each took out
 
-    def read(self) -> Snapshot:
-        """The newest version.
+    def read(self, version: int | None = None) -> Snapshot:
+        """The newest version, or an older one.
 
         Raises:
             TableCorrupt: the log is malformed or has a hole.
-            ConfigError: deltalake is not installed.
+            ConfigError: deltalake is not installed, or the table has a feature that we would read wrong rows by.
         """
         self._removed = {}
         if not self._files.exists(LOG_FOLDER):
@@ -154,7 +136,8 @@ class DeltaLog:
             return Snapshot()
         library = _library()
         try:
-            self._table = library.DeltaTable(self._address)
+            self._table = library.DeltaTable(self._address, version=version)
+            self._check_features()
             return self._snapshot()
         except library.exceptions.TableNotFoundError:
             self._table = None
@@ -170,11 +153,13 @@ class DeltaLog:
         table = self._table
         about = table.metadata()
         given = dict(about.configuration)
-        files = {file.path: file for file in _files_of(table)}
+        files = {file.path: file for file in self._live_files()}
+        removed = _removed_files(self._files)
         return Snapshot(
             version=table.version(),
             files=files,
-            removed=_removed_files(self._files),
+            # A file of which some rows were deleted is taken out and put in again by one commit.
+            removed={path: at for path, at in removed.items() if path not in files},
             batches=self._batches(given.values()),
             schema=table.schema().to_json(),
             partitioned_by=tuple(about.partition_columns),
@@ -182,6 +167,34 @@ class DeltaLog:
             table_id=str(about.id),
             created_ms=about.created_time or 0,
         )
+
+    def _check_features(self) -> None:
+        """Raises ConfigError."""
+        protocol, root = self._table.protocol(), self._files.root
+        unknown = set(protocol.reader_features or ()) - _READABLE
+        if protocol.min_reader_version == 2:
+            unknown |= {"columnMapping"} & {self._mapping()}
+        if unknown:
+            raise ConfigError(
+                f"{root}: another program has given the table {', '.join(sorted(unknown))}, and by that its files cannot "
+                "be read alone: read it by Delta's own library; to go on writing, ALTER TABLE ... DROP FEATURE there, "
+                "or give another --to"
+            )
+
+    def _mapping(self) -> str:
+        mode = self._table.metadata().configuration.get("delta.columnMapping.mode", "none")
+        return "" if mode == "none" else "columnMapping"
+
+    def _live_files(self) -> list[DataFile]:
+        """Each file with the rows that are there: another engine may have deleted some by a vector beside it."""
+        found = _files_of(self._table, self._files)
+        if "deletionVectors" not in (self._table.protocol().reader_features or ()):
+            return found
+        base, vectors = len(f"{self._table.table_uri.rstrip('/')}/"), {}
+        for batch in pa.RecordBatchReader.from_stream(self._table.deletion_vectors()):
+            for path, live in zip(*(batch.column(at) for at in range(2)), strict=True):
+                vectors[unquote(path.as_py()[base:])] = live.values
+        return [_with_vector(file, vectors.get(file.path)) for file in found]
 
     def _batches(self, names: Any) -> dict[str, int]:
         """Of the streams that settings name; delta-rs lists none."""
@@ -256,15 +269,28 @@ class DeltaLog:
         """One version more; returns it.
 
         Raises:
-            PipelineError: another writer was faster, the batch is there already, or a file does not fit the
-                table's columns: nothing of this commit counts.
+            Overtaken: another writer was faster.
+            PipelineError: the batch is there already, or a file does not fit the table's columns: nothing of this
+                commit counts.
         """
         transaction = _library().transaction
         if commit.batch is not None and self.done(commit.batch[0]) >= commit.batch[1]:
             raise PipelineError(
                 f"batch {commit.batch[1]} of {commit.batch[0]} is in {self._files.root} already"
             )
+        marked = [file.path for file in commit.removes if file.live is not None]
+        if marked:
+            raise ConfigError(
+                f"{self._files.root}: another program has deleted rows of {marked[0]} by a deletion vector, and so no commit of "
+                "ours can replace that file: let it purge them first (REORG TABLE ... APPLY (PURGE))"
+            )
         self._check_columns(commit.adds)
+        rules = [key for key in self._table.metadata().configuration if key.startswith(_RULES)]
+        if commit.adds and rules:
+            raise ConfigError(
+                f"{self._files.root}: another program has given the table rules for its rows ({', '.join(sorted(rules))}), "
+                "which are not looked at here: drop them there, or give another --to"
+            )
         actions = [
             transaction.RemoveAction(
                 file.path, commit.data_change, now_ms, file.size, dict(file.partition)
@@ -301,10 +327,11 @@ class DeltaLog:
         if not adds:
             return
         wanted = self.arrow_schema()
-        for file, found in zip(
-            adds, self._files.schemas([file.path for file in adds]), strict=True
-        ):
-            wrong = misfits(found, wanted)
+        unread = [file.path for file in adds if file.footer is None]
+        footers = dict(zip(unread, self._files.footers(unread), strict=True))
+        for file in adds:
+            footer = file.footer or footers[file.path]
+            wrong = misfits(footer.schema.to_arrow_schema(), wanted)
             if wrong:
                 raise PipelineError(
                     f"{self._files.address(file.path)} does not fit the table's columns: {wrong}: nothing was changed"
@@ -319,8 +346,8 @@ class DeltaLog:
         version = int(self._table.version()) + 1
         batch = commit.batch
         properties = library.CommitProperties(
-            custom_metadata={**commit.info, "roquetteOperation": operation},
-            max_commit_retries=0,
+            custom_metadata={**commit.info, _OURS: operation},
+            max_commit_retries=0,  # its own retries put compacted rows beside those of another's OPTIMIZE
             app_transactions=None if batch is None else [library.Transaction(*batch)],
         )
         try:
@@ -368,14 +395,16 @@ class DeltaLog:
             ) from None
         names = {file.path for file in commit.adds}  # nobody else has them
         added = {unquote(each["add"]["path"]) for each in there if each.get("add")}
-        if names and names <= added:
-            return
-        for name in names:  # they can never count
-            if self._files.exists(name):
-                self._files.remove(name)
-        raise PipelineError(
-            f"another process has written version {version} of {root}: stop it, and start again ({_reason(error)})"
-        ) from None
+        if not names or not names <= added:
+            raise Overtaken(f"version {version} is written: {_reason(error)}") from None
+
+    def ours_since(self, version: int) -> bool:
+        """Whether a process of ours has made a later version."""
+        return any(
+            _OURS in (action.get("commitInfo") or {})
+            for each in range(version + 1, int(self._table.version()) + 1)
+            for action in _actions(self._files, each)
+        )
 
     def _make_safe(self, version: int) -> None:
         """delta-rs does not flush what it has written to a local disk."""
@@ -444,13 +473,31 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(words)[:_LONGEST_ERROR]}"
 
 
-def _files_of(table: Any) -> list[DataFile]:
+def _with_vector(file: DataFile, live: pa.BooleanArray | None) -> DataFile:
+    if live is None:
+        return file
+    rest = pa.array([True] * (file.rows - len(live)))  # a vector may end with the last row deleted
+    return replace(
+        file,
+        rows=file.rows - live.false_count,
+        live=pa.concat_arrays([live, rest.cast(pa.bool_())]),
+    )
+
+
+def _files_of(table: Any, files: TableFiles) -> list[DataFile]:
     rows = pa.table(table.get_add_actions(flatten=False)).to_pylist()
+    foreign = [row["path"] for row in rows if "://" in row["path"]]
+    if foreign:
+        raise ConfigError(
+            f"{files.root}: the table has a file elsewhere ({foreign[0]}): copy it deeply"
+        )
+    bare = [unquote(row["path"]) for row in rows if row["num_records"] is None]
+    counts = {p: f.num_rows for p, f in zip(bare, files.footers(bare), strict=True)}
     return [
         DataFile(
             path=unquote(row["path"]),
             size=row["size_bytes"],
-            rows=row["num_records"] or 0,
+            rows=counts.get(unquote(row["path"]), row["num_records"]),
             modified_ms=row["modification_time"],
             partition=tuple(
                 sorted(

@@ -1,7 +1,6 @@
 """Our data files as Iceberg's and back: partition values, and what is known of the columns."""
 
 import json
-from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg import types
-from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.io.pyarrow import (
     _check_pyarrow_schema_compatible,
     compute_statistics_plan,
@@ -37,22 +35,18 @@ _BOUNDED = (*_TEXT_BOUNDS, types.LongType, types.DoubleType, types.DecimalType)
 
 
 def to_iceberg(
-    file: DataFile, address: str, metadata: TableMetadata, footer: pq.FileMetaData | None
+    file: DataFile, address: str, metadata: TableMetadata, footer: pq.FileMetaData
 ) -> IcebergFile:
     """Return what the table's manifest says of a file.
 
     Args:
         address: the file's whole address.
-        footer: of the Parquet file; None: `file.stats` says what is in its columns.
+        footer: of the Parquet file.
 
     Raises:
         PipelineError: the columns of the file are not the table's.
     """
-    known = (
-        _metrics_of_stats(file, metadata.schema())
-        if footer is None
-        else _metrics_of_footer(file, metadata, footer)
-    )
+    known = _metrics_of_footer(file, metadata, footer)
     spec, schema = metadata.spec(), metadata.schema()
     given = dict(file.partition)
     values = [
@@ -125,63 +119,6 @@ def _whole_columns(schema: Schema, footer: pq.FileMetaData) -> pa.Schema:
     return pa.schema([field.remove_metadata() for field in found])
 
 
-def _metrics_of_stats(file: DataFile, schema: Schema) -> dict[str, Any]:
-    stats = json.loads(file.stats, parse_float=Decimal)
-    lowest, highest = dict(_flat(stats.get("minValues"))), dict(_flat(stats.get("maxValues")))
-    nulls = dict(_flat(stats.get("nullCount")))
-    found: dict[str, dict[int, Any]] = {
-        "value_counts": {},
-        "null_value_counts": {},
-        "lower_bounds": {},
-        "upper_bounds": {},
-    }
-    for name in lowest.keys() | highest.keys() | nulls.keys():
-        field = schema.find_field(name)
-        kind, number = field.field_type, field.field_id
-        if name in nulls:
-            found["value_counts"][number] = file.rows
-            found["null_value_counts"][number] = nulls[name]
-        if not isinstance(kind, _BOUNDED):
-            continue
-        if lowest.get(name) is not None:
-            found["lower_bounds"][number] = _lower(kind, lowest[name])
-        upper = None if highest.get(name) is None else _upper(kind, highest[name])
-        if upper is not None:
-            found["upper_bounds"][number] = upper
-    return {
-        "record_count": file.rows,
-        "column_sizes": None,
-        "nan_value_counts": None,
-        "split_offsets": None,
-        **found,
-    }
-
-
-def _flat(values: Mapping[str, Any] | None, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Fields of structs by their names with dots, as Iceberg has them."""
-    for name, value in (values or {}).items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-def _lower(kind: types.IcebergType, value: Any) -> bytes:
-    if isinstance(kind, types.StringType):
-        value = value[:_LONGEST_BOUND]
-    return bytes(to_bytes(kind, _value(kind, value)))
-
-
-def _upper(kind: types.IcebergType, value: Any) -> bytes | None:
-    """None where a short one is not at hand. Delta's times may have been cut to milliseconds."""
-    if isinstance(kind, types.StringType) and len(value) > _LONGEST_BOUND:
-        return None
-    found = _value(kind, value)
-    if isinstance(kind, types.TimestampType | types.TimestamptzType) and found % 1000 == 0:
-        found += 999
-    return bytes(to_bytes(kind, found))
-
-
 def _value(kind: types.IcebergType, value: Any) -> Any:
     """Of Delta's JSON, as Iceberg counts: days and microseconds since 1970."""
     match kind:
@@ -200,38 +137,10 @@ def _value(kind: types.IcebergType, value: Any) -> Any:
 
 
 def _stats_of_metrics(found: IcebergFile, schema: Schema) -> str:
-    """Columns within structs are left out."""
-    stats: dict[str, Any] = {"numRecords": found.record_count}
-    names = {field.field_id: field for field in schema.fields}
-    for key, bounds in (("minValues", found.lower_bounds), ("maxValues", found.upper_bounds)):
-        stats[key] = {
-            names[number].name: _json_value(names[number].field_type, bound)
-            for number, bound in (bounds or {}).items()
-            if number in names and isinstance(names[number].field_type, _BOUNDED)
-        }
-    stats["nullCount"] = {
-        names[number].name: count
-        for number, count in (found.null_value_counts or {}).items()
-        if number in names
-    }
-    return json.dumps(stats, separators=(",", ":"))
-
-
-def _json_value(kind: types.IcebergType, bound: bytes) -> Any:
-    if isinstance(kind, types.LongType) and len(bound) == 4:
-        kind = types.IntegerType()  # another program wrote it before the column was widened
-    value = from_bytes(kind, bound)
-    match kind:
-        case types.DateType():
-            return (_EPOCH_DAY + timedelta(days=value)).isoformat()
-        case types.TimestampType() | types.TimestamptzType():
-            moment = _EPOCH + timedelta(microseconds=value)
-            return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + (
-                "Z" if isinstance(kind, types.TimestamptzType) else ""
-            )
-        case types.DecimalType():
-            return float(value)
-    return value
+    """How many nulls there are; columns within structs are left out."""
+    counts = found.null_value_counts or {}
+    nulls = {f.name: counts[f.field_id] for f in schema.fields if f.field_id in counts}
+    return json.dumps({"numRecords": found.record_count, "nullCount": nulls}, separators=(",", ":"))
 
 
 def _partition_value(kind: types.IcebergType, text: str | None) -> Any:

@@ -6,15 +6,31 @@ from typing import Any
 
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
 
+from roquette.errors import ConfigError
+
 # What pyiceberg and Iceberg's own library name files of metadata.
 METADATA_NAMES = re.compile(
     r"snap-\d+-\d+-[-0-9a-f]{36}\.avro|[-0-9a-f]{36}-m\d+\.avro|\d{5,}-[-0-9a-f]{36}\.metadata\.json"
 )
 
 
-def current_files(table: Any) -> dict[str, tuple[DataFile, int]]:
-    """By address: a file of the newest version, and when it came (ms; 0 if that snapshot has expired)."""
-    snapshot = table.current_snapshot()
+def snapshot_at(table: Any, version: int) -> int | None:
+    """The id of the snapshot that was the newest one at a version; None: there was none.
+
+    Raises:
+        ConfigError: it has expired.
+    """
+    older = [each for each in table.metadata.snapshots if each.sequence_number <= version]
+    if not older and version > 0:
+        raise ConfigError(f"{table.location()}: version {version} has expired")
+    return max(older, key=lambda each: each.sequence_number).snapshot_id if older else None
+
+
+def files_of(table: Any, snapshot_id: int | None = None) -> dict[str, tuple[DataFile, int]]:
+    """By address: a file of a version, or of the newest, and when it came (ms; 0 if that snapshot has expired)."""
+    snapshot = (
+        table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    )
     if snapshot is None:
         return {}
     times = {each.snapshot_id: each.timestamp_ms for each in table.metadata.snapshots}

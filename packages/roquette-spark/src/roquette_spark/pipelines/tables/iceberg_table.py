@@ -5,19 +5,19 @@ second of two writers from one version fails, and has changed nothing.
 """
 
 import io
-import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyiceberg import types
-from pyiceberg.catalog import load_catalog
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import DeltaError
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NoSuchNamespaceError,
@@ -26,7 +26,8 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationError,
 )
-from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO, schema_to_pyarrow
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFile, PyArrowFileIO, schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.transforms import IdentityTransform
@@ -39,8 +40,16 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_files import Commit, DataFile, Snapshot, TableFiles
+from roquette_spark.pipelines.kit.table_files import (
+    Commit,
+    DataFile,
+    Overtaken,
+    Snapshot,
+    TableFiles,
+)
+from roquette_spark.pipelines.rows.parquet_files import Rows
 from roquette_spark.pipelines.tables import iceberg_history as history
+from roquette_spark.pipelines.tables.delta_log import arrow_schema
 from roquette_spark.pipelines.tables.iceberg_files import from_iceberg, to_iceberg
 from roquette_spark.pipelines.tables.table_place import (
     OWN_FOLDER,
@@ -128,7 +137,7 @@ class TableCatalog:
         try:
             yield
         except (CommitFailedException, TableAlreadyExistsError) as error:
-            raise PipelineError(
+            raise Overtaken(
                 f"another process has changed {self._files.root}: stop it, and start again ({error})"
             ) from None
         except (NoSuchTableError, NoSuchNamespaceError):
@@ -202,25 +211,9 @@ def _object_store() -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-# Spark's JSON of a schema as Iceberg's schema, and back. Iceberg has no byte and no short: they become integers.
+# Spark's JSON of a schema as Iceberg's schema, and back, by way of Arrow. Iceberg has no byte and no short: they become integers.
 
 
-_PLAIN = {
-    "string": types.StringType(),
-    "binary": types.BinaryType(),
-    "boolean": types.BooleanType(),
-    "byte": types.IntegerType(),
-    "short": types.IntegerType(),
-    "integer": types.IntegerType(),
-    "long": types.LongType(),
-    "float": types.FloatType(),
-    "double": types.DoubleType(),
-    "date": types.DateType(),
-    "timestamp": types.TimestamptzType(),
-    "timestamp_ntz": types.TimestampType(),
-}
-_SPARK = {kind: name for name, kind in _PLAIN.items() if name not in ("byte", "short")}
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _FIRST_PARTITION_ID = 1000  # by Iceberg's specification
 
 
@@ -230,8 +223,13 @@ def iceberg_schema(spark_json: str) -> Schema:
     Raises:
         ConfigError: Iceberg has no such type.
     """
-    fields = _fields(json.loads(spark_json)["fields"], itertools.count(1))
-    return assign_fresh_schema_ids(Schema(*fields))
+    try:
+        found = Catalog._convert_schema_if_needed(arrow_schema(spark_json))
+    except (TypeError, ValueError, DeltaError) as error:
+        raise ConfigError(
+            f"a table of Iceberg cannot have these columns ({error}): use Delta Lake"
+        ) from None
+    return assign_fresh_schema_ids(found)
 
 
 def partition_spec(schema: Schema, columns: Sequence[str]) -> PartitionSpec:
@@ -245,63 +243,12 @@ def partition_spec(schema: Schema, columns: Sequence[str]) -> PartitionSpec:
 
 
 def spark_json(schema: Schema) -> str:
-    """The inverse of `iceberg_schema`."""
-    return json.dumps(_spark(schema.as_struct()))
-
-
-def _fields(fields: Sequence[Mapping[str, Any]], ids: Iterator[int]) -> Iterator[types.NestedField]:
-    for field in fields:
-        number = next(ids)
-        yield types.NestedField(number, field["name"], _type(field["type"], ids), required=False)
-
-
-def _type(kind: Any, ids: Iterator[int]) -> types.IcebergType:
-    if isinstance(kind, str):
-        found = _DECIMAL.fullmatch(kind)
-        if found is not None:
-            return types.DecimalType(int(found[1]), int(found[2]))
-        if kind in _PLAIN:
-            return _PLAIN[kind]
-    elif kind["type"] == "struct":
-        return types.StructType(*_fields(kind["fields"], ids))
-    elif kind["type"] == "array":
-        element = _type(kind["elementType"], ids)
-        return types.ListType(next(ids), element, element_required=False)
-    elif kind["type"] == "map":
-        key, value = _type(kind["keyType"], ids), _type(kind["valueType"], ids)
-        return types.MapType(next(ids), key, next(ids), value, value_required=False)
-    raise ConfigError(f"a table of Iceberg cannot have a column of type {kind}: use Delta Lake")
-
-
-def _spark(kind: types.IcebergType) -> Any:
-    match kind:
-        case types.StructType():
-            fields = [
-                {
-                    "name": field.name,
-                    "type": _spark(field.field_type),
-                    "nullable": True,
-                    "metadata": {},
-                }
-                for field in kind.fields
-            ]
-            return {"type": "struct", "fields": fields}
-        case types.ListType():
-            return {
-                "type": "array",
-                "elementType": _spark(kind.element_type),
-                "containsNull": True,
-            }
-        case types.MapType():
-            return {
-                "type": "map",
-                "keyType": _spark(kind.key_type),
-                "valueType": _spark(kind.value_type),
-                "valueContainsNull": True,
-            }
-        case types.DecimalType():
-            return f"decimal({kind.precision},{kind.scale})"
-    return _SPARK.get(kind, "string")  # a uuid, a time: what Spark's reader makes of others
+    """The inverse of `iceberg_schema`. A time of day is a text, as for Spark's reader."""
+    arrow = schema_to_pyarrow(schema, include_field_ids=False)
+    fields = [
+        each.with_type(pa.string()) if pa.types.is_time(each.type) else each for each in arrow
+    ]
+    return str(DeltaSchema.from_arrow(pa.schema(fields)).to_json())
 
 
 METADATA_FOLDER, DATA_FOLDER = "metadata", "data"
@@ -309,6 +256,7 @@ ORPHANS_KEPT_MS = 24 * 3_600_000  # files of metadata
 _UNFINISHED = r"00000-[-0-9a-f]{36}\.metadata\.json"  # of a creation that was killed
 _BATCH = "roquette.txn."  # and the stream
 _INFO = "roquette.info."  # and the name
+_OPERATION = "roquette.operation"  # in the words of our snapshots
 # How long the list of earlier versions gets, and how many lists of files a commit leaves.
 _PROPERTIES = {
     "format-version": "2",
@@ -336,6 +284,7 @@ class IcebergTable(TableWriter):
         self.entropy = entropy
         self._table: Any = None
         self._entries: dict[str, Any] = {}  # path -> what pyiceberg knows of the file
+        self._read_id: int | None = None  # of an older version that is read
         self.snapshot = Snapshot()
         self.keep_versions = 1
         self.reload()
@@ -413,18 +362,20 @@ class IcebergTable(TableWriter):
         text = None if self._table is None else self._table.properties.get(_INFO + name)
         return None if text is None else json.loads(text)
 
-    def commit(self, commit: Commit, operation: str) -> int:
+    def write(self, commit: Commit, operation: str) -> None:
         """As `TableWriter` says.
 
         Raises:
-            PipelineError: another writer was faster, or files have other columns: nothing of this commit counts.
+            PipelineError: files have other columns: nothing of this commit counts.
         """
+        unread = [file.path for file in commit.adds if file.footer is None]
+        footers = dict(zip(unread, self.files.footers(unread), strict=True))
         adds = {
             file.path: to_iceberg(
                 file,
                 self._address(file.path),
                 self._table.metadata,
-                None if file.stats else self._footer(file.path),
+                file.footer or footers[file.path],
             )
             for file in commit.adds
         }
@@ -435,7 +386,7 @@ class IcebergTable(TableWriter):
             if self.done(stream) >= number:
                 raise PipelineError(f"{self.files.root} has batch {number} already")
             properties[_BATCH + stream] = str(number)
-        words = {"roquette.operation": operation}
+        words = {_OPERATION: operation}
         with self._catalog.asking(), self._table.transaction() as change:
             change.set_properties(properties)
             update = change.update_snapshot(snapshot_properties=words)
@@ -445,7 +396,13 @@ class IcebergTable(TableWriter):
                 for each in removes.values():
                     files.delete_data_file(each)
         self._refresh(adds, removes)
-        return self.snapshot.version
+
+    def ours_since(self, version: int) -> bool:
+        return any(
+            each.summary is not None and _OPERATION in each.summary.additional_properties
+            for each in self._table.metadata.snapshots
+            if each.sequence_number > version
+        )
 
     def joinable(self) -> list[DataFile]:
         """As `TableWriter` says. A table in which another program has deleted rows is left alone."""
@@ -453,6 +410,20 @@ class IcebergTable(TableWriter):
             return []
         ours = own_names(self.snapshot.partitioned_by)
         return [file for path, file in self.snapshot.files.items() if ours.fullmatch(path)]
+
+    def rows_of(
+        self, files: Iterable[DataFile], columns: Sequence[str] = ()
+    ) -> dict[DataFile, Rows]:
+        scan = self._table.scan(selected_fields=tuple(columns) or ("*",), snapshot_id=self._read_id)
+        try:
+            planned = {self._path_of(each.file.file_path): each for each in scan.plan_files()}
+        except ValueError as error:
+            raise ConfigError(
+                f"{self.files.root}: another program has deleted rows in a way that pyiceberg does not read ({error}): let "
+                "it rewrite the table's files, such as by Spark's rewrite_data_files"
+            ) from None
+        reader = ArrowScan(self._table.metadata, self._table.io, scan.projection(), AlwaysTrue())
+        return {file: partial(_scan, reader, planned[file.path]) for file in files}
 
     def arrow_schema(self) -> pa.Schema:
         return schema_to_pyarrow(self._table.schema())
@@ -511,15 +482,13 @@ class IcebergTable(TableWriter):
     def _address(self, path: str) -> str:
         return f"{self._data_address}/{path}"
 
-    def _footer(self, path: str) -> pq.FileMetaData:
-        with self.files.open_file(path) as file:
-            return pq.read_metadata(file)
-
-    def reload(self) -> None:
+    def reload(self, version: int | None = None) -> None:
         self._table = self._catalog.load()
-        self._entries, self.snapshot = {}, Snapshot()
+        self._entries, self.snapshot, self._read_id = {}, Snapshot(), None
         if self._table is not None:
-            found = history.current_files(self._table)
+            if version is not None:
+                self._read_id = history.snapshot_at(self._table, version)
+            found = history.files_of(self._table, self._read_id)
             paths = {address: self._path_of(address) for address in found}
             self._entries = {paths[address]: each for address, (each, _) in found.items()}
             files = {
@@ -570,6 +539,11 @@ class IcebergTable(TableWriter):
 
     def _path_of(self, address: str) -> str:
         return address.removeprefix(self._data_address + "/")
+
+
+def _scan(reader: ArrowScan, file: Any) -> Iterator[pa.Table]:
+    for batch in reader.to_record_batches([file]):
+        yield pa.table(batch)
 
 
 def _below(folder: str, addresses: set[str]) -> set[str]:

@@ -12,7 +12,7 @@ from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
 from roquette_spark.pipelines.kit.message_rows import DAY, bad_rows
-from roquette_spark.pipelines.kit.table_files import Commit, DataFile, TableFiles
+from roquette_spark.pipelines.kit.table_files import Commit, DataFile, TableFiles, discard
 from roquette_spark.pipelines.kit.topics import QueueBounds, checkpoint_offsets, start_stream
 from roquette_spark.pipelines.rows.decoder import quarantine_type, widened
 from roquette_spark.pipelines.tables.table_formats import TableFormat
@@ -245,7 +245,7 @@ class StreamedTable:
                 f"{self._pipeline}: batch {number} has {count} bad messages, {found} came to the quarantine: "
                 "nothing was changed"
             )
-        apart.commit(Commit(adds=adds, batch=(self._stream_id, number)), "STREAMING UPDATE")
+        self._append_aside(apart, adds, number)
 
     def keep_aside(self, files: Sequence[DataFile], number: int) -> None:
         """Files of bad messages that tasks of a batch have written count in the quarantine, once."""
@@ -253,9 +253,13 @@ class StreamedTable:
         if not files or apart is None:
             return
         if self._is_new(apart, number):
-            apart.commit(Commit(adds=files, batch=(self._stream_id, number)), "STREAMING UPDATE")
+            self._append_aside(apart, files, number)
         else:
-            discard(apart, files)
+            discard(apart.files, files)
+
+    def _append_aside(self, apart: TableWriter, adds: Sequence[DataFile], number: int) -> None:
+        commit = Commit(adds=adds, batch=(self._stream_id, number), blind=True)
+        apart.commit(commit, "STREAMING UPDATE")
 
 
 def is_fresh(table: TableWriter, positions: TableFiles, topic: str) -> bool:
@@ -291,9 +295,3 @@ def position_files(table: TableFiles, folder: str = "") -> TableFiles:
         return table
     name = table.root.rpartition("/")[2]
     return TableFiles(f"{folder}/{name}-{hashlib.sha256(table.root.encode()).hexdigest()[:16]}")
-
-
-def discard(table: TableWriter, files: Sequence[DataFile]) -> None:
-    """Delete files that were written for a table and do not count."""
-    for file in files:
-        table.files.remove(file.path)

@@ -6,8 +6,9 @@ Readers need no lock: they read a version's files, and files that were replaced 
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ import pyarrow as pa
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.entropy import Entropy
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_files import Commit, TableFiles
+from roquette_spark.pipelines.kit.table_files import Commit, DataFile, TableFiles
+from roquette_spark.pipelines.rows.parquet_files import Rows, read_rows
 from roquette_spark.pipelines.tables.delta_log import LOG_FOLDER, UNFINISHED, DeltaLog, check_wider
 from roquette_spark.pipelines.tables.table_place import (
     Owner,
@@ -51,8 +53,8 @@ class Table(TableWriter):
     def keep_versions(self, count: int) -> None:
         self._log.keep_versions = count
 
-    def reload(self) -> None:
-        self.snapshot = self._log.read()
+    def reload(self, version: int | None = None) -> None:
+        self.snapshot = self._log.read(version)
 
     def clean(self) -> None:
         """Remove what a killed writer left half done. Options, schema and topic have been checked by now.
@@ -126,7 +128,10 @@ class Table(TableWriter):
         """Return what the newest commit that has it gave as `Commit.info[name]`; None if none has, or its entry is gone."""
         return self._log.last_info(name)
 
-    def commit(self, commit: Commit, operation: str) -> int:
+    def ours_since(self, version: int) -> bool:
+        return self._log.ours_since(version)
+
+    def write(self, commit: Commit, operation: str) -> None:
         now_ms = self._clock.now_ms()
         version = self._log.commit(commit, operation, now_ms=now_ms)
         there = self.snapshot
@@ -141,7 +146,6 @@ class Table(TableWriter):
         self.snapshot = replace(
             there, version=version, files=files, removed=removed, batches=batches
         )
-        return version
 
     def vacuum(self, *, keep_ms: int) -> int:
         """Delete the `expired` files; returns how many. The log's entries go by themselves."""
@@ -171,16 +175,18 @@ class Table(TableWriter):
     def arrow_schema(self) -> pa.Schema:
         return self._log.arrow_schema()
 
+    def joinable(self) -> list[DataFile]:
+        """As `TableWriter` says. No commit of ours can take out a file with a deletion vector."""
+        return [file for file in self.snapshot.files.values() if file.live is None]
+
+    def rows_of(
+        self, files: Iterable[DataFile], columns: Sequence[str] = ()
+    ) -> dict[DataFile, Rows]:
+        schema = self.arrow_schema()
+        kept = pa.schema([each for each in schema if not columns or each.name in columns])
+        return {file: partial(read_rows, self.files.root, file, kept) for file in files}
+
 
 def open_table(root: str, *, clock: Clock | None = None, entropy: Entropy | None = None) -> Table:
     """A table that is there, or one that is yet to be created (its version is -1)."""
     return Table(TableFiles(root), clock or SystemClock(), entropy or Entropy())
-
-
-def live_files(root: str) -> list[str]:
-    """The addresses of a table's files, for pandas, DuckDB and others that know no Delta.
-
-    They stay readable for as long as replaced files are kept.
-    """
-    files = TableFiles(root)
-    return [files.address(path) for path in sorted(DeltaLog(files, SystemClock()).read().files)]

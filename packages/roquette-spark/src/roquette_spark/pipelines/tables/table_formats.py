@@ -37,13 +37,16 @@ class TableFormat:
         return open_iceberg_table(root, catalog=self.catalog, clock=clock)
 
 
-def open_found(root: str) -> TableWriter:
+def open_found(root: str, version: int | None = None) -> TableWriter:
     """The table that is at a place, whatever its format; its version is -1 where there is none of ours.
 
-    One of Iceberg is found by the catalog in its folder.
+    One of Iceberg is found by the catalog in its folder. With a version it is read as of that.
     """
     own_catalog = "://" not in root and os.path.exists(f"{root}/{CATALOG_FILE}")
-    return TableFormat(ICEBERG if own_catalog else DELTA).open(root)
+    table = TableFormat(ICEBERG if own_catalog else DELTA).open(root)
+    if version is not None:
+        table.reload(version)
+    return table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

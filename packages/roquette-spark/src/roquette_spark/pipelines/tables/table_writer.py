@@ -3,18 +3,19 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
 from roquette.base.entropy import Entropy
 from roquette.base.files import FileLock
+from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import (
     Commit,
     Compaction,
     DataFile,
+    Overtaken,
     Snapshot,
     TableFiles,
+    discard,
     partition_of,
 )
 from roquette_spark.pipelines.tables.table_place import OWN_FOLDER, STAGING, Owner, numbered
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from roquette_spark.pipelines.rows.parquet_files import Rows
 
-# The Parquet files of a table, whatever its log: which there are, publishing new ones, reading a version by Spark.
+
+# The Parquet files of a table, whatever its log: which there are, publishing new ones.
 
 
 def publish_staged(files: TableFiles, staging: str, prefix: str) -> list[DataFile]:
@@ -42,20 +45,21 @@ def publish_staged(files: TableFiles, staging: str, prefix: str) -> list[DataFil
         and not file.path.rpartition("/")[2].startswith((".", "_"))
     )
     for number, path in enumerate(written):
-        rows = files.rows(path)
-        if rows == 0:
+        footer = files.footers([path])[0]
+        if footer.num_rows == 0:
             continue
         folder = path[len(staging) + 1 :].rpartition("/")[0]
         target = f"{folder}/{prefix}-{number:05}.parquet".lstrip("/")
         files.publish(path, target)
-        found.append(_describe(files, target, rows))
+        there = files.stat(target)
+        partition = partition_of(target)
+        found.append(
+            DataFile(
+                target, there.size, footer.num_rows, there.modified_ms, partition, footer=footer
+            )
+        )
     files.remove_tree(staging)
     return found
-
-
-def _describe(files: TableFiles, path: str, rows: int) -> DataFile:
-    file = files.stat(path)
-    return DataFile(path, file.size, rows, file.modified_ms, partition_of(path))
 
 
 def data_files(files: TableFiles) -> list[str]:
@@ -83,33 +87,6 @@ def small_files(
     return [(key, each) for key, each in found.items() if len(each) >= at_least]
 
 
-def read_table(spark: "SparkSession", files: TableFiles, snapshot: Snapshot) -> "DataFrame":
-    """Exactly the files of a version, with the columns of the partitions."""
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromJson(json.loads(snapshot.schema))
-    if not snapshot.files:
-        return spark.createDataFrame([], schema)
-    reader = spark.read.schema(schema)
-    bases: dict[
-        str, list[str]
-    ] = {}  # Spark finds no partitions' values below several folders at once
-    for path in sorted(snapshot.files):
-        bases.setdefault(_base(path), []).append(files.address(path))
-    parts = [
-        reader.option("basePath", files.address(base)).parquet(*paths)
-        for base, paths in bases.items()
-    ]
-    every = reduce(lambda some, more: some.unionAll(more), parts)
-    return every.select([every[f"`{name}`"] for name in schema.fieldNames()])
-
-
-def _base(path: str) -> str:
-    """The folder that has a file's partitions' folders."""
-    folders = path.split("/")[:-1]
-    return "/".join(takewhile(lambda folder: "=" not in folder, folders))
-
-
 class TableWriter(Protocol):
     """A table of Parquet files in one place, with one writer; `claim` it before any change, `close` it at the end.
 
@@ -129,6 +106,7 @@ class TableWriter(Protocol):
     files: TableFiles
     snapshot: Snapshot
     _lock: FileLock | None = None
+    _stopped: str = ""  # why it does not go on: there are two of us
 
     def claim(self, owner: Owner) -> None:
         """Keep other writers out; nothing is removed yet (see `clean`).
@@ -141,8 +119,12 @@ class TableWriter(Protocol):
         self._lock = self.files.lock(f"{OWN_FOLDER}/lock")
         self.reload()
 
-    def reload(self) -> None:
-        """See the newest version."""
+    def reload(self, version: int | None = None) -> None:
+        """See the newest version, or, to read, an older one.
+
+        Raises:
+            ConfigError: the version is gone, or the table has what we would read wrong rows by: a feature.
+        """
 
     def clean(self) -> None:
         """Remove what a killed writer left half done."""
@@ -215,9 +197,53 @@ class TableWriter(Protocol):
     def commit(self, commit: Commit, operation: str) -> int:
         """Make it count, all or nothing; returns the new version.
 
+        Other programs may have committed since the version that was read last: what they did stays, if the commit is
+        blind or arranges files that they have left alone.
+
         Raises:
-            PipelineError: another writer was faster: nothing of this commit counts.
+            Overtaken: it is not, or does not: nothing of this commit counts.
+            PipelineError: another process of ours was faster: the same.
         """
+        if self._stopped:
+            discard(self.files, commit.adds)
+            raise PipelineError(self._stopped)
+        before = self.snapshot
+        while True:
+            try:
+                self.write(commit, operation)
+                return self.snapshot.version
+            except Overtaken as error:
+                self._follow(commit, before, error)
+
+    def _follow(self, commit: Commit, before: Snapshot, error: Overtaken) -> None:
+        """See what was committed since. Raises Overtaken, or PipelineError, if the commit is not right after that."""
+        self.reload()
+        there, root = self.snapshot, self.files.root
+        joinable = {file.path: file.rows for file in self.joinable()}
+        arranges = not commit.data_change and all(
+            joinable.get(each.path) == each.rows for each in commit.removes
+        )
+        form = (there.schema, there.partitioned_by, there.settings)
+        ours = self.ours_since(before.version)
+        same = form == (before.schema, before.partitioned_by, before.settings)
+        if not ours and same and (commit.blind or arranges):
+            return
+        discard(self.files, commit.adds)  # they can never count
+        if ours:
+            version = before.version + 1
+            self._stopped = f"another process has written version {version} of {root}: stop it, and start again ({error})"
+            raise PipelineError(self._stopped) from None
+        what = "files that it replaces" if same else "columns or settings"
+        raise Overtaken(
+            f"another program has changed {root} (version {before.version + 1} and later), {what} among it: nothing of "
+            f"what was to be written counts; start again ({error})"
+        ) from None
+
+    def write(self, commit: Commit, operation: str) -> None:
+        """Commit right after the version that was read last. Raises Overtaken where there is a later one."""
+
+    def ours_since(self, version: int) -> bool:
+        """Whether a process of ours has changed the table after a version."""
         ...
 
     def compact(
@@ -235,6 +261,8 @@ class TableWriter(Protocol):
             at_least: so many small files must be there before a partition is worth it.
             sort: columns by which rows are put in order within each row group.
 
+        Files that another program has changed meanwhile are left for the next time.
+
         Raises:
             PipelineError: rows would be lost or come twice: nothing was changed.
         """
@@ -244,11 +272,16 @@ class TableWriter(Protocol):
         for _, small in small_files(self.joinable(), target_bytes=target_bytes, at_least=at_least):
             if stop():
                 break
+            there = (
+                self.snapshot.files
+            )  # commits of other programs may have come with the one before
+            if any(file.path not in there or there[file.path].rows != file.rows for file in small):
+                continue
             name = f"compact-{numbered(self.snapshot, self.entropy)}"
             schema = self.arrow_schema()
             after = join_files(
                 self.files,
-                small,
+                self.rows_of(small),
                 name,
                 schema,
                 target_bytes=target_bytes,
@@ -256,13 +289,30 @@ class TableWriter(Protocol):
                 whole=self.whole_files,
             )
             info = {"files_before": len(small), "files_after": len(after)}
-            self.commit(Commit(adds=after, removes=small, data_change=False, info=info), "OPTIMIZE")
+            commit = Commit(adds=after, removes=small, data_change=False, info=info)
+            try:
+                self.commit(commit, "OPTIMIZE")
+            except Overtaken:
+                continue
             total += Compaction(1, len(small), len(after), sum(file.rows for file in after))
         return total
 
     def joinable(self) -> list[DataFile]:
         """Files that `compact` may rewrite."""
-        return list(self.snapshot.files.values())
+        ...
+
+    def rows_of(
+        self, files: Iterable[DataFile], columns: Sequence[str] = ()
+    ) -> "dict[DataFile, Rows]":
+        """How the rows of some files are read, here or in a task; deleted ones are left out.
+
+        Args:
+            columns: none: all.
+
+        Raises:
+            ConfigError: rows were deleted in a way that the table's library does not read.
+        """
+        ...
 
     def arrow_schema(self) -> "pa.Schema":
         """The columns, those of the partitions among them."""
@@ -276,9 +326,31 @@ class TableWriter(Protocol):
         """Delete those files, and what the log keeps of versions as old; returns how many files."""
         ...
 
-    def frame(self, spark: "SparkSession") -> "DataFrame":
-        """The table at this version."""
-        return read_table(spark, self.files, self.snapshot)
+    def frame(
+        self,
+        spark: "SparkSession",
+        columns: Sequence[str] = (),
+        files: Iterable[DataFile] | None = None,
+        *,
+        places: bool = False,
+    ) -> "DataFrame":
+        """The table at this version, or the rows of some of its files.
+
+        Args:
+            columns: none: all.
+            places: with columns FILE and ROW: the file's path, and which of its rows that are there, from 0.
+
+        Raises:
+            ConfigError: as `rows_of`.
+        """
+        from pyspark.sql.types import StructType
+
+        from roquette_spark.pipelines.tables.table_source import open_frame
+
+        kinds = StructType.fromJson(json.loads(self.snapshot.schema))
+        wanted = StructType([each for each in kinds if not columns or each.name in columns])
+        some = self.snapshot.files.values() if files is None else files
+        return open_frame(spark, wanted, self.rows_of(some, wanted.names), places=places)
 
 
 # Who knows where tables of Iceberg are; known without pyiceberg.
