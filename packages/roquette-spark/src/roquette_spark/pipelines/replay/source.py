@@ -284,10 +284,10 @@ class TableStep:
     """
 
     files: Sequence[str]
-    version: int
     order: str = ""
     first: int | None = None
     end: int | None = None
+    version: int = -1
 
 
 class TableSource:
@@ -319,13 +319,11 @@ class TableSource:
         files = [FileSpan(str(path.relative_to(root)), path.stat().st_size) for path in paths]
         if not files:
             raise ConfigError(f"replay: {self._path} has no Parquet files")
+        version = {"version": table.version} if table.version >= 0 else {}
         names = [each for path in paths for each in pq.read_schema(path).names]
         order = next(iter(self._order(names)), "")
         if not order:
-            return {
-                "files": [[each.name, each.size] for each in files],
-                "version": table.version,
-            }
+            return {"files": [[each.name, each.size] for each in files], **version}
         spans = [_span_of(root, each, order) for each in files]
         known = [each for each in spans if each is not None]
         cuts = _cuts(known) if len(known) == len(spans) and order not in self._columns else []
@@ -333,9 +331,9 @@ class TableSource:
             "files": [[e.name, e.size, e.low, e.high] for e in known]
             if cuts
             else [[e.name, e.size] for e in files],
-            "version": table.version,
             "order": order,
             "cuts": cuts,
+            **version,
         }
 
     def _order(self, columns: Sequence[str]) -> list[str]:
@@ -372,7 +370,7 @@ class TableSource:
         if cuts is not None:
             low, end = ([None, *cuts][first], [*cuts, None][first])
             names = [e[0] for e in bounds["files"] if not cuts or FileSpan(*e).has(low, end)]
-            return Step({"steps": first + 1}, TableStep(names, version, bounds["order"], low, end))
+            return Step({"steps": first + 1}, TableStep(names, bounds["order"], low, end, version))
         last, held = first, 0
         for _, file_bytes in bounds["files"][first:]:
             if last > first and held + file_bytes > _BYTES_A_STEP:
@@ -380,7 +378,7 @@ class TableSource:
             held += file_bytes
             last += 1
         names = [name for name, _ in bounds["files"][first:last]]
-        return Step({"files": last}, TableStep(names, version))
+        return Step({"files": last}, TableStep(names, version=version))
 
     def read(self, spark: "SparkSession", step: Step) -> "DataFrame":
         """The rows of a step: all of a key in one partition, in order."""
