@@ -357,6 +357,14 @@ def test_iceberg_refuses_what_is_no_append(tmp_path: Path) -> None:
     table.close()
 
 
+def test_a_version_that_is_gone_is_told(tmp_path: Path, clock: SetClock) -> None:
+    four_batches(tmp_path, clock).close()
+
+    assert open_found(str(tmp_path), 2).snapshot.rows == 20
+    with pytest.raises(ConfigError, match=r"version 7 cannot be read any more"):
+        open_found(str(tmp_path), 7)
+
+
 @pytest.mark.spark
 def test_spark_sees_what_others_have_left(spark: Any, tmp_path: Path, clock: SetClock) -> None:
     """What the check, `audit --table` and `replay --table` read."""

@@ -145,6 +145,10 @@ class DeltaLog:
         except OSError as error:
             raise PipelineError(f"{self._files.root} cannot be read: {_reason(error)}") from None
         except (library.exceptions.DeltaError, KeyError, TypeError, ValueError) as error:
+            if version is not None:
+                raise ConfigError(
+                    f"{self._files.root}: version {version} cannot be read any more: {_reason(error)}"
+                ) from None
             raise TableCorrupt(
                 f"{self._files.root}: {LOG_FOLDER} is damaged or not of ours: {_reason(error)}{_torn(self._files)}"
             ) from None

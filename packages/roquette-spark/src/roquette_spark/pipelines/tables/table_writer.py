@@ -30,38 +30,6 @@ if TYPE_CHECKING:
 # The Parquet files of a table, whatever its log: which there are, publishing new ones.
 
 
-def publish_staged(files: TableFiles, staging: str, prefix: str) -> list[DataFile]:
-    """Move the Parquet files of a finished job into the table's folders. They count once committed.
-
-    Args:
-        staging: the folder that the job has written, with the partitions' folders below it.
-        prefix: the new names begin with it.
-    """
-    found = []
-    written = sorted(
-        file.path
-        for file in files.list_tree(staging)
-        if file.path.endswith(".parquet")
-        and not file.path.rpartition("/")[2].startswith((".", "_"))
-    )
-    for number, path in enumerate(written):
-        footer = files.footers([path])[0]
-        if footer.num_rows == 0:
-            continue
-        folder = path[len(staging) + 1 :].rpartition("/")[0]
-        target = f"{folder}/{prefix}-{number:05}.parquet".lstrip("/")
-        files.publish(path, target)
-        there = files.stat(target)
-        partition = partition_of(target)
-        found.append(
-            DataFile(
-                target, there.size, footer.num_rows, there.modified_ms, partition, footer=footer
-            )
-        )
-    files.remove_tree(staging)
-    return found
-
-
 def data_files(files: TableFiles) -> list[str]:
     """Every Parquet file that a reader of the plain folders would see."""
     return [
@@ -190,9 +158,32 @@ class TableWriter(Protocol):
         """Move the Parquet files of a finished job into the table's folders. They count once committed.
 
         Args:
+            staging: the folder that the job has written, with the partitions' folders below it.
             prefix: the new names begin with it.
         """
-        return publish_staged(self.files, staging, prefix)
+        found = []
+        written = sorted(
+            file.path
+            for file in self.files.list_tree(staging)
+            if file.path.endswith(".parquet")
+            and not file.path.rpartition("/")[2].startswith((".", "_"))
+        )
+        for number, path in enumerate(written):
+            footer = self.files.footers([path])[0]
+            if footer.num_rows == 0:
+                continue
+            folder = path[len(staging) + 1 :].rpartition("/")[0]
+            target = f"{folder}/{prefix}-{number:05}.parquet".lstrip("/")
+            self.files.publish(path, target)
+            there = self.files.stat(target)
+            partition = partition_of(target)
+            found.append(
+                DataFile(
+                    target, there.size, footer.num_rows, there.modified_ms, partition, footer=footer
+                )
+            )
+        self.files.remove_tree(staging)
+        return found
 
     def commit(self, commit: Commit, operation: str) -> int:
         """Make it count, all or nothing; returns the new version.
