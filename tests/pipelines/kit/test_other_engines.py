@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.pipelines.kit import test_iceberg_table as iceberg
 from tests.pipelines.kit.other_engines import (
+    actions,
     delete_by_file,
     delete_by_vector,
     give_features,
@@ -127,19 +128,12 @@ def test_a_table_whose_columns_have_other_names_in_files_is_refused(
     tmp_path: Path, clock: SetClock
 ) -> None:
     four_batches(tmp_path, clock).close()
-    about = deltalake.DeltaTable(tmp_path).schema().to_json()
-    fields = json.loads(about)["fields"]
+    meta = next(each["metaData"] for each in actions(tmp_path) if "metaData" in each)
+    fields = json.loads(meta["schemaString"])["fields"]
     for number, field in enumerate(fields):
         ids = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": field["name"]}
         field["metadata"] = ids
     fields[0]["name"] = "renamed"
-    entry = json.loads((tmp_path / "_delta_log" / f"{0:020}.json").read_text().splitlines()[1])
-    meta = (
-        entry.get("metaData")
-        or json.loads((tmp_path / "_delta_log" / f"{0:020}.json").read_text().splitlines()[-1])[
-            "metaData"
-        ]
-    )
     meta["schemaString"] = json.dumps({"type": "struct", "fields": fields})
     meta["configuration"]["delta.columnMapping.mode"] = "name"
     protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
