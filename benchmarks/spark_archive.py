@@ -25,7 +25,7 @@ from benchmarks import loads, servers
 from benchmarks.spark_source import WIDE_PULLS, family_cpu_s
 from roquette.message.message import MessageQueue
 from roquette_spark.local.jdk import spark_session
-from roquette_spark.pipelines.kit.message_rows import DAY, RowForm, source_schema
+from roquette_spark.pipelines.kit.message_rows import DAY, RAW_COLUMNS, RowForm
 from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.kit.topics import find_topics
 from roquette_spark.pipelines.rows.decoder import table_type
@@ -90,8 +90,8 @@ def rates(
     schema = spark.createDataFrame([], COLUMNS).schema
 
     def messages(topic: str) -> Any:
-        reader = spark.read.format("rocketmq").schema(source_schema())
-        return reader.options(**source, subscribe=topic).load()
+        reader = spark.read.format("rocketmq").options(**source, subscribe=topic)
+        return reader.load().select(*RAW_COLUMNS)
 
     def by_spark(topic: str) -> Any:
         rows = messages(topic)

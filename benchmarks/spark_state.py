@@ -26,7 +26,7 @@ import pyarrow as pa
 from benchmarks import servers
 from benchmarks.spark_source import WIDE_PULLS, family_cpu_s
 from roquette_spark.local.jdk import spark_session
-from roquette_spark.pipelines.kit import message_rows as forms
+from roquette_spark.pipelines.kit.message_rows import RESCUED
 from roquette_spark.pipelines.kit.running import run_pipeline
 from roquette_spark.pipelines.kit.table_files import Commit, TableFiles
 from roquette_spark.pipelines.rows.decoder import arrow_of
@@ -34,12 +34,11 @@ from roquette_spark.pipelines.rows.parquet_files import ParquetFiles, as_columns
 from roquette_spark.pipelines.state.change_rows import (
     DELETED,
     ORDER,
+    TIES,
+    VERSION,
     Bucket,
-    ChangeForm,
-    changes_of,
     hashes_of,
     key_of,
-    mark_changes,
 )
 from roquette_spark.pipelines.state.pipeline import PIPELINE, CurrentState, CurrentStateOptions
 from roquette_spark.pipelines.tables.table import open_table
@@ -204,7 +203,6 @@ def _rewrite_by_spark(
     from pyspark.sql import functions as f
 
     table = open_table(options.to)
-    kept = ChangeForm.of_settings(table.snapshot.settings["roquette.changes"])
 
     def latest(rows: Any) -> Any:
         names = rows.columns
@@ -215,9 +213,16 @@ def _rewrite_by_spark(
     for number in range(repeats + 1):
         ends = {"startingOffsets": "earliest", "endingOffsets": _ends(options.topic, options.batch)}
         used = _cpu_s()
-        reader = spark.read.format("rocketmq").schema(forms.source_schema())
-        messages = reader.options(namesrvAddr=pair.namesrv, subscribe=options.topic, **ends).load()
-        new = changes_of(mark_changes(messages, kept), kept)
+        source = {"namesrvAddr": pair.namesrv, "subscribe": options.topic}
+        messages = spark.read.format("rocketmq").options(**source, **ends).load()
+        body = f.from_json(f.col("body").cast("string"), COLUMNS).alias("b")
+        new = messages.select("*", body).select(
+            "b.*",
+            *(f.col(name.removeprefix("_")).alias(name) for name in TIES),
+            f.lit(None).cast("string").alias(RESCUED),
+            f.col("b.v").alias(VERSION),
+            f.lit(False).alias(DELETED),
+        )
         new.write.mode("overwrite").parquet(f"{options.to}/_bench/staged")
         staged = spark.read.schema(new.schema).parquet(f"{options.to}/_bench/staged")
         assert staged.count() >= options.batch - 8

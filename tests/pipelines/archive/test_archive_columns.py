@@ -25,7 +25,6 @@ from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
 from roquette_spark.pipelines.archive.topic import with_places
 from roquette_spark.pipelines.kit.frame import Job, Quiet, Result
 from roquette_spark.pipelines.kit.message_rows import RowForm
-from roquette_spark.pipelines.rows.decoder import joined, kind_of
 
 GOOD = [
     {"region": "north", "day": "2026-01-02", "n": 2},
@@ -58,15 +57,11 @@ class Topics(FakeCluster):
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Topics]:
     with Topics() as cluster:
 
-        def infer(spark: Any, sample: None, topic: str) -> str:
-            found: Any = "void"
-            for body in cluster.bodies[topic]:
-                found = joined(found, kind_of(body, float))
-            return json.dumps(found)
+        def sample(spark: Any, options: Any, topic: str, *given: Any, rows: int) -> list[bytes]:
+            return [json.dumps(body).encode() for body in cluster.bodies[topic]]
 
         monkeypatch.setattr(pipeline, "start_ranges", LocalStream)
-        monkeypatch.setattr(topic_module, "read_sample", lambda *given, rows: None)
-        monkeypatch.setattr(topic_module.forms, "infer_json_schema", infer)
+        monkeypatch.setattr(topic_module, "read_sample", sample)
         yield cluster
 
 

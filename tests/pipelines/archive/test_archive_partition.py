@@ -28,9 +28,9 @@ from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive import pipeline
 from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.message_rows import possible_columns
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.rows import tasks
+from roquette_spark.pipelines.rows.decoder import possible_columns
 
 pytestmark = pytest.mark.spark
 

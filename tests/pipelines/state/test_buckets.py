@@ -120,37 +120,50 @@ def by_polars(state: State) -> list[Row]:
 
 
 class Oracle:
-    """What one row per key is, in a dict."""
+    """What one row per key is, of all changes that ever were."""
 
     def __init__(self) -> None:
-        self.newest: dict[Any, Row] = {}
+        self.changes: dict[Any, list[Row]] = {}
 
     def apply(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            key = row["id"], row["part"]
-            if key not in self.newest or order(row) > order(self.newest[key]):
-                self.newest[key] = row
+            self.changes.setdefault((row["id"], row["part"]), []).append(row)
+
+    def newest(self) -> list[Row]:
+        return [newest_of(rows) for rows in self.changes.values()]
 
     def live(self) -> list[Row]:
         return [
             {name: value for name, value in row.items() if name != "deleted"}
-            for row in self.newest.values()
+            for row in self.newest()
             if not row["deleted"]
         ]
 
 
-def order(row: Row) -> tuple[Any, ...]:
-    version = row["_version"]
-    least = -1.0 if version is None else version
-    place = row["_store_timestamp"], row["_broker_name"], row["_queue_id"], row["_queue_offset"]
-    return least, *place
+def newest_of(changes: Sequence[Row]) -> Row:
+    """The later one of two: of the highest version, and of those without one the last."""
+    versioned = [row for row in changes if row["_version"] is not None]
+    candidates = [row for row in changes if row["_version"] is None]
+    if versioned:
+        highest = max(row["_version"] for row in versioned)
+        candidates += [row for row in versioned if row["_version"] == highest]
+    return max(candidates, key=place)
+
+
+def place(row: Row) -> tuple[Any, ...]:
+    return row["_store_timestamp"], row["_broker_name"], row["_queue_id"], row["_queue_offset"]
 
 
 def plain(rows: Sequence[Row]) -> list[Row]:
+    """Without the versions: a change that has none gets one when its bucket is rewritten."""
+
     def comparable(value: Any) -> Any:
         return value.astimezone(UTC) if isinstance(value, datetime) else value
 
-    found = [{name: comparable(value) for name, value in row.items()} for row in rows]
+    found = [
+        {name: comparable(value) for name, value in row.items() if name != "_version"}
+        for row in rows
+    ]
     return sorted(found, key=lambda row: (row["id"], row["part"]))
 
 
@@ -193,9 +206,47 @@ def test_random_batches_are_one_row_per_key_in_every_view(tmp_path: Path, seed: 
         assert plain(by_polars(state)) == wanted
         counts = [count_bucket(state.work(), each) for each in buckets]
         assert sum(each.live for each in counts) == len(wanted)
-        assert sum(each.deleted for each in counts) == len(oracle.newest) - len(wanted)
+        assert sum(each.deleted for each in counts) == len(oracle.changes) - len(wanted)
         assert not any(each.twice for each in counts)
     assert whole and split >= 4 and changes_left
+
+
+@pytest.mark.parametrize("rewriting", [False, True], ids=["changes", "bases"])
+@pytest.mark.parametrize(
+    ("batches", "name"),
+    [
+        ([[5.0], [None]], "None"),  # a deletion without a version of its own
+        ([[5.0, None]], "None"),
+        ([[5.0], [3.0, None]], "None"),
+        ([[5.0], [None], [4.0]], "None"),
+        ([[5.0, None], [4.0]], "None"),
+        ([[5.0], [None], [6.0]], "6.0"),
+        ([[5.0], [None, 6.0, 4.0]], "6.0"),
+        ([[5.0], [None, 4.0]], "None"),
+        ([[None], [4.0]], "4.0"),
+        ([[None], [4.0], [3.0, None, 2.0], [4.0]], "4.0"),
+        ([[None], [None, 1.0], [None]], "None"),
+    ],
+)  # fmt: skip
+def test_a_change_without_a_version_is_newer_than_all_before_it(
+    tmp_path: Path, batches: list[list[float | None]], name: str, rewriting: bool
+) -> None:
+    state, sent = State(tmp_path, key=("id",)), 0
+    if not rewriting:
+        state.apply([row(n + 10) for n in range(400)])
+    for versions in batches:
+        some = [
+            {**row(1), "_version": v, "_queue_offset": sent + n, "name": str(v)}
+            for n, v in enumerate(versions)
+        ]
+        sent += len(some)
+        state.apply(some)
+
+    for by in (by_duckdb, by_polars):
+        assert [found["name"] for found in by(state) if found["id"] == 1] == [name]
+    state.apply([], whole=True)
+    assert [found["name"] for found in by_duckdb(state) if found["id"] == 1] == [name]
+    assert sum(count_bucket(state.work(), b).live for b in buckets_of(state.files.values())) == len(by_duckdb(state))  # fmt: skip
 
 
 def test_few_changes_of_a_large_table_rewrite_nothing(tmp_path: Path) -> None:
@@ -286,10 +337,14 @@ def row(number: int, *, version: float = 1.0, deleted: bool = False) -> Row:
     ],
 )
 def test_versions_are_ordered_as_spark_orders_them(versions: list[Any]) -> None:
-    rows = [{**row(1), "_version": version, "name": str(n)} for n, version in enumerate(versions)]
+    rows = [
+        {**row(1), "_version": version, "name": str(n), "_queue_offset": n}
+        for n, version in enumerate(versions)
+    ]
     for at in range(len(rows)):
         some = pa.Table.from_pylist([*rows[: at + 1]][::-1])
-        assert newest(some, ["id"]).column("name").to_pylist() == [str(at)]
+        names = newest(some, ["id"]).column("name").to_pylist()
+        assert set(names) == {"0", str(at)}  # the one without a version counts where all are known
 
 
 def test_a_version_without_an_order_is_an_error_in_words() -> None:

@@ -209,7 +209,7 @@ def run_command(
     dry_run: bool,
     output: OutputForm,
 ) -> int:
-    """One pipeline from the command line; returns the exit status: 0, or 1 when a check failed.
+    """One pipeline from the command line; returns the exit status: 0, 1 when a check failed, or what the result says.
 
     Raises:
         RoquetteError: it cannot go on; the text is one line.
@@ -236,7 +236,7 @@ def run_command(
     elif result.last_line:
         sys.stdout.write(result.last_line + "\n")
     sys.stderr.write(f"report: {os.path.join(directory, REPORT)}\n")
-    return 0 if result.ok else 1
+    return result.status if result.ok else 1
 
 
 def _free(name: str) -> str:

@@ -1,8 +1,9 @@
 """Options of `archive`, and the place of a topic's table."""
 
 from dataclasses import dataclass
+from typing import Final
 
-from roquette.base.options import REQUIRED, option
+from roquette.base.options import REQUIRED, OptionKind, option
 from roquette.errors import ConfigError
 from roquette.remoting.settings import LISTEN
 from roquette_spark.pipelines.kit import message_rows as forms
@@ -13,6 +14,16 @@ from roquette_spark.registry import Registry
 from roquette_spark.values.options import READER_GROUP
 
 EVOLUTIONS = ("add", "fixed", "fail")
+
+
+def _limit(text: str) -> str:
+    number = float(text.removesuffix("%"))
+    if not number >= 0 or not (text.endswith("%") or text.isdigit()):
+        raise ValueError
+    return text
+
+
+LIMIT: Final = OptionKind(wanted="a number such as 100, or a share such as 0.5%", parse=_limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +89,22 @@ class ArchiveOptions(TableOptions):
         metavar="COLUMN",
     )
     keep_body: bool = option(False, "Keep each body as it is, too, as column _body.")
+    max_bad: str = option(
+        "",
+        "End before a batch with which more of a topic's messages of this run are bad: a number, or a share of them such as "
+        "0.5%.",
+        metavar="N|P%",
+        kind=LIMIT,
+    )
+    from_quarantine: bool = option(
+        False,
+        "First read the messages in quarantine again: those that can be read now, after a mend, move to their table.",
+    )
+    set_aside: int = option(
+        -1,
+        "Put the messages of this batch into the quarantine as they are: a way past a batch that ends each run.",
+        metavar="BATCH",
+    )
     starting: str = option(
         "earliest",
         "Where a new table begins: earliest, latest, or milliseconds since 1970.",
@@ -144,6 +171,10 @@ def check_options(options: ArchiveOptions) -> None:
 
     if (options.format == "registry") != bool(options.registry):
         raise ConfigError("archive: --format registry and --registry URL go together")
+    if options.format == "raw" and (
+        options.max_bad or options.from_quarantine or options.set_aside >= 0
+    ):
+        raise ConfigError("archive: --format raw takes every message: it has no quarantine")
     if options.registry:
         Registry(options.registry)
     if options.registry and options.schema:

@@ -39,6 +39,7 @@ from roquette_spark.pipelines.kit.topics import (
     checkpoint_offsets,
     describe,
     find_topics,
+    forget_torn_batch,
     group_of,
     planned_ends,
     start_ranges,
@@ -299,6 +300,7 @@ class ArchiveStream:
             {"subscribePattern": self._pattern} if self._pattern else {"subscribe": self.name}
         )
         positions = (self._shared or self.archives[0]).positions
+        forget_torn_batch(positions, CHECKPOINT)
         group = GroupPlace(self._options, _group(self._options), positions, CHECKPOINT)
         return start_ranges(
             self._spark,
@@ -465,6 +467,9 @@ def _archive(
             streams.append(
                 ArchiveStream(choice.shared, choice.pattern, states, options, job, spark)
             )
+        if options.from_quarantine:
+            for archive in (each for stream in streams for each in stream.archives):
+                archive.mend()
         for group in [streams] if options.follow else [[each] for each in streams]:
             _stream(group, options, job, health)
         archives = [archive for each in streams for archive in each.archives]
@@ -475,7 +480,7 @@ def _archive(
     finally:
         for stream in streams:
             stream.close()
-    return build_result(results, time.monotonic() - begin)
+    return build_result(results, time.monotonic() - begin, follows=options.follow)
 
 
 def _stream(

@@ -244,6 +244,8 @@ class TopicResult:
     """One topic after a run. `counts` is None when nothing was compared.
 
     Attributes:
+        bad: messages that this run put into the quarantine.
+        mended: messages that this run moved from there to the table.
         rescued: rows of this run with fields that no column takes.
         fields: such fields in all of the table, and in how many rows.
         evolution: of EVOLUTIONS, as this run had it.
@@ -256,6 +258,8 @@ class TopicResult:
     snapshot: Snapshot
     quarantined: int
     reasons: list[tuple[str, int]]
+    bad: int
+    mended: int
     rescued: int
     fields: list[tuple[str, int]]
     evolution: str
@@ -281,6 +285,8 @@ class TopicResult:
             "files": len(self.snapshot.files),
             "bytes": self.snapshot.size,
             "quarantined": self.quarantined,
+            "quarantined_now": self.bad,
+            "from_quarantine": self.mended,
             "reasons": dict(self.reasons),
             "rescued": self.rescued,
             "rescued_fields": dict(self.fields),
@@ -298,12 +304,13 @@ class TopicResult:
         }
 
 
-def build_result(topics: list[TopicResult], seconds: float) -> Result:
+def build_result(topics: list[TopicResult], seconds: float, *, follows: bool) -> Result:
     """All topics together."""
     rows = sum(each.snapshot.rows for each in topics)
     bad = sum(each.quarantined for each in topics)
     new = sum(each.batches.rows for each in topics)
     rescued = sum(each.rescued for each in topics)
+    bad_now = sum(each.bad for each in topics)
     files = sum(len(each.snapshot.files) for each in topics)
     ok = all(each.ok for each in topics)
     summary = {
@@ -318,7 +325,7 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
         lead="Topics as Parquet tables: each message once, in the table or in the quarantine beside it.",
         facts=[
             (f"{rows:,}", plural(rows, "row") + " in the tables"),
-            (f"{bad:,}", plural(bad, "message") + " in quarantine"),
+            (f"{bad:,}", plural(bad, "message") + f" in quarantine, {bad_now:,} of this run"),
             (f"{new:,}", plural(new, "message") + " taken by this run"),
             (
                 f"{rescued:,}",
@@ -339,7 +346,10 @@ def build_result(topics: list[TopicResult], seconds: float) -> Result:
         line += (
             f"; warning: {counted(rescued, 'row')} with fields without a column, kept in _rescued"
         )
-    return Result(ok=ok, summary=summary, report=report, last_line=line)
+    if bad_now:
+        line += f"; warning: {counted(bad_now, 'message')} of this run went to the quarantine"
+    status = Result.BAD_MESSAGES if bad_now and not follows else 0
+    return Result(ok=ok, summary=summary, report=report, last_line=line, status=status)
 
 
 def _compared(counts: Sequence[QueueCount]) -> str:

@@ -4,12 +4,13 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
@@ -24,7 +25,13 @@ from roquette_spark.pipelines.archive.report import (
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
 from roquette_spark.pipelines.kit.stream import Batches, TableHealth
-from roquette_spark.pipelines.kit.table_files import Commit, Compaction, discard
+from roquette_spark.pipelines.kit.table_files import (
+    Commit,
+    Compaction,
+    DataFile,
+    TableFiles,
+    discard,
+)
 from roquette_spark.pipelines.kit.topics import (
     PlannedEnd,
     Queue,
@@ -35,8 +42,25 @@ from roquette_spark.pipelines.kit.topics import (
     read_sample,
     stream_options,
 )
-from roquette_spark.pipelines.rows.decoder import Kind, arrow_of, grew_from, table_type, widened
-from roquette_spark.pipelines.rows.tasks import BatchWork, Written
+from roquette_spark.pipelines.rows.decoder import (
+    Kind,
+    arrow_of,
+    grew_from,
+    messages_schema,
+    possible_columns,
+    quarantine_type,
+    set_aside,
+    table_type,
+    widened,
+)
+from roquette_spark.pipelines.rows.json_rows import NoObjects, infer_columns, schema_of_text
+from roquette_spark.pipelines.rows.parquet_files import (
+    BATCH_ROWS,
+    ParquetFiles,
+    PartitionRule,
+    as_columns,
+)
+from roquette_spark.pipelines.rows.tasks import BatchWork, Written, write_messages
 from roquette_spark.pipelines.tables.streamed_table import (
     SharedStream,
     StreamedTable,
@@ -57,6 +81,23 @@ if TYPE_CHECKING:
 
 _NAMES = 100  # of fields, in a report
 PLACE = ("broker_name", "queue_id", "queue_offset")
+
+
+MENDED = "mended"  # in a commit: files with what came from the quarantine
+_MENDED_STREAM = "archive.mended"  # of commits that move messages from the quarantine
+
+
+def _messages(
+    files: TableFiles, some: Iterable[DataFile], *, errors: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a quarantine's files; with what is wrong with them if `errors`."""
+    schema = messages_schema()
+    if errors:
+        schema = schema.insert(0, pa.field(forms.ERROR, pa.string()))
+    for each in some:
+        with files.open_parquet(each.path) as file:
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=schema.names):
+                yield from as_columns(pa.table(batch), schema).to_batches()
 
 
 def count_places(places: "DataFrame", starts: Mapping[Queue, int], *, every: bool) -> Certificate:
@@ -292,6 +333,8 @@ class TopicArchive(StreamedTable):
         self._sort: tuple[str, ...] = ()
         self._compaction = Compaction()
         self._rescued = 0
+        self._bad = 0  # of this run's messages
+        self._mended = 0
         with self.closed_on_error() as undo:
             self._fresh = is_fresh(self.table, self.positions, topic)
             self.form = self._form()
@@ -337,15 +380,15 @@ class TopicArchive(StreamedTable):
 
             subject = options.registry_subject.replace("{topic}", self.topic)
             newest = newest_columns(Registry(options.registry), subject)
-            return forms.possible_columns(newest, options.partition), ""
+            return possible_columns(newest, options.partition), ""
         if options.schema:
-            return forms.schema_of_text(self._spark, options.schema), ""
+            return schema_of_text(options.schema, "archive"), ""
         self._job.progress.step(f"looking at messages of {self.topic} for their columns")
         given = stream_options(options)
         sample = read_sample(self._spark, given, self.topic, self._states, rows=options.sample)
         try:
-            found = forms.infer_json_schema(self._spark, sample, self.topic)
-        except forms.NoObjects:
+            found = infer_columns(sample, self.topic)
+        except NoObjects:
             if self._shared is None:
                 raise
             found = '{"type":"struct","fields":[]}'
@@ -353,7 +396,7 @@ class TopicArchive(StreamedTable):
                 f"warning: no message in the sample of topic {self.topic} is a JSON object: such messages go to its "
                 f"quarantine; {_WHEN_OBJECTS_COME[options.schema_evolution]}"
             )
-        return forms.possible_columns(found, options.partition), ""
+        return possible_columns(found, options.partition), ""
 
     def _takes(self, form: forms.RowForm, body_schema: str) -> bool:
         """Return True if a table has the columns of a schema that is given; more have come to it if it may evolve."""
@@ -379,6 +422,7 @@ class TopicArchive(StreamedTable):
         new = {START_SETTING: json.dumps(self._starting_offsets())} if self._fresh else None
         columns = table_type(self.form).json()
         self.prepare(columns, self.form.partitioned_by, {ROWS_SETTING: self.form.settings()}, new)
+        self._leave_quarantine()
 
     def _set_sort(self) -> None:
         """By those of the columns asked for that the table has now."""
@@ -464,18 +508,39 @@ class TopicArchive(StreamedTable):
             self._sort,
             options.registry,
             self.table.whole_files,
+            number == options.set_aside,
         )
 
     def takes(self, written: Written, number: int) -> bool:
         """Return True if the table takes these files; else it has grown, they are gone, and are to be written once more."""
         wider = self._wider(written.news)
-        if wider is None:
+        too_many = "" if wider is not None else self._too_many(written)
+        if wider is None and not too_many:
             return True
         discard(self.table.files, written.good)
         if self.quarantine is not None:
             discard(self.quarantine.files, written.bad)
+        if too_many:
+            raise PipelineError(
+                f"archive: batch {number} of {self.topic}: {too_many}: nothing of it counts"
+            )
+        assert wider is not None
         self._evolve(wider, number)
         return False
+
+    def _too_many(self, written: Written) -> str:
+        """Say which bad messages are more than --max-bad allows; "" if they are not."""
+        limit, bad = self._options.max_bad, self._bad + written.bad_rows
+        if not limit or not written.bad_rows or self.quarantine is None:
+            return ""
+        rows = self.batches.rows + written.rows + written.bad_rows
+        most = float(limit.removesuffix("%")) * (rows / 100 if limit.endswith("%") else 1)
+        if bad <= most:
+            return ""
+        why = self.quarantine.files.column(written.bad[0].path, forms.ERROR)[0]
+        return (
+            f"{bad:,} of {rows:,} messages of this run are bad, more than --max-bad {limit} ({why})"
+        )
 
     def commit(
         self,
@@ -511,19 +576,72 @@ class TopicArchive(StreamedTable):
                 f"warning: messages of {self.topic} have fields without a column: see column {forms.RESCUED}"
             )
         self._rescued += written.rescued
+        self._bad += written.bad_rows
         self.batches.done(number, written.rows + written.bad_rows, time.monotonic() - begin)
         if self._options.follow:
             self.tidy()
+
+    def mend(self) -> None:
+        """Read what is in quarantine again: what can be read now moves to the table, in two commits.
+
+        A run that is killed between the two leaves the second to the next one.
+        """
+        apart = self.quarantine
+        if apart is None or not apart.snapshot.files:
+            return
+        self._job.progress.step(f"reading the quarantine of {self.topic} again")
+        number, written = apart.snapshot.version, None
+        while written is None or not self._takes_mended(written, number):
+            work = replace(self.work(number), aside=False)
+            messages = _messages(apart.files, apart.snapshot.files.values())
+            written = write_messages(work, messages, f"mended_{Entropy().token(8)}")
+            discard(apart.files, written.bad)
+        info = {MENDED: [file.path for file in written.good]}
+        batch = _MENDED_STREAM, number
+        self.table.commit(Commit(adds=written.good, batch=batch, info=info), "STREAMING UPDATE")
+        self._rescued += written.rescued
+        self._leave_quarantine()
+
+    def _takes_mended(self, written: Written, number: int) -> bool:
+        wider = self._wider(written.news)
+        if wider is None:
+            return True
+        discard(self.table.files, written.good)
+        self._evolve(wider, number)
+        return False
+
+    def _leave_quarantine(self) -> None:
+        """Take out of the quarantine what `mend` has brought to the table."""
+        apart = self.quarantine
+        if apart is None or self.table.done(_MENDED_STREAM) != apart.snapshot.version:
+            return
+        names, there = [f"_{each}" for each in PLACE], set()
+        for path in self.table.last_info(MENDED) or ():
+            with self.table.files.open_parquet(path) as file:
+                there |= {tuple(each.values()) for each in file.read(columns=names).to_pylist()}
+        token = Entropy().token(8)
+        kept = ParquetFiles(
+            apart.files,
+            f"compact-{apart.snapshot.version:010}-{token}",
+            arrow_of(quarantine_type()),
+            (forms.DAY,),
+            rule=PartitionRule(apart.whole_files),
+        )
+        before = list(apart.snapshot.files.values())
+        for batch in _messages(apart.files, before, errors=True):
+            places = zip(*(batch.column(each).to_pylist() for each in PLACE), strict=True)
+            left = pa.array([each not in there for each in places], pa.bool_())
+            kept.write(set_aside(batch.filter(left), batch.column(forms.ERROR).filter(left)))
+        self._mended = len(there)
+        apart.commit(Commit(adds=kept.close(), removes=before), "MEND")
+        self._job.progress.say(f"{len(there):,} messages of {self.topic} have left the quarantine")
 
     def _wider(self, news: Kind) -> Kind | None:
         """The bodies' columns, so that they take what no column took; None if they already do, or cannot."""
         if self.form.kind not in forms.EVOLVING or self._options.schema_evolution == "fixed":
             return None
-        if not isinstance(news, dict):
-            return None
-        fields = [f for f in news["fields"] if forms.may_be_column(f["name"], self.form.partition)]
         known = json.loads(self.form.body_schema)
-        wider = widened(known, {**news, "fields": fields})
+        wider = widened(known, news)
         return None if wider == known else wider
 
     def _evolve(self, wider: Kind, number: int) -> None:
@@ -583,7 +701,8 @@ class TopicArchive(StreamedTable):
                 queue = each.broker_name, each.queue_id
                 done = kept[queue].end if queue in kept else starts.get(queue, each.start)
                 lag += max(0, each.end - max(done, each.start))
-        return TableHealth(self.topic, lag, batch, self.batches.rows)
+        apart = 0 if self.quarantine is None else self.quarantine.snapshot.rows
+        return TableHealth(self.topic, lag, batch, self.batches.rows, apart)
 
     def check(self) -> None:
         """Compare what the tables have of each queue with how far the stream has come."""
@@ -642,6 +761,8 @@ class TopicArchive(StreamedTable):
             snapshot=self.table.snapshot,
             quarantined=0 if self.quarantine is None else self.quarantine.snapshot.rows,
             reasons=[] if self.quarantine is None else reasons(self.quarantine),
+            bad=self._bad,
+            mended=self._mended,
             rescued=self._rescued,
             fields=rescued_fields(self.table),
             evolution=self._options.schema_evolution,

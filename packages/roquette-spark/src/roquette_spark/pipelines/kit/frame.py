@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from roquette.base.clock import Clock
 from roquette.base.files import Files
@@ -168,12 +168,16 @@ class Result:
         summary: numbers and words for programs; becomes summary.json.
         report: for people; becomes report.html.
         last_line: what the terminal says at the end.
+        status: of the command, if `ok`: 0, or BAD_MESSAGES when messages of this run could not be read.
     """
+
+    BAD_MESSAGES: ClassVar = 3
 
     ok: bool
     summary: dict[str, Any]
     report: Report
     last_line: str = ""
+    status: int = 0
 
 
 class Progress(Protocol):

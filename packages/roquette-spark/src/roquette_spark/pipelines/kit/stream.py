@@ -162,6 +162,9 @@ _AGE = Family(
     "Since the newest batch was committed, or since the start.",
 )
 _ROWS = Family("roquette_pipeline_rows_total", "counter", "Rows that this run has committed.")
+_BAD = Family(
+    "roquette_pipeline_quarantined_messages", "gauge", "Messages in the table's quarantine."
+)
 _ASKED = Family(
     "roquette_pipeline_lag_age_seconds", "gauge", "Since the brokers last said how much waits."
 )
@@ -175,12 +178,14 @@ class TableHealth:
         lag: messages that no committed batch has.
         batch: the newest committed one; -1 when there is none.
         rows: that this run has committed.
+        bad: messages in its quarantine.
     """
 
     topic: str
     lag: int
     batch: int
     rows: int
+    bad: int = 0
 
 
 class RunHealth:
@@ -247,6 +252,7 @@ class RunHealth:
         texts = [labels({"pipeline": self._name, "topic": each.topic}) for each in tables]
         yield from out.family(_LAG, [(t, e.lag) for t, e in zip(texts, tables, strict=True)])
         yield from out.family(_BATCH, [(t, e.batch) for t, e in zip(texts, tables, strict=True)])
+        yield from out.family(_BAD, [(t, e.bad) for t, e in zip(texts, tables, strict=True)])
         yield from out.family(_ROWS, [(t, e.rows) for t, e in zip(texts, tables, strict=True)])
         ages = [now_ms - self._committed_ms.get(each.topic, self._began_ms) for each in tables]
         yield from out.family(_AGE, [(t, ms / 1000) for t, ms in zip(texts, ages, strict=True)])

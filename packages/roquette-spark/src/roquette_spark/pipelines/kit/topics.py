@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from roquette.base.options import key_values
 from roquette.errors import ClientError, ConfigError
 from roquette_spark.offsets.route_snapshots import all_topics
-from roquette_spark.pipelines.kit.message_rows import source_schema
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.source.queues import queue_bounds
 from roquette_spark.values.offsets import (
@@ -174,8 +173,8 @@ def read_sample(
     states: Sequence[QueueBounds],
     *,
     rows: int,
-) -> "DataFrame":
-    """The first messages of each queue, about `rows` together; one column `body`."""
+) -> list[bytes | None]:
+    """Bodies of the first messages of each queue, about `rows` together."""
     each = max(1, rows // max(1, len(states)))
     ends: dict[str, dict[str, int]] = {}
     for state in states:
@@ -183,20 +182,8 @@ def read_sample(
         ends.setdefault(state.broker_name, {})[str(state.queue_id)] = end
     reader = spark.read.format("rocketmq").options(**options).option("subscribe", topic)
     until = json.dumps({"v": 1, "offsets": {topic: ends}})
-    return reader.option("endingOffsets", until).schema("body binary").load()
-
-
-def start_stream(
-    spark: "SparkSession",
-    options: Mapping[str, str],
-    write: "Callable[[DataFrame, int], None]",
-    *,
-    checkpoint: str,
-    interval_s: int | None,
-) -> "StreamingQuery":
-    """A query that gives `write` one batch after another; without an interval it ends when it has caught up."""
-    stream = spark.readStream.format("rocketmq").options(**options).schema(source_schema()).load()
-    return _start(stream, write, checkpoint, interval_s)
+    found = reader.option("endingOffsets", until).schema("body binary").load()
+    return [row[0] for row in found.collect()]
 
 
 def start_ranges(
@@ -207,7 +194,10 @@ def start_ranges(
     checkpoint: str,
     interval_s: int | None,
 ) -> "StreamingQuery":
-    """As `start_stream`, but `write` gets what is to be read of the batch, not its messages."""
+    """A query that gives `write` what is to be read of one batch after another.
+
+    Without an interval it ends when it has caught up.
+    """
     from roquette_spark.ranges import FORMAT, register_ranges
 
     register_ranges(spark)
@@ -216,16 +206,7 @@ def start_ranges(
         write([each for row in ranges.collect() for each in decode_ranges(row[0])], number)
 
     stream = spark.readStream.format(FORMAT).options(**options).load()
-    return _start(stream, collected, checkpoint, interval_s)
-
-
-def _start(
-    stream: "DataFrame",
-    write: "Callable[[DataFrame, int], None]",
-    checkpoint: str,
-    interval_s: int | None,
-) -> "StreamingQuery":
-    writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    writer = stream.writeStream.foreachBatch(collected).option("checkpointLocation", checkpoint)
     if interval_s is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{interval_s} seconds").start()
@@ -234,13 +215,30 @@ def _start(
 def checkpoint_text(files: TableFiles, checkpoint: str, number: int) -> str:
     """The end that a batch was planned with, as Spark keeps it; "" for a batch that is not there."""
     path = f"{checkpoint}/offsets/{number}"
-    return files.read(path).decode().splitlines()[-1] if files.exists(path) else ""
+    text = files.read(path).decode().strip("\0 \n") if files.exists(path) else ""
+    return text.splitlines()[-1] if text else ""
 
 
 def newest_batch(files: TableFiles, checkpoint: str, part: str = "offsets") -> int:
-    """The newest batch that was planned, or of part "commits" done; -1 for a new stream."""
+    """The newest batch that was planned, or of part "commits" done; -1 for a new stream. A torn one was not planned."""
     names = files.list_names(f"{checkpoint}/{part}")
-    return max((int(name) for name in names if name.isdigit()), default=-1)
+    found = max((int(name) for name in names if name.isdigit()), default=-1)
+    torn = part == "offsets" and found >= 0 and not checkpoint_text(files, checkpoint, found)
+    return found - 1 if torn else found
+
+
+def torn_batch(files: TableFiles, checkpoint: str) -> int | None:
+    """The newest batch, if a machine that went down has left its file of offsets empty; None if it has not."""
+    number = newest_batch(files, checkpoint) + 1
+    return number if files.exists(f"{checkpoint}/offsets/{number}") else None
+
+
+def forget_torn_batch(files: TableFiles, checkpoint: str) -> None:
+    """Let Spark plan that batch anew, of which no table has anything."""
+    number = torn_batch(files, checkpoint)
+    for name in () if number is None else (str(number), f".{number}.crc"):
+        if files.exists(f"{checkpoint}/offsets/{name}"):
+            files.remove(f"{checkpoint}/offsets/{name}")
 
 
 Queue = tuple[str, int]  # broker, queue id

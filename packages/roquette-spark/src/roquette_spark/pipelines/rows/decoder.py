@@ -4,14 +4,19 @@ The days and hours of partitions are those in UTC, and times are microseconds in
 """
 
 import json
+import math
 import re
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roquette.errors import RoquetteError
 from roquette_spark.pipelines.kit.message_rows import (
     BESIDE_COLUMNS,
     BY_DAY,
@@ -20,9 +25,12 @@ from roquette_spark.pipelines.kit.message_rows import (
     ERROR,
     EXTRA_COLUMNS,
     HOUR,
+    MOST_DIGITS,
     RAW_COLUMNS,
     RESCUED,
     RowForm,
+    may_be_name,
+    own_columns,
 )
 from roquette_spark.pipelines.kit.table_files import LONGEST_FOLDER, too_long
 
@@ -42,29 +50,71 @@ _WHOLE = ("byte", "short", "integer", "long")
 _NUMBERS = (*_WHOLE, "float", "double")
 
 
-def kind_of(value: Any, number: type) -> Kind:
-    """Return the kind of column that a JSON value would need.
+class NumberText(str):
+    """The text of a number with a fraction or an exponent, so that nothing of it is lost."""
+
+    __slots__ = ()
+
+
+def kind_of(value: Any, known: Kind = NULL) -> Kind:
+    """What a JSON value would need for a column.
 
     Args:
-        number: class of the numbers that are written with a fraction or an exponent.
+        known: of a column that cannot hold the value; the answer is a wider kind of that sort where there is one.
     """
     if value is None:
         return NULL
     if isinstance(value, bool):
         return "boolean"
-    if isinstance(value, number):
-        return "double"
-    if isinstance(value, int):
-        return "long" if -_LONG <= value < _LONG else "string"
     if isinstance(value, dict):
-        fields = [_field(name, kind_of(each, number)) for name, each in value.items()]
-        return {"type": "struct", "fields": fields}
+        fields = _fields(known)
+        found = [
+            _field(name, kind_of(each, fields.get(name, NULL))) for name, each in value.items()
+        ]
+        return {"type": "struct", "fields": found}
     if isinstance(value, list):
         inner: Kind = NULL
+        element = known.get("elementType", NULL) if isinstance(known, dict) else NULL
         for each in value:
-            inner = joined(inner, kind_of(each, number))
+            inner = joined(inner, kind_of(each, element))
         return {"type": "array", "elementType": inner, "containsNull": True}
+    if isinstance(value, int | NumberText):
+        return _number_kind(value, known)
     return "string"
+
+
+def _number_kind(value: int | NumberText, known: Kind) -> Kind:
+    try:
+        number = Decimal(value)
+        nearest = float(value)
+    except (ArithmeticError, OverflowError):  # beyond all that columns hold
+        return "string"
+    if known in _WHOLE and number.is_finite() and number.adjusted() < 19 and number == int(number):
+        return _whole_kind(int(number))
+    if number.is_finite() and (held := decimal_of(known)) is not None:
+        return _decimal_kind(number, held[1])
+    if known != "float" and type(value) is int:
+        return _whole_kind(value)
+    return "double" if math.isfinite(nearest) or not number.is_finite() else "string"
+
+
+def _whole_kind(value: int) -> Kind:
+    return "long" if -_LONG <= value < _LONG else "string"
+
+
+def decimal_of(kind: Kind) -> tuple[int, int] | None:
+    """Digits of a decimal, and how many of them are behind the point."""
+    found = _DECIMAL.fullmatch(kind) if isinstance(kind, str) else None
+    return None if found is None else (int(found[1] or 10), int(found[2] or 0))
+
+
+def _decimal_kind(number: Decimal, scale: int) -> Kind:
+    """With that scale, for a number that has no more places."""
+    exponent = number.as_tuple().exponent
+    whole = max(0, number.adjusted() + 1)
+    if not isinstance(exponent, int) or -exponent > scale or whole + scale > MOST_DIGITS:
+        return "string"
+    return f"decimal({whole + scale},{scale})"
 
 
 def joined(one: Kind, other: Kind) -> Kind:
@@ -75,7 +125,12 @@ def joined(one: Kind, other: Kind) -> Kind:
         return other
     if isinstance(one, dict) and isinstance(other, dict) and one["type"] == other["type"]:
         if one["type"] == "struct":
-            return _structs(one, other, joined)
+            fields = {field["name"]: field for field in one["fields"]}
+            for field in other["fields"]:
+                there = fields.get(field["name"])
+                kind = field["type"] if there is None else joined(there["type"], field["type"])
+                fields[field["name"]] = {**field, "type": kind}
+            return {**one, "fields": list(fields.values())}
         name = "elementType" if one["type"] == "array" else "valueType"
         return {**one, name: joined(one[name], other[name])}
     if one in _WHOLE and other in _WHOLE:
@@ -83,18 +138,109 @@ def joined(one: Kind, other: Kind) -> Kind:
     return "double" if one in _NUMBERS and other in _NUMBERS else "string"
 
 
-def widened(known: Kind, found: Kind) -> Kind:
-    """A schema that keeps what it has and takes more: fields it lacks, and whole numbers that are too large for it.
+def widened(known: Kind, found: Kind, own: Collection[str] = (), *, limited: bool = True) -> Kind:
+    """A schema that keeps what it has and takes more, as both Delta Lake and Iceberg allow it.
 
-    Fields of which nothing is known but null are left out, and all that are more than MOST_FIELDS.
+    Fields that it lacks come to it, as long as there is room. Of types whole numbers become long, float becomes double, and decimals get
+    more digits before the point; both formats keep an int from becoming a double. Left out are fields of which nothing is
+    known but null, names that no column can have, and a name that reads like another one's path (a.b beside b within a).
+
+    Args:
+        own: names that its columns cannot have, in lower case.
+        limited: to MOST_FIELDS.
     """
-    wider = _widened(known, found)
-    return wider if _count(wider) <= max(MOST_FIELDS, _count(known)) else known
+    return _Widening(known, own, MOST_FIELDS if limited else None).of(known, found, "")
+
+
+class _Widening:
+    """Of one schema; what it counts and names is looked up when something is added, which is rare."""
+
+    def __init__(self, known: Kind, own: Collection[str], most: int | None) -> None:
+        self._known = known
+        self._own = own
+        self._most = most
+        self._count = -1
+        self._names: set[str] = set()
+
+    def of(self, known: Kind, found: Kind, where: str) -> Kind:
+        """Of a part of the schema; `where` is its path, with a dot behind it."""
+        if isinstance(known, dict) and isinstance(found, dict):
+            if known["type"] == "struct" == found["type"]:
+                return self._struct(known, found, where)
+            if known["type"] == "array" == found["type"]:
+                inner = self.of(known["elementType"], found["elementType"], f"{where}element.")
+                return {**known, "elementType": inner}
+            if known["type"] == "map" and found["type"] == "struct":
+                inner = known["valueType"]
+                for field in found["fields"]:
+                    inner = self.of(inner, field["type"], f"{where}value.")
+                return {**known, "valueType": inner}
+        return found if is_wider(known, found) else known
+
+    def _struct(self, known: Kind, found: Kind, where: str) -> Kind:
+        fields = {field["name"]: field for field in known["fields"]}
+        for field in found["fields"]:
+            name, there = field["name"], fields.get(field["name"])
+            path = f"{where}{name}"
+            if there is not None:
+                fields[name] = {**there, "type": self.of(there["type"], field["type"], f"{path}.")}
+            elif self._takes(name, path):
+                kind = complete(field["type"])
+                if kind is not None and self._has_room(path, kind):
+                    fields[name] = _field(name, kind)
+        return {**known, "fields": list(fields.values())}
+
+    def _takes(self, name: str, path: str) -> bool:
+        return may_be_name(name) and (name != path or name.lower() not in self._own)
+
+    def _has_room(self, path: str, kind: Kind) -> bool:
+        if self._count < 0:
+            self._count = _count(self._known)
+            self._names.update(_paths(self._known, ""))
+        new, count = list(_paths(kind, path)), self._count + 1 + _count(kind)
+        if self._most is not None and count > self._most:
+            return False
+        if len(set(new)) < len(new) or not self._names.isdisjoint(new):
+            return False
+        self._count = count
+        self._names.update(new)
+        return True
+
+
+def _paths(kind: Kind, path: str) -> Iterator[str]:
+    """The paths of a kind's fields, in lower case, and its own."""
+    if path:
+        yield path.lower()
+    if isinstance(kind, dict):
+        before = f"{path}." if path else ""
+        if kind["type"] == "struct":
+            for field in kind["fields"]:
+                yield from _paths(field["type"], before + field["name"])
+        elif kind["type"] == "array":
+            yield from _paths(kind["elementType"], f"{before}element")
+        else:
+            yield from _paths(kind["valueType"], f"{before}value")
+
+
+def is_wider(known: Kind, found: Kind) -> bool:
+    """Of types that both Delta Lake and Iceberg let a column change between."""
+    if not isinstance(known, str) or not isinstance(found, str):
+        return False
+    one, other = decimal_of(known), decimal_of(found)
+    if one is not None and other is not None:
+        return other[1] == one[1] and other[0] > one[0]
+    return (known, found) == ("float", "double") or (known in _WHOLE[:3] and found == "long")
+
+
+def possible_columns(schema: str, partition: str = BY_DAY) -> str:
+    """A schema that nobody wrote for us (Spark's JSON), without fields that cannot be columns: those are rescued."""
+    none = {"type": "struct", "fields": []}
+    return json.dumps(widened(none, json.loads(schema), own_columns(partition), limited=False))
 
 
 def grew_from(known: Kind, given: Kind) -> bool:
-    """Return True if a schema is another one that bodies may have widened since."""
-    return bool(_ordered(widened(given, known)) == _ordered(known))
+    """Whether a schema is another one that bodies may have widened since."""
+    return bool(_ordered(widened(given, known, limited=False)) == _ordered(known))
 
 
 def _ordered(kind: Kind) -> Kind:
@@ -107,60 +253,33 @@ def _ordered(kind: Kind) -> Kind:
     return kind["type"], _ordered(kind[name])
 
 
-def _widened(known: Kind, found: Kind) -> Kind:
-    if isinstance(known, dict) and isinstance(found, dict):
-        if known["type"] == "struct" == found["type"]:
-            return _structs(known, found, _widened)
-        if known["type"] == "array" == found["type"]:
-            return {**known, "elementType": _widened(known["elementType"], found["elementType"])}
-        if known["type"] == "map" and found["type"] == "struct":
-            inner = known["valueType"]
-            for field in found["fields"]:
-                inner = _widened(inner, field["type"])
-            return {**known, "valueType": inner}
-    if _plain(known, found) and known in _WHOLE[:3] and found == "long":
-        return "long"
-    return known
-
-
-def _structs(one: Kind, other: Kind, both: Any) -> Kind:
-    fields = {field["name"]: field for field in one["fields"]}
-    taken = {name.lower() for name in fields}
-    for field in other["fields"]:
-        name = field["name"]
-        if name in fields:
-            fields[name] = {**fields[name], "type": both(fields[name]["type"], field["type"])}
-        elif both is joined:
-            fields[name] = field
-        elif name.lower() not in taken and (kind := complete(field["type"])) is not None:
-            fields[name] = _field(name, kind)
-            taken.add(name.lower())
-    return {**one, "fields": list(fields.values())}
-
-
 def complete(kind: Kind) -> Kind:
-    """Without what is only known to be null, and without names that differ in case alone; None if nothing remains."""
+    """Without what is only known to be null, without names that no column can have or that differ in case alone.
+
+    None if nothing remains.
+    """
     if not isinstance(kind, dict):
         return None if kind == NULL else kind
     if kind["type"] in ("array", "map"):
         name = "elementType" if kind["type"] == "array" else "valueType"
         inner = complete(kind[name])
         return None if inner is None else {**kind, name: inner}
-    fields, taken = [], set()
+    fields: dict[str, Any] = {}
     for field in kind["fields"]:
         inner = complete(field["type"])
-        if inner is not None and field["name"].lower() not in taken:
-            taken.add(field["name"].lower())
-            fields.append(_field(field["name"], inner))
-    return {**kind, "fields": fields} if fields else None
+        if inner is not None and may_be_name(field["name"]):
+            fields.setdefault(field["name"].lower(), _field(field["name"], inner))
+    return {**kind, "fields": list(fields.values())} if fields else None
 
 
 def _field(name: str, kind: Kind) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": True, "metadata": {}}
 
 
-def _plain(*kinds: Kind) -> bool:
-    return all(isinstance(kind, str) for kind in kinds)
+def _fields(kind: Kind) -> dict[str, Kind]:
+    if not isinstance(kind, dict) or kind["type"] != "struct":
+        return {}
+    return {field["name"]: field["type"] for field in kind["fields"]}
 
 
 def _count(kind: Kind) -> int:
@@ -172,6 +291,9 @@ def _count(kind: Kind) -> int:
     return _count(kind["elementType" if kind["type"] == "array" else "valueType"])
 
 
+_DECIMAL = re.compile(r"decimal(?:\((\d+)(?:,\s*(\d+))?\))?")
+UNREADABLE = "the body cannot be read"
+MOST_REASON = 500  # characters
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[\sT].*)?)?)?\s*")
 
 
@@ -195,10 +317,10 @@ class BodyReader(Protocol):
 
     @property
     def news(self) -> Kind:
-        """Kind (rows/kinds.py) of what no column took so far."""
+        """The bodies' columns with what no column took so far, as far as `widened` takes it; NULL: nothing to say."""
 
     def read(self, bodies: pa.Array) -> Bodies:
-        """Bodies (binary, may be null or empty) as columns; never raises for what a body has."""
+        """Bodies (binary, may be null or empty) as columns. What it raises for bodies costs one of them (see `decode_safely`)."""
         ...
 
 
@@ -207,14 +329,50 @@ class Decoded:
     """Rows of one batch of messages.
 
     Attributes:
-        good: with the columns of `table_type`.
-        bad: with those of `quarantine_type`; None for a form that takes every message.
+        good: the rows of the table.
+        bad: messages that are none, with the columns of `quarantine_type`; None for a form that takes every message.
         rescued: good rows with fields that no column takes.
     """
 
     good: pa.Table
     bad: pa.Table | None
     rescued: int = 0
+
+
+def decode_safely(decode: Callable[[pa.RecordBatch], Decoded], batch: pa.RecordBatch) -> Decoded:
+    """What `decode` makes of a batch; where it fails, of the halves of it, so that a message which fails by itself is bad with its reason.
+
+    Raises:
+        RoquetteError, OSError, MemoryError: as `decode` does: these say nothing of a message, and the task is tried again.
+    """
+    try:
+        return decode(batch)
+    except (RoquetteError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        count = batch.num_rows
+        if not count:
+            raise
+        if count == 1:
+            why = f"{UNREADABLE} ({type(error).__name__}: {error})"[:MOST_REASON]
+            return Decoded(decode(batch.slice(0, 0)).good, set_aside(batch, why))
+    halves = batch.slice(0, count // 2), batch.slice(count // 2)
+    found = [decode_safely(decode, half) for half in halves]
+    return Decoded(
+        pa.concat_tables([each.good for each in found]),
+        pa.concat_tables([each.bad for each in found if each.bad is not None]),
+        sum(each.rescued for each in found),
+    )
+
+
+def set_aside(batch: pa.RecordBatch, errors: pa.Array | str) -> pa.Table:
+    """The messages that have an error, as rows of the quarantine: each as it is, and what is wrong with it."""
+    if isinstance(errors, str):
+        errors = pa.repeat(pa.scalar(errors), batch.num_rows)
+    columns = [errors, *(batch.column(name) for name in RAW_COLUMNS)]
+    columns.append(_day_of(batch.column("store_timestamp")))
+    rows = pa.Table.from_arrays(columns, schema=arrow_of(quarantine_type()))
+    return rows.filter(pc.is_valid(errors)) if errors.null_count else rows
 
 
 class Decoder:
@@ -236,19 +394,21 @@ class Decoder:
             self._place = place if pa.types.is_string(self.schema.field(place).type) else -1
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """`batch` has RAW_COLUMNS of messages."""
+        """`batch` has RAW_COLUMNS of messages. Raises as `decode_safely`."""
         if self._reader is None:
             columns = [batch.column(name) for name in RAW_COLUMNS]
             columns += self._when(batch, {})
             return Decoded(self._rows(columns), None)
-        bodies = self._reader.read(batch.column("body"))
+        return decode_safely(partial(self._decode, self._reader), batch)
+
+    def _decode(self, reader: BodyReader, batch: pa.RecordBatch) -> Decoded:
+        bodies = reader.read(batch.column("body"))
         good = self._rows(self._columns(batch, bodies))
         errors = self._too_long(good, bodies.errors)
         if errors.null_count == len(errors):
             bad = self.bad_schema.empty_table()
         else:
-            good = good.filter(fine := pc.is_null(errors))
-            bad = self._bad(batch, errors, pc.invert(fine))
+            good, bad = good.filter(pc.is_null(errors)), set_aside(batch, errors)
         rescued = good.num_rows - good.column(RESCUED).null_count if bodies.rescued else 0
         return Decoded(good, bad, rescued)
 
@@ -295,11 +455,6 @@ class Decoder:
             return [_day_of(values)]
         moments = _moments_of(values)
         return [_day_of(moments), pc.hour(moments).cast(pa.int32())]
-
-    def _bad(self, batch: pa.RecordBatch, errors: pa.Array, chosen: pa.Array) -> pa.Table:
-        columns = [errors, *(batch.column(name) for name in RAW_COLUMNS)]
-        columns.append(_day_of(batch.column("store_timestamp")))
-        return pa.Table.from_arrays(columns, schema=self.bad_schema).filter(chosen)
 
 
 def table_type(form: RowForm) -> "StructType":

@@ -1,14 +1,18 @@
 """JSON bodies as columns, in a worker: regular ones by pyarrow at once, others one by one.
 
-A body is read as Spark's from_json reads it, but for what Spark would not tell: every field is in its column, in
-the rescued ones, or the message is bad (kit/json_bodies.py).
+What a row is, is said here alone. A body that is one JSON object is a row; all else is bad. A field is in its column; where there
+is none, or the column cannot hold the value as it is, the field alone is in the rescued ones. A list or a map is one value; objects
+within have fields of their own. Values are read as Spark's from_json reads them, but for those it would change: a decimal with too
+many places, a number too large for a float.
 """
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -16,59 +20,194 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from roquette_spark.pipelines.kit.message_rows import (  # fmt: skip
-    MALFORMED,
-    TWICE,
-    NumberText,
-    Twice,
-    decode_object,
-    rescue,
-    text_of,
-)
+from roquette.errors import ConfigError
+from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.message_rows import BY_DAY, own_columns
 from roquette_spark.pipelines.rows.decoder import (
     NULL,
     Bodies,
     Kind,
+    NumberText,
     arrow_of,
+    complete,
+    decimal_of,
     joined,
     kind_of,
     text_day,
+    widened,
 )
 
 EMPTY = "the body is empty"
 NOT_UTF8 = "the body is not UTF-8"
 NO_OBJECT = "the body is no JSON object"
+MALFORMED = "the body is malformed JSON"
+TWICE = "the body has two fields of one name"
 _REGULAR = ("long", "integer", "short", "byte", "double", "float", "boolean", "string")
 _BITS = {"byte": 7, "short": 15, "integer": 31, "long": 63}
+_FLOAT_ENDS = float(2**128 - 2**103)  # from here on the nearest float is infinite
+_MOST_WHOLE = 19  # digits of a long
+_WIDE = Context(prec=200)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SPECIAL = {
     **dict.fromkeys(("NaN",), float("nan")),
     **dict.fromkeys(("Infinity", "+Infinity", "INF", "+INF"), float("inf")),
     **dict.fromkeys(("-Infinity", "-INF"), float("-inf")),
 }
 Convert = Callable[[Any], Any]
+"""Makes a JSON value one for pa.array. Raises ValueError or ArithmeticError for one that the column cannot hold."""
+Place = Callable[[Any], tuple[Any, Any]]
+"""The same of an object, a list or a map; also gives what of it has no place, None where all has."""
 Row = tuple[dict[str, Any] | None, str | None, str | None]
 """Values by column, why there are none, and JSON of what has no column."""
+
+
+class NoObjects(PipelineError):
+    """No body of a sample is a JSON object."""
+
+
+class Twice(ValueError):
+    """Two fields of one name in one object."""
 
 
 class _Unfit(ValueError):
     """A value is not of its column's type."""
 
 
+# Texts and values: each number as it was written.
+
+
+def decode_object(text: str) -> Any:
+    """A JSON value; numbers with a fraction or an exponent keep their text.
+
+    Raises:
+        Twice: two fields of an object have one name.
+        ValueError: it is malformed, or has half of a surrogate pair.
+        RecursionError: it is too deep.
+    """
+    value = _DECODER.decode(text)
+    if _SURROGATE.search(text) is not None:
+        text_of(value).encode()  # halves of pairs are no text
+    return value
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Twice
+    return found
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_float=NumberText, parse_constant=NumberText
+)
+
+
+def text_of(value: Any) -> str:
+    """JSON with each number as it was written."""
+    if isinstance(value, NumberText):
+        return str(value)
+    if isinstance(value, dict):
+        items = (
+            f"{json.dumps(name, ensure_ascii=False)}:{text_of(v)}" for name, v in value.items()
+        )
+        return "{" + ",".join(items) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(text_of, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def read_object(body: bytes | None) -> tuple[Any, str | None]:
+    """The object of a body, or None and why it is none."""
+    if not body:
+        return None, EMPTY
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None, NOT_UTF8
+    if not text.lstrip(" \t\n\r\v\f").startswith("{"):
+        return None, NO_OBJECT
+    try:
+        return decode_object(text), None
+    except Twice:
+        return None, TWICE
+    except (ValueError, ArithmeticError, RecursionError):
+        return None, MALFORMED
+
+
+def infer_columns(bodies: Iterable[bytes | None], topic: str) -> str:
+    """The columns of a sample of bodies, as Spark's JSON; what is only null is a text.
+
+    Raises:
+        NoObjects: no body of the sample is a JSON object with fields.
+    """
+    found: Kind = NULL
+    for body in bodies:
+        value, _ = read_object(body)
+        found = joined(found, kind_of(value))
+    kind = complete(_known(found))
+    if not isinstance(kind, dict):
+        raise NoObjects(
+            f"no message in the sample of topic {topic} is a JSON object: use --format raw, or give --schema"
+        )
+    return json.dumps(kind)
+
+
+def _known(kind: Kind) -> Kind:
+    """With texts for what is only known to be null."""
+    if not isinstance(kind, dict):
+        return "string" if kind == NULL else kind
+    if kind["type"] == "array":
+        return {**kind, "elementType": _known(kind["elementType"])}
+    return {**kind, "fields": [{**f, "type": _known(f["type"])} for f in kind["fields"]]}
+
+
+def schema_of_text(text: str, pipeline: str) -> str:
+    """Spark's JSON of a schema given as DDL ("id int, name string") or as that JSON.
+
+    Raises:
+        ConfigError: it is neither, or has a type that values of JSON never are.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        if text.lstrip().startswith("{"):
+            found = str(StructType.fromJson(json.loads(text)).json())
+        else:
+            found = str(StructType.fromDDL(text).json())
+        JsonReader(found)
+    except (PySparkException, ValueError, KeyError, TypeError, ConfigError) as error:
+        words = str(error).strip().split("\n", 1)[0][:200]
+        raise ConfigError(
+            f'{pipeline}: --schema must be columns such as "id int, name string", not {text[:80]!r}: {words}'
+        ) from None
+    return found
+
+
 class JsonReader:
     """Reads the bodies of one task.
 
+    Args:
+        body_schema: Spark's JSON of the columns.
+        partition: of the table, which has columns of its own.
+
     Attributes:
-        news: kind of all that no column took, and of bodies with a value that its column could not take.
+        schema: the columns.
+        news: as of BodyReader. Messages widen it one after another, so that it is the same however they are cut into batches.
+
+    Raises:
+        ConfigError: values of JSON are never of a column's type.
     """
 
-    def __init__(self, body_schema: str) -> None:
+    def __init__(self, body_schema: str, partition: str = BY_DAY) -> None:
         from pyspark.sql.types import StructType
 
-        self._known: Kind = json.loads(body_schema)
-        self._schema = arrow_of(StructType.fromJson(self._known))
-        self._regular = _is_regular(self._known)
-        self._convert = _converter(self._known)
-        self.news: Kind = NULL
+        self.news: Kind = json.loads(body_schema)
+        self._own = own_columns(partition)
+        self._place = _struct(self.news)
+        self._regular = _is_regular(self.news)
+        self.schema = arrow_of(StructType.fromJson(self.news))
 
     def read(self, bodies: pa.Array) -> Bodies:
         if self._regular:
@@ -91,7 +230,7 @@ class JsonReader:
         rows = numbers.cast(pa.string()).cast(pa.binary())
         objects = pc.binary_join_element_wise(b'{"row":', rows, b',"body":', bodies, b"}\n", b"")
         data = objects.buffers()[2]
-        body = pa.struct(list(self._schema))
+        body = pa.struct(list(self.schema))
         try:
             found = pa.json.read_json(
                 pa.BufferReader(data),
@@ -107,6 +246,8 @@ class JsonReader:
         values = _one(found.column("body"))
         if not _one(found.column("row")).equals(numbers) or values.null_count:
             return None
+        if _has_infinite(values):
+            return None
         return Bodies(values.flatten(), pa.nulls(count, pa.string()))
 
     def _read_each(self, bodies: pa.Array) -> Bodies:
@@ -117,39 +258,22 @@ class JsonReader:
         rows, errors, rescued = zip(*found, strict=True) if found else ((), (), ())
         columns = [
             pa.array([None if row is None else row.get(field.name) for row in rows], field.type)
-            for field in self._schema
+            for field in self.schema
         ]
         left_over = None if not any(rescued) else pa.array(rescued, pa.string())
         return Bodies(columns, pa.array(errors, pa.string()), left_over)
 
     def read_one(self, body: bytes | None) -> Row:
         """A body by itself."""
-        if not body:
-            return None, EMPTY, None
-        try:
-            text = body.decode()
-        except UnicodeDecodeError:
-            return None, NOT_UTF8, None
-        if not text.lstrip(" \t\n\r\v\f").startswith("{"):
-            return None, NO_OBJECT, None
-        try:
-            return self.place(decode_object(text))
-        except Twice:
-            return None, TWICE, None
-        except (ValueError, ArithmeticError, RecursionError):
-            return None, MALFORMED, None
+        value, why = read_object(body)
+        return self.place(value) if why is None else (None, why, None)
 
-    def place(self, value: Any) -> Row:
-        """Put what `decode_object` gives into its columns. Raises ValueError or ArithmeticError for what JSON cannot have."""
-        left = rescue(value, self._known)
-        try:
-            row = self._convert(value)
-        except (ValueError, ArithmeticError):
-            self.news = joined(self.news, kind_of(value, NumberText))
-            return None, MALFORMED, None
+    def place(self, value: dict[str, Any]) -> Row:
+        """What `decode_object` gives, in its columns."""
+        row, left = self._place(value)
         if left is None:
             return row, None, None
-        self.news = joined(self.news, kind_of(left, NumberText))
+        self.news = widened(self.news, kind_of(left, self.news), self._own)
         return row, None, text_of(left)
 
 
@@ -167,56 +291,105 @@ def _is_regular(kind: Kind) -> bool:
     return kind["type"] == "array" and _is_regular(kind["elementType"])
 
 
-def _converter(kind: Kind) -> Convert:
-    """Return what makes a JSON value one for pa.array; it raises ValueError or ArithmeticError for what does not fit."""
-    if isinstance(kind, dict):
-        return _compound(kind)
-    if kind.startswith("decimal"):
-        digits, _, places = kind.removeprefix("decimal").strip("()").partition(",")
-        return _or_null(_decimal(int(digits or 10), int(places or 0)))
-    if kind in _BITS:
-        return _or_null(_whole(_BITS[kind]))
-    if kind not in _PLAIN:
-        raise ValueError(f"a JSON body cannot become a column of type {kind}")
-    return _or_null(_PLAIN[kind])
+def _has_infinite(values: pa.Array) -> bool:
+    """Whether a number within was too large for its column: no text of JSON tells an infinite one in another way."""
+    if pa.types.is_floating(values.type):
+        return bool(pc.any(pc.is_inf(values)).as_py())
+    if pa.types.is_struct(values.type):
+        return any(map(_has_infinite, values.flatten()))
+    return pa.types.is_list(values.type) and _has_infinite(values.flatten())
 
 
-def _or_null(convert: Convert) -> Convert:
-    return lambda value: None if value is None else convert(value)
+def _struct(kind: Kind) -> Place:
+    parts: dict[str, tuple[Callable[[Any], Any], bool]] = {}
+    for field in kind["fields"]:
+        inner = field["type"]
+        is_deep = isinstance(inner, dict)
+        parts[field["name"]] = (_deep(inner) if is_deep else _plain(inner)), is_deep
+    blank = dict.fromkeys(parts)
 
-
-def _compound(kind: Kind) -> Convert:
-    if kind["type"] == "struct":
-        parts = [(field["name"], _converter(field["type"])) for field in kind["fields"]]
-
-        def struct(value: Any) -> Any:
-            if not isinstance(value, dict):
-                raise _Unfit
-            return {name: convert(value.get(name)) for name, convert in parts}
-
-        return _or_null(struct)
-    inner = _converter(kind["elementType" if kind["type"] == "array" else "valueType"])
-    if kind["type"] == "array":
-
-        def array(value: Any) -> Any:
-            if not isinstance(value, list):
-                raise _Unfit
-            return [inner(each) for each in value]
-
-        return _or_null(array)
-
-    def entries(value: Any) -> Any:
+    def place(value: Any) -> tuple[Any, Any]:
         if not isinstance(value, dict):
             raise _Unfit
-        return [(name, inner(each)) for name, each in value.items()]
+        row, left = blank.copy(), {}
+        for name, each in value.items():
+            if name not in parts:
+                left[name] = each
+            elif each is not None:
+                convert, is_deep = parts[name]
+                try:
+                    found = convert(each)
+                except (ValueError, ArithmeticError):
+                    left[name] = each
+                    continue
+                if is_deep:
+                    found, rest = found
+                    if rest is not None:
+                        left[name] = rest
+                row[name] = found
+        return row, left or None
 
-    return _or_null(entries)
+    return place
+
+
+def _deep(kind: Kind) -> Place:
+    if kind["type"] == "struct":
+        return _struct(kind)
+    inner = kind["elementType" if kind["type"] == "array" else "valueType"]
+    is_deep = isinstance(inner, dict)
+    one: Callable[[Any], Any] = _deep(inner) if is_deep else _plain(inner)
+    key = _key(kind.get("keyType", "string"))
+
+    def all_of(values: Iterable[Any]) -> tuple[list[Any], list[Any]]:
+        if not is_deep:
+            return [None if each is None else one(each) for each in values], []
+        pairs = [(None, None) if each is None else one(each) for each in values]
+        return [found for found, _ in pairs], [rest for _, rest in pairs]
+
+    def array(value: Any) -> tuple[Any, Any]:
+        if not isinstance(value, list):
+            raise _Unfit
+        found, left = all_of(value)
+        return found, left if any(each is not None for each in left) else None
+
+    def entries(value: Any) -> tuple[Any, Any]:
+        if not isinstance(value, dict):
+            raise _Unfit
+        found, left = all_of(value.values())
+        rest = {name: each for name, each in zip(value, left, strict=False) if each is not None}
+        keys = [key(name) for name in value]
+        if len(set(keys)) < len(keys):
+            raise _Unfit
+        return list(zip(keys, found, strict=True)), rest or None
+
+    return array if kind["type"] == "array" else entries
+
+
+def _key(kind: str) -> Convert:
+    """Of a map: names are texts, 1 and true among them."""
+    convert = _plain(kind)
+    return convert if kind == "string" else lambda name: convert(_DECODER.decode(name))
+
+
+def _plain(kind: str) -> Convert:
+    if (held := decimal_of(kind)) is not None:
+        return _decimal(*held)
+    if kind in _BITS:
+        return _whole(_BITS[kind])
+    if kind not in _PLAIN:
+        raise ConfigError(f"values of JSON are never of type {kind}")
+    return _PLAIN[kind]
 
 
 def _whole(bits: int) -> Convert:
     least, most = -(2**bits), 2**bits - 1
 
     def convert(value: Any) -> Any:
+        if isinstance(value, NumberText):  # 19.0 and 1.9e1
+            number = Decimal(value)
+            if not number.is_finite() or number.adjusted() >= _MOST_WHOLE or number != int(number):
+                raise _Unfit
+            value = int(number)
         if type(value) is not int or not least <= value <= most:
             raise _Unfit
         return value
@@ -228,10 +401,13 @@ def _decimal(digits: int, places: int) -> Convert:
     step = Decimal(1).scaleb(-places)
 
     def convert(value: Any) -> Any:
-        if isinstance(value, (bool, dict, list)):
+        if type(value) is not int and not (isinstance(value, str) and _NUMBER.fullmatch(value)):
             raise _Unfit
-        found = Decimal(value).quantize(step, ROUND_HALF_UP)
-        if len(found.as_tuple().digits) > digits:
+        number = Decimal(value)
+        if not number.is_finite() or (number and number.adjusted() >= digits - places):
+            raise _Unfit
+        found = number.quantize(step, context=_WIDE)
+        if found != number:
             raise _Unfit
         return found
 
@@ -239,16 +415,20 @@ def _decimal(digits: int, places: int) -> Convert:
 
 
 def _double(value: Any) -> float:
-    if isinstance(value, NumberText):
-        return float(value)
-    if type(value) is int:
-        try:
-            return float(value)
-        except OverflowError:
-            return float("inf") if value > 0 else float("-inf")
     if isinstance(value, str) and value in _SPECIAL:
         return _SPECIAL[value]
+    if isinstance(value, NumberText) or type(value) is int:
+        found = float(value)
+        if math.isfinite(found):
+            return found
     raise _Unfit
+
+
+def _float(value: Any) -> float:
+    found = _double(value)
+    if math.isfinite(found) and abs(found) >= _FLOAT_ENDS:
+        raise _Unfit
+    return found
 
 
 def _boolean(value: Any) -> bool:
@@ -300,7 +480,7 @@ def _local_time(value: Any) -> datetime:
 
 _PLAIN: dict[str, Convert] = {
     "double": _double,
-    "float": _double,
+    "float": _float,
     "boolean": _boolean,
     "string": _string,
     "binary": _binary,

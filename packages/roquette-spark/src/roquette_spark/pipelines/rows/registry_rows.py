@@ -20,15 +20,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.message_rows import NumberText, columns_of_avro
-from roquette_spark.pipelines.rows.decoder import NULL, Bodies, Kind, complete, joined
+from roquette_spark.pipelines.kit.message_rows import BY_DAY, columns_of_avro, own_columns
+from roquette_spark.pipelines.rows.decoder import (
+    NULL,
+    Bodies,
+    Kind,
+    NumberText,
+    complete,
+    widened,
+)
 from roquette_spark.pipelines.rows.json_rows import EMPTY, JsonReader, Row
 from roquette_spark.registry import Registry, Schema, UnknownSchema, UnusableProto
 
 PREFIX: Final = 5  # bytes
 _MOST: Final = 2**31 - 1
 NO_PREFIX: Final = "the body does not begin with 0 and a schema's id, as a registry's does"
-UNFIT: Final = "a value is not of its column's type"
+UNFIT: Final = "a time of the body is none of the calendar"
 Reader = Callable[[Sequence[bytes]], list[Row]]
 """Reads values of one schema, without their prefixes."""
 _JSON_KINDS = {"string": "string", "integer": "long", "number": "double", "boolean": "boolean"}
@@ -40,19 +47,21 @@ class RegistryReader:
     A registry that does not answer fails the task, which is tried again: what cannot be read for now is not bad.
     """
 
-    def __init__(self, body_schema: str, registry: Registry) -> None:
+    def __init__(self, body_schema: str, registry: Registry, partition: str = BY_DAY) -> None:
         self._registry = registry
-        self._json = JsonReader(body_schema)
-        self._typed = JsonReader(
-            body_schema
-        )  # what it would say of new columns the schemas say better
-        self._declared: Kind = NULL
+        self._json = JsonReader(body_schema, partition)
+        # What it would say of new columns the schemas say better.
+        self._typed = JsonReader(body_schema, partition)
+        self._own = own_columns(partition)
         self._readers: dict[int, Reader] = {}
 
     @property
     def news(self) -> Kind:
         """Of JSON what no column took; of the others all that their schemas have."""
-        return joined(self._declared, self._json.news)
+        return self._json.news
+
+    def _declare(self, kind: Kind) -> None:
+        self._json.news = widened(self._json.news, kind, self._own)
 
     def read(self, bodies: pa.Array) -> Bodies:
         """As BodyReader says. Raises ConnectError when the registry does not answer, ConfigError when it refuses."""
@@ -64,7 +73,11 @@ class RegistryReader:
         values = bodies.to_pylist()
         for place, body in enumerate(values):
             if body and len(body) >= PREFIX and not body[0]:
-                places.setdefault(_id_of(body), []).append(place)
+                schema_id = _id_of(body)
+                if self._reader(schema_id) == self._read_json:
+                    rows[place] = self._json.read_one(body[PREFIX:])
+                else:
+                    places.setdefault(schema_id, []).append(place)
             elif body:
                 rows[place] = None, NO_PREFIX, None
         for schema_id, mine in places.items():
@@ -97,7 +110,7 @@ class RegistryReader:
             if schema.kind == "PROTOBUF":
                 return self._protobuf_reader(self._registry.descriptors(schema_id))
             reader = self._avro_reader(schema)
-            self._declared = joined(self._declared, _declared(schema))
+            self._declare(_declared(schema))
             return reader
         except UnknownSchema:
             why = f"the registry has no schema {schema_id}"
@@ -132,7 +145,7 @@ class RegistryReader:
         def of_message(path: tuple[int, ...]) -> ProtobufValues:
             if path not in known:
                 known[path] = ProtobufValues(message_of(files, path))
-                self._declared = joined(self._declared, _kind_of_columns(known[path].schema))
+                self._declare(_kind_of_columns(known[path].schema))
             return known[path]
 
         def read(values: Sequence[bytes]) -> list[Row]:
@@ -158,11 +171,7 @@ class RegistryReader:
         return read
 
     def _place(self, value: Any) -> Row:
-        try:
-            row, why, rescued = self._typed.place(_plain(value))
-        except (ValueError, ArithmeticError, RecursionError):
-            return None, UNFIT, None
-        return row, UNFIT if why else None, rescued
+        return self._typed.place(_plain(value))
 
 
 class _Unusable(ValueError):

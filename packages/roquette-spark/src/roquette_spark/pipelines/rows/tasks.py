@@ -18,11 +18,13 @@ from roquette_spark.pipelines.rows.decoder import (
     NULL,
     Bodies,
     BodyReader,
+    Decoded,
     Decoder,
     Kind,
     arrow_of,
-    joined,
     messages_schema,
+    set_aside,
+    widened,
 )
 from roquette_spark.pipelines.rows.parquet_files import (
     ParquetFiles,
@@ -50,16 +52,17 @@ def body_reader(form: RowForm, registry: str = "") -> BodyReader | None:
     if form.kind == "json":
         from roquette_spark.pipelines.rows.json_rows import JsonReader
 
-        return JsonReader(form.body_schema)
+        return JsonReader(form.body_schema, form.partition)
     if form.kind == "registry":
         from roquette_spark.pipelines.rows.registry_rows import RegistryReader
         from roquette_spark.registry import Registry
 
-        return RegistryReader(form.body_schema, Registry(registry))
+        return RegistryReader(form.body_schema, Registry(registry), form.partition)
 
     return AvroReader(form.body_schema, form.avro_schema)
 
 
+ASIDE = "an operator has set its batch aside"
 WORTH_A_TASK = 10_000  # messages
 MOST_VALUES = 1000  # of a column that partitions, in one task
 
@@ -76,6 +79,7 @@ class BatchWork:
         sort: columns by which the table's rows are put in order within each row group.
         registry: address of the bodies' schema registry; "" where there is none.
         whole: as of PartitionRule.
+        aside: every message goes to the quarantine as it is.
     """
 
     number: int
@@ -86,6 +90,7 @@ class BatchWork:
     sort: tuple[str, ...] = ()
     registry: str = ""
     whole: bool = False
+    aside: bool = False
 
 
 @dataclass(slots=True)
@@ -96,7 +101,7 @@ class Written:
         good, bad: files of the table and of its quarantine.
         rescued: good rows with fields that no column takes.
         queues: rows in both by broker and queue.
-        news: kind (rows/kinds.py) of what no column took.
+        news: as of BodyReader.
     """
 
     good: list[DataFile] = field(default_factory=list)
@@ -121,7 +126,7 @@ class Written:
         self.bad += more.bad
         self.rescued += more.rescued
         add_counts(self.queues, more.queues)
-        self.news = joined(self.news, more.news)
+        self.news = widened(more.news if self.news == NULL else self.news, more.news)
 
 
 def write_batch(
@@ -186,7 +191,10 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
             if files is not None:
                 undo.callback(files.abort)
         for batch in messages:
-            decoded = decoder.decode(batch)
+            if work.aside:
+                decoded = Decoded(decoder.schema.empty_table(), set_aside(batch, ASIDE))
+            else:
+                decoded = decoder.decode(batch)
             good.write(decoded.good)
             found.rescued += decoded.rescued
             counts = count_queues(decoded.good, f"{beside}broker_name", f"{beside}queue_id")

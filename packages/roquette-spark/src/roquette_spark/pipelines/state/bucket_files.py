@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
+import pyarrow.parquet as pq
 
 from roquette.base.entropy import Entropy
 from roquette_spark.pipelines.kit.message_rows import DAY
@@ -21,17 +22,19 @@ from roquette_spark.pipelines.state.change_rows import (
     DELETED,
     ORDER,
     BucketFiles,
+    ChangeForm,
+    ChangeRows,
     Overlay,
-    PlainForm,
-    PlainRows,
+    evaluated,
     hashes_of,
     key_of,
     newest,
+    unevaluated,
 )
 from roquette_spark.values.offsets import QueueRange, share_ranges
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 # Changes of a batch to files of the table's staging folder, in tasks: read and decoded there, or by Spark before.
@@ -51,7 +54,7 @@ class StageWork:
 
     number: int
     source: Mapping[str, str]
-    form: PlainForm
+    form: ChangeForm
     root: str
     staging: str
     quarantine: str
@@ -99,15 +102,16 @@ def _stage_share(work: StageWork, share: Sequence[QueueRange]) -> Staged:
     """One task, in a worker."""
     from roquette_spark.ranges import read_ranges
 
-    reader, found = PlainRows(work.form), Staged()
+    reader, found = ChangeRows(work.form), Staged()
     name = f"batch-{work.number:010}-{Entropy().token(8)}"
     bad = ParquetFiles(TableFiles(work.quarantine), name, reader.bad_schema, (DAY,))
-    with contextlib.ExitStack() as undo, _StagedFile(TableFiles(work.root), work.staging) as out:
+    files = TableFiles(work.root)
+    with contextlib.ExitStack() as undo, _StagedFile(files, work.staging, reader.is_plain) as out:
         undo.callback(bad.abort)
         for batch in read_ranges(share, work.source, messages_schema()):
-            changes, decoded = reader.read(batch)
-            out.write(changes)
-            found.rows += changes.num_rows
+            decoded = reader.decode(batch)
+            out.write(decoded.good)
+            found.rows += decoded.good.num_rows
             found.rescued += decoded.rescued
             if decoded.bad is not None:
                 bad.write(decoded.bad)
@@ -118,23 +122,33 @@ def _stage_share(work: StageWork, share: Sequence[QueueRange]) -> Staged:
     return found
 
 
-def stage_frame(changes: "DataFrame", files: TableFiles, staging: str) -> list[str]:
-    """Run the job that makes changes; returns the files, which Spark has written (mapInArrow would want pandas)."""
-    changes.write.mode("overwrite").parquet(files.address(staging))
-    names = sorted(files.list_names(staging))
-    return [f"{staging}/{name}" for name in names if name.startswith("part-")]
+def evaluate(spark: "SparkSession", work: StageWork, paths: Sequence[str]) -> list[str]:
+    """Let Spark evaluate the form's expressions for staged files; returns the files with the changes, which it has written.
+
+    Raises:
+        ConfigError: an expression names what is not there.
+    """
+    if not paths:
+        return []
+    files, folder = TableFiles(work.root), f"{work.staging}/evaluated"
+    rows = spark.read.schema(unevaluated(work.form))
+    read = rows.parquet(*map(files.address, paths))
+    evaluated(read, work.form).write.parquet(files.address(folder))
+    names = sorted(files.list_names(folder))
+    return [f"{folder}/{name}" for name in names if name.startswith("part-")]
 
 
 class _StagedFile:
-    """Changes of one task, as Arrow's file format: it is read once, soon.
+    """Changes of one task, as Arrow's file format: it is read once, soon; as Parquet where Spark reads it.
 
     Attributes:
         paths: the file, once there is a row; nobody else has its name.
     """
 
-    def __init__(self, files: TableFiles, staging: str) -> None:
+    def __init__(self, files: TableFiles, staging: str, is_plain: bool) -> None:
         self._files = files
         self._staging = staging
+        self._is_plain = is_plain
         self._closing = contextlib.ExitStack()
         self._writer: Any = None
         self.paths: list[str] = []
@@ -148,9 +162,11 @@ class _StagedFile:
     def write(self, rows: pa.Table) -> None:
         """Take some changes."""
         if self._writer is None:
-            path = f"{self._staging}/{Entropy().token(8)}.arrow"
+            kind = "arrow" if self._is_plain else "parquet"
+            path = f"{self._staging}/{Entropy().token(8)}.{kind}"
             stream = self._closing.enter_context(self._files.open_new(path))
-            self._writer = self._closing.enter_context(pa.ipc.new_file(stream, rows.schema))
+            new: Any = pa.ipc.new_file if self._is_plain else pq.ParquetWriter
+            self._writer = self._closing.enter_context(new(stream, rows.schema))
             self.paths.append(path)
         self._writer.write_table(rows)
 

@@ -13,13 +13,24 @@ import pyarrow.compute as pc
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.table_files import DataFile
-from roquette_spark.pipelines.rows.decoder import Bodies, Decoded, Decoder, Kind
+from roquette_spark.pipelines.rows.decoder import (
+    Decoded,
+    Kind,
+    arrow_of,
+    decode_safely,
+    joined,
+    messages_schema,
+    quarantine_type,
+    set_aside,
+)
 from roquette_spark.pipelines.rows.json_rows import JsonReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 DELETED, VERSION = "deleted", "_version"
+ROW = "_roquette_row"
 NO_KEY = "a column of the key is null"
 TIES = (
     "_store_timestamp",
@@ -48,94 +59,6 @@ class ChangeForm:
     def settings(self) -> str:
         """For a table's settings."""
         return json.dumps({**{n: getattr(self, n) for n in self.__slots__}, forms.NEWER: True})
-
-
-def mark_changes(messages: "DataFrame", changes: ChangeForm) -> "DataFrame":
-    """Messages with the parsed body, and BAD where a body or its key cannot be read.
-
-    Raises:
-        ConfigError: a key column or an expression does not fit the body's columns.
-    """
-    from pyspark.sql import functions as f
-
-    form = forms.RowForm("json", changes.body_schema)
-    # A deletion in Debezium's manner is followed by a message without a body, for compacted topics.
-    kept = messages if changes.envelope == "none" else messages.where(f.length("body") > 0)
-    rows = forms.marked(kept, form)
-    body = rows.schema[forms.PARSED].dataType
-    root = forms.PARSED
-    if changes.envelope == "debezium":
-        if "payload" in body.names:
-            body, root = body["payload"].dataType, f"{root}.payload"
-        missing = {"op", "before", "after", "ts_ms"} - set(body.names)
-        if missing:
-            raise ConfigError(
-                f"current-state: bodies have no {', '.join(sorted(missing))}: that is not Debezium's envelope"
-            )
-        body = body["after"].dataType
-    unknown = [name for name in changes.key if name not in body.names]
-    if unknown:
-        raise ConfigError(
-            f"current-state: --key {', '.join(unknown)} is no column of the body; those are: "
-            f"{', '.join(name for name in body.names if name != forms.CORRUPT)}"
-        )
-    no_key = f.lit(False)
-    for name in changes.key:
-        no_key = no_key | _column(changes, root, name).isNull()
-    reason = f.coalesce(f.col(forms.BAD), f.when(no_key, NO_KEY))
-    return rows.withColumn(forms.BAD, reason)
-
-
-def _column(changes: ChangeForm, root: str, name: str) -> Any:
-    from pyspark.sql import functions as f
-
-    if changes.envelope == "none":
-        return f.col(f"{root}.`{name}`")
-    return f.coalesce(f.col(f"{root}.after.`{name}`"), f.col(f"{root}.before.`{name}`"))
-
-
-def changes_of(rows: "DataFrame", changes: ChangeForm) -> "DataFrame":
-    """The columns of the table, one row per change.
-
-    Raises:
-        ConfigError: an expression names what is not there.
-    """
-    from pyspark.errors import PySparkException
-    from pyspark.sql import functions as f
-
-    body = rows.schema[forms.PARSED].dataType
-    root, names = forms.PARSED, body.names
-    version, delete = changes.version or "store_timestamp", changes.delete_when or "false"
-    if changes.envelope == "debezium":
-        if "payload" in body.names:
-            body, root = body["payload"].dataType, f"{root}.payload"
-        names = body["after"].dataType.names
-        version, delete = changes.version or "ts_ms", changes.delete_when or "op = 'd'"
-    good = rows.where(f.col(forms.BAD).isNull())
-    # Expressions see the body's columns, and those columns of the message that are not called alike.
-    seen = [name for name in body.names if name != forms.CORRUPT]
-    lower = {name.lower() for name in (*seen, forms.PARSED, forms.BAD)}
-    wide = good.select(
-        f.struct(*good.columns).alias("_row"),
-        *(f.col(f"{root}.`{name}`").alias(name) for name in seen),
-        *(name for name in good.columns if name.lower() not in lower),
-    )
-    try:
-        marked = wide.select(
-            "_row.*",
-            f.expr(version).alias(VERSION),
-            f.coalesce(f.expr(delete).cast("boolean"), f.lit(False)).alias(DELETED),
-        )
-    except PySparkException as error:
-        line = " ".join(str(error).split("\n", 1)[0].split())[:300]
-        raise ConfigError(
-            f"current-state: --version {version!r} or --delete-when {delete!r} cannot be used: {line}"
-        ) from None
-    columns = [_column(changes, root, name).alias(name) for name in names if name != forms.CORRUPT]
-    columns += [f.col(name.removeprefix("_")).alias(name) for name in TIES]
-    if forms.RESCUED not in names:
-        columns.append(f.col(f"{forms.LOOKED}.rescued").alias(forms.RESCUED))
-    return marked.select(*columns, VERSION, DELETED)
 
 
 # Parts of a table by the hash of the key: each is rewritten by itself. Pure.
@@ -287,53 +210,92 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 
 
 # Which change of a key is the newest, in Arrow. Pure.
-# Versions are compared as Spark compares them: null is the least, NaN the greatest number; for equal ones the place in the topic decides.
+# Versions are compared as Spark compares them, NaN the greatest number; for equal ones the place in the topic decides. A change without
+# a version counts as one of the highest version that its key has, so that its place decides: it is newer than all before it.
 
 
 ORDER = (VERSION, *TIES)
 
 
 def newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """One row of each key."""
+    """The newest row of each key; of a key with rows without a version the last of these, and the one with the highest.
+
+    Which of the two counts is known where all rows of the key are: an older one may have a higher version.
+    """
     if not rows.num_rows:
         return rows
+    found = _last(rows, key)
+    if rows.column(VERSION).null_count:
+        bare = pc.indices_nonzero(rows.column(VERSION).is_null())
+        found = pc.unique(pa.concat_arrays([found, bare.take(_last(rows.take(bare), key))]))
+    return rows.take(found.sort())
+
+
+def _last(rows: pa.Table, key: Sequence[str]) -> pa.Array:
+    """The place of each key's newest row by versions as they are, null the least."""
     order = _order(rows)
     keys = pa.table({"key": key_of(rows, key).take(order), "at": np.arange(rows.num_rows)})
     last = keys.group_by("key", use_threads=False).aggregate([("at", "max")])
-    return rows.take(order.take(last.column("at_max").sort()))
+    return order.take(_one(last.column("at_max")))
+
+
+def _resolved(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """One row of each key, of all that there are, with the version that it counts as."""
+    highest, keys = rows.take(_last(rows, key)), key_of(rows, key)
+    versions = highest.column(VERSION).take(pc.index_in(keys, value_set=_one(key_of(highest, key))))
+    at, own = rows.schema.get_field_index(VERSION), rows.column(VERSION)
+    filled = rows.set_column(at, VERSION, pc.if_else(own.is_valid(), own, versions))
+    return filled.take(_last(filled, key))
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 class Overlay:
-    """Changes of some keys, one each, laid over rows that are older for the most part.
+    """Changes of some keys laid over rows that are older for the most part.
 
     Args:
-        changes: one row of each key.
+        changes: what `newest` gives.
     """
 
     def __init__(self, changes: pa.Table, key: Sequence[str]) -> None:
-        self._changes = changes
         self._key = key
-        keys = key_of(changes, key)
-        self._keys = pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.array([], keys.type)
-        self._older = np.zeros(changes.num_rows, bool)
+        keys = _one(key_of(changes, key))
+        self._apart = pc.unique(keys.filter(_one(changes.column(VERSION)).is_null()))
+        apart = pc.is_in(keys, value_set=self._apart)
+        self._parts = [changes.filter(apart)]  # rows of keys that are compared when all are there
+        self._changes = changes.filter(pc.invert(apart))
+        self._keys = keys.filter(pc.invert(apart))
+        self._older = np.zeros(self._changes.num_rows, bool)
 
     def over(self, base: pa.Table) -> pa.Table:
         """Those of `base` (one row of each key) that no change replaces."""
+        if len(self._apart):
+            apart = pc.is_in(key_of(base, self._key), value_set=self._apart)
+            self._parts.append(base.filter(apart))
+            base = base.filter(pc.invert(apart))
         found = pc.index_in(key_of(base, self._key), value_set=self._keys)
         hit = pc.indices_nonzero(pc.is_valid(found))
         if not len(hit):
             return base
         changed = found.take(hit)
         changed = changed.combine_chunks() if isinstance(changed, pa.ChunkedArray) else changed
-        kept = np.ones(base.num_rows, bool)
-        behind = _behind(base.take(hit), self._changes.take(changed))
-        kept[hit.to_numpy()[behind]] = False
-        self._older[changed.to_numpy(zero_copy_only=False)[~behind]] = True
+        under, mine = base.take(hit), self._changes.take(changed)
+        bare = _one(under.column(VERSION)).is_null()
+        behind, at = _behind(under, mine), changed.to_numpy(zero_copy_only=False)
+        if under.column(VERSION).null_count:
+            self._parts += [under.filter(bare), mine.filter(bare)]
+        kept, gone = np.ones(base.num_rows, bool), bare.to_numpy(zero_copy_only=False)
+        kept[hit.to_numpy()[behind | gone]] = False
+        self._older[at[~behind | gone]] = True
         return base.filter(pa.array(kept))
 
     def rest(self) -> pa.Table:
-        """The changes that are newer than all that was under them."""
-        return self._changes.filter(pa.array(~self._older))
+        """The changes that are newer than all that was under them; after every `over`."""
+        newer, parts = self._changes.filter(pa.array(~self._older)), pa.concat_tables(self._parts)
+        return pa.concat_tables([newer, _resolved(parts, self._key)]) if len(parts) else newer
 
 
 def _behind(base: pa.Table, changes: pa.Table) -> np.ndarray:
@@ -371,61 +333,162 @@ def _sortable(column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
     yield column
 
 
-# Change events as rows, in a worker: where --version and --delete-when are so plain that Arrow can evaluate them.
-# Anything else is Spark's to evaluate (change_rows.py); both give the same rows.
+# Change events as rows, in a worker. --version and --delete-when are evaluated here where they are so plain that Arrow can; else Spark
+# evaluates them over what is read here.
 
 
+DEBEZIUMS_DELETION = "op = 'd' or after is null"
 _PATH = r"[A-Za-z]\w*(?:\.[A-Za-z]\w*)*"
 _EQUALS = re.compile(rf"\s*({_PATH})\s*=\s*'([^'\\]*)'\s*")
 _NULL = re.compile(rf"\s*({_PATH})\s+is\s+(not\s+)?null\s*", re.IGNORECASE)
+_OR = re.compile(r"\s+or\s+", re.IGNORECASE)
 _WORDS = frozenset(("true", "false", "null", "not", "current_date", "current_timestamp", "now"))
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PlainForm:
-    """A ChangeForm that needs no Spark.
+class _Test:
+    """One thing that may tell a deletion.
 
     Attributes:
-        version: where the version is in the columns of a decoded message.
-        deleted: where that is which tells deletions; () if none is one.
+        path: of a value, in what expressions see.
         test: "true", "=", "null" or "not null".
         equals: what it is compared with.
-        root: where in the body the change is.
-        columns: of the change.
     """
 
-    form: ChangeForm
-    version: Path
-    deleted: Path
+    path: Path
     test: str
-    equals: str
-    root: Path
-    columns: tuple[str, ...]
+    equals: str = ""
+
+    def of(self, seen: "_Seen") -> pa.Array:
+        """Whether it tells that, of each row."""
+        value = seen.value(self.path)
+        if self.test == "=":
+            value = pc.equal(value, pa.scalar(self.equals, value.type))
+        elif self.test != "true":
+            value = value.is_valid() if self.test == "not null" else value.is_null()
+        return pc.fill_null(value, False)
 
 
-def plain_form(form: ChangeForm) -> PlainForm | None:
-    """None where Spark has to evaluate it. The form has been checked (change_rows.py)."""
-    try:
-        JsonReader(form.body_schema)
-    except (ValueError, TypeError):  # a type that JSON or Arrow has not
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What expressions see: the fields of a change, and those columns of its message that are not called alike."""
+
+    columns: Mapping[str, pa.Array]
+
+    def value(self, path: Path) -> pa.Array:
+        """Null where anything on the way is."""
+        found = self.columns[path[0]]
+        for name in path[1:]:
+            found = pc.struct_field(found, name)
+        return found
+
+
+class ChangeShape:
+    """Where a change's parts are in its body.
+
+    Attributes:
+        wrapped: whether the change is within the body's field `payload`.
+        fields: of the change, by name.
+        columns: of a row.
+        version, delete: the expressions.
+
+    Raises:
+        ConfigError: the key, the columns' names or the envelope do not fit.
+    """
+
+    def __init__(self, form: ChangeForm) -> None:
+        self.form = form
+        self.fields = _fields(json.loads(form.body_schema))
+        self.columns = self.fields
+        self.wrapped = False
+        self.version, self.delete = form.version or "store_timestamp", form.delete_when or "false"
+        if form.envelope == "debezium":
+            self.wrapped = "payload" in self.fields
+            self.fields = _fields(self.fields["payload"]) if self.wrapped else self.fields
+            missing = sorted({"op", "before", "after", "ts_ms"} - self.fields.keys())
+            if missing:
+                raise ConfigError(
+                    f"current-state: bodies have no {', '.join(missing)}: that is not Debezium's envelope"
+                )
+            self.columns = _fields(self.fields["after"])
+            self.version = form.version or "ts_ms"
+            self.delete = form.delete_when or DEBEZIUMS_DELETION
+        unknown = [name for name in form.key if name not in self.columns]
+        if unknown:
+            raise ConfigError(
+                f"current-state: --key {', '.join(unknown)} is no column of the body; those are: "
+                f"{', '.join(self.columns)}"
+            )
+        ours = {DELETED, VERSION, *TIES}
+        taken = [name for name in self.columns if name.lower() in ours]
+        if taken:
+            raise ConfigError(
+                f"current-state: the body's column {taken[0]} has the name of one of the table's: give a --schema without it"
+            )
+
+    def plain_version(self) -> Path | None:
+        """Where the version is; None where Spark has to evaluate it."""
+        return self._place(self.version)
+
+    def plain_tests(self) -> tuple[_Test, ...] | None:
+        """What tells deletions: any of these; None where Spark has to evaluate it."""
+        if self.delete == "false":
+            return ()
+        found = [self._test(text) for text in _OR.split(self.delete)]
+        known = [each for each in found if each is not None]
+        return tuple(known) if len(known) == len(found) else None
+
+    def _test(self, text: str) -> _Test | None:
+        test, equals, path = "true", "", text
+        if found := _EQUALS.fullmatch(text):
+            test, path, equals = "=", found[1], found[2]
+        elif found := _NULL.fullmatch(text):
+            test, path = ("not null" if found[2] else "null"), found[1]
+        where = self._place(path)
+        kind = None if where is None else self._kind(where)
+        fits = {"=": kind == "string", "true": kind == "boolean"}.get(test, True)
+        return None if where is None or not fits else _Test(where, test, equals)
+
+    def _place(self, text: str) -> Path | None:
+        path = tuple(text.strip().split("."))
+        if not re.fullmatch(_PATH, text.strip()) or path[0].lower() in _WORDS:
+            return None
+        taken = {name.lower() for name in self.fields}
+        if self._kind(path) is not None or (
+            len(path) == 1 and path[0] in forms.BESIDE_COLUMNS and path[0] not in taken
+        ):
+            return path
         return None
-    body: Kind = json.loads(form.body_schema)
-    if not all(forms.may_be_column(field["name"]) for field in body["fields"]):
-        return None
-    root: Path = ()
-    version, delete = form.version or "store_timestamp", form.delete_when
-    columns = _fields(body)
-    if form.envelope == "debezium":
-        if "payload" in columns:
-            body, root = columns["payload"], ("payload",)
-        version, delete = form.version or "ts_ms", form.delete_when or "op = 'd'"
-        columns = _fields(_fields(body)["after"])
-    found = _place(body, root, version), *_deletion(body, root, delete)
-    where, (deleted, test, equals) = found[0], found[1:]
-    if where is None or deleted is None:
-        return None
-    return PlainForm(form, where, deleted, test, equals, root, tuple(columns))
+
+    def _kind(self, path: Path) -> Kind | None:
+        found = self.fields.get(path[0])
+        for name in path[1:]:
+            found = _fields(found).get(name)
+        return found
+
+
+def enveloped(schema: str) -> str:
+    """Columns inferred of Debezium's events (Spark's JSON), with one type of row before and after a change."""
+    body = json.loads(schema)
+    whole = _fields(body)
+    fields = _fields(whole["payload"]) if "payload" in whole else whole
+    none: Kind = {"type": "struct", "fields": []}
+    sides = [each for name in ("before", "after") if _fields(each := fields.get(name))]
+    row = joined(sides[0], sides[-1]) if sides else none
+    wanted = {"before": row, "after": row, "op": "string", "ts_ms": "long"} if sides else {}
+    found = {**fields, **wanted}
+    return json.dumps(_struct({"payload": _struct(found)} if "payload" in whole else found))
+
+
+def _struct(fields: Mapping[str, Kind]) -> Kind:
+    return {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in fields.items()
+        ],
+    }
 
 
 def _fields(kind: Kind) -> dict[str, Kind]:
@@ -434,104 +497,104 @@ def _fields(kind: Kind) -> dict[str, Kind]:
     return {field["name"]: field["type"] for field in kind["fields"]}
 
 
-def _kind(body: Kind, path: Path) -> Kind | None:
-    for name in path:
-        body = _fields(body).get(name)
-        if body is None:
-            return None
-    return body
+class ChangeRows:
+    """Reads the changes of one task.
 
+    Args:
+        plain: evaluate the expressions here if Arrow can.
 
-def _place(body: Kind, root: Path, text: str) -> Path | None:
-    """Of a column of the body, or of the message where the body has none of that name; None for all else."""
-    path = tuple(text.strip().split("."))
-    if not re.fullmatch(_PATH, text.strip()) or path[0].lower() in _WORDS:
-        return None
-    if _kind(body, path) is not None:
-        return (*root, *path)
-    taken = {name.lower() for name in _fields(body)}
-    if len(path) == 1 and path[0] in forms.BESIDE_COLUMNS and path[0] not in taken:
-        return (f"_{path[0]}",)
-    return None
+    Attributes:
+        is_plain: rows have the columns of the table; else ROW, and beside it what expressions see, for `evaluated`.
 
+    Raises:
+        ConfigError: as `ChangeShape`.
+    """
 
-def _deletion(body: Kind, root: Path, text: str) -> tuple[Path | None, str, str]:
-    if not text:
-        return (), "true", ""
-    if (found := _EQUALS.fullmatch(text)) and _kind(body, tuple(found[1].split("."))) == "string":
-        return _place(body, root, found[1]), "=", found[2]
-    if found := _NULL.fullmatch(text):
-        return _place(body, root, found[1]), "not null" if found[2] else "null", ""
-    if _kind(body, tuple(text.strip().split("."))) == "boolean":
-        return _place(body, root, text), "true", ""
-    return None, "", ""
+    def __init__(self, form: ChangeForm, *, plain: bool = True) -> None:
+        self._shape = ChangeShape(form)
+        self._reader = JsonReader(form.body_schema)
+        self._version, self._tests = self._shape.plain_version(), self._shape.plain_tests()
+        self.is_plain = plain and self._version is not None and self._tests is not None
+        self.bad_schema = arrow_of(quarantine_type())
 
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """Changes of messages with RAW_COLUMNS. Raises as `decode_safely`."""
+        if (
+            self._shape.form.envelope != "none"
+        ):  # a deletion is followed by a message without a body
+            batch = batch.filter(pc.greater(pc.binary_length(batch.column("body")), 0))
+        return decode_safely(self._decode, batch)
 
-class PlainRows:
-    """Reads the changes of one task."""
-
-    def __init__(self, form: PlainForm) -> None:
-        self._form = form
-        row_form = forms.RowForm("json", form.form.body_schema)
-        self._decoder = Decoder(row_form, _KeyedReader(form))
-        self.bad_schema = self._decoder.bad_schema
-
-    def read(self, messages: pa.RecordBatch) -> tuple[pa.Table, Decoded]:
-        """Changes with the columns of the table, and the messages that are none in `bad`."""
-        if self._form.form.envelope != "none":  # a deletion is followed by a message without a body
-            messages = messages.filter(pc.greater(pc.binary_length(messages.column("body")), 0))
-        decoded = self._decoder.decode(messages)
-        return self._changes(decoded.good), decoded
-
-    def _changes(self, rows: pa.Table) -> pa.Table:
-        form = self._form
-        columns = {name: _plain_column(rows, form, name) for name in form.columns}
-        columns |= {name: rows.column(name) for name in TIES}
-        columns.setdefault(forms.RESCUED, rows.column(forms.RESCUED))
-        columns[VERSION] = _value(rows, form.version)
-        columns[DELETED] = self._deleted(rows)
-        return pa.table(columns)
-
-    def _deleted(self, rows: pa.Table) -> Any:
-        form = self._form
-        if not form.deleted:
-            return pa.repeat(pa.scalar(False), rows.num_rows)
-        value = _value(rows, form.deleted)
-        if form.test == "=":
-            value = pc.equal(value, pa.scalar(form.equals, value.type))
-        elif form.test != "true":
-            value = value.is_valid() if form.test == "not null" else value.is_null()
-        return pc.fill_null(value, False)
-
-
-class _KeyedReader(JsonReader):
-    """Bodies without a key are bad."""
-
-    def __init__(self, form: PlainForm) -> None:
-        super().__init__(form.form.body_schema)
-        self._form = form
-        self._names = list(_fields(json.loads(form.form.body_schema)))
-
-    def read(self, bodies: pa.Array) -> Bodies:
-        found = super().read(bodies)
-        rows = pa.table(dict(zip(self._names, found.columns, strict=True)))
-        errors = found.errors
-        for name in self._form.form.key:
-            lacking = pc.and_(_plain_column(rows, self._form, name).is_null(), pc.is_null(errors))
-            lacking = lacking.combine_chunks() if isinstance(lacking, pa.ChunkedArray) else lacking
+    def _decode(self, batch: pa.RecordBatch) -> Decoded:
+        bodies = self._reader.read(batch.column("body"))
+        body = dict(zip(self._reader.schema.names, bodies.columns, strict=True))
+        if self._shape.wrapped:
+            body = {name: pc.struct_field(body["payload"], name) for name in self._shape.fields}
+        row, errors = self._row(body), bodies.errors
+        for name in self._shape.form.key:
+            lacking = pc.and_(row[name].is_null(), pc.is_null(errors))
             errors = pc.if_else(lacking, pa.scalar(NO_KEY), errors)
-        return Bodies(found.columns, errors, found.rescued)
+        row |= {name: batch.column(name.removeprefix("_")) for name in TIES}
+        left = pa.nulls(batch.num_rows, pa.string()) if bodies.rescued is None else bodies.rescued
+        row.setdefault(forms.RESCUED, left)
+        good = self._with_expressions(row, body, batch).filter(fine := pc.is_null(errors))
+        rescued = pc.sum(pc.and_(fine, pc.is_valid(left))).as_py() or 0
+        return Decoded(good, set_aside(batch, errors), rescued)
+
+    def _row(self, body: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """The row after a change; that before it only where there is none after: of a deletion, for its key."""
+        if self._shape.form.envelope == "none":
+            return dict(body)
+        before, after = body["before"], body["after"]
+        found, earlier = {}, {before.type.field(at).name for at in range(before.type.num_fields)}
+        for name in self._shape.columns:
+            found[name] = pc.struct_field(after, name)
+            if name in earlier and before.type.field(name).type == found[name].type:
+                old = pc.struct_field(before, name)
+                found[name] = pc.if_else(after.is_valid(), found[name], old)
+        return found
+
+    def _with_expressions(
+        self, row: dict[str, pa.Array], body: Mapping[str, pa.Array], batch: pa.RecordBatch
+    ) -> pa.Table:
+        taken = {name.lower() for name in body}
+        beside = {name: batch.column(name) for name in forms.RAW_COLUMNS if name not in taken}
+        seen = _Seen({**body, **beside})
+        if not self.is_plain or self._version is None:
+            whole = pa.StructArray.from_arrays(list(row.values()), names=list(row))
+            return pa.table({ROW: whole, **seen.columns})
+        deleted = pa.repeat(pa.scalar(False), batch.num_rows)
+        for test in self._tests or ():
+            deleted = pc.or_(deleted, test.of(seen))
+        return pa.table({**row, VERSION: seen.value(self._version), DELETED: deleted})
 
 
-def _plain_column(rows: pa.Table, form: PlainForm, name: str) -> Any:
-    if form.form.envelope == "none":
-        return _value(rows, (*form.root, name))
-    after, before = (_value(rows, (*form.root, each, name)) for each in ("after", "before"))
-    return pc.coalesce(after, before)
+def unevaluated(form: ChangeForm) -> "StructType":
+    """The columns of what Spark evaluates. Raises ConfigError as `ChangeShape`."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    none = pa.RecordBatch.from_pylist([], schema=messages_schema())
+    return from_arrow_schema(ChangeRows(form, plain=False).decode(none).good.schema)
 
 
-def _value(rows: pa.Table, path: Path) -> Any:
-    found = rows.column(path[0])
-    for name in path[1:]:
-        found = pc.struct_field(found, name)
-    return found
+def evaluated(rows: "DataFrame", form: ChangeForm) -> "DataFrame":
+    """The columns of the table, of what `ChangeRows` has read.
+
+    Raises:
+        ConfigError: an expression names what is not there.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as f
+
+    shape = ChangeShape(form)
+    try:
+        return rows.select(
+            f"{ROW}.*",
+            f.expr(shape.version).alias(VERSION),
+            f.coalesce(f.expr(shape.delete).cast("boolean"), f.lit(False)).alias(DELETED),
+        )
+    except PySparkException as error:
+        line = " ".join(str(error).split("\n", 1)[0].split())[:300]
+        raise ConfigError(
+            f"current-state: --version {shape.version!r} or --delete-when {shape.delete!r} cannot be used: {line}"
+        ) from None

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from roquette.base.options import REQUIRED, counted, option, plural
@@ -33,12 +32,14 @@ from roquette_spark.pipelines.kit.topics import (
     QueueBounds,
     describe,
     find_topics,
+    forget_torn_batch,
     group_of,
     read_sample,
     start_ranges,
     stream_options,
 )
-from roquette_spark.pipelines.rows.decoder import arrow_of, grew_from, widened
+from roquette_spark.pipelines.rows.decoder import arrow_of, grew_from, possible_columns, widened
+from roquette_spark.pipelines.rows.json_rows import infer_columns, schema_of_text
 from roquette_spark.pipelines.state.bucket_files import (
     STORED,
     BucketRules,
@@ -49,19 +50,20 @@ from roquette_spark.pipelines.state.bucket_files import (
     StageWork,
     change_table,
     count_keys,
-    stage_frame,
+    evaluate,
     stage_ranges,
 )
 from roquette_spark.pipelines.state.change_rows import (
     DELETED,
-    ORDER,
+    TIES,
+    VERSION,
     ChangeForm,
-    PlainForm,
+    ChangeRows,
     base_folder,
     buckets_of,
-    changes_of,
-    mark_changes,
-    plain_form,
+    enveloped,
+    evaluated,
+    unevaluated,
 )
 from roquette_spark.pipelines.tables.streamed_table import QUARANTINE, StreamedTable
 from roquette_spark.pipelines.tables.table import Table, open_table
@@ -76,7 +78,7 @@ from roquette_spark.values.offsets import QueueRange
 from roquette_spark.values.options import READER_GROUP
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.types import StructType
 
@@ -230,6 +232,7 @@ def _facts(keys: Keys | None) -> list[tuple[str, str]]:
 
 FOLDER = "_view"  # readers of Parquet skip names with "_"
 _NEWEST = "_newest"
+_FILLED = "_filled"  # the version; without one as high as the highest of the key, so that the place in the topic decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +280,10 @@ class StateView:
         """Code that makes the LazyFrame `current_state`. `source` is an expression, default is scan_delta."""
         return (
             f"changes = {source or f'pl.scan_delta({self.root!r})'}\n"
-            f"order = {list(ORDER)!r}\n"
-            "newest_first = changes.sort(order, descending=True, nulls_last=True)\n"
+            f"highest = pl.col({VERSION!r}).sort().last().over({list(self.key)!r})\n"
+            f"filled = changes.with_columns({_FILLED}=pl.col({VERSION!r}).fill_null(highest))\n"
+            f"order = {[_FILLED, *TIES]!r}\n"
+            "newest_first = filled.sort(order, descending=True, nulls_last=True)\n"
             f"newest = newest_first.unique(subset={list(self.key)!r}, keep='first', maintain_order=True)\n"
             f"current_state = newest.filter(~pl.col({DELETED!r})).select({self.shown()!r})\n"
         )
@@ -287,11 +292,13 @@ class StateView:
         def names(found: Sequence[str], after: str = "") -> str:
             return ", ".join(_quoted(name, quote) + after for name in found)
 
+        version = _quoted(VERSION, quote)
         return (
             f"SELECT {names(self.shown())}\n"
             f"FROM (SELECT *, row_number() OVER (PARTITION BY {names(self.key)}\n"
-            f"        ORDER BY {names(ORDER, ' DESC NULLS LAST')}) AS {_NEWEST}\n"
-            f"      FROM {source}) AS changes\n"
+            f"        ORDER BY {names([_FILLED, *TIES], ' DESC NULLS LAST')}) AS {_NEWEST}\n"
+            f"      FROM (SELECT *, coalesce({version}, max({version}) OVER (PARTITION BY {names(self.key)})) AS {_FILLED}\n"
+            f"            FROM {source}) AS filled) AS changes\n"
             f"WHERE {_NEWEST} = 1 AND NOT {_quoted(DELETED, quote)}"
         )
 
@@ -464,8 +471,7 @@ class CurrentState(StreamedTable):
             pin(self.table, self._pointer)
             self.claim_quarantine(fresh=fresh)
             self.changes = self._find_changes()
-            rows = mark_changes(spark.createDataFrame([], forms.source_schema()), self.changes)
-            good = changes_of(rows, self.changes)
+            good = evaluated(spark.createDataFrame([], unevaluated(self.changes)), self.changes)
             self._check_key(good.schema)
             form = {CHANGES_SETTING: self.changes.settings()}
             self.prepare(good.schema.json(), (DELETED,), form, {} if fresh else None)
@@ -479,7 +485,7 @@ class CurrentState(StreamedTable):
         if changes is not None:
             return self._with_schema(changes)
         if options.schema:
-            schema = forms.schema_of_text(self._spark, options.schema)
+            schema = schema_of_text(options.schema, "current-state")
         else:
             self._job.progress.step("looking at messages for their columns")
             sample = read_sample(
@@ -489,7 +495,9 @@ class CurrentState(StreamedTable):
                 self._states,
                 rows=options.sample,
             )
-            schema = forms.infer_json_schema(self._spark, sample, options.topic)
+            schema = possible_columns(infer_columns(sample, options.topic))
+            if options.envelope == "debezium":
+                schema = enveloped(schema)
         return ChangeForm(
             schema, options.key, options.version, options.delete_when, options.envelope
         )
@@ -498,7 +506,7 @@ class CurrentState(StreamedTable):
         """With the columns of --schema, where all rows that there are fit into them. Raises ConfigError."""
         if not self._options.schema:
             return changes
-        given = json.loads(forms.schema_of_text(self._spark, self._options.schema))
+        given = json.loads(schema_of_text(self._options.schema, "current-state"))
         known = json.loads(changes.body_schema)
         wider = widened(known, given)
         if not grew_from(given, wider):
@@ -534,57 +542,29 @@ class CurrentState(StreamedTable):
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(options.batch),
         }
-        interval_s = options.interval_s if options.follow else None
-        plain = plain_form(self.changes)
         group = group_of(options, "current-state", self.table.files.root)
+        forget_torn_batch(self.positions, CHECKPOINT)
         place = GroupPlace(options, group, self.positions, CHECKPOINT)
-        if plain is None:  # Spark evaluates the expressions, of messages that it has read
-            return self.start_stream(given, place.after(self._apply_messages), interval_s)
         self._source = {**given, "subscribe": self.topic}
         return start_ranges(
             self._spark,
             self._source,
-            place.after(partial(self._apply_ranges, plain)),
+            place.after(self._apply_ranges),
             checkpoint=self.positions.address(CHECKPOINT),
-            interval_s=interval_s,
+            interval_s=options.interval_s if options.follow else None,
         )
 
-    def _apply_ranges(self, form: PlainForm, ranges: list[QueueRange], number: int) -> None:
+    def _apply_ranges(self, ranges: list[QueueRange], number: int) -> None:
         """One batch that tasks read and decode."""
         if not self._is_new(self.table, number):
             return
         begin, staging = time.monotonic(), self.table.new_staging()
         roots = self.table.files.root, staging, self.quarantine.files.root
-        work = StageWork(number, self._source, form, *roots)
+        work = StageWork(number, self._source, self.changes, *roots)
         staged = stage_ranges(self._spark, work, ranges)
+        if not ChangeRows(self.changes).is_plain:
+            staged.paths = evaluate(self._spark, work, staged.paths)
         self.keep_aside(staged.bad, number)
-        self._apply(staged, number, begin)
-        self.table.files.remove_tree(staging)
-
-    def _apply_messages(self, messages: "DataFrame", number: int) -> None:
-        """One batch that Spark parses."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
-        if not self._is_new(self.table, number):
-            return
-        begin = time.monotonic()
-        rows = mark_changes(messages, self.changes)
-        seen = Observation()
-        rescued = f.expr(f"if({forms.BAD} is null, {forms.LOOKED}.rescued, null)")
-        watched = rows.observe(
-            seen,
-            f.count("*").alias("rows"),
-            f.count(forms.BAD).alias("bad"),
-            f.count(rescued).alias("rescued"),
-        )
-        # Written down first: the topic is read once, and the plan that is observed has no shuffle
-        # (behind one, Spark 4.3 never delivers what was observed).
-        staging = self.table.new_staging()
-        paths = stage_frame(changes_of(watched, self.changes), self.table.files, staging)
-        found = {name: int(count) for name, count in seen.get.items()}
-        self.put_aside(rows, found["bad"], number)
-        staged = Staged(paths, found["rows"] - found["bad"], [], found["bad"], found["rescued"])
         self._apply(staged, number, begin)
         self.table.files.remove_tree(staging)
 

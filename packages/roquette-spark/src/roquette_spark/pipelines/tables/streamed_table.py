@@ -4,16 +4,16 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
-from roquette_spark.pipelines.kit.message_rows import DAY, bad_rows
+from roquette_spark.pipelines.kit.message_rows import DAY
 from roquette_spark.pipelines.kit.table_files import Commit, DataFile, TableFiles, discard
-from roquette_spark.pipelines.kit.topics import QueueBounds, checkpoint_offsets, start_stream
+from roquette_spark.pipelines.kit.topics import QueueBounds, checkpoint_offsets, torn_batch
 from roquette_spark.pipelines.rows.decoder import quarantine_type, widened
 from roquette_spark.pipelines.tables.table_formats import TableFormat
 from roquette_spark.pipelines.tables.table_place import (
@@ -27,8 +27,7 @@ from roquette_spark.pipelines.tables.table_place import (
 from roquette_spark.pipelines.tables.table_writer import TableWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql import SparkSession
 
 QUARANTINE = ".quarantine"  # after the name of the table's folder
 
@@ -149,6 +148,12 @@ class StreamedTable:
             if self.quarantine.snapshot.version < 0:
                 schema = quarantine_type().json()
                 self.quarantine.create(schema, (DAY,), {STREAM_SETTING: self._stream_id})
+        torn = torn_batch(self.positions, CHECKPOINT)
+        if torn is not None and not self._is_new(self.table, torn):
+            raise PipelineError(
+                f"{self._pipeline}: {self.positions.address(CHECKPOINT)}/offsets/{torn} is empty, and the table has that "
+                "batch, so nobody knows where it ended: restore the file, or give another --to"
+            )
         lost = self._shared is not None and self._shared.id != self._stream_id
         if not self._is_new(self.table, 0):
             lost |= not self.positions.exists(f"{CHECKPOINT}/offsets")
@@ -179,7 +184,7 @@ class StreamedTable:
     def widen(self, schema: str, form: Mapping[str, str]) -> list[str]:
         """Let the table take these columns, too, and say so; returns the names of the new ones."""
         there = json.loads(self.table.snapshot.schema)
-        wider = widened(there, json.loads(schema))
+        wider = widened(there, json.loads(schema), limited=False)
         if wider == there:
             return []
         self.table.widen(json.dumps(wider), form)
@@ -210,42 +215,6 @@ class StreamedTable:
             state.end - max(state.start, done.get((state.broker_name, state.queue_id), 0))
             for state in states
         )
-
-    def start_stream(
-        self,
-        options: Mapping[str, str],
-        write: "Callable[[DataFrame, int], None]",
-        interval_s: int | None,
-    ) -> "StreamingQuery":
-        """Begin to read; without an interval the query ends when it has caught up."""
-        return start_stream(
-            self._spark,
-            {**options, "subscribe": self.topic},
-            write,
-            checkpoint=self.positions.address(CHECKPOINT),
-            interval_s=interval_s,
-        )
-
-    def put_aside(self, rows: "DataFrame", count: int, number: int) -> None:
-        """The bad ones of a batch go to the quarantine, once.
-
-        Raises:
-            PipelineError: there are not `count` of them.
-        """
-        apart = self.quarantine
-        if not count or apart is None or not self._is_new(apart, number):
-            return
-        staging = apart.new_staging()
-        writer = bad_rows(rows).write.mode("overwrite").partitionBy(DAY)
-        writer.parquet(apart.files.address(staging))
-        adds = apart.publish(staging, f"batch-{number:010}")
-        found = sum(file.rows for file in adds)
-        if found != count:
-            raise PipelineError(
-                f"{self._pipeline}: batch {number} has {count} bad messages, {found} came to the quarantine: "
-                "nothing was changed"
-            )
-        self._append_aside(apart, adds, number)
 
     def keep_aside(self, files: Sequence[DataFile], number: int) -> None:
         """Files of bad messages that tasks of a batch have written count in the quarantine, once."""

@@ -1,7 +1,7 @@
 """Nothing of a JSON body vanishes: each field is in a column, in `_rescued`, or its message is in quarantine."""
 
 import json
-from collections.abc import Iterator
+import math
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from tests.spark.records import make_record
 
 from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette_spark.pipelines.kit.message_rows import MALFORMED, TWICE, look_at
 from roquette_spark.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.rows.json_rows import MALFORMED, NO_OBJECT, TWICE, JsonReader
 
 NAMES = ("n", "name", "at", "inner", "list", "objects", "texts", "wild")
 SCHEMA = (
@@ -24,40 +24,33 @@ SCHEMA = (
     "list array<long>, objects array<struct<n: long, name: string>>, texts map<string, long>"
 )
 Kind = Any
-KNOWN: Kind = {
-    "type": "struct",
-    "fields": [
-        {"name": "n", "type": "long"},
-        {"name": "name", "type": "string"},
-        {"name": "at", "type": "double"},
-        {
-            "name": "inner",
-            "type": {
-                "type": "struct",
-                "fields": [
-                    {"name": "n", "type": "integer"},
-                    {"name": "name", "type": "string"},
-                    {
-                        "name": "inner",
-                        "type": {"type": "struct", "fields": [{"name": "n", "type": "long"}]},
-                    },
-                ],
-            },
-        },
-        {"name": "list", "type": {"type": "array", "elementType": "long"}},
-        {
-            "name": "objects",
-            "type": {
-                "type": "array",
-                "elementType": {
-                    "type": "struct",
-                    "fields": [{"name": "n", "type": "long"}, {"name": "name", "type": "string"}],
-                },
-            },
-        },
-        {"name": "texts", "type": {"type": "map", "keyType": "string", "valueType": "long"}},
-    ],
-}
+
+
+def struct(**columns: Kind) -> Kind:
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in columns.items()
+    ]
+    return {"type": "struct", "fields": fields}
+
+
+def array(kind: Kind) -> Kind:
+    return {"type": "array", "elementType": kind, "containsNull": True}
+
+
+def map_of(kind: Kind, keys: str = "string") -> Kind:
+    return {"type": "map", "keyType": keys, "valueType": kind, "valueContainsNull": True}
+
+
+KNOWN = struct(
+    n="long",
+    name="string",
+    at="double",
+    inner=struct(n="integer", name="string", inner=struct(n="long")),
+    list=array("long"),
+    objects=array(struct(n="long", name="string")),
+    texts=map_of("long"),
+)
 
 numbers = st.one_of(
     st.integers(-(2**70), 2**70),
@@ -94,28 +87,41 @@ def exact(text: str) -> Any:
     return json.loads(text, parse_float=Decimal, parse_int=Decimal)
 
 
-def leaves(value: Any, kind: Kind, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Paths of what no column takes, without what lies below."""
+NOTHING = object()
+
+
+def check(value: Any, kind: Kind, column: Any, left: Any = NOTHING) -> bool:
+    """Each field is in its column by value, or else as it was in what is left; says whether anything is left."""
     what = kind["type"] if isinstance(kind, dict) else kind
-    if what == "struct" and isinstance(value, dict):
+    if left is not NOTHING and column is None:
+        assert left == value
+        return True
+    if value is None:
+        assert column is None and left is NOTHING
+        return False
+    if what == "struct":
         known = {field["name"]: field["type"] for field in kind["fields"]}
-        for name, each in value.items():
-            if name in known:
-                yield from leaves(each, known[name], (*path, name))
-            else:
-                yield (*path, name)
-    elif what == "map" and isinstance(value, dict):
-        for name, each in value.items():
-            yield from leaves(each, kind["valueType"], (*path, name))
-    elif what == "array" and isinstance(value, list):
-        for i, each in enumerate(value):
-            yield from leaves(each, kind["elementType"], (*path, i))
-
-
-def at(value: Any, path: tuple[Any, ...]) -> Any:
-    for step in path:
-        value = value[step]
-    return value
+        rest = {} if left is NOTHING else left
+        assert rest.keys() <= value.keys()
+        found = [check(value[name], known.get(name, "none"), column.get(name), rest.get(name, NOTHING)) for name in value]  # fmt: skip
+        return any(found)
+    if what == "array":
+        rest = [None] * len(value) if left is NOTHING else left
+        every = zip(value, column, rest, strict=True)
+        found = [check(v, kind["elementType"], c, r or NOTHING) for v, c, r in every]
+        return any(found)
+    if what == "map":
+        assert left is NOTHING
+        assert dict(column) == value
+        return False
+    assert left is NOTHING
+    if what == "double":
+        assert column == float(value) and math.isfinite(column)
+    elif what == "string" and not isinstance(value, str):
+        assert exact(column) == value
+    else:
+        assert column == value
+    return False
 
 
 @pytest.mark.promise("Spark and pipelines", "every field of a JSON body has a column or is rescued")
@@ -124,58 +130,44 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
 def test_every_field_has_a_column_or_is_rescued_as_it_was(body: dict[str, Any]) -> None:
     text = json.dumps(body)
 
-    found = look_at(text.encode(), KNOWN)
+    row, error, rescued = JsonReader(json.dumps(KNOWN)).read_one(text.encode())
 
-    before = exact(text)
-    if found is None:
-        assert list(leaves(before, KNOWN)) == []
-        return
-    if found["error"]:
-        return  # to the quarantine, whole
-    if found["text"]:
-        assert exact(found["text"]) == before
-    wanted = list(leaves(before, KNOWN))
-    rescued = exact(found["rescued"]) if found["rescued"] else None
-    assert bool(wanted) == (rescued is not None)
-    for path in wanted:
-        assert at(rescued, path) == at(before, path)
+    assert error is None
+    left = NOTHING if rescued is None else exact(rescued)
+    assert check(exact(text), KNOWN, row, left) == (rescued is not None)
 
 
 @pytest.mark.parametrize(
-    ("body", "rescued", "text", "error"),
+    ("body", "rescued", "error"),
     [
-        (b'{"n": 19.0}', None, '{"n":19}', None),
-        (b'{"n": 1.9e1, "x": 1.10}', '{"x":1.10}', '{"n":19,"x":1.10}', None),
-        (
-            b'{"x": 1e400, "y": 12345678901234567890}',
-            '{"x":1e400,"y":12345678901234567890}',
-            None,
-            None,
-        ),
-        (
-            b'{"inner": {"n": 1.0, "z": [1]}}',
-            '{"inner":{"z":[1]}}',
-            '{"inner":{"n":1,"z":[1]}}',
-            None,
-        ),
-        (b'{"objects": [{"n": 1}, {"m": 2}]}', '{"objects":[null,{"m":2}]}', None, None),
-        (b'{"n": 1} {"n": 2}', None, None, MALFORMED),
-        (b'{"n": 1, "n": 2}', None, None, TWICE),
-        (b'{"inner": {"n": 1, "n": 2}}', None, None, TWICE),
-        (b'{"name": "\\ud800"}', None, None, MALFORMED),
-        (b'{"n": 1e99999999999999999999}', None, None, MALFORMED),
-        (b"[" * 100_000, None, None, MALFORMED),
+        (b'{"n": 19}', None, None),
+        (b'{"n": 19.0}', None, None),
+        (b'{"n": 19.5}', '{"n":19.5}', None),
+        (b'{"n": 1e300, "name": "a"}', '{"n":1e300}', None),
+        (b'{"n": 1e99999999999999999999}', '{"n":1e99999999999999999999}', None),
+        (b'{"n": 1.9e1, "x": 1.10}', '{"x":1.10}', None),
+        (b'{"x": 1e400, "at": 1e400}', '{"x":1e400,"at":1e400}', None),
+        (b'{"inner": {"n": 1.0, "z": [1]}}', '{"inner":{"z":[1]}}', None),
+        (b'{"inner": {"n": "x"}}', '{"inner":{"n":"x"}}', None),
+        (b'{"inner": []}', '{"inner":[]}', None),
+        (b'{"list": [1, "x"]}', '{"list":[1,"x"]}', None),
+        (b'{"texts": {"a": 1, "b": "x"}}', '{"texts":{"a":1,"b":"x"}}', None),
+        (b'{"objects": [{"n": 1}, {"m": 2}]}', '{"objects":[null,{"m":2}]}', None),
+        (b'{"objects": [{"n": "x"}, {}]}', '{"objects":[{"n":"x"},null]}', None),
+        (b'{"objects": [1]}', '{"objects":[1]}', None),
+        (b"[1]", None, NO_OBJECT),
+        (b'{"n": 1} {"n": 2}', None, MALFORMED),
+        (b'{"n": 1, "n": 2}', None, TWICE),
+        (b'{"inner": {"n": 1, "n": 2}}', None, TWICE),
+        (b'{"name": "\\ud800"}', None, MALFORMED),
+        (b'{"a":' * 100_000, None, MALFORMED),
     ],
 )
-def test_what_is_said_of_a_body(
-    body: bytes, rescued: str | None, text: str | None, error: str | None
-) -> None:
-    assert look_at(body, KNOWN) == {"rescued": rescued, "text": text, "error": error}
+def test_what_of_a_body_has_no_column(body: bytes, rescued: str | None, error: str | None) -> None:
+    row, why, left = JsonReader(json.dumps(KNOWN)).read_one(body)
 
-
-@pytest.mark.parametrize("body", [b'{"n": 19}', b'{"n": 19.5}', b"[1]", b'{"n": 1e300}', b"{}"])
-def test_nothing_is_said_where_spark_sees_all(body: bytes) -> None:
-    assert look_at(body, KNOWN) is None
+    assert (left, why) == (rescued, error)
+    assert (row is None) == (error is not None)
 
 
 def sample(count: int) -> list[bytes]:
@@ -185,7 +177,7 @@ def sample(count: int) -> list[bytes]:
         b'{"n": 1, "late": {"a": [1.50, "x"]}}',
         b'{"n": 1, "n": 2}',
         b'{"n": 1} and more',
-        b'{"n": "one"}',
+        b'{"n": "one", "name": "b"}',
         b"{'n': 1}",
         b'{"n": 19.5}',
     ]
@@ -228,35 +220,15 @@ def test_a_table_and_its_quarantine_have_all_of_every_body(spark: Any, tmp_path:
             continue
         row, before = good[i], exact(body.decode())
         assert dict(row["_properties"])["colour"] == "red"
-        apart = exact(row["_rescued"]) if row["_rescued"] else {}
         rescued += row["_rescued"] is not None
-        for path in leaves(before, KNOWN):
-            assert at(apart, path) == at(before, path)
-        check_columns(row, before)
+        check(before, KNOWN, row, exact(row["_rescued"]) if row["_rescued"] else NOTHING)
     assert good[0]["n"] == 19
     assert good[1]["_rescued"] == '{"late":{"a":[1.50,"x"]}}'
-    assert [i in bad for i in range(7)] == [False, False, True, True, True, True, True]
+    assert (good[4]["n"], good[4]["name"], good[4]["_rescued"]) == (None, "b", '{"n":"one"}')
+    assert [i in bad for i in range(7)] == [False, False, True, True, False, True, False]
     summary = result.summary["topics"]["T"]
     assert (summary["quarantined"], summary["rescued"]) == (len(bad), rescued)
     assert sum(summary["reasons"].values()) == len(bad)
     assert summary["rescued_fields"]["late"] >= 1
     assert "fields without a column" in result.last_line
     assert "fields without a column" in (tmp_path / "report/report.html").read_text()
-
-
-def check_columns(row: dict[str, Any], body: dict[str, Any]) -> None:
-    """Fields with a column are in it, by value."""
-    for name in ("n", "list"):
-        assert row[name] == body.get(name)
-    if isinstance(body.get("name"), str):
-        assert row["name"] == body["name"]
-    if body.get("at") is not None:
-        assert row["at"] == float(body["at"])
-    if body.get("inner") is not None:
-        assert row["inner"]["n"] == body["inner"].get("n")
-    if body.get("objects") is not None:
-        assert [None if each is None else each["n"] for each in row["objects"]] == [
-            None if each is None else each.get("n") for each in body["objects"]
-        ]
-    if body.get("texts") is not None:
-        assert dict(row["texts"]) == body["texts"]
