@@ -629,6 +629,117 @@ def test_a_doubtful_store_is_in_the_set_again_when_it_has_all() -> None:
     assert store.record.unfit == {} == store.record.doubtful and store.record.members == (1, 2)
 
 
+def alone_since_80(store: Store, later: int) -> tuple[TakeOver, TakeOver]:
+    """1 and 2 had 80 when 2 left the set; then 1 wrote up to `later` alone, and lost power under ASYNC_FLUSH."""
+    one = master(store, end=80)
+    two = slave(store, 2, one, 1100, 80)
+    one.report(1150, 2, "c2-1100", 80, 80)
+    for now in (1700, 2300, 2900, 3500):
+        store.tick(one, now, 80)
+    for now in (4100, 4700):
+        store.tick(one, now, later)
+    assert store.record.members == (1,) and one.confirmed == store.record.floor == later
+    store.run(two, 4750, [Read()])
+    return one, two
+
+
+def back(store: Store, table: TakeOver) -> TakeOver:
+    """The machine of that member has lost power."""
+    me = table.me
+    last, entries = store.record.stores[me].opening, table.marks.entries()
+    return store_of(me, last, entries=entries, clean=False)
+
+
+def winners(store: Store, ends: dict[TakeOver, int], now: int) -> list[int]:
+    """Time passes for all of them: who is elected?"""
+    return [
+        table.me
+        for n in range(80)
+        for table, end in ends.items()
+        for effect in store.tick(table, now + 200 * n + table.me, end)
+        if isinstance(effect, Won)
+    ]
+
+
+PROMISE = "one that is alone in step loses power under ASYNC_FLUSH"
+
+
+@pytest.mark.promise("Groups of brokers", PROMISE)
+def test_one_alone_that_lacks_what_two_had_leaves_the_office_to_the_one_that_has_it() -> None:
+    """Whole groups, seed 301712, and the same with a power cut: it stood, and 2 was cut to 60."""
+    store = Store()
+    one, two = alone_since_80(store, later=100)
+    again = back(store, one)
+    assert winners(store, {again: 60}, 20_000) == []
+    assert again.trouble == (
+        "the broker that was alone in step has lost some of what two had up to 80: brokers [2] are to say what they have, "
+        "or an order to elect one, losses accepted (roquette broker promote)"
+    )
+    assert winners(store, {again: 60, two: 80}, 40_000) == [2]
+    assert store.record.lossy_epoch == 0 == two._start and again.role is Role.SLAVE
+
+
+@pytest.mark.promise("Groups of brokers", PROMISE)
+@pytest.mark.parametrize("end", [80, 90])
+def test_one_alone_that_has_what_two_had_waits_for_nobody(end) -> None:
+    store = Store()
+    one, _ = alone_since_80(store, later=100)
+    assert winners(store, {back(store, one): end}, 20_000) == [1]
+
+
+@pytest.mark.parametrize(("end", "best"), [(70, 2), (50, 1)])
+def test_when_all_have_lost_what_two_had_the_one_with_most_is_elected(end, best) -> None:
+    store = Store()
+    one, two = alone_since_80(store, later=100)
+    ends = {back(store, one): 60, back(store, two): end}
+    assert winners(store, ends, 20_000) == [best]
+
+
+def test_who_has_what_two_had_waits_for_nobody_else() -> None:
+    """3 is a machine that is gone for good, and was never cleaned away."""
+    store = Store()
+    one, two = alone_since_80(store, later=100)
+    store.record = replace(store.record, places=store.record.places | {3: place(3)})
+    again = back(store, one)
+    assert winners(store, {again: 60, two: 79}, 20_000) == []
+    assert "brokers [3] are to say what they have" in again.trouble
+    assert winners(store, {again: 60, two: 80}, 60_000) == [2]
+
+
+def test_an_epoch_counts_more_than_an_end_for_what_two_had() -> None:
+    """2 went on in an epoch of its own, which nobody has confirmed: its log is longer, and another one."""
+    store = Store()
+    one, two = alone_since_80(store, later=100)
+    store.record = replace(store.record, shared=(3, 80), epoch=3)
+    one.marks = EpochMarks.of([(1, 0), (3, 40)])
+    store.record = replace(store.record, places=store.record.places | {3: place(3)})
+    assert winners(store, {back(store, one): 60, two: 500}, 20_000) == []
+
+
+def test_an_order_ends_the_wait_for_what_two_had() -> None:
+    store = Store()
+    one, _ = alone_since_80(store, later=100)
+    again = back(store, one)
+    assert winners(store, {again: 60}, 20_000) == []
+    store.order(1, accept_loss=True)
+    assert winners(store, {again: 60}, 40_000) == [1]
+    assert store.record.lossy_epoch == store.record.epoch and store.record.shared == (1, 60)
+    assert winners(store, {back(store, again): 60}, 60_000) == [1], "nothing more is lost"
+
+
+def test_an_election_that_leaves_one_alone_says_what_two_had() -> None:
+    """The master before has told nobody what it confirmed after its last renewal: all that 2 had may be."""
+    store = Store()
+    one = master(store, end=80)
+    two = slave(store, 2, one, 1100, 80)
+    elected(store, two, 4300, 90)
+    assert store.record.members == (2,) and store.record.shared == (1, 90)
+    store.tick(two, 4900, 95)
+    assert store.record.floor == 95 and store.record.shared == (1, 90)
+    assert winners(store, {back(store, two): 95}, 40_000) == [2], "alone, and elected again"
+    assert store.record.shared == (1, 90)
+
+
 def test_a_store_of_another_group_touches_nothing() -> None:
     store = Store()
     stopped(store)

@@ -155,6 +155,37 @@ def test_a_copy_that_begins_beside_its_original_ends_it_and_is_filled_from_the_m
     simulate(scenario)
 
 
+@pytest.mark.promise("Groups of brokers", "one that is alone in step loses power under ASYNC_FLUSH")
+@pytest.mark.parametrize("cloned", [True, False], ids=["a clone comes back", "power is lost"])
+def test_who_was_left_alone_in_step_and_lacks_what_two_had_does_not_cut_the_other(cloned: bool):
+    """Whole groups, seed 301712 of 6dcd2011: 40 of 80 that both had acknowledged were cut off the other one's log."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await cluster.add_namesrv(NAME_SERVER, controller="embedded")
+        unsynced = {"flush_interval_ms": 3_600_000}
+        for ip in MEMBERS[:2]:
+            await cluster.add_member(ip, "orders", min_in_sync_replicas=2, store=unsynced)
+        await until(lambda: in_step(cluster) == 2)
+        await more(cluster, COUNT)
+        old = master(cluster)
+        other = next(ip for ip in MEMBERS[:2] if ip != old)
+        copy = cluster.hosts[old].files.crash(share=1.0)
+        await more(cluster, COUNT)
+        cluster.partition(old, other)
+        await until(lambda: in_step(cluster) == 1)
+        cluster.kill(old)
+        cluster.heal()
+        cluster.hosts[old].files = copy if cloned else cluster.hosts[old].files.crash(share=0.0)
+        await cluster.restart(old)
+        await until(lambda: in_step(cluster) == 2, 60)
+        store = cluster.hosts[old].service.broker.store
+        assert sum(store.max_offset("T", queue) for queue in range(8)) == 2 * COUNT
+        assert len(set(logs(cluster))) == 1
+        assert master(cluster) == other and table(cluster, other).record.lossy_epoch == 0
+
+    simulate(scenario)
+
+
 @pytest.mark.promise(
     "Groups of brokers", "a broker refuses a store of another id, or of another group"
 )

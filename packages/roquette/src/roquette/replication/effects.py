@@ -175,8 +175,13 @@ def bar(record: GroupRecord, me: int, waited_ms: int, settings: TakeOverSettings
         return f"no master, and broker {me} may lack acknowledged messages: {why}; {hope}, or an order to elect it"
     if record.set_back:
         silent = [member_id for member_id, reported in record.doubtful.items() if reported[0] < 0]
-        if silent:
-            return f"the record is an old one: brokers {silent} are to say what they have, or an order to elect one"
+        if silent and not NOT_KNOWN < record.shared <= max(record.doubtful.values()):
+            lost = f"the broker that was alone in step has lost some of what two had up to {record.shared[1]}"
+            why = "the record is an old one" if record.shared == NOT_KNOWN else lost
+            return (
+                f"{why}: brokers {silent} are to say what they have, or an order to elect one, losses accepted "
+                "(roquette broker promote)"
+            )
     elif me not in record.doubtful or record.members == (me,):
         return ""
     elif others := [member_id for member_id in record.members if member_id not in record.doubtful]:
@@ -195,6 +200,7 @@ def bar(record: GroupRecord, me: int, waited_ms: int, settings: TakeOverSettings
 
 TROUBLES: Final = ("identity", "record", "disk", "office")  # kinds of what is wrong with a member
 NOT_SAID: Final = (-1, -1)  # a position: it has not told yet what it has
+NOT_KNOWN: Final = (0, 0)  # what is `shared` of an old record, or of an earlier version
 NO_RECORD: Final = (
     "this store was of a group, and its record is not there: correct controllerAddr, or order the broker "
     "with the newest messages to be elected, losses accepted (roquette broker promote)"
@@ -287,9 +293,15 @@ def asked_of_all(
     }
 
 
-def elected(record: GroupRecord, me: int, epoch: int, old: int, end: int) -> dict[str, Any]:
-    """An election. The set loses the old master; by order, losses accepted, everybody else."""
-    lossy = by_loss(record, me)
+def elected(
+    record: GroupRecord, me: int, epoch: int, old: int, position: tuple[int, int]
+) -> dict[str, Any]:
+    """An election. The set loses the old master; by order, losses accepted, everybody else.
+
+    All that we have may be confirmed: the master before has told nobody since its last renewal. Who was alone already
+    has shared nothing since.
+    """
+    lossy, several = by_loss(record, me), len(record.members) > 1
     members = (me,) if lossy else tuple(w for w in record.members if w == me or w != old)
     return {
         "epoch": epoch,
@@ -298,7 +310,8 @@ def elected(record: GroupRecord, me: int, epoch: int, old: int, end: int) -> dic
         "set_epoch": record.set_epoch + 1,
         "doubtful": {w: v for w, v in record.doubtful.items() if w in members and w != me},
         "unfit": {w: v for w, v in record.unfit.items() if w in members and w != me},
-        "floor": min(record.floor, end),
+        "floor": min(record.floor, position[1]),
+        "shared": position if several else min(record.shared, position),
         "set_back": False,
         "ordered": 0,
         "accept_loss": False,

@@ -60,7 +60,9 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
         unfit: of the doubtful, those whose store is not what the record knows them by, and why: never elected without
             an order.
         floor: everybody in the set has the log up to here.
-        set_back: members have epochs that this record never had, so it is an old one: who has most is asked of all.
+        shared: what at least two stores had when the set last had more than one: epoch of the last byte, and end.
+        set_back: the set says nothing, so who has most is asked of all: members have epochs that this record never had, or
+            the only one in the set has lost some of what is `shared`.
         newest_epoch: of the logs of all that have entered themselves: the next election is above it. highest_id: that any of
             them knows: new ones get a higher one. Both may be more than the rest of the record shows, if it was set back.
         other: fields of a later version, as they were.
@@ -81,6 +83,7 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     stores: dict[int, Life] = {}
     unfit: dict[int, str] = {}
     floor: int = 0
+    shared: tuple[int, int] = (0, 0)
     set_back: bool = False
     newest_epoch: int = 0
     highest_id: int = 0

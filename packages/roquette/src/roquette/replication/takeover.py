@@ -12,6 +12,7 @@ from typing import Any, Final
 from roquette.replication import effects as do
 from roquette.replication.effects import (
     NO_RECORD,
+    NOT_KNOWN,
     TROUBLES,
     Asked,
     Effect,
@@ -337,6 +338,8 @@ class TakeOver:
         )  # fmt: skip
         if not changed and now_ms - self._lease_ms < self.settings.renew_ms:
             return None
+        floor = max(self.confirmed, record.floor)
+        shared = NOT_KNOWN if self.alone else (self.marks.written(floor), floor)
         return WriteKind.RENEW, self._beaten(
             now_ms,
             record,
@@ -344,7 +347,8 @@ class TakeOver:
             set_epoch=record.set_epoch + (members != record.members),
             doubtful=doubtful,
             unfit=unfit,
-            floor=max(self.confirmed, record.floor),
+            floor=floor,
+            shared=max(record.shared, shared),
             ordered=0,
             accept_loss=False,
         )
@@ -394,8 +398,8 @@ class TakeOver:
             self._why_none = f"broker {self.me} is running as master at {record.address_of(self.me)}: give this one a brokerId of its own"
             return None
         if not self._entered or record.places.get(self.me) != self.place:
-            changes = {"set_back": True} if self._is_old(record) else {}
-            return WriteKind.PLACE, self._placed(record, **self._accused(record), **changes)
+            changes = self._accused(record) | self._ask_all(record)
+            return WriteKind.PLACE, self._placed(record, **changes)
         if not record.members and record.epoch == 0:
             return self._begin(now_ms, record)
         if record.set_back and not {*record.places, *self._own.known} <= {*record.doubtful}:
@@ -424,8 +428,12 @@ class TakeOver:
             return WriteKind.PLACE, self._placed(record, members=(self.me,))
         return self._election(now_ms, record) if by_loss(record, self.me) else None
 
-    def _is_old(self, record: GroupRecord) -> bool:
-        return self.marks.last_epoch > record.epoch or self._own.seen > record.number
+    def _ask_all(self, record: GroupRecord) -> dict[str, Any]:
+        """Return what our first entry says when the set says nothing: an old record's, or us alone with less than two had."""
+        if self.marks.last_epoch > record.epoch or self._own.seen > record.number:
+            return {"set_back": True, "shared": NOT_KNOWN}
+        lost = not self._own.clean and not self._fault and self._position() < record.shared
+        return {"set_back": True} if lost and record.members == (self.me,) else {}
 
     # Whose store may lack something.
 
@@ -502,7 +510,7 @@ class TakeOver:
         last = max(record.epoch, record.newest_epoch, self.marks.last_epoch)
         epoch = next_epoch(last, self._own.opening)
         old = record.master or self._old_master  # silent: it comes back when it is level
-        changes = elected(record, self.me, epoch, old, self._end)
+        changes = elected(record, self.me, epoch, old, self._position())
         return WriteKind.ELECT, self._beaten(now_ms, record, **changes)
 
 
