@@ -294,14 +294,14 @@ def asked_of_all(
 
 
 def elected(
-    record: GroupRecord, me: int, epoch: int, old: int, position: tuple[int, int]
+    record: GroupRecord, me: int, epoch: int, old: int, newest: int, end: int
 ) -> dict[str, Any]:
     """An election. The set loses the old master; by order, losses accepted, everybody else.
 
-    All that we have may be confirmed: the master before has told nobody since its last renewal. Who was alone already
-    has shared nothing since.
+    All that we have (`newest`: epoch of the last byte) may be confirmed: the master before has told nobody since its last
+    renewal. Who was alone already has shared nothing since.
     """
-    lossy, several = by_loss(record, me), len(record.members) > 1
+    lossy, has = by_loss(record, me), (newest, end)
     members = (me,) if lossy else tuple(w for w in record.members if w == me or w != old)
     return {
         "epoch": epoch,
@@ -310,8 +310,8 @@ def elected(
         "set_epoch": record.set_epoch + 1,
         "doubtful": {w: v for w, v in record.doubtful.items() if w in members and w != me},
         "unfit": {w: v for w, v in record.unfit.items() if w in members and w != me},
-        "floor": min(record.floor, position[1]),
-        "shared": position if several else min(record.shared, position),
+        "floor": min(record.floor, end),
+        "shared": has if len(record.members) > 1 else min(record.shared, has),
         "set_back": False,
         "ordered": 0,
         "accept_loss": False,

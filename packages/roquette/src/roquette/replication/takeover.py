@@ -510,7 +510,7 @@ class TakeOver:
         last = max(record.epoch, record.newest_epoch, self.marks.last_epoch)
         epoch = next_epoch(last, self._own.opening)
         old = record.master or self._old_master  # silent: it comes back when it is level
-        changes = elected(record, self.me, epoch, old, self._position())
+        changes = elected(record, self.me, epoch, old, *self._position())
         return WriteKind.ELECT, self._beaten(now_ms, record, **changes)
 
 
