@@ -129,6 +129,14 @@ class TrustsAnyStore(TakeOver):
         super()._settle(record)
 
 
+class StandsAlone(TakeOver):
+    """Alone in the set it stands after a power cut, whatever another one had too."""
+
+    def _ask_all(self, record: GroupRecord) -> dict[str, Any]:
+        asks = super()._ask_all(record)
+        return asks if "shared" in asks else {}
+
+
 class NoDrop(TakeOver):
     """Believes what was reported before a power cut."""
 
@@ -194,6 +202,7 @@ PLANTED: dict[str, type[TakeOver]] = {
     "elect_blind": ElectBlind,
     "never_in_doubt": NeverInDoubt,
     "trusts_any_store": TrustsAnyStore,
+    "stands_alone": StandsAlone,
     "no_drop": NoDrop,
     "keeps_released": KeepsReleased,
     "gives_up": GivesUp,

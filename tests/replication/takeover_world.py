@@ -155,6 +155,7 @@ class World:
         self.paused = dict.fromkeys(self.ids, 0.0)
         self.cut_paths: set[tuple[int, int]] = set()
         self.acked: dict[int, Entry] = {}
+        self.twice: dict[int, Entry] = {}  # of that, what somebody else had too
         self.seen: dict[int, Entry] = {}
         self.top = self.elections = self.losses = self.acks = 0
         self.calm = False
@@ -313,7 +314,7 @@ class World:
 
     def forgive(self, m: Machine) -> None:
         """An election that may lose something: what is gone was not promised."""
-        for promised in (self.acked, self.seen):
+        for promised in (self.acked, self.seen, self.twice):
             for at in [
                 at for at, entry in promised.items() if at >= m.begin and m.entry(at) != entry
             ]:
@@ -337,6 +338,8 @@ class World:
             self.top = max(self.top, table.epoch)
             for at in range(max(life.told, m.begin), end):
                 self.same(self.acked, at, m)
+                if not table.alone:
+                    self.twice[at] = self.acked[at]
             self.acks += end - life.told
             life.told = end
         self.consume(life, m, m.end if self.bug == "read_unconfirmed" else end)
@@ -573,6 +576,9 @@ class World:
         if old is not None and new.epoch > old.epoch and new.master:
             self.first_epoch = self.first_epoch or new.epoch
             doubtful = b in old.doubtful
+            if old.members == (b,) and doubtful and new.lossy_epoch != new.epoch:
+                self.drawn["doubtful, and alone"] += 1
+                self.check_alone(b)
             self.by_old_record = self.unproven
             self.drawn["elected by an old record"] += self.by_old_record
             self.may_lack = (
@@ -596,6 +602,13 @@ class World:
         if self.r.random() < 0.2:
             self.old_records.append(new)
         self.record, self.revision = new, self.r.getrandbits(40) + 1
+
+    def check_alone(self, b: int) -> None:
+        """It lost power: nobody has more of what two had."""
+        m, others = self.machines[b], [x for w, x in self.machines.items() if w != b]
+        for at, entry in self.twice.items():
+            if at >= m.begin and m.entry(at) != entry and any(x.entry(at) == entry for x in others):
+                raise Wrong(f"{b} is elected alone, and another one has {entry} at {at}")
 
     may_lack = unproven = False
     by_old_record = False  # the newest election was: the record may have lost higher epochs

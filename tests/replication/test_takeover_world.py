@@ -25,6 +25,7 @@ FOUND = {
     "read_unconfirmed": 3,
     "report_first": 103,
     "marked_before_settled": 196,
+    "stands_alone": 7_102_221,
 }
 
 
