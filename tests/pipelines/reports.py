@@ -71,6 +71,8 @@ def archive(size: int, evolution: str = "add") -> str:
         root="lake/orders",
         snapshot=snapshot_of(min(28, size)),
         quarantined=9,
+        bad=4,
+        mended=2,
         reasons=[("no JSON: Expecting value at character 0", 8), ("no body", 1)],
         rescued=3,
         fields=[("discount", 2), ("address.line2", 1)],
@@ -85,7 +87,7 @@ def archive(size: int, evolution: str = "add") -> str:
         ],
         form=RowForm("json", day_of="_store_timestamp"),
     )
-    return render(build_result([topic], 12).report)
+    return render(build_result([topic], 12, follows=False).report)
 
 
 def current_state(size: int) -> str:

@@ -237,7 +237,7 @@ def test_bad_messages_of_a_batch_that_never_came_are_there_once(
     """Killed between quarantine and table, and then the checkpoint is gone."""
     fields = [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]
     schema = json.dumps({"type": "struct", "fields": fields})
-    monkeypatch.setattr(topic_module.forms, "schema_of_text", lambda spark, text: schema)
+    monkeypatch.setattr(topic_module, "schema_of_text", lambda text, pipeline: schema)
     bodies = [b'{"n": 1}', b"bad"] * 5
     for queue in QUEUES:
         cluster.queues[queue] = [
