@@ -95,10 +95,8 @@ def free_directory(base: Path) -> Path:
 
 
 def table_rows(root: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
-    """The rows of a table, by pyarrow."""
-    import pyarrow.parquet as pq
+    """The rows of a table, by delta-rs."""
+    from deltalake import DeltaTable
 
-    from roquette_spark.pipelines.tables.table import live_files
-
-    for path in live_files(str(root)):
-        yield from pq.ParquetFile(path).read(columns=columns).to_pylist()
+    for batch in DeltaTable(str(root)).to_pyarrow_table(columns=columns).to_batches():
+        yield from batch.to_pylist()

@@ -193,10 +193,11 @@ def damage(root: Path) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
     """Delete a table's smallest file and double some rows of its largest; returns the places of both."""
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from deltalake import DeltaTable
 
-    from roquette_spark.pipelines.tables.table import live_files
-
-    files = sorted(map(Path, live_files(str(root))), key=lambda path: path.stat().st_size)
+    files = sorted(
+        map(Path, DeltaTable(str(root)).file_uris()), key=lambda path: path.stat().st_size
+    )
     if len(files) < 2:
         raise DemoError(f"{root} has {len(files)} files: too few to damage one and keep another")
     gone = places(pq.ParquetFile(files[0]).read(columns=list(PLACE)))
