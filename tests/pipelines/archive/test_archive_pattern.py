@@ -286,6 +286,7 @@ def test_a_topic_comes_to_the_stream_while_it_runs(
     assert [line.partition("{")[0].removeprefix("roquette_pipeline_") for line in shown] == [
         "lag_messages",
         "last_batch",
+        "quarantined_messages",
         "rows_total",
         "last_commit_age_seconds",
     ]
@@ -407,5 +408,5 @@ def test_a_topic_without_objects_is_quarantined_and_stops_no_other(
 def test_a_topic_with_a_stream_of_its_own_needs_objects_to_begin(
     options: ArchiveOptions, no_objects: None
 ) -> None:
-    with pytest.raises(PipelineError, match="no message is a JSON object"):
+    with pytest.raises(PipelineError, match="is a JSON object: use --format raw"):
         run(options, topics=("b-1",), topics_pattern="", format="json")

@@ -49,7 +49,7 @@ def fake() -> Iterator[FakeRegistry]:
 
 @pytest.fixture
 def options(fake: FakeRegistry, tmp_path: Path) -> Iterator[ArchiveOptions]:
-    records = [make_record(i, body) for i, body in enumerate(BODIES)]
+    records = [make_record(i, body, queue_id=0) for i, body in enumerate(BODIES)]
     with FakeCluster({Q0: records}) as cluster:
         yield ArchiveOptions(
             namesrv=cluster.address,
