@@ -1,6 +1,7 @@
 """A message that has rotted on the disk of one member comes back from another one."""
 
 import asyncio
+from random import Random
 
 import pytest
 from tests.simulation.test_group import MEMBERS, group, master, send, until
@@ -32,7 +33,9 @@ def spoil(cluster: SimCluster, ip: str, at: int, word: bytes = b"X") -> None:
     size = host.service.broker.store.config.segment_size
     name = f"/commitlog/{at - at % size:020}"
     (path,) = [path for path in host.files.snapshot()[0] if path.endswith(name)]
-    host.files.open_file(path).pwrite(word, at % size)
+    file = host.files.open_file(path)
+    file.pwrite(word, at % size)
+    file.sync()
     assert log_of(cluster, ip)[at : at + len(word)] == word
 
 
@@ -72,6 +75,25 @@ def test_a_rotten_message_is_mended_from_another_member(role, piece, monkeypatch
         await until(lambda: health(cluster, ip, "mendedMessages") == 2, 300)
         assert set(logs(cluster)) == {sound}
         assert health(cluster, ip, "rottenMessages") == 0
+
+    simulate(scenario)
+
+
+@pytest.mark.promise("Groups of brokers", "a message that rots on one disk is mended")
+def test_what_is_mended_is_on_the_disk():
+    """Seed 301998: after a power cut it was rotten again, since no flush comes back to its file."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        first = await filled(cluster, store={"segment_size": 2048})
+        ip = next(ip for ip in MEMBERS if ip != first)
+        files = cluster.hosts[ip].files
+        (path,) = [path for path, data in files.snapshot()[0].items() if is_log(path, data)]
+        rot(cluster, ip, b"1000003")
+        await until(lambda: health(cluster, ip, "mendedMessages") == 1, 300)
+        assert b"1000003" in files.crash(Random(1), share=0.0).read_bytes(path)
+
+    def is_log(path: str, data: bytes) -> bool:
+        return "/commitlog/" in path and b"1000003" in data
 
     simulate(scenario)
 

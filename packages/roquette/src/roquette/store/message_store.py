@@ -125,11 +125,17 @@ class StoredMessages:
         """The log's bytes from an offset on, of one file, for a replica; empty where it has none. For warm bytes."""
         return self._log.read(start, min(start + max_bytes, self._log.end_offset))
 
-    def restore_record(self, start: int, record: bytes) -> None:
-        """Put a record that was handed to the system back as it was; its size is the same. Raises OSError."""
+    def restore_record(self, start: int, record: bytes) -> Callable[[], None]:
+        """Put a record that was handed to the system back as it was; its size is the same. Raises OSError.
+
+        Returns:
+            What brings it to the disk, and blocks: no flush looks at that file again.
+        """
         segment = self._log.find_segment(start)
         assert segment is not None
         segment.file.pwrite(record, start - segment.base_offset)
+        sync: Callable[[], None] = segment.file.sync
+        return sync
 
     def plan_raw(self, start: int, max_bytes: int) -> Callable[[], bytes]:
         """The same by pread in the executor, as far as the log was handed to the system."""

@@ -157,7 +157,7 @@ class Scrub:
             return False
         right = [data for data in found if belongs_there(store, place, size, data)]
         if len(right) == 1:
-            store.restore_record(place, right[0])
+            await submit(store.restore_record(place, right[0]))
             self._mended[path] += 1
             log.warning(
                 "a rotten message was mended file=%s offset=%d from=%s",
