@@ -1,7 +1,9 @@
 """`dlq` on a real broker: letters of real consumers' failures, causes, sending back once, also after a kill."""
 
 import asyncio
+import contextlib
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,21 @@ class Killed(BaseException):
     """As if the process had ended here."""
 
 
+@contextlib.contextmanager
+def killed_after(monkeypatch: pytest.MonkeyPatch, sent: str) -> Iterator[None]:
+    """Kill the run inside when it has sent the letters for which `sent`, an expression of Spark, is true."""
+    real = dlq_send._send
+
+    def some_then_killed(letters: Any, namesrv: str, rate: int) -> None:
+        real(letters.where(sent), namesrv, rate)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dlq_send, "_send", some_then_killed)
+        with pytest.raises(Killed):
+            yield
+
+
 def test_a_run_killed_after_sending_is_found_out_and_nothing_goes_twice(
     spark: Any, roquette: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,16 +137,9 @@ def test_a_run_killed_after_sending_is_found_out_and_nothing_goes_twice(
         "rate": 1000,
         "audit": str(tmp_path / "audit"),
     }
-    real = dlq_send._send
 
-    def some_then_killed(letters: Any, namesrv: str, rate: int) -> None:
-        real(letters.where("key < 'k3'"), namesrv, rate)
-        raise Killed
-
-    monkeypatch.setattr(dlq_send, "_send", some_then_killed)
-    with pytest.raises(Killed):
+    with killed_after(monkeypatch, "key < 'k3'"):
         run(spark, tmp_path, **given)
-    monkeypatch.setattr(dlq_send, "_send", real)
 
     after = run(spark, tmp_path, **given).summary["sent"]
     last = run(spark, tmp_path, **given).summary["sent"]
@@ -155,16 +165,9 @@ def test_another_target_gets_no_letter_that_a_killed_run_has_sent(
         "rate": 1000,
         "audit": str(tmp_path / "audit"),
     }
-    real = dlq_send._send
 
-    def some_then_killed(letters: Any, namesrv: str, rate: int) -> None:
-        real(letters.where("key < 'k4'"), namesrv, rate)
-        raise Killed
-
-    monkeypatch.setattr(dlq_send, "_send", some_then_killed)
-    with pytest.raises(Killed):
+    with killed_after(monkeypatch, "key < 'k4'"):
         run(spark, tmp_path, **given)
-    monkeypatch.setattr(dlq_send, "_send", real)
 
     after = run(spark, tmp_path, to_topic="second-home", **given).summary["sent"]
     back = run(spark, tmp_path, **given).summary["sent"]
