@@ -174,6 +174,32 @@ def test_port_0_takes_free_ports_two_apart(run_broker):
     run_broker(scenario, broker={"listen_port": 0})
 
 
+def test_a_free_port_is_nobody_elses_until_it_is_opened(run_broker):
+    refused = []
+
+    def features(core):
+        found = broker_features(core)
+        own = found[0].prepare
+
+        async def prepare():
+            await own()
+            for near in (-2, 0, 1):
+                with pytest.raises(OSError):
+                    await asyncio.get_running_loop().create_server(
+                        asyncio.Protocol, "10.0.0.1", core.address.port + near
+                    )
+                refused.append(near)
+
+        found[0].prepare = prepare
+        return found
+
+    async def scenario(case):
+        assert refused == [-2, 0, 1]
+        assert (await (await case.client(case.broker.core.address.port)).produce()).code == 0
+
+    run_broker(scenario, broker={"listen_port": 0}, features=features)
+
+
 def test_a_taken_port_is_said_in_words(run_broker):
     async def scenario(case):
         await asyncio.get_running_loop().create_server(asyncio.Protocol, "10.0.0.1", 20911)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import TypeVar, cast
 
@@ -19,7 +19,7 @@ from roquette.broker.floor.clock import BrokerClock
 from roquette.broker.floor.config import BrokerConfig, LiveConfig
 from roquette.broker.floor.core import BrokerCore, build_core
 from roquette.broker.floor.feature import Feature, Start, hooks
-from roquette.broker.floor.outbound import advertised_host, free_ports, store_host
+from roquette.broker.floor.outbound import advertised_host, free_port, store_host
 from roquette.broker.floor.parts import Address, BrokerTables, Identity
 from roquette.broker.listeners import Listeners
 from roquette.errors import StoreError
@@ -51,6 +51,7 @@ class Broker:
         protection: may be set before the start: what its ports ask of callers, and how it calls others.
         access: may be set before the start: whether callers are asked who they are, and what they may do.
         more: may be set before the start: what its ports serve for another server of this process.
+        held: may be set before the start: keeps the ports of the settings from others until they are opened.
         core, store: there once it has started. opened: what the start has found.
         failure: why it cannot go on; None while it can.
     """
@@ -79,6 +80,7 @@ class Broker:
         self.protection = UNPROTECTED
         self.access = OPEN_TO_ALL
         self.more: list[Row] = []
+        self.held = ExitStack()
         self.failure: str | None = None
         self._failed = asyncio.Event()
         self._waking = False
@@ -109,10 +111,13 @@ class Broker:
             StoreError, ConfigError, OSError: it cannot start; what was opened is closed again.
         """
         self.live.fixed = {**self.protection.shown, **to_properties(self.access)}
-        address = await self._choose_address()
-        self.store = self.handed or MessageStore(self.live.store, self._files, address.store_host)
         # A start that fails is a kill: the next one finds what this one has found, and what clients have sent meanwhile.
         async with AsyncExitStack() as failed:
+            failed.callback(self.held.close)
+            address = await self._choose_address()
+            self.store = self.handed or MessageStore(
+                self.live.store, self._files, address.store_host
+            )
             failed.callback(self.store.abandon)
             found = self.opened = await self._open_store()
             self._clock.watch(self.store)
@@ -160,6 +165,7 @@ class Broker:
             await feature.prepare()
         if self.identity is not None:  # of a group: readers see what is confirmed, from now on
             self.store.set_confirmed(0)
+        self.held.close()
         await self._listeners.open(address.port, address.fast_port)
         self.tasks.every("request-expiry", REQUEST_EXPIRY_BEAT_S, self._listeners.expire_requests)
         for feature in self._features:
@@ -179,12 +185,10 @@ class Broker:
 
     async def _choose_address(self) -> Address:
         config = self.live.current
-        host, port = advertised_host(config), config.listen_port
-        fast_port = port - 2
-        if port == 0:
-            port, fast_port = await free_ports(config.bind_address)
+        host = advertised_host(config)
+        port = config.listen_port or await free_port(config.bind_address, self.held)
         carried = await store_host(host, port)
-        return Address(host=host, port=port, fast_port=fast_port, store_host=carried)
+        return Address(host=host, port=port, fast_port=port - 2, store_host=carried)
 
     def peers(self) -> list[Peer]:
         """Return the peers that are connected."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
@@ -235,19 +236,21 @@ async def store_host(host: str, port: int) -> bytes:
         ) from None
 
 
-async def free_ports(bind: str) -> tuple[int, int]:
-    """A free main port and the fast port, two below it; the one above it, for replicas, is free as well."""
+async def free_port(bind: str, held: ExitStack) -> int:
+    """A free main port; the fast port, two below it, and the one above it, for replicas, are free as well. Until `held` is
+    closed they are taken: a port that is free for a moment only is soon that of somebody's connection."""
     loop = asyncio.get_running_loop()
     for _ in range(PORT_TRIES):
-        probes = [await loop.create_server(asyncio.Protocol, bind, 0)]
-        port = int(probes[0].sockets[0].getsockname()[1])
-        try:
-            for other in (port - 2, port + 1):
-                probes.append(await loop.create_server(asyncio.Protocol, bind, other))
-        except (OSError, OverflowError):
-            continue
-        finally:
-            for probe in probes:
-                probe.close()
-        return port, port - 2
+        with ExitStack() as probes:
+            probe = await loop.create_server(asyncio.Protocol, bind, 0)
+            probes.callback(probe.close)
+            port = int(probe.sockets[0].getsockname()[1])
+            try:
+                for other in (port - 2, port + 1):
+                    probe = await loop.create_server(asyncio.Protocol, bind, other)
+                    probes.callback(probe.close)
+            except (OSError, OverflowError):
+                continue
+            held.push(probes.pop_all())
+        return port
     raise OSError(f"no free ports with their neighbours on {bind} in {PORT_TRIES} tries")

@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import Final
 
 from roquette.access.model import OPEN_TO_ALL
@@ -23,7 +23,7 @@ from roquette.base.lifecycle import Health, Tasks
 from roquette.broker.floor.config import BrokerConfig, LiveConfig
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature
-from roquette.broker.floor.outbound import advertised_host, free_ports
+from roquette.broker.floor.outbound import advertised_host, free_port
 from roquette.broker.floor.parts import Identity
 from roquette.broker.group.driver import TakeOverDriver
 from roquette.broker.group.member_file import MemberFile, find_id
@@ -152,6 +152,7 @@ class GroupMember:
         self._ordered = asyncio.Event()
         self._end = 0
         self._store: MessageStore | None = None  # of the broker that runs
+        self._held = ExitStack()  # our ports, until the first broker opens them
         self.leaving = self._takes_part = False
         # Set by the features of a master while there is one.
         self.on_confirmed: Callable[[int], None] | None = None
@@ -249,6 +250,7 @@ class GroupMember:
 
     async def _abandon(self) -> None:
         """As a kill."""
+        self._held.close()
         await self.tasks.stop()
         if self.broker is not None:
             await self._take_broker().abandon()
@@ -259,7 +261,7 @@ class GroupMember:
 
     async def _choose_ports(self) -> None:
         config = self.config
-        port = config.listen_port or (await free_ports(config.bind_address))[0]
+        port = config.listen_port or await free_port(config.bind_address, self._held)
         ha_port = config.ha_listen_port or port + 1
         self.config = dataclasses.replace(
             config,
@@ -493,7 +495,7 @@ class GroupMember:
             entropy=self._entropy,
         )
         broker.identity = Identity(config.broker_id, epoch, config.ha_listen_port)
-        broker.handed = store
+        broker.handed, broker.held = store, self._held
         broker.protection, broker.access = self.protection, self.access
         await broker.start()
         self.broker = broker
