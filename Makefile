@@ -98,7 +98,7 @@ spark: compile install ## the connector and the pipelines: without a session, th
 test: $(VENV)/bin/python ## every test in its quick form, with a table of what each part took; PACKAGE=roquette-spark for one package
 	@$(BIN)/python tools/run_tests.py $(if $(PACKAGE),--package $(PACKAGE))
 
-test-long: $(VENV)/bin/python ## the long forms; PART="crash spark" for some (tools/run_tests.py --help lists them)
+test-long: $(VENV)/.base-installed ## the long forms; PART="crash spark" for some (tools/run_tests.py --help lists them)
 	@$(BIN)/python tools/run_tests.py --long $(PART)
 
 test-newest: ## unit tests with the newest of everything, then with the lowest
