@@ -112,7 +112,7 @@ def test_three_kinds_become_tables(
 ) -> None:
     queues = {
         MessageQueue(topic, "broker-a", 0): [
-            make_record(i, body, topic=topic) for i, body in enumerate(found)
+            make_record(i, body, topic=topic, queue_id=0) for i, body in enumerate(found)
         ]
         for topic, found in bodies.items()
     }

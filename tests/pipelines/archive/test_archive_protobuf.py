@@ -129,7 +129,7 @@ def test_whatever_a_message_holds_becomes_a_table(
         late: UNFIT,
         b"\0\0\0\0\1\x02\x0a": "the Protobuf schema x.proto has no message [5]",
     }
-    queues = {Q0: [make_record(i, body) for i, body in enumerate([*bodies, *bad])]}
+    queues = {Q0: [make_record(i, body, queue_id=0) for i, body in enumerate([*bodies, *bad])]}
     with FakeCluster(queues) as cluster:
         options = ArchiveOptions(
             namesrv=cluster.address,
@@ -165,7 +165,7 @@ def test_a_stream_of_ones_own_reads_protobuf(
 ) -> None:
     bodies = [*bodies_of(1, FIRST, 0), *bodies_of(2, SECOND, 40, warm=True)]
     broken = bodies[0][:-1]
-    queues = {Q0: [make_record(i, body) for i, body in enumerate([*bodies, broken])]}
+    queues = {Q0: [make_record(i, body, queue_id=0) for i, body in enumerate([*bodies, broken])]}
     with FakeCluster(queues) as cluster:
         given = {"namesrvAddr": cluster.address, "topic": "T", "startingOffsets": "earliest"}
         source = spark.readStream.format("rocketmq").options(**given).load()
