@@ -98,7 +98,7 @@ def current_state(size: int) -> str:
         snapshot_of(size),
         keys=Keys(live=1, deleted=size),
         pointer=Pointer(7, "snapshot-0000000003", 1),
-        quarantined=0,
+        reasons=[("the body is no JSON object", size), ("a column of the key is null", 1)],
     )
     return render(page)
 

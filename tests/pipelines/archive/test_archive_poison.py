@@ -244,7 +244,7 @@ def test_what_can_be_read_after_a_mend_leaves_the_quarantine(
             def die(self: TopicArchive) -> None:
                 raise PipelineError("killed")
 
-            broken.setattr(TopicArchive, "_leave_quarantine", lambda self: None)
+            broken.setattr(TopicArchive, "leave_quarantine", lambda self: None)
             broken.setattr(TopicArchive, "check", die)
             with pytest.raises(PipelineError, match="killed"):
                 run(options, from_quarantine=True, **given)

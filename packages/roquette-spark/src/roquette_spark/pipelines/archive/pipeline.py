@@ -8,7 +8,7 @@ did not count and Spark's checkpoint asks for the same batch again. docs/decisio
 import contextlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -434,11 +434,8 @@ def run(options: ArchiveOptions, job: Job) -> Result:
         job.progress.say(line)
     streams: list[ArchiveStream] = []
     health = RunHealth("archive", lambda: _look(streams, options), job.clock, options.interval_s)
-    with health.served(options.metrics_listen) as port:
-        if port:
-            host = options.metrics_listen.rpartition(":")[0]
-            job.progress.say(f"/metrics, /healthz and /readyz at http://{host}:{port}")
-        return _archive(choice, states, streams, options, job, health)
+    with health.served(options.metrics_listen, job.progress.say) as look:
+        return _archive(choice, states, streams, options, job, look)
 
 
 def _look(streams: Sequence[ArchiveStream], options: ArchiveOptions) -> list[TableHealth]:
@@ -455,7 +452,7 @@ def _archive(
     streams: list[ArchiveStream],
     options: ArchiveOptions,
     job: Job,
-    health: RunHealth,
+    look: Callable[[], None],
 ) -> Result:
     job.progress.step("starting Spark")
     spark = job.open_spark()
@@ -471,7 +468,7 @@ def _archive(
             for archive in (each for stream in streams for each in stream.archives):
                 archive.mend()
         for group in [streams] if options.follow else [[each] for each in streams]:
-            _stream(group, options, job, health)
+            _stream(group, options, job, look)
         archives = [archive for each in streams for archive in each.archives]
         if options.check and not options.follow and not job.stop.is_set():
             for each in archives:
@@ -487,7 +484,7 @@ def _stream(
     group: Sequence[ArchiveStream],
     options: ArchiveOptions,
     job: Job,
-    health: RunHealth,
+    look: Callable[[], None],
 ) -> None:
     """Read by some streams at the same time, to their end or until stopped; then join small files."""
     if job.stop.is_set():
@@ -496,7 +493,6 @@ def _stream(
     job.progress.step(f"archiving {names}")
     queries = [each.start() for each in group]
     total = None if options.follow else sum(each.waiting_rows for each in group)
-    look = health.update if options.metrics_listen else lambda: None
     await_end(job, queries, Sum([each.batches for each in group]), total, look)
     for each in group:
         each.tidy()

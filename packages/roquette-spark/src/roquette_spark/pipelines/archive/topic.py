@@ -1,10 +1,11 @@
 """One topic's table: its columns, what batches add to it, its check."""
 
+import contextlib
 import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,12 +25,10 @@ from roquette_spark.pipelines.archive.report import (
 )
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
-from roquette_spark.pipelines.kit.stream import Batches, TableHealth
+from roquette_spark.pipelines.kit.stream import TableHealth
 from roquette_spark.pipelines.kit.table_files import (
     Commit,
     Compaction,
-    DataFile,
-    TableFiles,
     discard,
 )
 from roquette_spark.pipelines.kit.topics import (
@@ -46,22 +45,16 @@ from roquette_spark.pipelines.rows.decoder import (
     Kind,
     arrow_of,
     grew_from,
-    messages_schema,
     possible_columns,
-    quarantine_type,
-    set_aside,
     table_type,
     widened,
 )
 from roquette_spark.pipelines.rows.json_rows import NoObjects, infer_columns, schema_of_text
-from roquette_spark.pipelines.rows.parquet_files import (
-    BATCH_ROWS,
-    ParquetFiles,
-    PartitionRule,
-    as_columns,
-)
 from roquette_spark.pipelines.rows.tasks import BatchWork, Written, write_messages
 from roquette_spark.pipelines.tables.streamed_table import (
+    MENDED,
+    MENDED_STREAM,
+    PLACE,
     SharedStream,
     StreamedTable,
     is_fresh,
@@ -80,24 +73,6 @@ if TYPE_CHECKING:
 
 
 _NAMES = 100  # of fields, in a report
-PLACE = ("broker_name", "queue_id", "queue_offset")
-
-
-MENDED = "mended"  # in a commit: files with what came from the quarantine
-_MENDED_STREAM = "archive.mended"  # of commits that move messages from the quarantine
-
-
-def _messages(
-    files: TableFiles, some: Iterable[DataFile], *, errors: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a quarantine's files; with what is wrong with them if `errors`."""
-    schema = messages_schema()
-    if errors:
-        schema = schema.insert(0, pa.field(forms.ERROR, pa.string()))
-    for each in some:
-        with files.open_parquet(each.path) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=schema.names):
-                yield from as_columns(pa.table(batch), schema).to_batches()
 
 
 def count_places(places: "DataFrame", starts: Mapping[Queue, int], *, every: bool) -> Certificate:
@@ -147,14 +122,6 @@ def rescued_fields(table: TableWriter) -> list[tuple[str, int]]:
                 found.update(json.loads(text).keys())
     ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     return ordered[:_NAMES]
-
-
-def reasons(quarantine: TableWriter) -> list[tuple[str, int]]:
-    """Bad rows by what is wrong with them; the most frequent first."""
-    found: Counter[str] = Counter()
-    for file in quarantine.snapshot.files.values():
-        found.update(quarantine.files.column(file.path, forms.ERROR))
-    return found.most_common()
 
 
 # How rows lie in a table's files: which columns partition it, and by which rows are in order.
@@ -324,7 +291,6 @@ class TopicArchive(StreamedTable):
         self.table.keep_versions = options.keep_versions
         if stream is not None:
             self.share(stream)
-        self.batches = Batches(job)
         self._states = states
         self._options = options
         self._counts: list[QueueCount] | None = None
@@ -333,8 +299,6 @@ class TopicArchive(StreamedTable):
         self._sort: tuple[str, ...] = ()
         self._compaction = Compaction()
         self._rescued = 0
-        self._bad = 0  # of this run's messages
-        self._mended = 0
         with self.closed_on_error() as undo:
             self._fresh = is_fresh(self.table, self.positions, topic)
             self.form = self._form()
@@ -423,7 +387,7 @@ class TopicArchive(StreamedTable):
         new = {START_SETTING: json.dumps(self._starting_offsets())} if self._fresh else None
         columns = table_type(self.form).json()
         self.prepare(columns, self.form.partitioned_by, {ROWS_SETTING: self.form.settings()}, new)
-        self._leave_quarantine()
+        self.leave_quarantine()
 
     def _set_sort(self) -> None:
         """By those of the columns asked for that the table has now."""
@@ -515,33 +479,17 @@ class TopicArchive(StreamedTable):
     def takes(self, written: Written, number: int) -> bool:
         """Return True if the table takes these files; else it has grown, they are gone, and are to be written once more."""
         wider = self._wider(written.news)
-        too_many = "" if wider is not None else self._too_many(written)
-        if wider is None and not too_many:
+        if wider is None:
+            with contextlib.ExitStack() as undo:
+                undo.callback(discard, self.table.files, written.good)
+                self.check_bad(written.rows, written.bad, self._options.max_bad, number)
+                undo.pop_all()
             return True
         discard(self.table.files, written.good)
         if self.quarantine is not None:
             discard(self.quarantine.files, written.bad)
-        if too_many:
-            raise PipelineError(
-                f"archive: batch {number} of {self.topic}: {too_many}: nothing of it counts"
-            )
-        assert wider is not None
         self._evolve(wider, number)
         return False
-
-    def _too_many(self, written: Written) -> str:
-        """Say which bad messages are more than --max-bad allows; "" if they are not."""
-        limit, bad = self._options.max_bad, self._bad + written.bad_rows
-        if not limit or not written.bad_rows or self.quarantine is None:
-            return ""
-        rows = self.batches.rows + written.rows + written.bad_rows
-        most = float(limit.removesuffix("%")) * (rows / 100 if limit.endswith("%") else 1)
-        if bad <= most:
-            return ""
-        why = self.quarantine.files.column(written.bad[0].path, forms.ERROR)[0]
-        return (
-            f"{bad:,} of {rows:,} messages of this run are bad, more than --max-bad {limit} ({why})"
-        )
 
     def commit(
         self,
@@ -578,31 +526,21 @@ class TopicArchive(StreamedTable):
                 f"warning: messages of {self.topic} have fields without a column: see column {forms.RESCUED}"
             )
         self._rescued += written.rescued
-        self._bad += written.bad_rows
         self.batches.done(number, written.rows + written.bad_rows, time.monotonic() - begin)
         if self._options.follow:
             self.tidy()
 
-    def mend(self) -> None:
-        """Read what is in quarantine again: what can be read now moves to the table, in two commits.
-
-        A run that is killed between the two leaves the second to the next one.
-        """
-        apart = self.quarantine
-        if apart is None or not apart.snapshot.files:
-            return
-        self._job.progress.step(f"reading the quarantine of {self.topic} again")
-        number, written = apart.snapshot.version, None
+    def bring_back(self, messages: Callable[[], Iterator[pa.RecordBatch]], number: int) -> None:
+        written = None
         while written is None or not self._takes_mended(written, number):
             work = replace(self.work(number), aside=False)
-            messages = _messages(apart.files, apart.snapshot.files.values())
-            written = write_messages(work, messages, f"mended_{Entropy().token(8)}")
-            discard(apart.files, written.bad)
+            written = write_messages(work, messages(), f"mended_{Entropy().token(8)}")
+            if self.quarantine is not None:
+                discard(self.quarantine.files, written.bad)
         info = {MENDED: [file.path for file in written.good]}
-        batch = _MENDED_STREAM, number
-        self.table.commit(Commit(adds=written.good, batch=batch, info=info), "STREAMING UPDATE")
+        commit = Commit(adds=written.good, batch=(MENDED_STREAM, number), info=info)
+        self.table.commit(commit, "STREAMING UPDATE")
         self._rescued += written.rescued
-        self._leave_quarantine()
 
     def _takes_mended(self, written: Written, number: int) -> bool:
         wider = self._wider(written.news)
@@ -611,32 +549,6 @@ class TopicArchive(StreamedTable):
         discard(self.table.files, written.good)
         self._evolve(wider, number)
         return False
-
-    def _leave_quarantine(self) -> None:
-        """Take out of the quarantine what `mend` has brought to the table."""
-        apart = self.quarantine
-        if apart is None or self.table.done(_MENDED_STREAM) != apart.snapshot.version:
-            return
-        names, there = [f"_{each}" for each in PLACE], set()
-        for path in self.table.last_info(MENDED) or ():
-            with self.table.files.open_parquet(path) as file:
-                there |= {tuple(each.values()) for each in file.read(columns=names).to_pylist()}
-        token = Entropy().token(8)
-        kept = ParquetFiles(
-            apart.files,
-            f"compact-{apart.snapshot.version:010}-{token}",
-            arrow_of(quarantine_type()),
-            (forms.DAY,),
-            rule=PartitionRule(apart.whole_files),
-        )
-        before = list(apart.snapshot.files.values())
-        for batch in _messages(apart.files, before, errors=True):
-            places = zip(*(batch.column(each).to_pylist() for each in PLACE), strict=True)
-            left = pa.array([each not in there for each in places], pa.bool_())
-            kept.write(set_aside(batch.filter(left), batch.column(forms.ERROR).filter(left)))
-        self._mended = len(there)
-        apart.commit(Commit(adds=kept.close(), removes=before), "MEND")
-        self._job.progress.say(f"{len(there):,} messages of {self.topic} have left the quarantine")
 
     def _wider(self, news: Kind) -> Kind | None:
         """The bodies' columns, so that they take what no column took; None if they already do, or cannot."""
@@ -762,9 +674,9 @@ class TopicArchive(StreamedTable):
             root=self.table.files.root,
             snapshot=self.table.snapshot,
             quarantined=0 if self.quarantine is None else self.quarantine.snapshot.rows,
-            reasons=[] if self.quarantine is None else reasons(self.quarantine),
-            bad=self._bad,
-            mended=self._mended,
+            reasons=self.reasons(),
+            bad=self.bad,
+            mended=self.mended,
             rescued=self._rescued,
             fields=rescued_fields(self.table),
             evolution=self._options.schema_evolution,

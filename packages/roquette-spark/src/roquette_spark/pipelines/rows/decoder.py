@@ -292,6 +292,7 @@ def _count(kind: Kind) -> int:
 
 
 _DECIMAL = re.compile(r"decimal(?:\((\d+)(?:,\s*(\d+))?\))?")
+ASIDE = "an operator has set its batch aside"
 UNREADABLE = "the body cannot be read"
 MOST_REASON = 500  # characters
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[\sT].*)?)?)?\s*")

@@ -15,6 +15,7 @@ from roquette.base.entropy import Entropy
 from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, RowForm, read_body
 from roquette_spark.pipelines.kit.table_files import DataFile, TableFiles
 from roquette_spark.pipelines.rows.decoder import (
+    ASIDE,
     NULL,
     Bodies,
     BodyReader,
@@ -62,7 +63,6 @@ def body_reader(form: RowForm, registry: str = "") -> BodyReader | None:
     return AvroReader(form.body_schema, form.avro_schema)
 
 
-ASIDE = "an operator has set its batch aside"
 WORTH_A_TASK = 10_000  # messages
 MOST_VALUES = 1000  # of a column that partitions, in one task
 

@@ -14,6 +14,7 @@ from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.table_files import DataFile
 from roquette_spark.pipelines.rows.decoder import (
+    ASIDE,
     Decoded,
     Kind,
     arrow_of,
@@ -517,12 +518,14 @@ class ChangeRows:
         self.is_plain = plain and self._version is not None and self._tests is not None
         self.bad_schema = arrow_of(quarantine_type())
 
-    def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Changes of messages with RAW_COLUMNS. Raises as `decode_safely`."""
+    def decode(self, batch: pa.RecordBatch, *, aside: bool = False) -> Decoded:
+        """Changes of messages with RAW_COLUMNS; if `aside`, none of them is one. Raises as `decode_safely`."""
         if (
             self._shape.form.envelope != "none"
         ):  # a deletion is followed by a message without a body
             batch = batch.filter(pc.greater(pc.binary_length(batch.column("body")), 0))
+        if aside:
+            return Decoded(self._decode(batch.slice(0, 0)).good, set_aside(batch, ASIDE))
         return decode_safely(self._decode, batch)
 
     def _decode(self, batch: pa.RecordBatch) -> Decoded:

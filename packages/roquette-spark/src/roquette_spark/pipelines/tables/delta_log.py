@@ -6,7 +6,7 @@ the table's columns, an entry is safe on a local disk before anybody is told. De
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -404,11 +404,16 @@ class DeltaLog:
 
     def ours_since(self, version: int) -> bool:
         """Whether a process of ours has made a later version."""
-        return any(
-            _OURS in (action.get("commitInfo") or {})
-            for each in range(version + 1, int(self._table.version()) + 1)
-            for action in _actions(self._files, each)
-        )
+        return any(_OURS in (each.get("commitInfo") or {}) for each in self._since(version))
+
+    def keeps_rows_since(self, version: int) -> bool:
+        """Whether no later version takes out rows of that one: files go where others have their rows."""
+        removes = (each["remove"] for each in self._since(version) if each.get("remove"))
+        return not any(each.get("dataChange", True) for each in removes)
+
+    def _since(self, version: int) -> Iterator[dict[str, Any]]:
+        for each in range(version + 1, int(self._table.version()) + 1):
+            yield from _actions(self._files, each)
 
     def _make_safe(self, version: int) -> None:
         """delta-rs does not flush what it has written to a local disk."""

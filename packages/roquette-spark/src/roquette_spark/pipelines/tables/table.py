@@ -131,6 +131,9 @@ class Table(TableWriter):
     def ours_since(self, version: int) -> bool:
         return self._log.ours_since(version)
 
+    def keeps_rows_since(self, version: int) -> bool:
+        return self._log.keeps_rows_since(version)
+
     def write(self, commit: Commit, operation: str) -> None:
         now_ms = self._clock.now_ms()
         version = self._log.commit(commit, operation, now_ms=now_ms)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from roquette.base.clock import Clock
 from roquette.base.options import option
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.frame import PipelineOptions
+from roquette_spark.pipelines.kit.stream import StreamedOptions
 from roquette_spark.pipelines.tables.table import open_table
 from roquette_spark.pipelines.tables.table_writer import CATALOG_FILE, CatalogAddress, TableWriter
 
@@ -50,8 +50,8 @@ def open_found(root: str, version: int | None = None) -> TableWriter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptions(PipelineOptions):
-    """Options of pipelines that write tables."""
+class TableOptions(StreamedOptions):
+    """Options of pipelines that write tables of any format."""
 
     table_format: str = option(DELTA, "What the tables are.", choices=FORMATS)
     catalog: str = option(

@@ -225,10 +225,12 @@ class TableWriter(Protocol):
             self._stopped = f"another process has written version {version} of {root}: stop it, and start again ({error})"
             raise PipelineError(self._stopped) from None
         what = "files that it replaces" if same else "columns or settings"
-        raise Overtaken(
+        overtaken = Overtaken(
             f"another program has changed {root} (version {before.version + 1} and later), {what} among it: nothing of "
             f"what was to be written counts; start again ({error})"
-        ) from None
+        )
+        overtaken.keeps_rows = same and self.keeps_rows_since(before.version)
+        raise overtaken from None
 
     def write(self, commit: Commit, operation: str) -> None:
         """Commit right after the version that was read last. Raises Overtaken where there is a later one."""
@@ -236,6 +238,10 @@ class TableWriter(Protocol):
     def ours_since(self, version: int) -> bool:
         """Whether a process of ours has changed the table after a version."""
         ...
+
+    def keeps_rows_since(self, version: int) -> bool:
+        """Whether later versions have all rows of that one: others have added some, or arranged files."""
+        return False
 
     def compact(
         self,
