@@ -29,6 +29,7 @@ from roquette_spark.pipelines.archive.topic import (
     read_options_of,
 )
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
+from roquette_spark.pipelines.kit.lineage import table_dataset, topic_dataset
 from roquette_spark.pipelines.kit.stream import Batches, RunHealth, Sum, TableHealth, await_end
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.topics import (
@@ -477,7 +478,20 @@ def _archive(
     finally:
         for stream in streams:
             stream.close()
-    return build_result(results, time.monotonic() - begin, follows=options.follow)
+    result = build_result(results, time.monotonic() - begin, follows=options.follow)
+    result.reads = [
+        topic_dataset(options.namesrv, each.topic, each.batches.rows) for each in results
+    ]
+    result.writes = [
+        table_dataset(
+            each.root,
+            rows=each.batches.rows - each.bad,
+            schema=each.snapshot.schema,
+            version=each.snapshot.version,
+        )
+        for each in results
+    ]
+    return result
 
 
 def _stream(

@@ -15,6 +15,7 @@ from roquette.base.files import Files
 from roquette.base.options import counted, option, plural
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineOptions, Plan, Result
+from roquette_spark.pipelines.kit.lineage import topic_dataset
 from roquette_spark.pipelines.kit.report import MOST_ROWS, Report, ReportTable, Section, bars
 from roquette_spark.pipelines.kit.topics import beginning_at
 from roquette_spark.sink.duplicates import spark_id
@@ -295,7 +296,11 @@ def make_result(
         report.facts.append((f"{sent.sent:,}", "sent back"))
     report.sections = _sections(topics, clusters, shown, sent)
     return Result(
-        ok=True, summary=summary, report=report, last_line=_line(topics, clusters, chosen, sent)
+        ok=True,
+        summary=summary,
+        report=report,
+        last_line=_line(topics, clusters, chosen, sent),
+        reads=[topic_dataset(topics.namesrv, name, n) for name, n in topics.counts.items()],
     )
 
 

@@ -21,6 +21,7 @@ from roquette.base.options import (
     without_secret,
 )
 from roquette.errors import ConfigError, RoquetteError
+from roquette_spark.pipelines.kit.lineage import Dataset
 from roquette_spark.pipelines.kit.report import Report
 
 if TYPE_CHECKING:
@@ -67,6 +68,11 @@ class PipelineOptions:
     )
     spark_conf: tuple[str, ...] = option(
         (), "A setting of Spark; may be repeated.", metavar=KEY_VALUE, split=False
+    )
+    lineage: str = option(
+        "",
+        "Where OpenLineage's events of the run go; default is what OPENLINEAGE_URL or openlineage.yml says, else none are sent.",
+        metavar="URL",
     )
 
 
@@ -169,6 +175,7 @@ class Result:
         report: for people; becomes report.html.
         last_line: what the terminal says at the end.
         status: of the command, if `ok`: 0, or BAD_MESSAGES when messages of this run could not be read.
+        reads, writes: the topics and tables, for lineage.
     """
 
     BAD_MESSAGES: ClassVar = 3
@@ -178,6 +185,8 @@ class Result:
     report: Report
     last_line: str = ""
     status: int = 0
+    reads: Sequence[Dataset] = ()
+    writes: Sequence[Dataset] = ()
 
 
 class Progress(Protocol):

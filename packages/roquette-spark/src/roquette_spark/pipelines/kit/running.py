@@ -31,6 +31,7 @@ from roquette_spark.pipelines.kit.frame import (
     Result,
     shown_options,
 )
+from roquette_spark.pipelines.kit.lineage import Lineage
 from roquette_spark.pipelines.kit.report import render
 from roquette_spark.values.errors import explain
 
@@ -277,13 +278,17 @@ def _run(
     pipeline: Pipeline[Any], options: PipelineOptions, job: Job, session: "_Session"
 ) -> Result:
     begin_ms = job.clock.now_ms()
+    lineage = Lineage(pipeline.name, options, job)
+    lineage.send("START")
     try:
         result = pipeline.run(options, job)
     except KeyboardInterrupt:
+        lineage.send("ABORT")
         _write_summary(job, pipeline, options, begin_ms, {"ok": False, "error": "interrupted"})
         raise
     except Exception as error:
         line = explain(error)
+        lineage.send("FAIL", error=line)
         _write_summary(job, pipeline, options, begin_ms, {"ok": False, "error": line})
         if isinstance(error, RoquetteError) and " ".join(str(error).split()) == line:
             raise
@@ -292,6 +297,8 @@ def _run(
         raise PipelineError(line + detail) from error
     finally:
         session.close()
+    state, error = ("COMPLETE", "") if result.ok else ("FAIL", result.last_line)
+    lineage.send(state, error=error, reads=result.reads, writes=result.writes)
     facts = {"ok": result.ok, "stopped": job.stop.is_set(), "result": result.summary}
     _write_summary(job, pipeline, options, begin_ms, facts)
     page = render(result.report).encode()

@@ -24,6 +24,7 @@ from roquette_spark.pipelines.kit.frame import (
     Plan,
     Result,
 )
+from roquette_spark.pipelines.kit.lineage import table_dataset, topic_dataset
 from roquette_spark.pipelines.kit.report import Report, ReportTable, Section, lines
 from roquette_spark.pipelines.kit.stream import (
     Batches,
@@ -717,7 +718,19 @@ class CurrentState(StreamedTable):
             line += f"; warning: {counted(self.bad, 'message')} of this run went to the quarantine"
         ok = keys is None or keys.twice == 0
         status = Result.BAD_MESSAGES if self.bad and not self._options.follow else 0
-        return Result(ok=ok, summary=summary, report=report, last_line=line, status=status)
+        return Result(
+            ok=ok,
+            summary=summary,
+            report=report,
+            last_line=line,
+            status=status,
+            reads=[topic_dataset(self._options.namesrv, self._options.topic, self.batches.rows)],
+            writes=[
+                table_dataset(
+                    self.table.files.root, schema=snapshot.schema, version=snapshot.version
+                )
+            ],
+        )
 
 
 PIPELINE: Pipeline[CurrentStateOptions] = Pipeline(
