@@ -6,10 +6,12 @@ from roquette.base.options import REQUIRED, option
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.topics import folder_name
+from roquette_spark.pipelines.rows.expectations import read_expectations
 from roquette_spark.pipelines.tables.table_formats import TableOptions
 from roquette_spark.registry import Registry
 
 EVOLUTIONS = ("add", "fixed", "fail")
+QUARANTINED, MARKED = "quarantine", "mark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,16 @@ class ArchiveOptions(TableOptions):
         "not look for.",
         metavar="COLUMN",
     )
+    expect: str = option(
+        "",
+        "What rows are to be like: a schema of pandera, in YAML (needs roquette[expect]).",
+        metavar="FILE",
+    )
+    expect_action: str = option(
+        QUARANTINED,
+        "What becomes of rows that are not: quarantine, or mark (they stay, what they do not meet is in the column _unmet).",
+        choices=(QUARANTINED, MARKED),
+    )
     keep_body: bool = option(False, "Keep each body as it is, too, as column _body.")
     starting: str = option(
         "earliest",
@@ -108,9 +120,11 @@ def check_options(options: ArchiveOptions) -> None:
     if (options.format == "registry") != bool(options.registry):
         raise ConfigError("archive: --format registry and --registry URL go together")
     if options.format == "raw" and (
-        options.max_bad or options.from_quarantine or options.set_aside >= 0
+        options.max_bad or options.from_quarantine or options.set_aside >= 0 or options.expect
     ):
         raise ConfigError("archive: --format raw takes every message: it has no quarantine")
+    if options.expect:
+        read_expectations(options.expect)
     if options.registry:
         Registry(options.registry)
     if options.registry and options.schema:

@@ -246,6 +246,7 @@ class TopicResult:
     Attributes:
         bad: messages that this run put into the quarantine.
         mended: messages that this run moved from there to the table.
+        unmet: expectation -> rows of this run that do not meet it.
         rescued: rows of this run with fields that no column takes.
         fields: such fields in all of the table, and in how many rows.
         evolution: of EVOLUTIONS, as this run had it.
@@ -260,6 +261,7 @@ class TopicResult:
     reasons: list[tuple[str, int]]
     bad: int
     mended: int
+    unmet: Mapping[str, int]
     rescued: int
     fields: list[tuple[str, int]]
     evolution: str
@@ -287,6 +289,7 @@ class TopicResult:
             "quarantined": self.quarantined,
             "quarantined_now": self.bad,
             "from_quarantine": self.mended,
+            "expectations": dict(self.unmet),
             "reasons": dict(self.reasons),
             "rescued": self.rescued,
             "rescued_fields": dict(self.fields),
@@ -440,6 +443,18 @@ def _sections(topic: TopicResult) -> list[Section]:
                         Cell(_verdict(each), not each.worse),
                     ]
                     for each in topic.counts
+                ],
+            ),
+        )
+    if topic.unmet:
+        add(
+            "expectations",
+            "Rows of this run that do not meet what is expected of them, once for each expectation.",
+            ReportTable(
+                ["expectation", "rows", ""],
+                [
+                    [name, rows, Cell("NOT MET" if rows else "met", not rows)]
+                    for name, rows in topic.unmet.items()
                 ],
             ),
         )

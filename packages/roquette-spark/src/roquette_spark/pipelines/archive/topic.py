@@ -14,7 +14,7 @@ import pyarrow as pa
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
+from roquette_spark.pipelines.archive.options import MARKED, ArchiveOptions, table_root
 from roquette_spark.pipelines.archive.report import (
     CERTIFICATE,
     Certificate,
@@ -49,6 +49,7 @@ from roquette_spark.pipelines.rows.decoder import (
     table_type,
     widened,
 )
+from roquette_spark.pipelines.rows.expectations import expectations, read_expectations
 from roquette_spark.pipelines.rows.json_rows import NoObjects, infer_columns, schema_of_text
 from roquette_spark.pipelines.rows.tasks import BatchWork, Written, write_messages
 from roquette_spark.pipelines.tables.streamed_table import (
@@ -299,9 +300,14 @@ class TopicArchive(StreamedTable):
         self._sort: tuple[str, ...] = ()
         self._compaction = Compaction()
         self._rescued = 0
+        self._expect = read_expectations(options.expect) if options.expect else ""
+        self._marks = bool(self._expect) and options.expect_action == MARKED
+        names = expectations(self._expect).names if self._expect else ()
+        self._unmet = Counter(dict.fromkeys(names, 0))  # rows of this run, by expectation
         with self.closed_on_error() as undo:
             self._fresh = is_fresh(self.table, self.positions, topic)
-            self.form = self._form()
+            form = self._form()
+            self.form = replace(form, marks=form.marks or self._marks)
             self._prepare()
             self._certificate = self._kept_certificate()
             self._before = self._certificate
@@ -474,6 +480,8 @@ class TopicArchive(StreamedTable):
             options.registry,
             self.table.whole_files,
             number == options.set_aside,
+            self._expect,
+            self._marks,
         )
 
     def takes(self, written: Written, number: int) -> bool:
@@ -526,6 +534,7 @@ class TopicArchive(StreamedTable):
                 f"warning: messages of {self.topic} have fields without a column: see column {forms.RESCUED}"
             )
         self._rescued += written.rescued
+        self._unmet.update(written.unmet)
         self.batches.done(number, written.rows + written.bad_rows, time.monotonic() - begin)
         if self._options.follow:
             self.tidy()
@@ -616,7 +625,8 @@ class TopicArchive(StreamedTable):
                 done = kept[queue].end if queue in kept else starts.get(queue, each.start)
                 lag += max(0, each.end - max(done, each.start))
         apart = 0 if self.quarantine is None else self.quarantine.snapshot.rows
-        return TableHealth(self.topic, lag, batch, self.batches.rows, apart)
+        unmet = sum(self._unmet.values())
+        return TableHealth(self.topic, lag, batch, self.batches.rows, apart, unmet)
 
     def check(self) -> None:
         """Compare what the tables have of each queue with how far the stream has come."""
@@ -677,6 +687,7 @@ class TopicArchive(StreamedTable):
             reasons=self.reasons(),
             bad=self.bad,
             mended=self.mended,
+            unmet=self._unmet,
             rescued=self._rescued,
             fields=rescued_fields(self.table),
             evolution=self._options.schema_evolution,

@@ -183,10 +183,10 @@ def _facets(dataset: Dataset) -> dict[str, Any]:
 
 
 def _field(column: Mapping[str, Any]) -> Any:
-    from openlineage.client.facet_v2.schema_dataset import SchemaDatasetFacetFields
+    from openlineage.client.facet_v2 import schema_dataset
 
     kind = column["type"]
     if isinstance(kind, str):
-        return SchemaDatasetFacetFields(column["name"], kind)
+        return schema_dataset.SchemaDatasetFacetFields(column["name"], kind)
     inner = [_field(each) for each in kind.get("fields", ())]
-    return SchemaDatasetFacetFields(column["name"], kind["type"], fields=inner)
+    return schema_dataset.SchemaDatasetFacetFields(column["name"], kind["type"], fields=inner)

@@ -297,8 +297,8 @@ def _run(
         raise PipelineError(line + detail) from error
     finally:
         session.close()
-    state, error = ("COMPLETE", "") if result.ok else ("FAIL", result.last_line)
-    lineage.send(state, error=error, reads=result.reads, writes=result.writes)
+    state, why = ("COMPLETE", "") if result.ok else ("FAIL", result.last_line)
+    lineage.send(state, error=why, reads=result.reads, writes=result.writes)
     facts = {"ok": result.ok, "stopped": job.stop.is_set(), "result": result.summary}
     _write_summary(job, pipeline, options, begin_ms, facts)
     page = render(result.report).encode()

@@ -237,6 +237,11 @@ _ROWS = Family("roquette_pipeline_rows_total", "counter", "Rows that this run ha
 _BAD = Family(
     "roquette_pipeline_quarantined_messages", "gauge", "Messages in the table's quarantine."
 )
+_UNMET = Family(
+    "roquette_pipeline_unmet_rows_total",
+    "counter",
+    "Rows that did not meet an expectation, once for each.",
+)
 _ASKED = Family(
     "roquette_pipeline_lag_age_seconds", "gauge", "Since the brokers last said how much waits."
 )
@@ -251,6 +256,7 @@ class TableHealth:
         batch: the newest committed one; -1 when there is none.
         rows: that this run has committed.
         bad: messages in its quarantine.
+        unmet: rows of this run that do not meet an expectation, once for each.
     """
 
     topic: str
@@ -258,6 +264,7 @@ class TableHealth:
     batch: int
     rows: int
     bad: int = 0
+    unmet: int = 0
 
 
 class RunHealth:
@@ -326,6 +333,7 @@ class RunHealth:
         yield from out.family(_BATCH, [(t, e.batch) for t, e in zip(texts, tables, strict=True)])
         yield from out.family(_BAD, [(t, e.bad) for t, e in zip(texts, tables, strict=True)])
         yield from out.family(_ROWS, [(t, e.rows) for t, e in zip(texts, tables, strict=True)])
+        yield from out.family(_UNMET, [(t, e.unmet) for t, e in zip(texts, tables, strict=True)])
         ages = [now_ms - self._committed_ms.get(each.topic, self._began_ms) for each in tables]
         yield from out.family(_AGE, [(t, ms / 1000) for t, ms in zip(texts, ages, strict=True)])
         asked_s = (now_ms - (self._looked_ms or self._began_ms)) / 1000

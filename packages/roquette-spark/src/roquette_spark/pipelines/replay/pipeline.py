@@ -433,11 +433,11 @@ def run(options: ReplayOptions, job: Job) -> Result:
         source=source.name, target=target.name, state=state, sent=sent, resumed=resumed,
         seconds=seconds, complete=complete, check=check, asked_to_verify=options.verify,
     )  # fmt: skip
-    count = None if len(target.topics) > 1 else sent
+    rows = None if len(target.topics) > 1 else sent
     result.reads = [topic_dataset(options.namesrv, each) for each in options.topics]
     if options.table:
         result.reads = [table_dataset(options.table, rows=sent)]
-    result.writes = [topic_dataset(target.namesrv, each, count) for each in target.topics]
+    result.writes = [topic_dataset(target.namesrv, each, rows) for each in target.topics]
     return result
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import time
@@ -27,6 +28,7 @@ from roquette_spark.pipelines.rows.decoder import (
     set_aside,
     widened,
 )
+from roquette_spark.pipelines.rows.expectations import expectations
 from roquette_spark.pipelines.rows.parquet_files import (
     ParquetFiles,
     PartitionRule,
@@ -80,6 +82,7 @@ class BatchWork:
         registry: address of the bodies' schema registry; "" where there is none.
         whole: as of PartitionRule.
         aside: every message goes to the quarantine as it is.
+        expect: as of Expectations; "" for nothing. `mark`: as of Decoder.
     """
 
     number: int
@@ -91,6 +94,8 @@ class BatchWork:
     registry: str = ""
     whole: bool = False
     aside: bool = False
+    expect: str = ""
+    mark: bool = False
 
 
 @dataclass(slots=True)
@@ -102,6 +107,7 @@ class Written:
         rescued: good rows with fields that no column takes.
         queues: rows in both by broker and queue.
         news: as of BodyReader.
+        unmet: as of Decoded.
     """
 
     good: list[DataFile] = field(default_factory=list)
@@ -109,6 +115,7 @@ class Written:
     rescued: int = 0
     queues: dict[tuple[str, int], int] = field(default_factory=dict)
     news: Kind = NULL
+    unmet: Counter[str] = field(default_factory=Counter)
 
     @property
     def rows(self) -> int:
@@ -126,6 +133,7 @@ class Written:
         self.bad += more.bad
         self.rescued += more.rescued
         add_counts(self.queues, more.queues)
+        self.unmet.update(more.unmet)
         self.news = widened(more.news if self.news == NULL else self.news, more.news)
 
 
@@ -169,7 +177,8 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
     """
     form = work.form
     reader = body_reader(form, work.registry)
-    decoder = Decoder(form, reader)
+    expected = expectations(work.expect) if work.expect else None
+    decoder = Decoder(form, reader, expected, mark=work.mark)
     name = f"batch-{work.number:010}-{attempt}"
     good = ParquetFiles(
         TableFiles(work.root),
@@ -197,6 +206,7 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
                 decoded = decoder.decode(batch)
             good.write(decoded.good)
             found.rescued += decoded.rescued
+            found.unmet.update(decoded.unmet)
             counts = count_queues(decoded.good, f"{beside}broker_name", f"{beside}queue_id")
             add_counts(found.queues, counts)
             if decoded.bad is not None and bad is not None:
