@@ -6,19 +6,17 @@ it is not even imported. An event that cannot be sent is a line on the screen an
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from roquette.base.clock import Clock
 from roquette.base.options import without_password
 from roquette.errors import ConfigError
 
-if TYPE_CHECKING:
-    from roquette_spark.pipelines.kit.frame import Job, PipelineOptions
-
-PRODUCER = "https://pypi.org/project/roquette-spark/"
+PRODUCER = "urn:roquette:pipelines"
 _INSTALL = 'pip install "roquette[lineage]"'
 _FILES = ("openlineage.yml", "~/.openlineage/openlineage.yml")
 _VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT")
@@ -63,27 +61,35 @@ def table_dataset(root: str, **facts: Any) -> Dataset:
 class Lineage:
     """Sends the events of one run, or none if nothing says where to.
 
+    Args:
+        url: of --lineage.
+        name: of the job.
+        say: shows a line.
+
     Raises:
         ConfigError: --lineage is no address, or openlineage-python is not installed.
     """
 
-    def __init__(self, pipeline: str, options: "PipelineOptions", job: "Job") -> None:
-        self._job = job
+    def __init__(
+        self, url: str, name: str, *, follows: bool, clock: Clock, say: Callable[[str], None]
+    ) -> None:
+        self._name = name
+        self._kind = "STREAMING" if follows else "BATCH"
+        self._clock = clock
+        self._say = say
         self._client: Any = None
         named = any(name.startswith(_VARIABLES) for name in os.environ)
-        if not (options.lineage or named or any(map(os.path.isfile, map(_home, _FILES)))):
+        if not (url or named or any(map(os.path.isfile, map(_home, _FILES)))):
             return
         try:
             from openlineage.client.uuid import generate_new_uuid
         except ImportError:
-            if options.lineage:
+            if url:
                 raise ConfigError(f"openlineage-python is not installed: {_INSTALL}") from None
-            job.progress.say(f"warning: OpenLineage is configured, but not installed: {_INSTALL}")
+            say(f"warning: OpenLineage is configured, but not installed: {_INSTALL}")
             return
-        self._client = _client(options.lineage)
+        self._client = _client(url)
         self._run_id = str(generate_new_uuid())
-        self._name = _job_name(pipeline, options)
-        self._kind = "STREAMING" if getattr(options, "follow", False) else "BATCH"
 
     def send(
         self,
@@ -102,7 +108,7 @@ class Lineage:
                 self._client.close(_TIMEOUT_S)
         except Exception as problem:  # noqa: BLE001 - of whatever transport is configured
             what = without_password(" ".join(str(problem).split()))[:200]
-            self._job.progress.say(f"warning: the lineage event {state} was not sent: {what}")
+            self._say(f"warning: the lineage event {state} was not sent: {what}")
 
     def _event(
         self, state: str, error: str, reads: Sequence[Dataset], writes: Sequence[Dataset]
@@ -118,7 +124,7 @@ class Lineage:
         read = facets.input_statistics_input_dataset.InputStatisticsInputDatasetFacet
         wrote = facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
         return events.RunEvent(
-            eventTime=datetime.fromtimestamp(self._job.clock.now_ms() / 1000, UTC).isoformat(),
+            eventTime=datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(),
             producer=PRODUCER,
             eventType=events.RunState[state],
             run=events.Run(self._run_id, about),
@@ -162,8 +168,8 @@ def _client(url: str) -> Any:
     return OpenLineageClient(config={"transport": how})
 
 
-def _job_name(pipeline: str, options: "PipelineOptions") -> str:
-    """The same for each run of the same work: the pipeline, and where it writes or what it reads."""
+def job_name(pipeline: str, options: object) -> str:
+    """A name that is the same for each run of the same work: the pipeline, and where it writes or what it reads."""
     found = next((value for name in _NAMED_BY if (value := getattr(options, name, ""))), "")
     what = found if isinstance(found, str) else ",".join(found)
     return f"roquette.{pipeline}.{without_password(what)}".rstrip(".")

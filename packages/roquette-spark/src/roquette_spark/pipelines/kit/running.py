@@ -31,7 +31,7 @@ from roquette_spark.pipelines.kit.frame import (
     Result,
     shown_options,
 )
-from roquette_spark.pipelines.kit.lineage import Lineage
+from roquette_spark.pipelines.kit.lineage import Lineage, job_name
 from roquette_spark.pipelines.kit.report import render
 from roquette_spark.values.errors import explain
 
@@ -278,7 +278,13 @@ def _run(
     pipeline: Pipeline[Any], options: PipelineOptions, job: Job, session: "_Session"
 ) -> Result:
     begin_ms = job.clock.now_ms()
-    lineage = Lineage(pipeline.name, options, job)
+    lineage = Lineage(
+        options.lineage,
+        job_name(pipeline.name, options),
+        follows=getattr(options, "follow", False),
+        clock=job.clock,
+        say=job.progress.say,
+    )
     lineage.send("START")
     try:
         result = pipeline.run(options, job)
