@@ -30,7 +30,11 @@ class ArchiveOptions(TableOptions):
         metavar="REGEX",
     )
     to: str = option(REQUIRED, "Directory or address (s3a://...) for the tables.", metavar="DIR")
-    format: str = option("json", "What bodies are.", choices=forms.FORMATS)
+    format: str = option(
+        "json",
+        "What bodies are; connect: JSON with its schema, as Kafka Connect and Debezium write it.",
+        choices=forms.FORMATS,
+    )
     schema: str = option(
         "",
         'Columns of a JSON body, such as "id int, name string"; default is inferred once from a sample and '

@@ -395,7 +395,7 @@ def plan(options: ArchiveOptions) -> Plan:
     writes, notes = _places(options, choice), list(choice.notes)
     for topic in choice.topics:
         there = options.tables().open(table_root(options, topic)).snapshot
-        if options.format == "json" and not options.schema and there.version < 0:
+        if options.format in ("json", "connect") and not options.schema and there.version < 0:
             notes.append(f"schema of {topic}: to be inferred from {options.sample:,} messages")
     notes.append(f"group {_group(options)} is told how far the tables are")
     notes.append("until stopped" if options.follow else "until what there is now has been read")

@@ -41,6 +41,7 @@ from roquette_spark.pipelines.kit.topics import (
     read_sample,
     stream_options,
 )
+from roquette_spark.pipelines.rows.connect_json import connect_columns
 from roquette_spark.pipelines.rows.decoder import (
     Kind,
     arrow_of,
@@ -358,7 +359,8 @@ class TopicArchive(StreamedTable):
         given = stream_options(options)
         sample = read_sample(self._spark, given, self.topic, self._states, rows=options.sample)
         try:
-            found = infer_columns(sample, self.topic)
+            infer = connect_columns if options.format == "connect" else infer_columns
+            found = infer(sample, self.topic)
         except NoObjects:
             if self._shared is None:
                 raise

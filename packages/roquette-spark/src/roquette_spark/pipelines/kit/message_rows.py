@@ -54,11 +54,11 @@ EXTRA_COLUMNS = {
     "_rescued": "",  # made by the reader of bodies
 }
 RESCUED = "_rescued"
-UNMET = (
-    "_unmet"  # expectations that a row does not meet, as text; only of tables that mark such rows
-)
-FORMATS = ("json", "raw", "avro", "registry")
-EVOLVING = ("json", "registry")  # values that no column takes are rescued, or become columns
+# Expectations that a row does not meet, as text; only of tables that mark such rows.
+UNMET = "_unmet"
+FORMATS = ("json", "connect", "raw", "avro", "registry")
+# Values that no column takes are rescued, or become columns.
+EVOLVING = ("json", "connect", "registry")
 # In the settings of a table with these columns, so that versions that would drop them stop there.
 NEWER = "made_by_a_newer_roquette_than_this"
 

@@ -56,6 +56,10 @@ def body_reader(form: RowForm, registry: str = "") -> BodyReader | None:
         from roquette_spark.pipelines.rows.json_rows import JsonReader
 
         return JsonReader(form.body_schema, form.partition)
+    if form.kind == "connect":
+        from roquette_spark.pipelines.rows.connect_json import ConnectReader
+
+        return ConnectReader(form.body_schema, form.partition)
     if form.kind == "registry":
         from roquette_spark.pipelines.rows.registry_rows import RegistryReader
         from roquette_spark.registry import Registry

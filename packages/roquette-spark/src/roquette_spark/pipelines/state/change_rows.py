@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.table_files import DataFile
+from roquette_spark.pipelines.rows.connect_json import ConnectReader
 from roquette_spark.pipelines.rows.decoder import (
     ASIDE,
     Decoded,
@@ -513,7 +514,8 @@ class ChangeRows:
 
     def __init__(self, form: ChangeForm, *, plain: bool = True) -> None:
         self._shape = ChangeShape(form)
-        self._reader = JsonReader(form.body_schema)
+        reads_schemas = form.envelope == "debezium" and not self._shape.wrapped
+        self._reader = (ConnectReader if reads_schemas else JsonReader)(form.body_schema)
         self._version, self._tests = self._shape.plain_version(), self._shape.plain_tests()
         self.is_plain = plain and self._version is not None and self._tests is not None
         self.bad_schema = arrow_of(quarantine_type())

@@ -53,6 +53,7 @@ from roquette_spark.pipelines.kit.topics import (
     start_ranges,
     stream_options,
 )
+from roquette_spark.pipelines.rows.connect_json import connect_columns
 from roquette_spark.pipelines.rows.decoder import arrow_of, grew_from, possible_columns, widened
 from roquette_spark.pipelines.rows.json_rows import infer_columns, schema_of_text
 from roquette_spark.pipelines.state.bucket_files import (
@@ -510,9 +511,10 @@ class CurrentState(StreamedTable):
                 self._states,
                 rows=options.sample,
             )
-            schema = possible_columns(infer_columns(sample, options.topic))
             if options.envelope == "debezium":
-                schema = enveloped(schema)
+                schema = enveloped(possible_columns(connect_columns(sample, options.topic)))
+            else:
+                schema = possible_columns(infer_columns(sample, options.topic))
         return ChangeForm(
             schema, options.key, options.version, options.delete_when, options.envelope
         )
