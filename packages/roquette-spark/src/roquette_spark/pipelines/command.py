@@ -30,6 +30,7 @@ from roquette_spark.values.errors import explain
 
 # Name of the verb -> module that has PIPELINE.
 MODULES: dict[str, str] = {
+    "ingest": "roquette_spark.pipelines.ingest.pipeline",
     "archive": "roquette_spark.pipelines.archive.pipeline",
     "current-state": "roquette_spark.pipelines.state.pipeline",
     "replay": "roquette_spark.pipelines.replay.pipeline",

@@ -49,7 +49,7 @@ SPAN: Final = OptionKind(wanted="a time such as 30m, 24h or 7d", parse=_span)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineOptions:
+class RunOptions:
     """Options that every pipeline has."""
 
     namesrv: str = option(
@@ -63,6 +63,12 @@ class PipelineOptions:
         "pipeline-output/NAME-NNN.",
         metavar="DIR",
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions(RunOptions):
+    """Options of pipelines that run on Spark."""
+
     master: str = option(
         "local[*]", "Where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://...", metavar="URL"
     )
@@ -149,7 +155,7 @@ def _shown(known: Option, value: Any) -> Any:
     return without_secret(value) if known.metavar == KEY_VALUE else without_password(value)
 
 
-O = TypeVar("O", bound=PipelineOptions)  # noqa: E741
+O = TypeVar("O", bound=RunOptions)  # noqa: E741
 
 
 class PipelineError(RoquetteError):

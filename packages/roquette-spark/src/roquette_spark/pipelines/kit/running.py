@@ -29,6 +29,7 @@ from roquette_spark.pipelines.kit.frame import (
     Progress,
     Quiet,
     Result,
+    RunOptions,
     shown_options,
 )
 from roquette_spark.pipelines.kit.lineage import Lineage, job_name
@@ -244,7 +245,7 @@ RESULTS = (REPORT, "certificate.json", "exceptions.jsonl")  # what a run replace
 
 def run_pipeline(
     pipeline: Pipeline[Any],
-    options: PipelineOptions,
+    options: RunOptions,
     *,
     directory: str = "",
     progress: Progress | None = None,
@@ -274,9 +275,7 @@ def run_pipeline(
         return _run(pipeline, options, job, session)
 
 
-def _run(
-    pipeline: Pipeline[Any], options: PipelineOptions, job: Job, session: "_Session"
-) -> Result:
+def _run(pipeline: Pipeline[Any], options: RunOptions, job: Job, session: "_Session") -> Result:
     begin_ms = job.clock.now_ms()
     lineage = Lineage(
         options.lineage,
@@ -351,7 +350,7 @@ def free_directory(name: str, files: Files) -> str:
 class _Session:
     """Starts Spark at the first call, and ends only what it started."""
 
-    def __init__(self, pipeline: Pipeline[Any], options: PipelineOptions, log_path: str) -> None:
+    def __init__(self, pipeline: Pipeline[Any], options: RunOptions, log_path: str) -> None:
         self._pipeline = pipeline
         self._options = options
         self._log_path = log_path
@@ -363,6 +362,7 @@ class _Session:
         if self.spark is None:
             from pyspark.sql import SparkSession
 
+            assert isinstance(self._options, PipelineOptions), self._options
             self._own = SparkSession.getActiveSession() is None
             handler = signal.getsignal(signal.SIGINT)
             self.spark = open_session(
@@ -414,7 +414,7 @@ def _signals(stop: threading.Event) -> Iterator[None]:
 def _write_summary(
     job: Job,
     pipeline: Pipeline[Any],
-    options: PipelineOptions,
+    options: RunOptions,
     begin_ms: int,
     facts: dict[str, Any],
 ) -> None:
