@@ -12,11 +12,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from roquette.client.blocking_client import Client
-
 from roquette.base.files import Files, OsFiles
 from roquette.base.options import REQUIRED, counted, option, parse_duration
 from roquette.base.property_files import parse_properties
+from roquette.client.blocking_client import Client
 from roquette.errors import ClientError, ConfigError, MessageIllegal
 from roquette.message.message import Message
 from roquette_spark.pipelines.ingest.debezium import OFFSETS, Change, Engine

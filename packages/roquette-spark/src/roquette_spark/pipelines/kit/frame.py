@@ -63,6 +63,11 @@ class RunOptions:
         "pipeline-output/NAME-NNN.",
         metavar="DIR",
     )
+    lineage: str = option(
+        "",
+        "Where OpenLineage's events of the run go; default is what OPENLINEAGE_URL or openlineage.yml says, else none are sent.",
+        metavar="URL",
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +79,6 @@ class PipelineOptions(RunOptions):
     )
     spark_conf: tuple[str, ...] = option(
         (), "A setting of Spark; may be repeated.", metavar=KEY_VALUE, split=False
-    )
-    lineage: str = option(
-        "",
-        "Where OpenLineage's events of the run go; default is what OPENLINEAGE_URL or openlineage.yml says, else none are sent.",
-        metavar="URL",
     )
 
 
