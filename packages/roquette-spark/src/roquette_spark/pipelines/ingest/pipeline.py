@@ -20,6 +20,7 @@ from roquette.errors import ClientError, ConfigError, MessageIllegal
 from roquette.message.message import Message
 from roquette_spark.pipelines.ingest.debezium import OFFSETS, Change, Engine
 from roquette_spark.pipelines.kit.frame import SPAN, Job, Pipeline, Plan, Result, RunOptions
+from roquette_spark.pipelines.kit.lineage import topic_dataset
 from roquette_spark.pipelines.kit.report import Report, ReportTable, Section
 from roquette_spark.pipelines.kit.topics import known_topics
 
@@ -184,10 +185,10 @@ def run(options: IngestOptions, job: Job) -> Result:
             quiet_s = 0.0 if topics.taken != before else quiet_s + _LOOK_S
             before = topics.taken
         engine.close()
-    return _result(topics.sent)
+    return _result(options.namesrv, topics.sent)
 
 
-def _result(sent: Counter[str]) -> Result:
+def _result(namesrv: str, sent: Counter[str]) -> Result:
     words = f"{counted(sent.total(), 'event')} to {counted(len(sent), 'topic')}"
     table = ReportTable(["topic", "events"], sorted(sent.items()))
     return Result(
@@ -200,6 +201,7 @@ def _result(sent: Counter[str]) -> Result:
             sections=[Section("Topics", "Where the events of this run went.", [table])],
         ),
         last_line=words,
+        writes=[topic_dataset(namesrv, topic, count) for topic, count in sorted(sent.items())],
     )
 
 

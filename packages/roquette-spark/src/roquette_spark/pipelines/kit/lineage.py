@@ -21,7 +21,7 @@ _INSTALL = 'pip install "roquette[lineage]"'
 _FILES = ("openlineage.yml", "~/.openlineage/openlineage.yml")
 _VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT")
 _TIMEOUT_S = 5.0
-_NAMED_BY = ("to", "topics_pattern", "topics", "topic", "table", "groups")
+_NAMED_BY = ("to", "debezium", "topics_pattern", "topics", "topic", "table", "groups")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
