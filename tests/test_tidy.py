@@ -32,7 +32,7 @@ CONTRACT: dict[str, set[str]] = {
     "proxy": {"base", "message", "wire", "filter", "remoting", "access", "client"},
     "admin": {"base", "message", "wire", "replication", "remoting", "access", "client"},
     "spark": {"base", "message", "wire", "remoting", "client", "admin", "store"},
-    "pipelines": {"base", "message", "remoting", "admin", "spark"},
+    "pipelines": {"base", "message", "remoting", "client", "admin", "spark"},
     "cli": {"base", "message", "access", "client", "admin", "store"},
     "apps": {
         "base",

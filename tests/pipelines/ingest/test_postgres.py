@@ -39,7 +39,7 @@ class Way:
         """A run of one step."""
         from_topic = ["archive", "--topics", TOPIC, "--format", "connect", "--batch", "40"]
         words = {
-            "ingest": ["ingest", "--debezium", str(self._properties), "--idle", "2s"],
+            "ingest": ["ingest", "--debezium", str(self._properties), "--idle", "4s"],
             "delta": [*from_topic, "--to", str(self.folder / "delta")],
             "iceberg": [*from_topic, "--to", str(self.folder / "iceberg"), "--table-format", "iceberg"],
             "state": ["current-state", "--topic", TOPIC, "--to", str(self.folder / "state"), "--key", "id", "--envelope",

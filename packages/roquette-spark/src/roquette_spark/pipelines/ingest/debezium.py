@@ -18,6 +18,7 @@ from roquette_spark.pipelines.kit.frame import PipelineError
 
 OFFSETS: Final = "offset.storage"
 _OFFSETS_FILE: Final = "offset.storage.file.filename"
+_STREAMING: Final = "debezium.*:type=connector-metrics,context=streaming,*"
 _HEAP: Final = "-Xmx512m"  # 2,048 events in hand, and a snapshot's page of rows
 DEFAULTS: Final = {
     "name": "roquette",
@@ -29,7 +30,7 @@ DEFAULTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DatabaseEvent:
     """One event: `table` is the name that Debezium makes of it (topic.prefix.schema.table)."""
 
     table: str
@@ -47,7 +48,6 @@ class Engine:
         take: keeps some events for good. What it raises ends the run.
 
     Attributes:
-        polling: set when the connector has begun to read.
         ended: set when the engine has stopped; `failure` says why, "" if it was asked to.
 
     Raises:
@@ -61,10 +61,10 @@ class Engine:
         offsets: str,
         log: str,
         files: Files,
-        take: Callable[[list[Change]], None],
+        take: Callable[[list[DatabaseEvent]], None],
     ) -> None:
         self._take, self._files, self._offsets = take, files, offsets
-        self.polling, self.ended = threading.Event(), threading.Event()
+        self.ended = threading.Event()
         self.failure = ""
         self._error: Exception | None = None
         self._java = java = _start_java(log)
@@ -83,13 +83,20 @@ class Engine:
             given.setProperty(name, value)
         kind = java("io.debezium.engine.DebeziumEngine")
         builder = kind.create(java("io.debezium.engine.format.Json").class_).using(given)
-        consumer, completed, connected = _listeners(self)
-        self._engine = builder.notifying(consumer).using(completed).using(connected).build()
+        consumer, completed = _listeners(self)
+        self._engine = builder.notifying(consumer).using(completed).build()
         self._thread = threading.Thread(target=self._engine.run, name="debezium", daemon=True)
 
     def start(self) -> None:
         """Begin; returns at once."""
         self._thread.start()
+
+    def follows(self) -> bool:
+        """Return True when the rows that were there have come, and it reads what changes: Debezium's metrics say so."""
+        beans = self._java("java.lang.management.ManagementFactory").getPlatformMBeanServer()
+        pattern = self._java("javax.management.ObjectName")(_STREAMING)
+        names = beans.queryNames(pattern, None)
+        return any(bool(beans.getAttribute(name, "Connected")) for name in names)
 
     def close(self) -> None:
         """Stop, when what is in hand has been taken. Raises what `take` raised, PipelineError for what Debezium did."""
@@ -109,7 +116,7 @@ class Engine:
         """A batch of events, in a thread of Java."""
         try:
             self._take([
-                Change(str(one.destination()), _text(one.key()), str(one.value()))
+                DatabaseEvent(str(one.destination()), _text(one.key()), str(one.value()))
                 for one in records
                 if one.value() is not None
             ])  # fmt: skip
@@ -151,7 +158,7 @@ def _start_java(log: str) -> Callable[[str], Any]:
     return classes
 
 
-def _listeners(engine: Engine) -> tuple[Any, Any, Any]:
+def _listeners(engine: Engine) -> tuple[Any, Any]:
     """The engine's functions as Java's interfaces, whose methods have Java's names."""
     from jpype import JImplements, JOverride
 
@@ -171,10 +178,4 @@ def _listeners(engine: Engine) -> tuple[Any, Any, Any]:
         def handle(self, success, message, error):  # type: ignore[no-untyped-def]
             engine.complete(bool(success), message, error)
 
-    @JImplements("io.debezium.engine.DebeziumEngine$ConnectorCallback")
-    class Connected:
-        @JOverride
-        def pollingStarted(self):  # type: ignore[no-untyped-def]
-            engine.polling.set()
-
-    return Consumer(), Completed(), Connected()
+    return Consumer(), Completed()

@@ -18,7 +18,7 @@ from roquette.base.property_files import parse_properties
 from roquette.client.blocking_client import Client
 from roquette.errors import ClientError, ConfigError, MessageIllegal
 from roquette.message.message import Message
-from roquette_spark.pipelines.ingest.debezium import OFFSETS, Change, Engine
+from roquette_spark.pipelines.ingest.debezium import OFFSETS, DatabaseEvent, Engine
 from roquette_spark.pipelines.kit.frame import SPAN, Job, Pipeline, Plan, Result, RunOptions
 from roquette_spark.pipelines.kit.lineage import topic_dataset
 from roquette_spark.pipelines.kit.report import Report, ReportTable, Section
@@ -58,7 +58,7 @@ def topic_of(table: str) -> str:
     return re.sub(r"[^%|A-Za-z0-9_-]", "-", table)
 
 
-def message_of(change: Change) -> Message:
+def message_of(change: DatabaseEvent) -> Message:
     """An event as a message. It is found by its key's values, where those are words."""
     words: tuple[str, ...] = ()
     if change.key is not None:
@@ -80,7 +80,7 @@ class Topics:
         self.sent: Counter[str] = Counter()
         self.taken = 0  # events
 
-    def take(self, changes: list[Change]) -> None:
+    def take(self, changes: list[DatabaseEvent]) -> None:
         """Send events, and wait until the brokers have them.
 
         Raises:
@@ -165,7 +165,7 @@ def run(options: IngestOptions, job: Job) -> Result:
     properties = _properties(options, job.files)
     known_topics(options.namesrv, "ingest")
     idle_s = parse_duration(options.idle) / 1000 if options.idle else math.inf
-    job.progress.step("start Debezium")
+    job.progress.step("start Debezium, read the rows that are there")
     with Client(options.namesrv, group="roquette-ingest") as client:
         topics = Topics(client, job)
         engine = Engine(
@@ -178,9 +178,9 @@ def run(options: IngestOptions, job: Job) -> Result:
         engine.start()
         quiet_s, before = 0.0, -1
         while not (engine.ended.is_set() or job.stop.wait(_LOOK_S)) and quiet_s < idle_s:
-            if not engine.polling.is_set():
-                continue
             if before < 0:
+                if not engine.follows():
+                    continue
                 job.progress.step("read changes")
             quiet_s = 0.0 if topics.taken != before else quiet_s + _LOOK_S
             before = topics.taken

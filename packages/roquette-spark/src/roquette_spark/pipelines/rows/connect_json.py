@@ -190,7 +190,7 @@ class ConnectReader(JsonReader):
         self._schemas, self._seen = _Schemas(), NULL
 
     def read(self, bodies: pa.Array) -> Bodies:
-        """See BodyReader."""
+        """Bodies as columns: at once where none has a schema, else one by one."""
         with_schema = pc.any(pc.starts_with(bodies, _START.decode())).as_py()
         return self._read_each(bodies) if with_schema else super().read(bodies)
 
