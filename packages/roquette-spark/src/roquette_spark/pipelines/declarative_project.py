@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from roquette.errors import ConfigError
 from roquette_spark.local.jdk import spark_environment
 
-SPEC, SETTINGS = "spark-pipeline.yml", "spark.conf"
+_NOT_COPIED = shutil.ignore_patterns("__pycache__")
 
 
 def init(
@@ -26,33 +27,21 @@ def init(
     """Write a project of Spark Declarative Pipelines: a topic to bronze, silver and gold, and back to a topic."""
     if not declarative:
         raise ConfigError("init writes projects of Spark Declarative Pipelines: say --declarative")
-    write_project(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"init: {folder} is not empty: nothing was written; give another")
+    try:
+        with as_file(files("roquette_spark.pipelines").joinpath("declarative")) as project:
+            shutil.copytree(project, folder, dirs_exist_ok=True, ignore=_NOT_COPIED)
+        spec = folder / "spark-pipeline.yml"
+        spec.write_text(
+            spec.read_text().replace("{storage}", f"{folder.resolve().as_uri()}/storage")
+        )
+    except OSError as error:
+        raise ConfigError(f"init: {folder} cannot be written: {error}") from None
     needed = spark_environment(os.environ)
     words = [f"{name}={shlex.quote(needed[name])}" for name in ("JAVA_HOME", "PYSPARK_PYTHON")]
     sys.stdout.write(
         f"{folder} has bronze, silver and gold of the topic flights, and sends delayed flights to the topic flights-delayed.\n"
         f"cd {shlex.quote(str(folder))}\nexport {' '.join(words)}\n"
-        f"roquette topic create flights-delayed\nspark-pipelines --properties-file {SETTINGS} run\n"
+        "roquette topic create flights-delayed\nspark-pipelines --properties-file spark.conf run\n"
     )
-
-
-def write_project(folder: Path) -> None:
-    """Copy the project's files.
-
-    Raises:
-        ConfigError: the folder has something, or cannot be written.
-    """
-    try:
-        if folder.exists() and any(folder.iterdir()):
-            raise ConfigError(f"init: {folder} is not empty: nothing was written; give another")
-        with as_file(files("roquette_spark.pipelines").joinpath("declarative")) as project:
-            for path in sorted(project.rglob("*.*")):
-                if path.is_file() and path.suffix != ".pyc":
-                    text = path.read_text(encoding="utf-8")
-                    if path.name == SPEC:
-                        text = text.replace("{storage}", folder.resolve().as_uri() + "/storage")
-                    place = folder / path.relative_to(project)
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    place.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"init: {folder} cannot be written: {error}") from None

@@ -483,13 +483,7 @@ def _archive(
         topic_dataset(options.namesrv, each.topic, each.batches.rows) for each in results
     ]
     result.writes = [
-        table_dataset(
-            each.root,
-            rows=each.batches.rows - each.bad,
-            schema=each.snapshot.schema,
-            version=each.snapshot.version,
-        )
-        for each in results
+        table_dataset(each.root, each.batches.rows - each.bad, each.snapshot) for each in results
     ]
     return result
 

@@ -181,7 +181,7 @@ class Result:
         report: for people; becomes report.html.
         last_line: what the terminal says at the end.
         status: of the command, if `ok`: 0, or BAD_MESSAGES when messages of this run could not be read.
-        reads, writes: the topics and tables, for lineage.
+        reads, writes: for lineage; if it reads nothing here, the option `topics` says what was read.
     """
 
     BAD_MESSAGES: ClassVar = 3

@@ -9,12 +9,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from roquette.base.clock import Clock
 from roquette.base.options import without_password
 from roquette.errors import ConfigError
+
+if TYPE_CHECKING:
+    from roquette_spark.pipelines.kit.table_files import Snapshot
 
 PRODUCER = "urn:roquette:pipelines"
 _INSTALL = 'pip install "roquette[lineage]"'
@@ -26,11 +29,10 @@ _NAMED_BY = ("to", "debezium", "topics_pattern", "topics", "topic", "table", "gr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A topic or a table that a run has read or written.
+    """A topic or a table, named as OpenLineage names datasets.
 
     Attributes:
-        namespace, name: by OpenLineage's naming of datasets.
-        rows: that this run has read or written; None if it has not counted.
+        rows: that a run has read or written; None if it has not counted.
         schema: Spark's JSON of the columns; "" if there is none.
         version: of a table.
     """
@@ -48,22 +50,23 @@ def topic_dataset(namesrv: str, topic: str, rows: int | None = None) -> Dataset:
     return Dataset(namespace=f"rocketmq://{first}", name=topic, rows=rows)
 
 
-def table_dataset(root: str, **facts: Any) -> Dataset:
+def table_dataset(root: str, rows: int | None = None, at: "Snapshot | None" = None) -> Dataset:
     """A table of files, of whatever format: its place."""
     where = urlsplit(root)
+    facts: dict[str, Any] = {"rows": rows}
+    if at is not None:
+        facts |= {"schema": at.schema, "version": at.version}
     if where.scheme in ("", "file"):
         return Dataset(namespace="file", name=os.path.abspath(where.path), **facts)
-    scheme = {"s3a": "s3", "s3n": "s3"}.get(where.scheme, where.scheme)
-    place = where.path.strip("/") or "/"
-    return Dataset(namespace=f"{scheme}://{where.netloc}", name=place, **facts)
+    place = f"{where.scheme}://{where.netloc}".replace("s3a:", "s3:", 1)
+    return Dataset(namespace=place, name=where.path.strip("/") or "/", **facts)
 
 
 class Lineage:
-    """Sends the events of one run, or none if nothing says where to.
+    """Sends the events of one run of a pipeline, or none if nothing says where to.
 
     Args:
-        url: of --lineage.
-        name: of the job.
+        options: the pipeline's.
         say: shows a line.
 
     Raises:
@@ -71,30 +74,33 @@ class Lineage:
     """
 
     def __init__(
-        self, url: str, name: str, *, follows: bool, clock: Clock, say: Callable[[str], None]
+        self, pipeline: str, options: Any, clock: Clock, say: Callable[[str], None]
     ) -> None:
-        self._name = name
-        self._kind = "STREAMING" if follows else "BATCH"
         self._clock = clock
         self._say = say
         self._client: Any = None
+        files = map(os.path.expanduser, _FILES)
         named = any(name.startswith(_VARIABLES) for name in os.environ)
-        if not (url or named or any(map(os.path.isfile, map(_home, _FILES)))):
+        if not (options.lineage or named or any(map(os.path.isfile, files))):
             return
         try:
             from openlineage.client.uuid import generate_new_uuid
         except ImportError:
-            if url:
+            if options.lineage:
                 raise ConfigError(f"openlineage-python is not installed: {_INSTALL}") from None
             say(f"warning: OpenLineage is configured, but not installed: {_INSTALL}")
             return
-        self._client = _client(url)
+        self._client = _client(options.lineage)
         self._run_id = str(generate_new_uuid())
+        self._kind = "STREAMING" if getattr(options, "follow", False) else "BATCH"
+        # The same for each run of the same work: where it writes, else what it reads.
+        found = next((value for name in _NAMED_BY if (value := getattr(options, name, ""))), "")
+        what = without_password(found if isinstance(found, str) else ",".join(found))
+        self._name = f"roquette.{pipeline}.{what}".rstrip(".")
 
     def send(
         self,
         state: str,
-        *,
         error: str = "",
         reads: Sequence[Dataset] = (),
         writes: Sequence[Dataset] = (),
@@ -116,42 +122,22 @@ class Lineage:
         from openlineage.client import event_v2 as events
         from openlineage.client import facet_v2 as facets
 
-        about: dict[str, Any] = {}
-        if error:
-            about["errorMessage"] = facets.error_message_run.ErrorMessageRunFacet(error, "PYTHON")
+        wrong = facets.error_message_run.ErrorMessageRunFacet(error, "PYTHON")
         kind = facets.job_type_job.JobTypeJobFacet(self._kind, "ROQUETTE", "PIPELINE")
-        namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
         read = facets.input_statistics_input_dataset.InputStatisticsInputDatasetFacet
         wrote = facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
+        namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
         return events.RunEvent(
             eventTime=datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(),
             producer=PRODUCER,
             eventType=events.RunState[state],
-            run=events.Run(self._run_id, about),
+            run=events.Run(self._run_id, {"errorMessage": wrong} if error else {}),
             job=events.Job(namespace, self._name, {"jobType": kind}),
-            inputs=[
-                events.InputDataset(
-                    each.namespace,
-                    each.name,
-                    {} if each.rows is None else {"inputStatistics": read(each.rows)},
-                    facets=_facets(each),
-                )
-                for each in reads
-            ],
+            inputs=[_told(each, events.InputDataset, "inputStatistics", read) for each in reads],
             outputs=[
-                events.OutputDataset(
-                    each.namespace,
-                    each.name,
-                    {} if each.rows is None else {"outputStatistics": wrote(each.rows)},
-                    facets=_facets(each),
-                )
-                for each in writes
+                _told(each, events.OutputDataset, "outputStatistics", wrote) for each in writes
             ],
         )
-
-
-def _home(path: str) -> str:
-    return os.path.expanduser(path)
 
 
 def _client(url: str) -> Any:
@@ -159,40 +145,32 @@ def _client(url: str) -> Any:
 
     if not url:
         return OpenLineageClient()
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    if not url.startswith(("http://", "https://")) or not urlsplit(url).netloc:
         raise ConfigError(f"--lineage {without_password(url)} is no http:// or https:// address")
-    key = os.environ.get("OPENLINEAGE_API_KEY", "")
-    auth = {"auth": {"type": "api_key", "apiKey": key}} if key else {}
-    how = {"type": "http", "url": url, "timeout": _TIMEOUT_S, "retry": {"total": 1}, **auth}
+    how = {"type": "http", "url": url, "timeout": _TIMEOUT_S, "retry": {"total": 1}}
+    if key := os.environ.get("OPENLINEAGE_API_KEY"):
+        how["auth"] = {"type": "api_key", "apiKey": key}
     return OpenLineageClient(config={"transport": how})
 
 
-def job_name(pipeline: str, options: object) -> str:
-    """A name that is the same for each run of the same work: the pipeline, and where it writes or what it reads."""
-    found = next((value for name in _NAMED_BY if (value := getattr(options, name, ""))), "")
-    what = found if isinstance(found, str) else ",".join(found)
-    return f"roquette.{pipeline}.{without_password(what)}".rstrip(".")
-
-
-def _facets(dataset: Dataset) -> dict[str, Any]:
+def _told(dataset: Dataset, cls: Any, name: str, count: Any) -> Any:
     from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset
 
-    found: dict[str, Any] = {}
+    about: dict[str, Any] = {}
     if dataset.schema:
-        columns = json.loads(dataset.schema)["fields"]
-        found["schema"] = schema_dataset.SchemaDatasetFacet([_field(each) for each in columns])
+        columns = [_field(each) for each in json.loads(dataset.schema)["fields"]]
+        about["schema"] = schema_dataset.SchemaDatasetFacet(columns)
     if dataset.version is not None:
-        version = str(dataset.version)
-        found["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(version)
-    return found
+        version = dataset_version_dataset.DatasetVersionDatasetFacet(str(dataset.version))
+        about["version"] = version
+    counts = {} if dataset.rows is None else {name: count(dataset.rows)}
+    return cls(dataset.namespace, dataset.name, counts, facets=about)
 
 
 def _field(column: Mapping[str, Any]) -> Any:
     from openlineage.client.facet_v2 import schema_dataset
 
     kind = column["type"]
-    if isinstance(kind, str):
-        return schema_dataset.SchemaDatasetFacetFields(column["name"], kind)
-    inner = [_field(each) for each in kind.get("fields", ())]
-    return schema_dataset.SchemaDatasetFacetFields(column["name"], kind["type"], fields=inner)
+    inner = [] if isinstance(kind, str) else [_field(each) for each in kind.get("fields", ())]
+    name = kind if isinstance(kind, str) else kind["type"]
+    return schema_dataset.SchemaDatasetFacetFields(column["name"], name, fields=inner)

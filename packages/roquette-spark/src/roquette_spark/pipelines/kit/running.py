@@ -32,7 +32,7 @@ from roquette_spark.pipelines.kit.frame import (
     RunOptions,
     shown_options,
 )
-from roquette_spark.pipelines.kit.lineage import Lineage, job_name
+from roquette_spark.pipelines.kit.lineage import Lineage, topic_dataset
 from roquette_spark.pipelines.kit.report import render
 from roquette_spark.values.errors import explain
 
@@ -277,13 +277,7 @@ def run_pipeline(
 
 def _run(pipeline: Pipeline[Any], options: RunOptions, job: Job, session: "_Session") -> Result:
     begin_ms = job.clock.now_ms()
-    lineage = Lineage(
-        options.lineage,
-        job_name(pipeline.name, options),
-        follows=getattr(options, "follow", False),
-        clock=job.clock,
-        say=job.progress.say,
-    )
+    lineage = Lineage(pipeline.name, options, job.clock, job.progress.say)
     lineage.send("START")
     try:
         result = pipeline.run(options, job)
@@ -293,7 +287,7 @@ def _run(pipeline: Pipeline[Any], options: RunOptions, job: Job, session: "_Sess
         raise
     except Exception as error:
         line = explain(error)
-        lineage.send("FAIL", error=line)
+        lineage.send("FAIL", line)
         _write_summary(job, pipeline, options, begin_ms, {"ok": False, "error": line})
         if isinstance(error, RoquetteError) and " ".join(str(error).split()) == line:
             raise
@@ -303,7 +297,8 @@ def _run(pipeline: Pipeline[Any], options: RunOptions, job: Job, session: "_Sess
     finally:
         session.close()
     state, why = ("COMPLETE", "") if result.ok else ("FAIL", result.last_line)
-    lineage.send(state, error=why, reads=result.reads, writes=result.writes)
+    topics = [topic_dataset(options.namesrv, each) for each in getattr(options, "topics", ())]
+    lineage.send(state, why, result.reads or topics, result.writes)
     facts = {"ok": result.ok, "stopped": job.stop.is_set(), "result": result.summary}
     _write_summary(job, pipeline, options, begin_ms, facts)
     page = render(result.report).encode()

@@ -434,9 +434,8 @@ def run(options: ReplayOptions, job: Job) -> Result:
         seconds=seconds, complete=complete, check=check, asked_to_verify=options.verify,
     )  # fmt: skip
     rows = None if len(target.topics) > 1 else sent
-    result.reads = [topic_dataset(options.namesrv, each) for each in options.topics]
     if options.table:
-        result.reads = [table_dataset(options.table, rows=sent)]
+        result.reads = [table_dataset(options.table, sent)]
     result.writes = [topic_dataset(target.namesrv, each, rows) for each in target.topics]
     return result
 

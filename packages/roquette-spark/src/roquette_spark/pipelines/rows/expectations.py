@@ -14,11 +14,7 @@ import pyarrow.compute as pc
 
 from roquette.errors import ConfigError
 
-_TAKEN = ("columns", "schema_type", "version", "name", "title", "description")
-_TAKEN_OF_COLUMN = (
-    *("nullable", "required", "dtype", "checks", "name", "title", "description"),
-    "report_duplicates",  # pandera writes it always
-)
+_TEXTS = ("name", "title", "description", "schema_type", "version", "report_duplicates")
 _SET_BY_PANDERA = ("PYARROW_IGNORE_TIMEZONE", "SPARK_LOCAL_IP")
 NOT_MET = "not as expected: "
 
@@ -50,12 +46,13 @@ class Expectations:
         columns = given.get("columns") if isinstance(given, dict) else None
         if not columns or not isinstance(columns, dict):
             raise ConfigError(f"{where} has no columns: it is to be a schema of pandera, in YAML")
-        _refuse(given, _TAKEN, where)
+        _refuse(given, ("columns", *_TEXTS), where)
         for name, each in columns.items():
-            _refuse(each or {}, _TAKEN_OF_COLUMN, f"{where}: column {name}")
+            known = ("nullable", "required", "dtype", "checks", *_TEXTS)
+            _refuse(each or {}, known, f"{where}: column {name}")
         read = _reader()
         try:
-            self._schema = read(text)
+            self._schema: Any = read(text)
         except Exception as error:  # noqa: BLE001 - whatever somebody has written
             raise ConfigError(f"{where} is no schema of pandera: {error}"[:500]) from None
 

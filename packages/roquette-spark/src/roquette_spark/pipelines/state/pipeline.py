@@ -727,11 +727,7 @@ class CurrentState(StreamedTable):
             last_line=line,
             status=status,
             reads=[topic_dataset(self._options.namesrv, self._options.topic, self.batches.rows)],
-            writes=[
-                table_dataset(
-                    self.table.files.root, schema=snapshot.schema, version=snapshot.version
-                )
-            ],
+            writes=[table_dataset(self.table.files.root, at=snapshot)],
         )
 
 
