@@ -9,15 +9,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from roquette.base.clock import Clock
 from roquette.base.options import without_password
 from roquette.errors import ConfigError
-
-if TYPE_CHECKING:
-    from roquette_spark.pipelines.kit.table_files import Snapshot
 
 PRODUCER = "urn:roquette:pipelines"
 _INSTALL = 'pip install "roquette[lineage]"'
@@ -50,8 +47,8 @@ def topic_dataset(namesrv: str, topic: str, rows: int | None = None) -> Dataset:
     return Dataset(namespace=f"rocketmq://{first}", name=topic, rows=rows)
 
 
-def table_dataset(root: str, rows: int | None = None, at: "Snapshot | None" = None) -> Dataset:
-    """A table of files, of whatever format: its place."""
+def table_dataset(root: str, rows: int | None = None, at: Any = None) -> Dataset:
+    """A table of files, of whatever format: its place; `at` is its Snapshot."""
     where = urlsplit(root)
     facts: dict[str, Any] = {"rows": rows}
     if at is not None:
