@@ -327,7 +327,7 @@ def test_what_is_missing_or_twice_fails_the_check(
     spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
 ) -> None:
     from roquette_spark.pipelines.kit.table_files import Commit
-    from roquette_spark.pipelines.tables.table import open_table
+    from roquette_spark.pipelines.tables.delta_table import open_table
 
     run(options, batch=100)
     table = open_table(str(tmp_path / "lake/T"))

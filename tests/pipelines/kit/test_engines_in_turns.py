@@ -22,8 +22,8 @@ from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
-from roquette_spark.pipelines.tables.table import open_table
-from roquette_spark.pipelines.tables.table_writer import TableWriter
+from roquette_spark.pipelines.tables.delta_table import open_table
+from roquette_spark.pipelines.tables.table import Table
 
 TURNS = 12
 DAYS = [date(2013, 1, 1), date(2013, 1, 2), None]
@@ -40,7 +40,7 @@ class Turns:
         done: how often each engine did what.
     """
 
-    table: TableWriter
+    table: Table
 
     def __init__(self, root: Path, seed: int) -> None:
         self.root = root

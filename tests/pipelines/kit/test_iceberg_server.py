@@ -31,7 +31,7 @@ from roquette_spark.pipelines.tables.iceberg_table import (
     IcebergTable,
     open_iceberg_table,
 )
-from roquette_spark.pipelines.tables.table_writer import CatalogAddress
+from roquette_spark.pipelines.tables.table_place import CatalogAddress
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,9 @@ from deltalake import DeltaTable
 
 from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
-from roquette_spark.pipelines.tables.delta_log import CHECKPOINT_INTERVAL, entry_name
-from roquette_spark.pipelines.tables.table import open_table
+from roquette_spark.pipelines.tables.delta_table import CHECKPOINT_INTERVAL, entry_name, open_table
+from roquette_spark.pipelines.tables.table import Table, data_files
 from roquette_spark.pipelines.tables.table_place import Owner
-from roquette_spark.pipelines.tables.table_writer import TableWriter, data_files
 
 pytest.importorskip("pyiceberg")
 
@@ -55,15 +54,13 @@ def by_iceberg(path: Path) -> dict[int, list[int]]:
     return found
 
 
-FORMATS: list[tuple[Callable[..., TableWriter], Callable[[Path], dict[int, list[int]]]]] = [
+FORMATS: list[tuple[Callable[..., Table], Callable[[Path], dict[int, list[int]]]]] = [
     (open_table, by_delta),
     (open_iceberg_table, by_iceberg),
 ]
 
 
-def opened(
-    open_one: Callable[..., TableWriter], path: Path, owner: Owner, keep: int
-) -> TableWriter:
+def opened(open_one: Callable[..., Table], path: Path, owner: Owner, keep: int) -> Table:
     table = open_one(str(path), clock=SetClock())
     table.keep_versions = keep
     table.claim(owner)
@@ -74,7 +71,7 @@ def opened(
 @pytest.mark.parametrize(("open_one", "read"), FORMATS)
 def test_the_newest_versions_are_read_right_after_compactions(
     tmp_path: Path,
-    open_one: Callable[..., TableWriter],
+    open_one: Callable[..., Table],
     read: Callable[[Path], dict[int, list[int]]],
 ) -> None:
     path = tmp_path / "flights"

@@ -218,7 +218,7 @@ def viewed(spark: Any, root: Path) -> dict[int, str]:
     """id -> name, by the views of three engines, which agree."""
     import duckdb
 
-    from roquette_spark.pipelines.tables.table import open_table
+    from roquette_spark.pipelines.tables.delta_table import open_table
 
     table = open_table(str(root))
     view = StateView.of_schema(table.files.root, table.snapshot.schema, ["id"])

@@ -67,8 +67,8 @@ from roquette_spark.pipelines.tables.streamed_table import (
     is_fresh,
     new_stream_id,
 )
+from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_place import CHECKPOINT, ROWS_SETTING, Owner
-from roquette_spark.pipelines.tables.table_writer import TableWriter
 from roquette_spark.source.queues import lives_before, reader_of
 from roquette_spark.values.offsets import QueueRange
 
@@ -134,7 +134,7 @@ def count_places(places: "DataFrame", starts: Mapping[Queue, int], *, every: boo
     return Certificate(queues)
 
 
-def rescued_fields(table: TableWriter) -> list[tuple[str, int]]:
+def rescued_fields(table: Table) -> list[tuple[str, int]]:
     """Names of the fields that no column takes, and in how many rows; the most frequent first."""
     found: Counter[str] = Counter()
     for file in table.snapshot.files.values():
@@ -149,7 +149,7 @@ def rescued_fields(table: TableWriter) -> list[tuple[str, int]]:
     return ordered[:_NAMES]
 
 
-def reasons(quarantine: TableWriter) -> list[tuple[str, int]]:
+def reasons(quarantine: Table) -> list[tuple[str, int]]:
     """Bad rows by what is wrong with them; the most frequent first."""
     found: Counter[str] = Counter()
     for file in quarantine.snapshot.files.values():
@@ -256,7 +256,7 @@ _WHEN_OBJECTS_COME = {
 }
 
 
-def kept_form(table: TableWriter, options: ArchiveOptions) -> forms.RowForm:
+def kept_form(table: Table, options: ArchiveOptions) -> forms.RowForm:
     """Return the form of the rows of a table that is begun.
 
     Raises:

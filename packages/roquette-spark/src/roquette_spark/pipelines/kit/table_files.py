@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -106,14 +106,6 @@ class TableFiles:
         if place != target:
             self._fs.move(place, target)
 
-    def publish(self, source: str, target: str) -> None:
-        """Move a finished data file to its place; on a local disk its bytes are safe before it appears."""
-        self._sync_bytes(source)
-        self.make_folder(target.rpartition("/")[0])
-        self._fs.move(self._path(source), self._path(target))
-        if self.local:
-            OsFiles().sync_dir(os.path.dirname(self._path(target)))
-
     def make_folder(self, folder: str) -> None:
         """Make it where there are folders, unless it is there."""
         if self._fs.type_name not in _ATOMIC_PUTS:
@@ -130,15 +122,11 @@ class TableFiles:
 
     def sync(self, path: str) -> None:
         """On a local disk: a finished file and its name are safe when this returns."""
-        self._sync_bytes(path)
-        if self.local:
-            OsFiles().sync_dir(os.path.dirname(self._path(path)))
-
-    def _sync_bytes(self, path: str) -> None:
         if self.local:
             file = OsFiles().open_file(self._path(path))
             file.sync()
             file.close()
+            OsFiles().sync_dir(os.path.dirname(self._path(path)))
 
     def remove(self, path: str) -> None:
         """Delete a file that exists."""
@@ -342,13 +330,3 @@ def _folder(name: str, value: str | None) -> str:
 
 def _escaped(letter: str) -> str:
     return f"%{ord(letter):02X}" if letter.isascii() else letter
-
-
-def partition_of(path: str) -> tuple[tuple[str, str | None], ...]:
-    """The values in the folders of a path such as "day=2013-01-01/x.parquet"."""
-    found: list[tuple[str, str | None]] = []
-    for folder in path.split("/")[:-1]:
-        name, equals, value = folder.partition("=")
-        if equals:
-            found.append((name, None if value == HIVE_NULL else unquote(value)))
-    return tuple(sorted(found))

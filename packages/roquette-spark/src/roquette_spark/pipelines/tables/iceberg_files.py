@@ -1,13 +1,13 @@
 """Our data files as Iceberg's and back: partition values, and what is known of the columns."""
 
 import json
-from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal
+from datetime import date, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg import types
+from pyiceberg.expressions.literals import StringLiteral
 from pyiceberg.io.pyarrow import (
     _check_pyarrow_schema_compatible,
     compute_statistics_plan,
@@ -24,10 +24,6 @@ from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import DataFile, partition_text
 
 _EPOCH_DAY = date(1970, 1, 1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EXACT = Context(prec=40)  # more than a decimal of 38 digits
-_MICROSECOND = timedelta(microseconds=1)
-_LONGEST_BOUND = 64  # characters of a text
 _TEXT_BOUNDS = (types.StringType, types.DateType, types.TimestampType, types.TimestamptzType)
 # Not integer, not float: once such a column is widened, pyiceberg 0.11 takes a bound of four bytes for one of eight and
 # cannot plan a scan with a filter on it.
@@ -119,23 +115,6 @@ def _whole_columns(schema: Schema, footer: pq.FileMetaData) -> pa.Schema:
     return pa.schema([field.remove_metadata() for field in found])
 
 
-def _value(kind: types.IcebergType, value: Any) -> Any:
-    """Of Delta's JSON, as Iceberg counts: days and microseconds since 1970."""
-    match kind:
-        case types.DateType():
-            return (date.fromisoformat(value) - _EPOCH_DAY).days
-        case types.TimestampType() | types.TimestamptzType():
-            moment = datetime.fromisoformat(value)
-            if moment.tzinfo is None:
-                moment = moment.replace(tzinfo=UTC)
-            return (moment - _EPOCH) // _MICROSECOND
-        case types.DecimalType():
-            return Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
-        case types.FloatType() | types.DoubleType():
-            return float(value)
-    return value
-
-
 def _stats_of_metrics(found: IcebergFile, schema: Schema) -> str:
     """How many nulls there are; columns within structs are left out."""
     counts = found.null_value_counts or {}
@@ -143,16 +122,11 @@ def _stats_of_metrics(found: IcebergFile, schema: Schema) -> str:
     return json.dumps({"numRecords": found.record_count, "nullCount": nulls}, separators=(",", ":"))
 
 
-def _partition_value(kind: types.IcebergType, text: str | None) -> Any:
+def _partition_value(kind: types.PrimitiveType, text: str | None) -> Any:
     """As Iceberg counts: days and microseconds since 1970."""
-    if text is None or isinstance(kind, types.StringType):
-        return text
-    match kind:
-        case types.BooleanType():
-            return text == "true"
-        case types.IntegerType() | types.LongType():
-            return int(text)
-    return _value(kind, text)
+    if text is None:
+        return None
+    return StringLiteral(text).to(kind).value
 
 
 def _partition_text(kind: types.IcebergType, value: Any) -> str | None:

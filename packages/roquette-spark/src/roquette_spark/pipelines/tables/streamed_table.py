@@ -15,6 +15,7 @@ from roquette_spark.pipelines.kit.message_rows import DAY
 from roquette_spark.pipelines.kit.table_files import Commit, DataFile, TableFiles, discard
 from roquette_spark.pipelines.kit.topics import QueueBounds, checkpoint_offsets, torn_batch
 from roquette_spark.pipelines.rows.decoder import quarantine_type, widened
+from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_formats import TableFormat
 from roquette_spark.pipelines.tables.table_place import (
     CHECKPOINT,
@@ -24,7 +25,6 @@ from roquette_spark.pipelines.tables.table_place import (
     TOPIC_SETTING,
     Owner,
 )
-from roquette_spark.pipelines.tables.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ class StreamedTable:
         self.table = tables.open(root, clock=job.clock)
         self.positions = position_files(self.table.files, checkpoints)
         self.table.claim(owner)
-        self.quarantine: TableWriter | None = None
+        self.quarantine: Table | None = None
         self._shared: SharedStream | None = None
         self._stream_id = ""
 
@@ -97,7 +97,7 @@ class StreamedTable:
         if self.quarantine is not None:
             self.quarantine.close()
 
-    def claim_quarantine(self, *, fresh: bool) -> TableWriter:
+    def claim_quarantine(self, *, fresh: bool) -> Table:
         """Raises ConfigError when a new table would stand beside an older quarantine, and as `__init__` does."""
         apart = self._tables.open(self._root + QUARANTINE, clock=self._job.clock)
         apart.claim(Owner(self._pipeline, self.topic, quarantine=True))
@@ -200,7 +200,7 @@ class StreamedTable:
                 self._job.progress.say(line)
         return new
 
-    def _is_new(self, table: TableWriter, number: int) -> bool:
+    def _is_new(self, table: Table, number: int) -> bool:
         """Return True if a table does not have that batch yet."""
         return table.done(self._stream_id) < number
 
@@ -226,12 +226,12 @@ class StreamedTable:
         else:
             discard(apart.files, files)
 
-    def _append_aside(self, apart: TableWriter, adds: Sequence[DataFile], number: int) -> None:
+    def _append_aside(self, apart: Table, adds: Sequence[DataFile], number: int) -> None:
         commit = Commit(adds=adds, batch=(self._stream_id, number), blind=True)
         apart.commit(commit, "STREAMING UPDATE")
 
 
-def is_fresh(table: TableWriter, positions: TableFiles, topic: str) -> bool:
+def is_fresh(table: Table, positions: TableFiles, topic: str) -> bool:
     """Return True if it does not exist, or the run that created it ended before it began to read."""
     there = table.snapshot
     if there.version < 0:

@@ -7,8 +7,9 @@ from roquette.base.clock import Clock
 from roquette.base.options import option
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineOptions
-from roquette_spark.pipelines.tables.table import open_table
-from roquette_spark.pipelines.tables.table_writer import CATALOG_FILE, CatalogAddress, TableWriter
+from roquette_spark.pipelines.tables.delta_table import open_table
+from roquette_spark.pipelines.tables.table import Table
+from roquette_spark.pipelines.tables.table_place import CATALOG_FILE, CatalogAddress
 
 DELTA, ICEBERG = FORMATS = ("delta", "iceberg")
 
@@ -20,7 +21,7 @@ class TableFormat:
     name: str = DELTA
     catalog: CatalogAddress = CatalogAddress()  # noqa: RUF009 (a frozen value)
 
-    def open(self, root: str, *, clock: Clock | None = None) -> TableWriter:
+    def open(self, root: str, *, clock: Clock | None = None) -> Table:
         """A table that is there, or one that is yet to be created (its version is -1).
 
         Raises:
@@ -37,7 +38,7 @@ class TableFormat:
         return open_iceberg_table(root, catalog=self.catalog, clock=clock)
 
 
-def open_found(root: str, version: int | None = None) -> TableWriter:
+def open_found(root: str, version: int | None = None) -> Table:
     """The table that is at a place, whatever its format; its version is -1 where there is none of ours.
 
     One of Iceberg is found by the catalog in its folder. With a version it is read as of that.

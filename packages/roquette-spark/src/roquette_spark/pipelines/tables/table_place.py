@@ -9,11 +9,11 @@ from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.table_files import Snapshot, TableFiles
 from roquette_spark.pipelines.kit.topics import checkpoint_offsets
-from roquette_spark.pipelines.tables.delta_log import LOG_FOLDER, UNFINISHED
 
 OWN_FOLDER = "_roquette"  # lock, staging, checkpoint of the stream; readers skip names with "_"
 CHECKPOINT = f"{OWN_FOLDER}/checkpoint"
 STAGING = f"{OWN_FOLDER}/staging"
+CATALOG_FILE = f"{OWN_FOLDER}/catalog.db"  # in the folder of a table that has a catalog of its own
 # Settings of a table, in its log.
 STREAM_SETTING = "roquette.stream"  # PIPELINE-TOKEN
 SHARED_SETTING = "roquette.shared_stream"  # "true": the stream fills other tables, too
@@ -37,8 +37,8 @@ def check_place(
     snapshot: Snapshot,
     owner: Owner,
     *,
-    log_folder: str = LOG_FOLDER,
-    unfinished: str = UNFINISHED,
+    log_folder: str,
+    unfinished: str,
 ) -> None:
     """A place is the owner's if its log says so, or if there is nothing.
 
@@ -121,7 +121,7 @@ def _is_past(name: re.Match[str], snapshot: Snapshot) -> bool:
 
 
 def own_names(partitioned_by: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern by which tasks, `publish` and compaction name files, and snapshots their folders."""
+    """Return the pattern by which tasks and compaction name files, and snapshots their folders."""
     folders = "".join(f"{re.escape(name)}=[^/]*/" for name in partitioned_by)
     compact = r"compact-(?:(?P<version>\d{10,})-)?\w+"
     batch = rf"{folders}(?:batch-(?P<batch>\d{{10,}})(?:-\w+)?|{compact})"
@@ -140,3 +140,23 @@ def dead_staging(files: TableFiles, snapshot: Snapshot) -> list[str]:
         return [STAGING]
     found = (re.fullmatch(r"(\d{10,})-\w+", name) for name in files.list_names(STAGING))
     return [f"{STAGING}/{each[0]}" for each in found if each and int(each[1]) < snapshot.version]
+
+
+# Who knows where tables of Iceberg are; known without pyiceberg.
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogAddress:
+    """A server of Iceberg's REST catalog; without an address the table has a catalog in its own folder.
+
+    Secrets are not part of it: pyiceberg reads them from variables PYICEBERG_CATALOG__ROQUETTE__...
+
+    Attributes:
+        uri: such as http://host:8181.
+        warehouse: what the server calls the place of tables; may be empty.
+        namespace: of the tables; parts with dots.
+    """
+
+    uri: str = ""
+    warehouse: str = ""
+    namespace: str = "roquette"

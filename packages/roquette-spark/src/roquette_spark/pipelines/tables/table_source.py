@@ -22,7 +22,7 @@ FILE, ROW = "__file", "__row"
 def open_frame(
     spark: "SparkSession", columns: StructType, files: Mapping[DataFile, Rows], *, places: bool
 ) -> "DataFrame":
-    """The rows of some files. `places`: as of `TableWriter.frame`."""
+    """The rows of some files. `places`: as of `Table.frame`."""
     if places:
         columns = StructType([*columns.fields]).add(FILE, StringType()).add(ROW, LongType())
     if not files:
