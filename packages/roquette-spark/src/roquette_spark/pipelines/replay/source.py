@@ -65,18 +65,15 @@ class ReplayState:
 
     @property
     def bounds(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._values["bounds"]
-        return found
+        return dict(self._values["bounds"])
 
     @property
     def target_start(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._values["target_start"]
-        return found
+        return dict(self._values["target_start"])
 
     @property
     def done(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._values.get("done", {})
-        return found
+        return dict(self._values.get("done", {}))
 
     @property
     def rows(self) -> int:
