@@ -43,13 +43,6 @@ _BODY_BYTES = 32 << 20  # of one batch, where compressed bodies grow
 _LOST = (DAMAGED, MISSING)
 
 
-class SplitPartition(InputPartition):
-    """The work of one task; `value` is None where Spark wants a partition although there is no work."""
-
-    def __init__(self, value: Split | None) -> None:
-        super().__init__(value)
-
-
 class CommitLogDataSource(DataSource):
     """Options: roquette_spark.commitlog.files; columns: roquette_spark.values.schema, or GAP_SCHEMA."""
 
@@ -86,13 +79,13 @@ class CommitLogReader(DataSourceReader):
         self._schema = schema
         self._options = options
 
-    def partitions(self) -> list[SplitPartition]:
+    def partitions(self) -> list[InputPartition]:
         """One for each split; never an empty list."""
         with plain_errors():
-            found = [SplitPartition(split) for split in plan(self._options)]
-        return found or [SplitPartition(None)]
+            found = [InputPartition(split) for split in plan(self._options)]
+        return found or [InputPartition(None)]
 
-    def read(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one split."""
         if partition is None or partition.value is None:
             return

@@ -6,7 +6,7 @@ Spark finds it through the module `pyspark_rocketmq_offsets`. Each broker is one
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from roquette.base.options import REQUIRED, option
 from roquette.client.config import security_of
 from roquette.errors import BrokerError, ClientError, ConfigError, RequestTimeout
-from roquette.message.message import MessageQueue, unread
+from roquette.message.message import unread
 from roquette.message.names import is_system_group, is_system_topic
 from roquette_spark.source.refused import RefusedStream
 from roquette_spark.values.errors import plain_errors
@@ -24,7 +24,6 @@ from roquette_spark.values.schema import arrow_schema
 from roquette_spark.workers.inspector import (
     BrokerAddress,
     ClusterInspector,
-    QueueState,
     wanted_topics,
 )
 
@@ -85,22 +84,8 @@ def offsets_options(options: Mapping[str, str]) -> OffsetsOptions:
     return found
 
 
-class ClusterView(Protocol):
-    """Cluster, as far as it is asked (see ClusterInspector)."""
-
-    def topics_of(self, broker: BrokerAddress) -> list[str]: ...
-
-    def queue_states(self, broker: BrokerAddress, topics: list[str]) -> list[QueueState]: ...
-
-    def committed_offsets(self, broker: BrokerAddress) -> dict[tuple[str, str], dict[int, int]]: ...
-
-    def consume_times(
-        self, broker: BrokerAddress, groups: list[str]
-    ) -> dict[tuple[str, MessageQueue], int]: ...
-
-
 def broker_rows(
-    cluster: ClusterView,
+    cluster: ClusterInspector,
     broker: BrokerAddress,
     brokers: tuple[BrokerAddress, ...],
     options: OffsetsOptions,
@@ -159,13 +144,6 @@ def _micros(milliseconds: int) -> int | None:
     return milliseconds * 1000 if milliseconds > 0 else None
 
 
-class BrokerPartition(InputPartition):
-    """One broker; None where Spark wants a partition although there is no work."""
-
-    def __init__(self, value: tuple[BrokerAddress, tuple[BrokerAddress, ...]] | None) -> None:
-        super().__init__(value)
-
-
 class OffsetsDataSource(DataSource):
     """Options: OffsetsOptions; columns: COLUMNS. Batch only: a table of now has no stream."""
 
@@ -204,11 +182,11 @@ class OffsetsReader(DataSourceReader):
         self._schema = schema
         self._options = options
 
-    def partitions(self) -> list[BrokerPartition]:
+    def partitions(self) -> list[InputPartition]:
         """One for each broker; never an empty list."""
         with plain_errors():
             brokers = self._find_brokers()
-        return [BrokerPartition((broker, brokers)) for broker in brokers] or [BrokerPartition(None)]
+        return [InputPartition((broker, brokers)) for broker in brokers] or [InputPartition(None)]
 
     def _find_brokers(self) -> tuple[BrokerAddress, ...]:
         options = self._options
@@ -230,7 +208,7 @@ class OffsetsReader(DataSourceReader):
             raise ConfigError(f"{SOURCE}: no topic {', '.join(missing)}: see 'roquette topic list'")
         return brokers
 
-    def read(self, partition: BrokerPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one broker."""
         if partition is None or partition.value is None:
             return

@@ -60,7 +60,6 @@ from roquette_spark.pipelines.tables.table_place import (
     Owner,
 )
 from roquette_spark.source.queues import (
-    BlockingQueueReader,
     closed_pattern,
     matching_topics,
     open_reader,
@@ -68,6 +67,7 @@ from roquette_spark.source.queues import (
 )
 from roquette_spark.values.offsets import QueueRange, ranges_by_topic
 from roquette_spark.values.options import read_options
+from roquette_spark.workers.reader import BlockingReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,11 +182,11 @@ def _without(pattern: str, topics: Sequence[str]) -> str:
     return rf"(?!(?:{names})\Z){pattern}" if topics else pattern
 
 
-def _reader(options: ArchiveOptions, pattern: str) -> BlockingQueueReader:
+def _reader(options: ArchiveOptions, pattern: str) -> BlockingReader:
     return open_reader(read_options({**stream_options(options), "subscribePattern": pattern}))
 
 
-def _topics(reader: BlockingQueueReader, options: ArchiveOptions) -> list[str]:
+def _topics(reader: BlockingReader, options: ArchiveOptions) -> list[str]:
     try:
         return reader.topics()
     except ClientError as error:
@@ -195,7 +195,7 @@ def _topics(reader: BlockingQueueReader, options: ArchiveOptions) -> list[str]:
         ) from None
 
 
-def _readable(reader: BlockingQueueReader, topic: str) -> bool:
+def _readable(reader: BlockingReader, topic: str) -> bool:
     try:
         return bool(reader.queues(topic))
     except RouteNotFound:

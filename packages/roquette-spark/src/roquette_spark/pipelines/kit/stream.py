@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from roquette.base.clock import Clock
 from roquette.base.metric_families import KIND, Exposition, Family, labels
@@ -76,22 +76,10 @@ class Sum:
         return sum(each.count for each in self.parts)
 
 
-class Counted(Protocol):
-    """Progress of some queries."""
-
-    @property
-    def rows(self) -> int:
-        """Rows so far."""
-
-    @property
-    def count(self) -> int:
-        """Batches so far."""
-
-
 def await_end(
     job: Job,
     queries: "Sequence[StreamingQuery]",
-    batches: Counted,
+    batches: Batches | Sum,
     total: int | None,
     look: Callable[[], None] = lambda: None,
 ) -> None:
