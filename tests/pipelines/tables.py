@@ -52,6 +52,12 @@ def places(found: list[dict[str, Any]]) -> list[Place]:
     return sorted(tuple(row[prefix + name] for name in names) for row in found)
 
 
+def partition_of(path: str) -> tuple[tuple[str, str | None], ...]:
+    """The values in the folders of a path such as "day=2013-01-01/x.parquet"."""
+    pairs = [folder.partition("=") for folder in path.split("/")[:-1] if "=" in folder]
+    return tuple(sorted((name, None if v == HIVE_NULL else unquote(v)) for name, _, v in pairs))
+
+
 def publish(table: Table, staging: str, prefix: str) -> list[DataFile]:
     """The Parquet files that a job has written below a folder as files of the table: they count once committed."""
     found, files = [], table.files
@@ -61,11 +67,8 @@ def publish(table: Table, staging: str, prefix: str) -> list[DataFile]:
         target = "/".join([*folders, f"{prefix}-{number:05}.parquet"])
         with files.open_new(target) as stream:
             stream.write(files.read(path))
-        pairs = [folder.partition("=") for folder in folders]
-        values = [(name, None if v == HIVE_NULL else unquote(v)) for name, _, v in pairs]
         (footer,), there = files.footers([target]), files.stat(target)
-        partition = tuple(sorted(values))
-        rows, at = footer.num_rows, there.modified_ms
+        partition, rows, at = partition_of(target), footer.num_rows, there.modified_ms
         found.append(DataFile(target, there.size, rows, at, partition, footer=footer))
     files.remove_tree(staging)
     return found

@@ -16,7 +16,7 @@ from tests.spark.records import make_record
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette_spark.pipelines.kit.frame import PipelineError, Quiet, Result
+from roquette_spark.pipelines.kit.frame import PipelineError, Progress, Result
 from roquette_spark.pipelines.kit.running import run_pipeline
 
 pytestmark = pytest.mark.spark
@@ -200,7 +200,7 @@ def test_following_goes_on_until_asked_to_stop(
 ) -> None:
     root = tmp_path / "lake/T"
 
-    class Stopping(Quiet):
+    class Stopping(Progress):
         """Adds messages once the first are archived, and asks to stop once those are."""
 
         stop: threading.Event

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.pipelines.tables import partition_of
 
 from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import TableFiles, partition_folder, partition_of

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SUPPORTED = (17, 21)  # what Spark 4.2 and 4.3 are tested on
+# Of every session that begins on this machine alone.
+LOCAL_SETTINGS = {
+    **dict.fromkeys(("spark.driver.bindAddress", "spark.driver.host"), "127.0.0.1"),
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
 
 _WRAPPER = """\
 #!/bin/sh
@@ -188,19 +194,16 @@ def spark_session(app: str, cores: int, **conf: str) -> "SparkSession":
     except ImportError:
         raise ConfigError('pyspark is not installed: pip install "roquette[spark]"') from None
 
-    builder = (
-        SparkSession.builder.appName(app)
-        .master(f"local[{cores}]")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", str(cores))
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.pyspark.jvmStacktrace.enabled", "false")
-    )
-    for name, value in conf.items():
-        builder = builder.config(name.replace("__", "."), value)
+    settings = {
+        **LOCAL_SETTINGS,
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+        **{name.replace("__", "."): value for name, value in conf.items()},
+    }
+    builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

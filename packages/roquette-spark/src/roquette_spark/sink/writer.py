@@ -7,7 +7,7 @@ the same id every time (property __SPARK_ID), by which `roquette_spark.sink.dupl
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -42,17 +42,15 @@ _MAX_HELD: Final = 32 << 20  # bytes in unfinished batches of all queues
 _ADDED: Final = encode_properties({"WAIT": "true"})
 
 
+@dataclass(slots=True)
 class _OpenBatch:
     """The unfinished batch of one queue, or of a topic's messages that may go to any."""
 
-    __slots__ = ("entries", "first_row", "queue", "size", "topic")
-
-    def __init__(self, topic: str, queue: MessageQueue | None) -> None:
-        self.topic = topic
-        self.queue = queue
-        self.entries: list[Entry] = []
-        self.size = 0
-        self.first_row = 0
+    topic: str
+    queue: MessageQueue | None
+    entries: list[Entry] = field(default_factory=list)
+    size: int = 0
+    first_row: int = 0
 
 
 class ChunkBuilder:
@@ -219,8 +217,10 @@ class WriteTask:
         encoder = RowEncoder(
             options,
             self.columns,
-            queues_of=self._queues_of(sender),
-            next_ids=_id_maker(sender, options, self.queues),
+            queues_of=QueueTable(sender, options, self.queues),
+            next_ids=IdMaker(
+                sender.local_host(self.queues[0].topic if self.queues else options.topic)
+            ),
             id_prefix=self._id_prefix(context, partition_id),
         )
         builder = ChunkBuilder(sender.offer, options.rows_per_request, options.max_message_size)
@@ -237,9 +237,6 @@ class WriteTask:
         return SentPartition(
             partition_id, row, counts.requests, counts.busy, counts.failures, counts.weak
         )
-
-    def _queues_of(self, sender: BlockingSender) -> "QueueTable":
-        return QueueTable(sender, self.options, self.queues)
 
     def _id_prefix(self, context: TaskContext | None, partition_id: int) -> str | None:
         if self.options.guarantee != IDEMPOTENT or self.options.id_column:
@@ -293,14 +290,6 @@ def stream_write_id(context: TaskContext | None) -> str:
 def open_sender(options: WriteOptions) -> BlockingSender:
     """The sender of this process for these options: Spark reuses its Python workers, and so the connections."""
     return BlockingSender(sender_config(options))
-
-
-def _id_maker(
-    sender: BlockingSender, options: WriteOptions, queues: Sequence[MessageQueue]
-) -> "IdMaker":
-    topic = queues[0].topic if queues else options.topic
-    host = "127.0.0.1" if topic is None else sender.local_host(topic)
-    return IdMaker(host)
 
 
 class IdMaker:

@@ -7,7 +7,7 @@ index; slices of any size are taken by Arrow.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -181,23 +181,7 @@ _NAME = 1
 _VALUE = 2
 
 
-class Properties(Protocol):
-    """All properties of many rows."""
-
-    def has(self, name: str) -> np.ndarray | None:
-        """Return which rows have that property; None: no row."""
-        ...
-
-    def column(self, name: str) -> pa.Array:
-        """One string per row: the value of that property, null where it is missing."""
-        ...
-
-    def maps(self, *, without: frozenset[str]) -> pa.Array:
-        """One map per row, of the properties that are not in `without`."""
-        ...
-
-
-def property_columns(data: bytes, starts: np.ndarray, ends: np.ndarray) -> Properties:
+def property_columns(data: bytes, starts: np.ndarray, ends: np.ndarray) -> "Properties":
     """The properties of rows whose property strings lie between these places of `data`, which ascend."""
     size = uniform_size(starts, ends)
     if size > 0 and (found := from_equal_sized_rows(data, starts, size)):
@@ -367,6 +351,9 @@ class VariedProperties:
             self._take(kept, value=False),
             self._take(kept, value=True),
         )
+
+
+Properties: TypeAlias = UniformProperties | VariedProperties
 
 
 class _Entries(NamedTuple):

@@ -21,7 +21,7 @@ from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 _POOL_SIZE = 8  # clusters (or groups, or time limits) one process reads at a time
 
 
-_pool: dict[tuple[object, ...], BlockingReader] = {}
+_pool: dict[tuple[int, ReaderConfig], BlockingReader] = {}
 
 
 def open_reader(options: ReadOptions) -> BlockingReader:
@@ -29,37 +29,25 @@ def open_reader(options: ReadOptions) -> BlockingReader:
 
     One per process, on purpose: Spark reuses its Python workers, so the connections are reused too.
     """
-    key = (
-        os.getpid(),  # a process that was forked must not share its parent's connections
-        *(
-            options.namesrv_addr,
-            options.request_group,
-            options.pull_timeout_ms,
-            options.pull_batch_size,
-        ),
-        *(options.connect_timeout_ms, options.pulls_in_flight, options.fetch_retries),
-        options.fetch_retry_interval_ms,
-        options.access,
+    tls, credentials = options.access
+    config = ReaderConfig(
+        namesrv_addr=options.namesrv_addr,
+        group=options.request_group,
+        timeout_ms=options.pull_timeout_ms,
+        connect_timeout_ms=options.connect_timeout_ms,
+        pull_batch_size=options.pull_batch_size,
+        pulls_in_flight=options.pulls_in_flight,
+        retries=options.fetch_retries,
+        retry_interval_ms=options.fetch_retry_interval_ms,
+        tls=tls,
+        credentials=credentials,
     )
+    key = os.getpid(), config  # a process that was forked must not share its parent's connections
     reader = _pool.pop(key, None)
     if reader is None:
-        tls, credentials = options.access
         if len(_pool) >= _POOL_SIZE:
             _pool.pop(next(iter(_pool))).close()
-        reader = BlockingReader(
-            ReaderConfig(
-                namesrv_addr=options.namesrv_addr,
-                group=options.request_group,
-                timeout_ms=options.pull_timeout_ms,
-                connect_timeout_ms=options.connect_timeout_ms,
-                pull_batch_size=options.pull_batch_size,
-                pulls_in_flight=options.pulls_in_flight,
-                retries=options.fetch_retries,
-                retry_interval_ms=options.fetch_retry_interval_ms,
-                tls=tls,
-                credentials=credentials,
-            )
-        )
+        reader = BlockingReader(config)
     _pool[key] = reader  # in order of use: the first is closed when the pool is full
     return reader
 

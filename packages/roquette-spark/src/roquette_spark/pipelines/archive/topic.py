@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,15 @@ import pyarrow as pa
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
+from roquette_spark.pipelines.archive.mending import (
+    MENDED,
+    MENDED_STREAM,
+    PLACE,
+    messages_of,
+    places_in,
+    portions,
+    without,
+)
 from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
 from roquette_spark.pipelines.archive.report import (
     CERTIFICATE,
@@ -29,7 +38,6 @@ from roquette_spark.pipelines.kit.table_files import (
     Commit,
     Compaction,
     DataFile,
-    TableFiles,
     discard,
 )
 from roquette_spark.pipelines.kit.topics import (
@@ -42,24 +50,17 @@ from roquette_spark.pipelines.kit.topics import (
     read_sample,
     stream_options,
 )
+from roquette_spark.pipelines.rows.avro_rows import read_avro_schema
 from roquette_spark.pipelines.rows.decoder import (
     Kind,
     arrow_of,
     grew_from,
-    messages_schema,
     possible_columns,
-    quarantine_type,
-    set_aside,
+    struct_of,
     table_type,
     widened,
 )
 from roquette_spark.pipelines.rows.json_rows import NoObjects, infer_columns, schema_of_text
-from roquette_spark.pipelines.rows.parquet_files import (
-    BATCH_ROWS,
-    ParquetFiles,
-    PartitionRule,
-    as_columns,
-)
 from roquette_spark.pipelines.rows.tasks import BatchWork, Written, write_messages
 from roquette_spark.pipelines.tables.streamed_table import (
     SharedStream,
@@ -80,24 +81,6 @@ if TYPE_CHECKING:
 
 
 _NAMES = 100  # of fields, in a report
-PLACE = ("broker_name", "queue_id", "queue_offset")
-
-
-MENDED = "mended"  # in a commit: files with what came from the quarantine
-_MENDED_STREAM = "archive.mended"  # of commits that move messages from the quarantine
-
-
-def _messages(
-    files: TableFiles, some: Iterable[DataFile], *, errors: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a quarantine's files; with what is wrong with them if `errors`."""
-    schema = messages_schema()
-    if errors:
-        schema = schema.insert(0, pa.field(forms.ERROR, pa.string()))
-    for each in some:
-        with files.open_parquet(each.path) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=schema.names):
-                yield from as_columns(pa.table(batch), schema).to_batches()
 
 
 def count_places(places: "DataFrame", starts: Mapping[Queue, int], *, every: bool) -> Certificate:
@@ -224,8 +207,7 @@ def with_places(form: forms.RowForm) -> tuple[forms.RowForm, list[str]]:
             continue
         if name not in there or (kinds is not None and there[name] not in kinds):
             others = [each for each in schema["fields"] if each["name"].lower() != name.lower()]
-            text = {"name": name, "type": "string", "nullable": True, "metadata": {}}
-            schema["fields"] = [*others, text]
+            schema["fields"] = [*others, *struct_of({name: "string"})["fields"]]
             added.append(f"{option} {name}")
     return (replace(form, body_schema=json.dumps(schema)), added) if added else (form, added)
 
@@ -374,7 +356,7 @@ class TopicArchive(StreamedTable):
         if options.format == "raw":
             return "", ""
         if options.format == "avro":
-            return forms.read_avro_schema(options.schema, self._job.files)
+            return read_avro_schema(options.schema, self._job.files)
         if options.format == "registry":
             from roquette_spark.pipelines.rows.registry_rows import newest_columns
             from roquette_spark.registry import Registry
@@ -584,7 +566,7 @@ class TopicArchive(StreamedTable):
             self.tidy()
 
     def mend(self) -> None:
-        """Read what is in quarantine again: what can be read now moves to the table, in two commits.
+        """Read what is in quarantine again: what can be read now moves to the table, in two commits a portion.
 
         A run that is killed between the two leaves the second to the next one.
         """
@@ -592,15 +574,23 @@ class TopicArchive(StreamedTable):
         if apart is None or not apart.snapshot.files:
             return
         self._job.progress.step(f"reading the quarantine of {self.topic} again")
+        for some in portions(apart.snapshot.files.values()):
+            self._mend(apart, some)
+
+    def _mend(self, apart: Table, some: Sequence[DataFile]) -> None:
         number, written = apart.snapshot.version, None
         while written is None or not self._takes_mended(written, number):
             work = replace(self.work(number), aside=False)
-            messages = _messages(apart.files, apart.snapshot.files.values())
+            messages = messages_of(apart.files, some)
             written = write_messages(work, messages, f"mended_{Entropy().token(8)}")
             discard(apart.files, written.bad)
-        info = {MENDED: [file.path for file in written.good]}
-        batch = _MENDED_STREAM, number
-        self.table.commit(Commit(adds=written.good, batch=batch, info=info), "STREAMING UPDATE")
+        mended = [file.path for file in written.good]
+        commit = Commit(
+            adds=written.good,
+            batch=(MENDED_STREAM, number),
+            info={MENDED: {"files": mended, "from": [file.path for file in some]}},
+        )
+        self.table.commit(commit, "STREAMING UPDATE")
         self._rescued += written.rescued
         self._leave_quarantine()
 
@@ -615,27 +605,15 @@ class TopicArchive(StreamedTable):
     def _leave_quarantine(self) -> None:
         """Take out of the quarantine what `mend` has brought to the table."""
         apart = self.quarantine
-        if apart is None or self.table.done(_MENDED_STREAM) != apart.snapshot.version:
+        if apart is None or self.table.done(MENDED_STREAM) != apart.snapshot.version:
             return
-        names, there = [f"_{each}" for each in PLACE], set()
-        for path in self.table.last_info(MENDED) or ():
-            with self.table.files.open_parquet(path) as file:
-                there |= {tuple(each.values()) for each in file.read(columns=names).to_pylist()}
-        token = Entropy().token(8)
-        kept = ParquetFiles(
-            apart.files,
-            f"compact-{apart.snapshot.version:010}-{token}",
-            arrow_of(quarantine_type()),
-            (forms.DAY,),
-            rule=PartitionRule(apart.whole_files),
-        )
-        before = list(apart.snapshot.files.values())
-        for batch in _messages(apart.files, before, errors=True):
-            places = zip(*(batch.column(each).to_pylist() for each in PLACE), strict=True)
-            left = pa.array([each not in there for each in places], pa.bool_())
-            kept.write(set_aside(batch.filter(left), batch.column(forms.ERROR).filter(left)))
-        self._mended = len(there)
-        apart.commit(Commit(adds=kept.close(), removes=before), "MEND")
+        found = self.table.last_info(MENDED) or []
+        if isinstance(found, list):  # a version before moved all there was at once
+            found = {"files": found, "from": list(apart.snapshot.files)}
+        gone = [apart.snapshot.files[path] for path in found["from"]]
+        there = places_in(self.table.files, found["files"])
+        apart.commit(Commit(adds=without(apart, gone, there), removes=gone), "MEND")
+        self._mended += len(there)
         self._job.progress.say(f"{len(there):,} messages of {self.topic} have left the quarantine")
 
     def _wider(self, news: Kind) -> Kind | None:

@@ -27,7 +27,6 @@ from roquette_spark.pipelines.kit.frame import (
     PipelineError,
     PipelineOptions,
     Progress,
-    Quiet,
     Result,
     shown_options,
 )
@@ -267,7 +266,7 @@ def run_pipeline(
         open_spark=session.open,
         clock=clock,
         files=files,
-        progress=progress or Quiet(),
+        progress=progress or Progress(),
     )
     with _signals(job.stop):
         return _run(pipeline, options, job, session)
