@@ -12,7 +12,7 @@ import pytest
 from tests.pipelines.tables import partition_of
 
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_files import TableFiles, partition_folder, partition_of
+from roquette_spark.pipelines.kit.table_files import TableFiles, partition_folder
 from roquette_spark.pipelines.rows import parquet_files
 from roquette_spark.pipelines.rows.parquet_files import (
     ParquetFiles,
