@@ -48,7 +48,6 @@ class CommitLogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(...)` and for SQL's USING."""
         return SOURCE
 
     def schema(self) -> str:
@@ -86,7 +85,6 @@ class CommitLogReader(DataSourceReader):
         return found or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one split."""
         if partition is None or partition.value is None:
             return
         schema = arrow_schema(self._schema)

@@ -60,7 +60,6 @@ def _judged(check: str, where: str, failure: str | None, good: str, mend: str) -
 
 
 def module_is_there(name: str) -> bool:
-    """Return True if a module could be imported."""
     with contextlib.suppress(ModuleNotFoundError):  # of the package that it would be in
         return importlib.util.find_spec(name) is not None
     return False
@@ -365,7 +364,6 @@ def check_ports(environ: Mapping[str, str], probes: MachineProbes) -> list[Diagn
 
 
 def check_master(master: str, probes: MachineProbes) -> Diagnosis:
-    """A standalone cluster's master."""
     address = master.removeprefix("spark://").split(",")[0]
     mend = "is the master running? spark-class org.apache.spark.deploy.master.Master"
     return _judged("master", address, probes.connect(address), "accepts", mend)
@@ -388,7 +386,6 @@ def check_connect(remote: str, probes: MachineProbes) -> Diagnosis:
 
 
 def check_name_server(address: str, probes: MachineProbes) -> Diagnosis:
-    """One name server answers."""
     mend = "start one (roquette dev), or give the right address with -n HOST:PORT"
     return _judged("name server", address, probes.name_server(address), "answers", mend)
 

@@ -149,7 +149,6 @@ class OffsetsDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(...)` and for SQL's USING."""
         return SOURCE
 
     def schema(self) -> str:
@@ -159,7 +158,6 @@ class OffsetsDataSource(DataSource):
         return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 
     def reader(self, schema: StructType) -> "OffsetsReader":
-        """Spark's door."""
         with plain_errors():
             for field in schema.fields:
                 if COLUMNS.get(field.name) != field.dataType.simpleString():
@@ -188,13 +186,14 @@ class OffsetsReader(DataSourceReader):
             brokers = self._find_brokers()
         return [InputPartition((broker, brokers)) for broker in brokers] or [InputPartition(None)]
 
-    def _find_brokers(self) -> tuple[BrokerAddress, ...]:
-        options = self._options
-        inspector = ClusterInspector(
-            options.namesrv_addr,
-            timeout_ms=options.timeout_ms,
-            security=security_of(*options.access),
+    def _inspector(self) -> ClusterInspector:
+        options, security = self._options, security_of(*self._options.access)
+        return ClusterInspector(
+            options.namesrv_addr, timeout_ms=options.timeout_ms, security=security
         )
+
+    def _find_brokers(self) -> tuple[BrokerAddress, ...]:
+        options, inspector = self._options, self._inspector()
         try:
             brokers = tuple(inspector.brokers())
             missing = (
@@ -209,7 +208,6 @@ class OffsetsReader(DataSourceReader):
         return brokers
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one broker."""
         if partition is None or partition.value is None:
             return
         with plain_errors():
@@ -221,11 +219,7 @@ class OffsetsReader(DataSourceReader):
     def _ask(
         self, broker: BrokerAddress, brokers: tuple[BrokerAddress, ...]
     ) -> list[dict[str, Any]]:
-        inspector = ClusterInspector(
-            self._options.namesrv_addr,
-            timeout_ms=self._options.timeout_ms,
-            security=security_of(*self._options.access),
-        )
+        inspector = self._inspector()
         try:
             return list(broker_rows(inspector, broker, brokers, self._options))
         except ClientError as error:

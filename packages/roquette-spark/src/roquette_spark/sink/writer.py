@@ -99,7 +99,6 @@ class ChunkBuilder:
                 self.flush()
 
     def flush(self) -> None:
-        """Hand on every unfinished batch."""
         for lane in self._lanes.values():
             self._close(lane)
         self._lanes.clear()
@@ -148,7 +147,6 @@ _SLICE_ROWS: Final = 10_000  # of an Arrow batch at a time: bounds what is encod
 
 
 def sender_config(options: WriteOptions) -> SenderConfig:
-    """Return the sender's settings from the options."""
     tls, credentials = options.access
     return SenderConfig(
         namesrv_addr=options.namesrv_addr,
@@ -301,7 +299,6 @@ class IdMaker:
         self._clock = SystemClock()
 
     def __call__(self, count: int) -> list[str]:
-        """Fresh ids."""
         return self._ids.next_ids(self._clock.now_ms(), count)
 
 
@@ -368,12 +365,10 @@ class RocketmqBatchWriter(DataSourceArrowWriter):
         self._task = plan_write(schema, options, stream=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentPartition:
-        """One task."""
         with plain_errors():
             return self._task.run(iterator, TaskContext.get())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done; what they sent is stored already."""
         report(messages, "table")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -392,12 +387,10 @@ class RocketmqStreamWriter(DataSourceStreamArrowWriter):
         self._task = plan_write(schema, options, stream=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentPartition:
-        """One task of a batch."""
         with plain_errors():
             return self._task.run(iterator, TaskContext.get())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks of the batch are done."""
         report(messages, f"batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -203,7 +203,6 @@ class RocketmqBatchReader(DataSourceReader):
             return plan_tasks(start, end, options) or [QueuePartition(())]
 
     def read(self, partition: QueuePartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one range."""
         return read_partition(partition, self._options, self._schema)
 
 

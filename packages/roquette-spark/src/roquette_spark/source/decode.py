@@ -209,7 +209,6 @@ class RecordColumns:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Bytes of each record."""
         return self._head["size"]
 
     def topics(self) -> tuple[np.ndarray, list[str]]:

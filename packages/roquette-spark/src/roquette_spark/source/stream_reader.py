@@ -407,7 +407,6 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return plan_tasks(starts, ends, options)
 
     def read(self, partition: QueuePartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one range."""
         return read_partition(partition, self._options, self._schema)
 
     def commit(self, end: Mapping[str, object]) -> None:

@@ -515,7 +515,6 @@ class ReadOptions(AccessOptions):
 
     @property
     def request_group(self) -> str:
-        """The group named in requests."""
         return self.group or self.group_id_prefix
 
     @property
@@ -525,7 +524,6 @@ class ReadOptions(AccessOptions):
 
     @property
     def body_as_string(self) -> bool:
-        """True if `body` is a string."""
         return self.body_format == "string"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from roquette.base.entropy import Entropy
-from roquette_spark.pipelines.kit.message_rows import DAY, ERROR
+from roquette_spark.pipelines.kit.message_rows import DAY, ERROR, PLACE
 from roquette_spark.pipelines.kit.table_files import DataFile, TableFiles
 from roquette_spark.pipelines.rows.decoder import (
     arrow_of,
@@ -24,7 +24,6 @@ from roquette_spark.pipelines.tables.table_place import numbered
 
 MENDED = "mended"  # in a commit: files with what came from the quarantine, and which of its files that was from
 MENDED_STREAM = "archive.mended"  # of commits that move messages from the quarantine
-PLACE = ("broker_name", "queue_id", "queue_offset")
 _PORTION = 500_000  # messages; a larger file is a portion by itself
 Place = tuple[str, int, int]
 

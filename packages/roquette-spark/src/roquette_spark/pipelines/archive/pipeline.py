@@ -100,7 +100,6 @@ class Choice:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All of them."""
         return self.own + self.shared
 
 
@@ -281,16 +280,13 @@ class ArchiveStream:
 
     @property
     def archives(self) -> list[TopicArchive]:
-        """By topic."""
         return [self._by_topic[topic] for topic in sorted(self._by_topic)]
 
     @property
     def waiting_rows(self) -> int:
-        """Messages to read."""
         return sum(each.waiting_rows for each in self.archives)
 
     def start(self) -> "StreamingQuery":
-        """Begin to read."""
         starts = {each.topic: each.kept_start() for each in self.archives if each.kept_start()}
         if not self._options.starting.isdigit():
             for topic in self._states.keys() - self._by_topic.keys():
@@ -311,12 +307,10 @@ class ArchiveStream:
         )
 
     def tidy(self) -> None:
-        """Of all tables."""
         for each in self.archives:
             each.tidy()
 
     def close(self) -> None:
-        """Let others write."""
         for each in self._by_topic.values():
             each.close()
         if self._lock is not None:
@@ -387,7 +381,6 @@ class ArchiveStream:
 
 
 def plan(options: ArchiveOptions) -> Plan:
-    """Say what would be read and written."""
     check_options(options)
     choice = choose_topics(options)
     states = find_topics(options.namesrv, choice.topics, stream_options(options))
@@ -442,7 +435,6 @@ def run(options: ArchiveOptions, job: Job) -> Result:
 
 
 def _look(streams: Sequence[ArchiveStream], options: ArchiveOptions) -> list[TableHealth]:
-    """Return how far the tables are."""
     archives = [archive for each in streams for archive in each.archives]
     names = [each.topic for each in archives]
     states = find_topics(options.namesrv, names, stream_options(options)) if names else []

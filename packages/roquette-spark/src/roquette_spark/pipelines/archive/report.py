@@ -73,25 +73,13 @@ class Certificate:
             found[queue] = found[queue].plus(each)
         return found
 
-    @property
-    def rows(self) -> int:
-        """Of all queues."""
-        return sum(each.rows for each in self.totals.values())
+    rows = property(lambda self: self._sum("rows"))
+    missing = property(lambda self: self._sum("missing"))
+    twice = property(lambda self: self._sum("twice"))
+    skipped = property(lambda self: self._sum("skipped"))
 
-    @property
-    def missing(self) -> int:
-        """Of all queues."""
-        return sum(each.missing for each in self.totals.values())
-
-    @property
-    def twice(self) -> int:
-        """Of all queues."""
-        return sum(each.twice for each in self.totals.values())
-
-    @property
-    def skipped(self) -> int:
-        """Of all queues."""
-        return sum(each.skipped for each in self.totals.values())
+    def _sum(self, name: str) -> int:
+        return sum(getattr(each, name) for each in self.totals.values())
 
     def with_batch(
         self,
@@ -277,7 +265,6 @@ class TopicResult:
         return not any(each.worse for each in self.counts or ())
 
     def summary(self) -> dict[str, Any]:
-        """For summary.json."""
         found = {
             "table": self.root,
             "version": self.snapshot.version,
@@ -311,7 +298,6 @@ def sums_of(counts: Sequence[QueueCount]) -> dict[str, int]:
 
 
 def build_result(topics: list[TopicResult], seconds: float, *, follows: bool) -> Result:
-    """All topics together."""
     rows = sum(each.snapshot.rows for each in topics)
     bad = sum(each.quarantined for each in topics)
     new = sum(each.batches.rows for each in topics)

@@ -16,7 +16,6 @@ from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive.mending import (
     MENDED,
     MENDED_STREAM,
-    PLACE,
     messages_of,
     places_in,
     portions,
@@ -89,14 +88,14 @@ def count_places(places: "DataFrame", starts: Mapping[Queue, int], *, every: boo
     Rows at one place that were stored at different times are no copies: the topic was made anew between them.
 
     Args:
-        places: columns of PLACE, and store_timestamp.
+        places: columns of forms.PLACE, and store_timestamp.
         starts: where the stream began; a queue that is not named began at its first row.
         every: every offset between must be there: no tags were asked for.
     """
     from pyspark.sql import functions as f
 
     rows = (
-        places.groupBy(*PLACE)
+        places.groupBy(*forms.PLACE)
         .agg(f.count("*").alias("count"), f.count_distinct("store_timestamp").alias("messages"))
         .groupBy("broker_name", "queue_id")
         .agg(
@@ -474,7 +473,6 @@ class TopicArchive(StreamedTable):
         return self.table.done(self._stream_id)
 
     def has(self, number: int) -> bool:
-        """Whether the table has that batch."""
         return self.done >= number
 
     def work(self, number: int) -> BatchWork:
@@ -723,7 +721,7 @@ class TopicArchive(StreamedTable):
 
     def _scan(self) -> Certificate:
         name = "" if self.form.kind == "raw" else "_"
-        columns = (*PLACE, "store_timestamp")
+        columns = (*forms.PLACE, "store_timestamp")
         given = [f"{name}{each}" for each in columns]
         places = self.table.frame(self._spark, given).selectExpr(
             *(f"{name}{each} as {each}" for each in columns)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from roquette.errors import ConfigError
+from roquette_spark.pipelines.kit.message_rows import PLACE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -14,8 +15,7 @@ COLUMNS = (
     "message_group string, properties map<string,string>, body binary, body_crc int, store_size int, "
     "store_timestamp timestamp, commit_log_offset bigint, tags string"
 )
-QUEUE = ("broker_name", "queue_id")
-PLACE = (*QUEUE, "queue_offset")
+QUEUE = PLACE[:2]
 STORED_MS = "stored_ms"
 MOST_QUEUES = 100_000
 _OP_TAG = "d"

@@ -120,7 +120,6 @@ class AuditRun:
 
     @property
     def ok(self) -> bool:
-        """No check has exceptions."""
         return all(check.ok for check in self.checks)
 
     @property
@@ -155,7 +154,6 @@ def check_options(options: AuditOptions) -> None:
 
 
 def plan(options: AuditOptions) -> Plan:
-    """Say what would be compared."""
     check_options(options)
     if not options.store:
         require_topics(options.namesrv, options.topics, "audit")
@@ -349,7 +347,6 @@ def certificate_of(audit: AuditRun, options: AuditOptions) -> dict[str, Any]:
 
 
 def report_of(audit: AuditRun, certificate: Mapping[str, Any]) -> Report:
-    """For people."""
     report = Report(
         title="Certificate" if audit.ok else "Exceptions",
         lead=f"Audit of {', '.join(certificate['topics'])}. Digest {certificate['digest']}.",

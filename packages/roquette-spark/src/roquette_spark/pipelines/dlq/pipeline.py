@@ -16,7 +16,7 @@ from roquette.base.options import counted, option, plural
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineOptions, Plan, Result
 from roquette_spark.pipelines.kit.report import MOST_ROWS, Report, ReportTable, bars
-from roquette_spark.pipelines.kit.topics import beginning_at
+from roquette_spark.pipelines.kit.topics import read_messages
 from roquette_spark.sink.duplicates import spark_id
 from roquette_spark.source.dead_letters import (
     CLUSTER_COLUMNS,
@@ -117,13 +117,11 @@ class AuditTable:
         return planned.join(self.settled(), "letter", "left_anti")
 
     def planned_now(self) -> "DataFrame":
-        """Letters planned by this run."""
         mine = self.rows().where(f"state = '{PLANNED}' AND run = '{self.run}'")
         return mine.select("letter").distinct()
 
     @property
     def path(self) -> str:
-        """Its directory, for people."""
         return os.path.abspath(self._directory)
 
 
@@ -213,13 +211,8 @@ def _settle_doubt(letters: "DataFrame", audit: AuditTable, namesrv: str) -> int:
         if first[0] is None:
             return 0
         since_ms = int(first[0].timestamp() * 1000) - _DOUBT_MARGIN_MS
-        spark = letters.sparkSession
-        there = (
-            spark.read.format("rocketmq")
-            .options(namesrvAddr=namesrv, subscribe=",".join(first[1]))
-            .options(**beginning_at(max(0, since_ms)))
-            .load()
-        )
+        spark, topics = letters.sparkSession, first[1]
+        there = read_messages(spark, "", topics, namesrv=namesrv, begin_ms=max(0, since_ms))
         ids = there.select(
             f.substring(spark_id(there), len(PREFIX) + 1, 1000).alias("id"),
             spark_id(there).startswith(PREFIX).alias("ours"),
@@ -271,7 +264,6 @@ def make_result(
     chosen: int,
     sent: Sent | None,
 ) -> Result:
-    """The result of a run."""
     summary: dict[str, Any] = {
         "dead_letters": topics.total,
         "topics": topics.counts,

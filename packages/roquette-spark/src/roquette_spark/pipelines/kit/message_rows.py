@@ -12,34 +12,15 @@ BY_DAY, BY_HOUR = "day", "hour"
 ERROR = "error"
 
 # What a row keeps of its message, by the source's names.
+PLACE = ("broker_name", "queue_id", "queue_offset")
+_IDENTITY = (*PLACE, "uniq_key", "keys", "tags")
+_TIMES = ("born_timestamp", "store_timestamp")
 RAW_COLUMNS = (
-    "broker_name",
-    "queue_id",
-    "queue_offset",
-    "uniq_key",
-    "keys",
-    "tags",
-    "body",
-    "properties",
-    "born_timestamp",
-    "store_timestamp",
-    "born_host",
-    "flag",
-    "sys_flag",
-    "reconsume_times",
-    "message_group",
+    *(*_IDENTITY, "body", "properties", *_TIMES, "born_host"),
+    *("flag", "sys_flag", "reconsume_times", "message_group"),
 )
 # Beside the columns of a body, with a "_" before their names.
-BESIDE_COLUMNS = (
-    "broker_name",
-    "queue_id",
-    "queue_offset",
-    "uniq_key",
-    "keys",
-    "tags",
-    "born_timestamp",
-    "store_timestamp",
-)
+BESIDE_COLUMNS = (*_IDENTITY, *_TIMES)
 # And what a producer gave beside the body, and fields of a body without a column, as JSON. Tables of the first form were begun
 # without them and are widened.
 EXTRA_COLUMNS = {
@@ -82,11 +63,9 @@ class RowForm:
 
     @classmethod
     def of_settings(cls, text: str) -> "RowForm":
-        """From a table's settings."""
         return cls(**{name: value for name, value in json.loads(text).items() if name != NEWER})
 
     def settings(self) -> str:
-        """For a table's settings."""
         found = {name: getattr(self, name) for name in self.__slots__}
         if self.partition == BY_DAY:
             del found["partition"]  # versions before know nothing else

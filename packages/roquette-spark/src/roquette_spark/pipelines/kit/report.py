@@ -316,7 +316,6 @@ def _template() -> "Template":
 
 
 def shown(value: object) -> str:
-    """A cell's text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):

@@ -20,7 +20,7 @@ from roquette.base.clock import Clock, SystemClock
 from roquette.base.files import Files, OsFiles
 from roquette.base.options import key_values
 from roquette.errors import ConfigError, RoquetteError
-from roquette_spark.local.jdk import spark_environment
+from roquette_spark.local.jdk import LOOPBACK, PLAIN_SETTINGS, begin_session, spark_environment
 from roquette_spark.pipelines.kit.frame import (
     Job,
     Pipeline,
@@ -76,11 +76,8 @@ def open_session(
     tuning = local_tuning(given, os.environ, jvm_plans_only=jvm_plans_only) if local else {}
     conf = {**_defaults(local), **tuning, **given}
     package = None if local else _package_for_others()
-    builder = SparkSession.builder.appName(app).master(_with_retries(master))
-    for name, value in conf.items():
-        builder = builder.config(name, value)
     with _stderr_to(log_path), _without_sigterm():
-        session: SparkSession = builder.getOrCreate()
+        session = begin_session(app, _with_retries(master), conf)
     session.sparkContext.setLogLevel("WARN")
     if package is not None:
         ship_package(session, package)
@@ -110,16 +107,13 @@ def _set_environment(local: bool) -> None:
 
 def _defaults(local: bool) -> dict[str, str]:
     """Small jobs finish soon: the usual 200 partitions of a shuffle take minutes on two cores."""
-    conf = {
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
+    return {
+        **PLAIN_SETTINGS,
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 2) if local else "32",
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # what Delta and others expect
+        **(LOOPBACK if local else {}),
     }
-    if local:
-        conf |= dict.fromkeys(("spark.driver.bindAddress", "spark.driver.host"), "127.0.0.1")
-    return conf
 
 
 def local_tuning(

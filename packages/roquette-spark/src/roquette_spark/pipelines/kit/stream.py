@@ -67,12 +67,10 @@ class Sum:
 
     @property
     def rows(self) -> int:
-        """Rows so far."""
         return sum(each.rows for each in self.parts)
 
     @property
     def count(self) -> int:
-        """Batches so far."""
         return sum(each.count for each in self.parts)
 
 
@@ -127,7 +125,6 @@ def rates(batches: Batches) -> dict[str, list[tuple[float, float]]]:
 
 
 def summary_of(batches: Batches) -> dict[str, Any]:
-    """For summary.json."""
     seconds = sum(each.seconds for each in batches.kept)
     return {
         "batches": batches.count,
@@ -238,12 +235,15 @@ class RunHealth:
     def _pieces(self) -> Iterator[bytes]:
         out, now_ms, tables = Exposition(), self._clock.now_ms(), self._tables
         texts = [labels({"pipeline": self._name, "topic": each.topic}) for each in tables]
-        yield from out.family(_LAG, [(t, e.lag) for t, e in zip(texts, tables, strict=True)])
-        yield from out.family(_BATCH, [(t, e.batch) for t, e in zip(texts, tables, strict=True)])
-        yield from out.family(_BAD, [(t, e.bad) for t, e in zip(texts, tables, strict=True)])
-        yield from out.family(_ROWS, [(t, e.rows) for t, e in zip(texts, tables, strict=True)])
-        ages = [now_ms - self._committed_ms.get(each.topic, self._began_ms) for each in tables]
-        yield from out.family(_AGE, [(t, ms / 1000) for t, ms in zip(texts, ages, strict=True)])
+        committed = [self._committed_ms.get(each.topic, self._began_ms) for each in tables]
+        for family, values in (
+            (_LAG, [each.lag for each in tables]),
+            (_BATCH, [each.batch for each in tables]),
+            (_BAD, [each.bad for each in tables]),
+            (_ROWS, [each.rows for each in tables]),
+            (_AGE, [(now_ms - at_ms) / 1000 for at_ms in committed]),
+        ):
+            yield from out.family(family, list(zip(texts, values, strict=True)))
         asked_s = (now_ms - (self._looked_ms or self._began_ms)) / 1000
         yield from out.family(_ASKED, [(labels({"pipeline": self._name}), asked_s)])
 

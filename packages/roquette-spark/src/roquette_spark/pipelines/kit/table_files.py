@@ -80,7 +80,6 @@ class TableFiles:
         return os.path.realpath(self._path(path)).startswith(root + os.sep)
 
     def stat(self, path: str) -> FoundFile:
-        """Of one file that exists."""
         info = self._fs.get_file_info(self._path(path))
         return FoundFile(path, info.size or 0, (info.mtime_ns or 0) // 1_000_000)
 
@@ -89,7 +88,6 @@ class TableFiles:
         return bool(self._fs.get_file_info(self._path(path)).type != pafs.FileType.NotFound)
 
     def read(self, path: str) -> bytes:
-        """The whole file."""
         with self._fs.open_input_stream(self._path(path)) as stream:
             return bytes(stream.read())
 
@@ -129,7 +127,6 @@ class TableFiles:
             OsFiles().sync_dir(os.path.dirname(self._path(path)))
 
     def remove(self, path: str) -> None:
-        """Delete a file that exists."""
         self._fs.delete_file(self._path(path))
 
     def remove_tree(self, folder: str) -> None:
@@ -163,7 +160,6 @@ class TableFiles:
         )
 
     def read_columns(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Some columns of a Parquet file, as rows."""
         read = pq.read_table(
             self._path(path), filesystem=self._fs, columns=list(columns), partitioning=None
         )
@@ -275,12 +271,10 @@ class Snapshot:
 
     @property
     def rows(self) -> int:
-        """Of all files."""
         return sum(file.rows for file in self.files.values())
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
         return sum(file.size for file in self.files.values())
 
 

@@ -16,6 +16,7 @@ from roquette.base.options import REQUIRED, counted, option
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineOptions, Plan, Result
 from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, bars
+from roquette_spark.pipelines.kit.topics import read_messages
 from roquette_spark.pipelines.replay.source import (
     ReplayState,
     TableSource,
@@ -297,7 +298,6 @@ class Target:
         return there
 
     def offsets(self) -> dict[str, Any]:
-        """The end of every queue now."""
         return encode_offsets(queue_bounds(self.namesrv, self._topics)[1])
 
     def wait_until_readable(self, state: "ReplayState", stop: threading.Event) -> None:
@@ -311,12 +311,8 @@ class Target:
 
     def read(self, spark: "SparkSession", state: "ReplayState") -> "DataFrame":
         """Read what this replay has written, copies included."""
-        frame = (
-            spark.read.format("rocketmq")
-            .options(namesrvAddr=self.namesrv, subscribe=",".join(self._topics))
-            .options(startingOffsets=json.dumps(state.target_start))
-            .load()
-        )
+        given = {"startingOffsets": json.dumps(state.target_start)}
+        frame = read_messages(spark, "", self._topics, namesrv=self.namesrv, more=given)
         return frame.where(spark_id(frame).startswith(state.prefix))
 
 

@@ -16,6 +16,8 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import Files
 from roquette.base.options import key_values
 from roquette.errors import ConfigError
+from roquette_spark.pipelines.kit.message_rows import PLACE
+from roquette_spark.pipelines.kit.topics import read_messages
 from roquette_spark.pipelines.tables.table_formats import open_found
 from roquette_spark.source.queues import check_lives, lives_before, queue_bounds, reader_of
 from roquette_spark.values.offsets import (
@@ -85,7 +87,6 @@ class ReplayState:
         self._write()
 
     def advance(self, after: dict[str, Any], rows: int) -> None:
-        """A step is sent."""
         self._values |= {"done": after, "rows": self.rows + rows}
         self._write()
 
@@ -149,7 +150,6 @@ def open_state(
 
 ID: Final = "__replay_id"
 _BYTES_A_STEP: Final = 256 << 20  # of files
-_PLACE: Final = ("broker_name", "queue_id", "queue_offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,6 @@ class TopicSource:
         )
 
     def describe(self) -> list[str]:
-        """Lines for a plan."""
         start, end = queue_bounds(self._namesrv, self._topics, self._since_ms, self._until_ms)
         return [
             f"topic {topic} of {self._namesrv}: "
@@ -218,22 +217,17 @@ class TopicSource:
         return self._read(spark, *step.reads)
 
     def read_all(self, spark: "SparkSession", state: ReplayState) -> "DataFrame":
-        """All messages between the bounds."""
         return self._read(spark, _start(state), _end(state))
 
     def _read(self, spark: "SparkSession", start: Offsets, end: Offsets) -> "DataFrame":
         from pyspark.sql import functions as f
 
-        frame = (
-            spark.read.format("rocketmq")
-            .options(namesrvAddr=self._namesrv, subscribe=",".join(self._topics))
-            .options(
-                startingOffsets=json.dumps(encode_offsets(start)),
-                endingOffsets=json.dumps(encode_offsets(end)),
-            )
-            .load()
-        )
-        return frame.withColumn(ID, f.concat_ws("/", "topic", *_PLACE))
+        given = {
+            "startingOffsets": json.dumps(encode_offsets(start)),
+            "endingOffsets": json.dumps(encode_offsets(end)),
+        }
+        frame = read_messages(spark, "", self._topics, namesrv=self._namesrv, more=given)
+        return frame.withColumn(ID, f.concat_ws("/", "topic", *PLACE))
 
 
 def _start(state: ReplayState) -> Offsets:
@@ -340,7 +334,6 @@ class TableSource:
         return [next(each for each in both if each in there) for both in found if there & set(both)]
 
     def describe(self) -> list[str]:
-        """Lines for a plan."""
         files = self.bounds()["files"]
         return [
             f"table {self._path}: {len(files)} files of {sum(each[1] for each in files):,} bytes"
@@ -390,7 +383,6 @@ class TableSource:
         return frame.repartition(*columns).sortWithinPartitions(*columns, *order, ID)
 
     def read_all(self, spark: "SparkSession", state: ReplayState) -> "DataFrame":
-        """All rows."""
         names = [each[0] for each in state.bounds["files"]]
         return self._files(spark, names, state.bounds.get("version", -1))
 
@@ -409,8 +401,8 @@ class TableSource:
             paths = [f"{root}/{name}" for name in names]
             frame = spark.read.option("basePath", self._path).parquet(*paths)
             name, number = f.col("_metadata.file_name"), f.col("_metadata.row_index")
-        if set(_PLACE) <= set(frame.columns):
-            identity = f.concat_ws("/", *_PLACE)
+        if set(PLACE) <= set(frame.columns):
+            identity = f.concat_ws("/", *PLACE)
         else:
             file = f.regexp_replace(name, r"[^!-~]", "_")
             identity = f.concat_ws("/", file, f.lpad(number.cast("string"), 12, "0"))

@@ -56,7 +56,6 @@ def struct_of(fields: Mapping[str, Kind]) -> Kind:
 
 
 def array_of(kind: Kind) -> Kind:
-    """A list of such values."""
     return {"type": "array", "elementType": kind, "containsNull": True}
 
 
@@ -480,45 +479,37 @@ def table_type(form: RowForm) -> "StructType":
     """The columns of a table, day and hour the last."""
     from pyspark.sql.types import StructType
 
-    found = StructType()
+    found: dict[str, Any] = {}
     if form.kind == "raw":
-        for name in RAW_COLUMNS:
-            found.add(name, _message_type(name))
-        return _with_places(found, form)
-    for field in StructType.fromJson(json.loads(form.body_schema)).fields:
-        found.add(field.name, field.dataType)
-    for name in BESIDE_COLUMNS:
-        found.add(f"_{name}", _message_type(name))
-    for name in form.extra_names():
-        found.add(name, "string" if name == RESCUED else _message_type(EXTRA_COLUMNS[name]))
-    if form.keep_body:
-        found.add("_body", "binary")
-    return _with_places(found, form)
-
-
-def _with_places(found: "StructType", form: RowForm) -> "StructType":
-    found.add(DAY, "date")
-    return found.add(HOUR, "integer") if form.partition == BY_HOUR else found
+        found |= _of_message(RAW_COLUMNS)
+    else:
+        body = StructType.fromJson(json.loads(form.body_schema))
+        found |= {field.name: field.dataType for field in body.fields}
+        found |= {f"_{name}": kind for name, kind in _of_message(BESIDE_COLUMNS).items()}
+        extra = {name: EXTRA_COLUMNS[name] for name in form.extra_names() if name != RESCUED}
+        kinds = _of_message(tuple(extra.values()))
+        found |= {n: kinds[extra[n]] if n in extra else "string" for n in form.extra_names()}
+        found |= {"_body": "binary"} if form.keep_body else {}
+    found |= {DAY: "date"} | ({HOUR: "integer"} if form.partition == BY_HOUR else {})
+    return _columns(found)
 
 
 def quarantine_type() -> "StructType":
-    """The columns of a quarantine."""
-    from pyspark.sql.types import StructType
-
-    found = StructType().add(ERROR, "string")
-    for name in RAW_COLUMNS:
-        found.add(name, _message_type(name))
-    return found.add(DAY, "date")
+    return _columns({ERROR: "string", **_of_message(RAW_COLUMNS), DAY: "date"})
 
 
 def messages_schema() -> pa.Schema:
     """Return the columns that are read of each message."""
+    return arrow_of(_columns(_of_message(RAW_COLUMNS)))
+
+
+def _columns(kinds: Mapping[str, Any]) -> "StructType":
     from pyspark.sql.types import StructType
 
     found = StructType()
-    for name in RAW_COLUMNS:
-        found.add(name, _message_type(name))
-    return arrow_of(found)
+    for name, kind in kinds.items():
+        found.add(name, kind)
+    return found
 
 
 def arrow_of(columns: "StructType") -> pa.Schema:
@@ -528,18 +519,19 @@ def arrow_of(columns: "StructType") -> pa.Schema:
     return to_arrow_schema(columns, timezone="UTC")
 
 
-def _message_type(name: str) -> Any:
-    """A column of the source, by Spark's type."""
+def _of_message(names: Collection[str]) -> dict[str, Any]:
+    """Columns of the source, by Spark's types."""
     from pyspark.sql.types import ArrayType, MapType, StringType
 
     from roquette_spark.values.schema import COLUMNS
 
-    return {
+    known = {
         "array<string>": ArrayType(StringType()),
         "map<string,string>": MapType(StringType(), StringType()),
         "int": "integer",
         "bigint": "long",
-    }.get(COLUMNS[name], COLUMNS[name])
+    }
+    return {name: known.get(COLUMNS[name], COLUMNS[name]) for name in names}
 
 
 def _or_nulls(values: pa.Array | None, count: int) -> pa.Array:

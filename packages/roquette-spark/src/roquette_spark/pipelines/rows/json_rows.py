@@ -252,7 +252,6 @@ class JsonReader:
         return self.bodies_of([self.read_one(body) for body in bodies.to_pylist()])
 
     def bodies_of(self, found: Sequence[Row]) -> Bodies:
-        """Rows as columns."""
         rows, errors, rescued = zip(*found, strict=True) if found else ((), (), ())
         columns = [
             pa.array([None if row is None else row.get(field.name) for row in rows], field.type)
@@ -262,7 +261,6 @@ class JsonReader:
         return Bodies(columns, pa.array(errors, pa.string()), left_over)
 
     def read_one(self, body: bytes | None) -> Row:
-        """A body by itself."""
         value, why = read_object(body)
         return self.place(value) if why is None else (None, why, None)
 
@@ -276,7 +274,6 @@ class JsonReader:
 
 
 def _one(values: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
     return values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks)
 
 

@@ -215,7 +215,6 @@ class ParquetFiles:
         return self._done
 
     def abort(self) -> None:
-        """Delete what was written."""
         for part in self._parts.values():
             if part.file is not None:
                 part.file.close()
@@ -299,7 +298,6 @@ class _OpenFile:
         self._writer.write_table(rows, row_group_size=rows.num_rows)
 
     def close(self) -> None:
-        """Let go of it."""
         self._writer.close()
         self._stream.close()
 

@@ -108,16 +108,13 @@ class Written:
 
     @property
     def rows(self) -> int:
-        """Of the table."""
         return sum(file.rows for file in self.good)
 
     @property
     def bad_rows(self) -> int:
-        """Of the quarantine."""
         return sum(file.rows for file in self.bad)
 
     def add(self, more: "Written") -> None:
-        """Add what another task has written."""
         self.good += more.good
         self.bad += more.bad
         self.rescued += more.rescued
@@ -147,7 +144,6 @@ def write_batch(
 
 
 def write_share(works: Mapping[str, BatchWork], share: Sequence[QueueRange]) -> dict[str, Written]:
-    """One task, in a worker."""
     from roquette_spark.ranges import read_ranges
 
     found, schema = {}, messages_schema()

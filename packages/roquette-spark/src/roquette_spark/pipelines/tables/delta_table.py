@@ -172,18 +172,15 @@ class DeltaTable(Table):
         """Raises ConfigError."""
         protocol, root = self._table.protocol(), self.files.root
         unknown = set(protocol.reader_features or ()) - _READABLE
-        if protocol.min_reader_version == 2:
-            unknown |= {"columnMapping"} & {self._mapping()}
+        mapping = self._table.metadata().configuration.get("delta.columnMapping.mode", "none")
+        if protocol.min_reader_version == 2 and mapping != "none":
+            unknown.add("columnMapping")
         if unknown:
             raise ConfigError(
                 f"{root}: another program has given the table {', '.join(sorted(unknown))}, and by that its files cannot "
                 "be read alone: read it by Delta's own library; to go on writing, ALTER TABLE ... DROP FEATURE there, "
                 "or give another --to"
             )
-
-    def _mapping(self) -> str:
-        mode = self._table.metadata().configuration.get("delta.columnMapping.mode", "none")
-        return "" if mode == "none" else "columnMapping"
 
     def _live_files(self) -> list[DataFile]:
         """Each file with the rows that are there: another engine may have deleted some by a vector beside it."""
@@ -254,39 +251,20 @@ class DeltaTable(Table):
 
     def _set_settings(self, settings: Mapping[str, str]) -> int:
         """One version more with these, the others stay; returns it."""
-        given = dict(settings)
-        return self._commit(
-            lambda properties, hooks: self._table.alter.set_table_properties(
-                given,
-                raise_if_not_exists=False,
-                commit_properties=properties,
-                post_commithook_properties=hooks,
-            ),
-            Commit(),
-            "SET TBLPROPERTIES",
-        )
+        alter = self._table.alter.set_table_properties
+        write = partial(alter, dict(settings), raise_if_not_exists=False)
+        return self._commit(write, Commit(), "SET TBLPROPERTIES")
 
     def _set_schema(self, schema: str) -> int:
         """One version more with these columns and the same files; returns it."""
         new = _library().Schema.from_json(schema)
         columns = list(self._table.metadata().partition_columns)
-        assert columns, (
-            self.files.root
-        )  # our tables have partitions; without them this would remove all files
+        # Our tables have partitions; without them this would remove all files.
+        assert columns, self.files.root
         nothing: list[Any] = [(columns[0], "in", [])]
-        return self._commit(
-            lambda properties, hooks: self._table.create_write_transaction(
-                [],
-                "overwrite",
-                new,
-                columns,
-                partition_filters=nothing,
-                commit_properties=properties,
-                post_commithook_properties=hooks,
-            ),
-            Commit(),
-            "CHANGE COLUMNS",
-        )
+        overwrite = partial(self._table.create_write_transaction, [], "overwrite")
+        write = partial(overwrite, new, columns, partition_filters=nothing)
+        return self._commit(write, Commit(), "CHANGE COLUMNS")
 
     def write(self, commit: Commit, operation: str) -> None:
         transaction, now_ms = _library().transaction, self._clock.now_ms()
@@ -321,18 +299,8 @@ class DeltaTable(Table):
             for file in commit.adds
         ]
         schema, columns = self._table.schema(), list(self._table.metadata().partition_columns)
-        version = self._commit(
-            lambda properties, hooks: self._table.create_write_transaction(
-                actions,
-                "append",
-                schema,
-                columns,
-                commit_properties=properties,
-                post_commithook_properties=hooks,
-            ),
-            commit,
-            operation,
-        )
+        append = partial(self._table.create_write_transaction, actions, "append")
+        version = self._commit(partial(append, schema, columns), commit, operation)
         self.snapshot = self._after(commit, version)
 
     def _check_columns(self, adds: Sequence[DataFile]) -> None:
@@ -357,7 +325,7 @@ class DeltaTable(Table):
             app_transactions=None if batch is None else [library.Transaction(*batch)],
         )
         try:
-            write(properties, self._hooks(library))
+            write(commit_properties=properties, post_commithook_properties=self._hooks(library))
         except (library.exceptions.DeltaError, OSError) as error:
             self._explain(error, commit, version)
         self._make_safe(version)

@@ -48,7 +48,7 @@ from roquette_spark.pipelines.kit.table_files import (
     TableFiles,
 )
 from roquette_spark.pipelines.rows.parquet_files import Rows
-from roquette_spark.pipelines.tables import iceberg_history as history
+from roquette_spark.pipelines.tables import iceberg_files as history
 from roquette_spark.pipelines.tables.delta_table import arrow_schema
 from roquette_spark.pipelines.tables.iceberg_files import from_iceberg, to_iceberg
 from roquette_spark.pipelines.tables.table import Table
@@ -170,7 +170,6 @@ class TableCatalog:
         self._open().drop_table(self.identifier)
 
     def close(self) -> None:
-        """Let connections go."""
         if self._catalog is not None:
             self._catalog.close()
             self._catalog = None

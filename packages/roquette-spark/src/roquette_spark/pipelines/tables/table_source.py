@@ -38,11 +38,9 @@ class TableFilesSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """For `format(...)`."""
         return "roquette_table_files"
 
     def reader(self, schema: StructType) -> "TableReader":
-        """With what `open_frame` has planned."""
         parts = pickle.loads(base64.b64decode(self.options["parts"]))  # noqa: S301 (ours, of this job)
         return TableReader(schema, parts)
 
@@ -55,11 +53,9 @@ class TableReader(DataSourceReader):
         self._parts = parts
 
     def partitions(self) -> list[InputPartition]:
-        """In the order that was given."""
         return [InputPartition(part) for part in self._parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task."""
         path, rows = partition.value
         start = 0
         for some in rows():

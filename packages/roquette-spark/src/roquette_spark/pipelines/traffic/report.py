@@ -506,7 +506,6 @@ def _thinned(points: list[tuple[int, int]], most: int = 120) -> list[tuple[int, 
 
 
 def summary_of(found: TrafficFindings) -> dict[str, Any]:
-    """For summary.json."""
     seconds = max(1, (found.end_ms - found.begin_ms) // 1000)
     groups: dict[str, int] = {}
     for row in found.consumed:
