@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from roquette.base.options import REQUIRED, option
@@ -17,7 +17,7 @@ from roquette.client.config import security_of
 from roquette.errors import BrokerError, ClientError, ConfigError, RequestTimeout
 from roquette.message.message import unread
 from roquette.message.names import is_system_group, is_system_topic
-from roquette_spark.source.refused import RefusedStream
+from roquette_spark.source.refused import RefusedStream, TaskReader
 from roquette_spark.values.errors import plain_errors
 from roquette_spark.values.options import NAMES, PATTERN, AccessOptions, checked_options
 from roquette_spark.values.schema import arrow_schema
@@ -173,18 +173,8 @@ class OffsetsDataSource(DataSource):
         return RefusedStream(ConfigError(what))
 
 
-class OffsetsReader(DataSourceReader):
-    """Finds the brokers in the driver; a pickled copy asks them in the workers."""
-
-    def __init__(self, schema: StructType, options: OffsetsOptions) -> None:
-        self._schema = schema
-        self._options = options
-
-    def partitions(self) -> list[InputPartition]:
-        """One for each broker; never an empty list."""
-        with plain_errors():
-            brokers = self._find_brokers()
-        return [InputPartition((broker, brokers)) for broker in brokers] or [InputPartition(None)]
+class OffsetsReader(TaskReader):
+    """Finds the brokers in the driver; the work of a task is to ask one of them."""
 
     def _inspector(self) -> ClusterInspector:
         options, security = self._options, security_of(*self._options.access)
@@ -192,38 +182,30 @@ class OffsetsReader(DataSourceReader):
             options.namesrv_addr, timeout_ms=options.timeout_ms, security=security
         )
 
-    def _find_brokers(self) -> tuple[BrokerAddress, ...]:
+    def work(self) -> list[tuple[BrokerAddress, tuple[BrokerAddress, ...]]]:
         options, inspector = self._options, self._inspector()
         try:
             brokers = tuple(inspector.brokers())
-            missing = (
-                sorted(set(options.topics) - set(inspector.topics())) if options.topics else []
-            )
+            there = inspector.topics() if options.topics else ()
         except (ClientError, RequestTimeout) as error:
             raise ConfigError(
                 f"{SOURCE}: no name server answers ({error}): is one running at {options.namesrv_addr}?"
             ) from None
-        if missing:
+        if missing := sorted(set(options.topics) - set(there)):
             raise ConfigError(f"{SOURCE}: no topic {', '.join(missing)}: see 'roquette topic list'")
-        return brokers
+        return [(broker, brokers) for broker in brokers]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition is None or partition.value is None:
-            return
-        with plain_errors():
-            rows = self._ask(*partition.value)
-        schema = arrow_schema(self._schema)
-        for start in range(0, len(rows), _BATCH):
-            yield pa.RecordBatch.from_pylist(rows[start : start + _BATCH], schema=schema)
-
-    def _ask(
-        self, broker: BrokerAddress, brokers: tuple[BrokerAddress, ...]
-    ) -> list[dict[str, Any]]:
-        inspector = self._inspector()
+    def batches(
+        self, work: tuple[BrokerAddress, tuple[BrokerAddress, ...]]
+    ) -> Iterator[pa.RecordBatch]:
+        broker, brokers = work
         try:
-            return list(broker_rows(inspector, broker, brokers, self._options))
+            rows = list(broker_rows(self._inspector(), broker, brokers, self._options))
         except ClientError as error:
             kind = "refuses" if isinstance(error, BrokerError) else "does not answer"
             raise ClientError(
                 f"{SOURCE}: broker {broker.broker_name} {kind}: {' '.join(str(error).split())}"
             ) from None
+        schema = arrow_schema(self._schema)
+        for start in range(0, len(rows), _BATCH):
+            yield pa.RecordBatch.from_pylist(rows[start : start + _BATCH], schema=schema)

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import LongType, StringType, StructType
 
 from roquette_spark.pipelines.kit.table_files import DataFile
 from roquette_spark.pipelines.rows.decoder import arrow_of
 from roquette_spark.pipelines.rows.parquet_files import Rows, as_columns
+from roquette_spark.source.refused import TaskReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,23 +46,19 @@ class TableFilesSource(DataSource):
         return TableReader(schema, parts)
 
 
-class TableReader(DataSourceReader):
-    """A file is a partition."""
+class TableReader(TaskReader):
+    """The work of a task is a file: its path, and how its rows are read."""
 
-    def __init__(self, schema: StructType, parts: list[tuple[str, Rows]]) -> None:
-        self._schema = arrow_of(schema)
-        self._parts = parts
+    def work(self) -> list[tuple[str, Rows]]:
+        return list(self._options)
 
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(part) for part in self._parts]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        path, rows = partition.value
+    def batches(self, work: tuple[str, Rows]) -> Iterator[pa.RecordBatch]:
+        (path, rows), schema = work, arrow_of(self._schema)
         start = 0
         for some in rows():
-            if ROW in self._schema.names:
+            if ROW in schema.names:
                 numbers = pa.array(range(start, start + some.num_rows), pa.int64())
                 some = some.append_column(ROW, numbers)
                 some = some.append_column(FILE, pa.repeat(path, some.num_rows))
             start += some.num_rows
-            yield from as_columns(some, self._schema).to_batches()
+            yield from as_columns(some, schema).to_batches()
