@@ -145,21 +145,8 @@ def _map_lengths(column: pa.Array) -> pa.Array:
 
 def _entries(column: pa.Array) -> pa.StructArray:
     """Names and values of the rows that are there; what null rows cover is left out."""
-    offsets = np.asarray(column.offsets)
-    keys, items = column.keys, column.items
-    if column.null_count:
-        kept = np.concatenate(
-            [np.arange(0)]
-            + [
-                np.arange(start, end)
-                for (start, end), valid in zip(
-                    pairwise(offsets.tolist()), column.is_valid().to_pylist(), strict=True
-                )
-                if valid
-            ]
-        ).astype(np.int64)
-        index = pa.array(kept)
-        return pa.StructArray.from_arrays([keys.take(index), items.take(index)], ["k", "v"])
+    column = column.drop_null() if column.null_count else column
+    offsets, keys, items = np.asarray(column.offsets), column.keys, column.items
     start, length = int(offsets[0]), int(offsets[-1] - offsets[0])
     return pa.StructArray.from_arrays(
         [keys.slice(start, length), items.slice(start, length)], ["k", "v"]
