@@ -217,18 +217,6 @@ def can_sort(columns: pa.Schema, name: str, partitioned_by: Sequence[str]) -> bo
     return there and not pa.types.is_nested(columns.field(name).type)
 
 
-def check_sort(
-    topic: str, columns: pa.Schema, sort: Sequence[str], partitioned_by: Sequence[str]
-) -> None:
-    """Raises ConfigError for what is no column of the table's files, or has no order."""
-    for name in sort:
-        if not can_sort(columns, name, partitioned_by):
-            what = f"the table of {topic} has no such column"
-            if name in columns.names and name not in partitioned_by:
-                what = "lists, maps and structs have no order"
-            raise ConfigError(f"archive: --sort-by {name}: {what}")
-
-
 START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
 _WHEN_OBJECTS_COME = {
     "add": "objects that come later bring their columns",
@@ -394,7 +382,7 @@ class TopicArchive(StreamedTable):
             check_partition(self.topic, arrow, self.form)
         self._set_sort()
         if not self._may_lack(self.form):
-            check_sort(self.topic, arrow, self._options.sort_by, self.form.partitioned_by)
+            self._check_sort(arrow)
         self.lacks += [
             f"--sort-by {name}" for name in self._options.sort_by if name not in self._sort
         ]
@@ -405,6 +393,15 @@ class TopicArchive(StreamedTable):
         columns = table_type(self.form).json()
         self.prepare(columns, self.form.partitioned_by, {ROWS_SETTING: self.form.settings()}, new)
         self._leave_quarantine()
+
+    def _check_sort(self, columns: pa.Schema) -> None:
+        """Raises ConfigError for what is no column of the table's files, or has no order."""
+        for name in self._options.sort_by:
+            if name not in self._sort:
+                there = name in columns.names and name not in self.form.partitioned_by
+                what = f"the table of {self.topic} has no such column"
+                what = "lists, maps and structs have no order" if there else what
+                raise ConfigError(f"archive: --sort-by {name}: {what}")
 
     def _set_sort(self) -> None:
         """By those of the columns asked for that the table has now."""
@@ -492,10 +489,10 @@ class TopicArchive(StreamedTable):
             number == options.set_aside,
         )
 
-    def takes(self, written: Written, number: int) -> bool:
+    def takes(self, written: Written, number: int, *, mended: bool = False) -> bool:
         """Return True if the table takes these files; else it has grown, they are gone, and are to be written once more."""
         wider = self._wider(written.news)
-        too_many = "" if wider is not None else self._too_many(written)
+        too_many = "" if mended or wider is not None else self._too_many(written)
         if wider is None and not too_many:
             return True
         discard(self.table.files, written.good)
@@ -577,7 +574,7 @@ class TopicArchive(StreamedTable):
 
     def _mend(self, apart: Table, some: Sequence[DataFile]) -> None:
         number, written = apart.snapshot.version, None
-        while written is None or not self._takes_mended(written, number):
+        while written is None or not self.takes(written, number, mended=True):
             work = replace(self.work(number), aside=False)
             messages = messages_of(apart.files, some)
             written = write_messages(work, messages, f"mended_{Entropy().token(8)}")
@@ -591,14 +588,6 @@ class TopicArchive(StreamedTable):
         self.table.commit(commit, "STREAMING UPDATE")
         self._rescued += written.rescued
         self._leave_quarantine()
-
-    def _takes_mended(self, written: Written, number: int) -> bool:
-        wider = self._wider(written.news)
-        if wider is None:
-            return True
-        discard(self.table.files, written.good)
-        self._evolve(wider, number)
-        return False
 
     def _leave_quarantine(self) -> None:
         """Take out of the quarantine what `mend` has brought to the table."""

@@ -222,13 +222,10 @@ class StreamedTable:
         if not files or apart is None:
             return
         if self._is_new(apart, number):
-            self._append_aside(apart, files, number)
+            commit = Commit(adds=files, batch=(self._stream_id, number), blind=True)
+            apart.commit(commit, "STREAMING UPDATE")
         else:
             discard(apart.files, files)
-
-    def _append_aside(self, apart: Table, adds: Sequence[DataFile], number: int) -> None:
-        commit = Commit(adds=adds, batch=(self._stream_id, number), blind=True)
-        apart.commit(commit, "STREAMING UPDATE")
 
 
 def is_fresh(table: Table, positions: TableFiles, topic: str) -> bool:

@@ -64,7 +64,8 @@ def check_place(
     wanted = f"the quarantine of {owner.pipeline}" if owner.quarantine else owner.pipeline
     if found != wanted:
         raise _refused(owner, files.root, f"is a table of {found or 'another program'}")
-    topics = _topics_of(files, snapshot)
+    kept = snapshot.settings.get(TOPIC_SETTING)
+    topics = {kept} if kept else set(checkpoint_offsets(files, CHECKPOINT))
     if topics and owner.topic not in topics:
         raise _refused(owner, files.root, f"is a table of topic {', '.join(sorted(topics))}")
 
@@ -81,12 +82,6 @@ def _pipeline_of(settings: Mapping[str, str]) -> str:
         if stream.startswith(f"{name}-"):
             return name if setting in settings else f"the quarantine of {name}"
     return ""
-
-
-def _topics_of(files: TableFiles, snapshot: Snapshot) -> set[str]:
-    """Empty if unknown."""
-    kept = snapshot.settings.get(TOPIC_SETTING)
-    return {kept} if kept else set(checkpoint_offsets(files, CHECKPOINT))
 
 
 def leftovers(files: TableFiles, snapshot: Snapshot, *, only_past: bool = False) -> list[str]:

@@ -128,7 +128,8 @@ def run(options: TrafficOptions, job: Job) -> Result:
         if options.messages:
             look_at_messages(options, job, spark, found)
         if options.lag and not job.stop.is_set():
-            look_at_offsets(options, job, spark, found)
+            job.progress.step("asking brokers for offsets")
+            found.offsets = read_offsets(spark, options.namesrv, options.topics, options.groups)
         if options.messages and options.trace_topic and not job.stop.is_set():
             look_at_traces(options, job, spark, found)
     return Result(
@@ -203,13 +204,6 @@ def messages_of(
         begin_ms=found.begin_ms,
         end_ms=found.end_ms,
     )
-
-
-def look_at_offsets(
-    options: TrafficOptions, job: Job, spark: "SparkSession", found: TrafficFindings
-) -> None:
-    job.progress.step("asking brokers for offsets")
-    found.offsets = read_offsets(spark, options.namesrv, options.topics, options.groups)
 
 
 def look_at_traces(
