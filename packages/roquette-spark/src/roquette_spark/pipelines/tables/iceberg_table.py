@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -86,7 +86,7 @@ class TableCatalog:
 
     def __init__(self, files: TableFiles, address: CatalogAddress) -> None:
         self._files = files
-        self._address = address
+        self.address = address
         name = _NOT_IN_NAMES.sub("_", files.root.rstrip("/").rpartition("/")[2])
         self.identifier = (*address.namespace.split("."), name)
         self._catalog: Any = None
@@ -94,7 +94,7 @@ class TableCatalog:
     @property
     def shared(self) -> bool:
         """Return True if other machines may write to the table."""
-        return bool(self._address.uri)
+        return bool(self.address.uri)
 
     @property
     def location(self) -> str:
@@ -111,7 +111,7 @@ class TableCatalog:
             ConfigError: the catalog has another table under that name.
         PipelineError: the catalog does not answer, or refuses.
         """
-        if not self._address.uri and not self._files.exists(CATALOG_FILE):
+        if not self.address.uri and not self._files.exists(CATALOG_FILE):
             return None
         try:
             with self.asking():
@@ -144,7 +144,7 @@ class TableCatalog:
             raise PipelineError(f"the catalog of {self._files.root}: {error}") from None
         except (RESTError, RequestException) as error:
             raise PipelineError(
-                f"the catalog {self._address.uri} of {self._files.root}: {error} (pyiceberg takes secrets from "
+                f"the catalog {self.address.uri} of {self._files.root}: {error} (pyiceberg takes secrets from "
                 "PYICEBERG_CATALOG__ROQUETTE__CREDENTIAL or ..._TOKEN)"
             ) from None
 
@@ -180,13 +180,13 @@ class TableCatalog:
         return self._catalog
 
     def _properties(self) -> dict[str, Any]:
-        if self._address.uri:
+        if self.address.uri:
             # pyiceberg has looked at the environment when it was imported.
             known = Config().get_catalog_config(NAME) or {}
-            tokens = f"{self._address.uri.rstrip('/')}/v1/oauth/tokens"
-            found = {"oauth2-server-uri": tokens, **known, "type": "rest", "uri": self._address.uri}
-            if self._address.warehouse:
-                found["warehouse"] = self._address.warehouse
+            tokens = f"{self.address.uri.rstrip('/')}/v1/oauth/tokens"
+            found = {"oauth2-server-uri": tokens, **known, "type": "rest", "uri": self.address.uri}
+            if self.address.warehouse:
+                found["warehouse"] = self.address.warehouse
         else:
             self._files.make_folder(OWN_FOLDER)
             found = {"type": "sql", "uri": f"sqlite:///{self._files.root}/{CATALOG_FILE}"}
@@ -397,6 +397,10 @@ class IcebergTable(Table):
         reader = ArrowScan(self._table.metadata, self._table.io, scan.projection(), AlwaysTrue())
         return {file: partial(_scan, reader, planned[file.path]) for file in files}
 
+    def place(self) -> dict[str, Any]:
+        found = super().place()
+        return found | {"root": self._home.root, "catalog": asdict(self._catalog.address)}
+
     def arrow_schema(self) -> pa.Schema:
         return schema_to_pyarrow(self._table.schema())
 
@@ -448,6 +452,8 @@ class IcebergTable(Table):
             removed = {self._path_of(address): at for address, at in replaced}
             removed = {p: at for p, at in removed.items() if ours.fullmatch(p) and p not in files}
             self._see(Snapshot(files=files, removed=removed))
+            if version is not None:
+                self.snapshot = replace(self.snapshot, version=version)
 
     def _see(self, files: Snapshot) -> None:
         """These files, and what the table's metadata say now."""

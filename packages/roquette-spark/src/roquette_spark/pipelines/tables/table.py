@@ -415,4 +415,9 @@ class Table:
         kinds = StructType.fromJson(json.loads(self.snapshot.schema))
         wanted = StructType([each for each in kinds if not columns or each.name in columns])
         some = self.snapshot.files.values() if files is None else files
-        return open_frame(spark, wanted, self.rows_of(some, wanted.names), places=places)
+        paths = [file.path for file in self.rows_of(some, wanted.names)]
+        return open_frame(spark, wanted, self.place(), paths, places=places)
+
+    def place(self) -> dict[str, Any]:
+        """Where another process finds this version (see `open_place`): plain values, and no secrets."""
+        return {"root": self.files.root, "version": self.snapshot.version}

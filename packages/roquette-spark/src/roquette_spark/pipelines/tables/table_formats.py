@@ -1,7 +1,9 @@
 """The formats of tables, and the options that choose one."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from roquette.base.clock import Clock
 from roquette.base.options import option
@@ -47,6 +49,15 @@ def open_found(root: str, version: int | None = None) -> Table:
     table = TableFormat(ICEBERG if own_catalog else DELTA).open(root)
     if version is not None:
         table.reload(version)
+    return table
+
+
+def open_place(place: Mapping[str, Any]) -> Table:
+    """To read a version of a table, by what `Table.place` gives."""
+    catalog = place.get("catalog")
+    form = TableFormat() if catalog is None else TableFormat(ICEBERG, CatalogAddress(**catalog))
+    table = form.open(place["root"])
+    table.reload(place["version"])
     return table
 
 

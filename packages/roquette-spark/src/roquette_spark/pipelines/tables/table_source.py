@@ -1,15 +1,13 @@
 """Rows of a table as Spark's: each file is read in a task by the table's library, which knows what was deleted from it."""
 
-import base64
-import pickle
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import LongType, StringType, StructType
 
-from roquette_spark.pipelines.kit.table_files import DataFile
 from roquette_spark.pipelines.rows.decoder import arrow_of
 from roquette_spark.pipelines.rows.parquet_files import Rows, as_columns
 from roquette_spark.source.refused import TaskReader
@@ -21,17 +19,21 @@ FILE, ROW = "__file", "__row"
 
 
 def open_frame(
-    spark: "SparkSession", columns: StructType, files: Mapping[DataFile, Rows], *, places: bool
+    spark: "SparkSession",
+    columns: StructType,
+    table: Mapping[str, Any],
+    files: Sequence[str],
+    *,
+    places: bool,
 ) -> "DataFrame":
-    """The rows of some files. `places`: as of `Table.frame`."""
+    """The rows of some files of a table, which is named by its `place`. `places`: as of `Table.frame`."""
     if places:
         columns = StructType([*columns.fields]).add(FILE, StringType()).add(ROW, LongType())
     if not files:
         return spark.createDataFrame([], columns)
-    parts = [(file.path, rows) for file, rows in files.items()]
     spark.dataSource.register(TableFilesSource)
-    given = base64.b64encode(pickle.dumps(parts)).decode()
-    return spark.read.format(TableFilesSource.name()).schema(columns).option("parts", given).load()
+    plan = json.dumps({"table": table, "files": files})
+    return spark.read.format(TableFilesSource.name()).schema(columns).option("plan", plan).load()
 
 
 class TableFilesSource(DataSource):
@@ -42,15 +44,19 @@ class TableFilesSource(DataSource):
         return "roquette_table_files"
 
     def reader(self, schema: StructType) -> "TableReader":
-        parts = pickle.loads(base64.b64decode(self.options["parts"]))  # noqa: S301 (ours, of this job)
-        return TableReader(schema, parts)
+        return TableReader(schema, json.loads(self.options["plan"]))
 
 
 class TableReader(TaskReader):
     """The work of a task is a file: its path, and how its rows are read."""
 
     def work(self) -> list[tuple[str, Rows]]:
-        return list(self._options)
+        from roquette_spark.pipelines.tables.table_formats import open_place
+
+        table = open_place(self._options["table"])
+        names = [name for name in self._schema.names if name not in (FILE, ROW)]
+        some = [table.snapshot.files[path] for path in self._options["files"]]
+        return [(file.path, rows) for file, rows in table.rows_of(some, names).items()]
 
     def batches(self, work: tuple[str, Rows]) -> Iterator[pa.RecordBatch]:
         (path, rows), schema = work, arrow_of(self._schema)
