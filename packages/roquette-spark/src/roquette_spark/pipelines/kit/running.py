@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import roquette
+import roquette_spark
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.files import Files, OsFiles
 from roquette.base.options import key_values
@@ -221,12 +223,13 @@ def ship_package(session: "SparkSession", package: Path) -> None:
 
 
 def package_zip(folder: Path) -> Path:
-    """The Python sources of this installation in one zip; executors run them interpreted."""
-    root = Path(__file__).resolve().parents[2]
+    """The Python sources of both packages in one zip; executors run them interpreted."""
     path = folder / "roquette_for_executors.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(root.rglob("*.py")):
-            archive.write(file, Path("roquette") / file.relative_to(root))
+        for package in (roquette, roquette_spark):
+            root = Path(str(package.__file__)).resolve().parent
+            for file in sorted(root.rglob("*.py")):
+                archive.write(file, root.name / file.relative_to(root))
     return path
 
 
