@@ -16,7 +16,6 @@ from roquette_spark.pipelines.kit.table_files import TableFiles, partition_folde
 from roquette_spark.pipelines.rows import parquet_files
 from roquette_spark.pipelines.rows.parquet_files import (
     ParquetFiles,
-    PartitionRule,
     add_counts,
     count_queues,
 )
@@ -37,8 +36,7 @@ def write(
         "batch-1-a",
         tables[0].schema,
         partitioned_by,
-        (),
-        PartitionRule(**rule),
+        **rule,
     )
     for each in tables:
         files.write(each)

@@ -16,7 +16,6 @@ from roquette_spark.pipelines.rows.decoder import (
 from roquette_spark.pipelines.rows.parquet_files import (
     BATCH_ROWS,
     ParquetFiles,
-    PartitionRule,
     as_columns,
 )
 from roquette_spark.pipelines.tables.table import Table
@@ -70,7 +69,7 @@ def without(apart: Table, some: Sequence[DataFile], there: Collection[Place]) ->
         f"compact-{numbered(apart.snapshot, Entropy())}",
         arrow_of(quarantine_type()),
         (DAY,),
-        rule=PartitionRule(apart.whole_files),
+        whole=apart.whole_files,
     )
     for batch in messages_of(apart.files, some, errors=True):
         places = zip(*(batch.column(each).to_pylist() for each in PLACE), strict=True)

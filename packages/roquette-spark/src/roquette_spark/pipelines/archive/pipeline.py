@@ -29,7 +29,7 @@ from roquette_spark.pipelines.archive.topic import (
     read_options_of,
 )
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
-from roquette_spark.pipelines.kit.stream import Batches, RunHealth, Sum, TableHealth, await_end
+from roquette_spark.pipelines.kit.stream import Batches, RunHealth, TableHealth, await_end
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.topics import (
     GroupPlace,
@@ -489,7 +489,7 @@ def _stream(
     queries = [each.start() for each in group]
     total = None if options.follow else sum(each.waiting_rows for each in group)
     look = health.update if options.metrics_listen else lambda: None
-    await_end(job, queries, Sum([each.batches for each in group]), total, look)
+    await_end(job, queries, [each.batches for each in group], total, look)
     for each in group:
         each.tidy()
 

@@ -59,25 +59,10 @@ class Batches:
             self._paced_from = due
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """The batches of several queries, counted together."""
-
-    parts: Sequence[Batches]
-
-    @property
-    def rows(self) -> int:
-        return sum(each.rows for each in self.parts)
-
-    @property
-    def count(self) -> int:
-        return sum(each.count for each in self.parts)
-
-
 def await_end(
     job: Job,
     queries: "Sequence[StreamingQuery]",
-    batches: Batches | Sum,
+    batches: Sequence[Batches],
     total: int | None,
     look: Callable[[], None] = lambda: None,
 ) -> None:
@@ -89,6 +74,11 @@ def await_end(
     Raises:
         StreamingQueryException: a query failed; the others are stopped.
     """
+
+    def show() -> None:
+        rows, count = (sum(getattr(each, name) for each in batches) for name in ("rows", "count"))
+        job.progress.update(rows, total, counted(count, "batch", "batches"))
+
     try:
         while any(query.isActive for query in queries):
             if job.stop.is_set():
@@ -99,7 +89,7 @@ def await_end(
             active = next((query for query in queries if query.isActive), None)
             if active is not None:
                 active.awaitTermination(POLL_S)
-            job.progress.update(batches.rows, total, counted(batches.count, "batch", "batches"))
+            show()
             look()
     finally:
         with contextlib.suppress(ConnectionError):  # the JVM is gone, and its queries with it
@@ -110,7 +100,7 @@ def await_end(
         error = query.exception()
         if error is not None and not job.stop.is_set():
             raise error
-    job.progress.update(batches.rows, total, counted(batches.count, "batch", "batches"))
+    show()
 
 
 def rates(batches: Batches) -> dict[str, list[tuple[float, float]]]:

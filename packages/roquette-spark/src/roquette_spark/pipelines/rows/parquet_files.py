@@ -136,19 +136,6 @@ OPEN_FILES = 64  # files that are open at the same time; a day that comes again 
 Values = tuple[str | None, ...]  # of a partition's columns, as texts
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRule:
-    """Of a table with partitions.
-
-    Attributes:
-        whole: the partitions' columns are in the files, too, as Iceberg has it; else in the folders' names only.
-        most: different partitions that one task may write, at most; None: any number.
-    """
-
-    whole: bool = False
-    most: int | None = None
-
-
 @dataclass(slots=True)
 class _Part:
     """Rows held and file open for one partition."""
@@ -168,6 +155,8 @@ class ParquetFiles:
         schema: of the rows given to `write`, with the partitions' columns.
         partitioned_by: columns, in the order of folders.
         sort: columns by which the rows of each row group are put in order, nulls last; none: as they come.
+        whole: the partitions' columns are in the files, too, as Iceberg has it; else in the folders' names only.
+        most: different partitions that one task may write, at most; None: any number.
     """
 
     def __init__(
@@ -177,15 +166,17 @@ class ParquetFiles:
         schema: pa.Schema,
         partitioned_by: Sequence[str] = (),
         sort: Sequence[str] = (),
-        rule: PartitionRule = PartitionRule(),
+        *,
+        whole: bool = False,
+        most: int | None = None,
     ) -> None:
         self._sort = [(column, "ascending") for column in sort]
         self._files = files
         self._name = name
         self._columns = tuple(partitioned_by)
-        left_out = () if rule.whole else self._columns
+        left_out = () if whole else self._columns
         self._schema = pa.schema([each for each in schema if each.name not in left_out])
-        self._most = rule.most
+        self._most = most
         self._parts: dict[Values, _Part] = {}
         self._made: list[str] = []
         self._done: list[DataFile] = []
@@ -377,7 +368,7 @@ def join_files(
     Args:
         name: of the new files, which nobody else has.
         sort: as of ParquetFiles.
-        whole: as of PartitionRule.
+        whole: as of ParquetFiles.
         schema: of the table.
 
     Raises:

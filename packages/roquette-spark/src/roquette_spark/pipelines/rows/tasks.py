@@ -23,7 +23,6 @@ from roquette_spark.pipelines.rows.decoder import (
 )
 from roquette_spark.pipelines.rows.parquet_files import (
     ParquetFiles,
-    PartitionRule,
     add_counts,
     count_queues,
 )
@@ -74,7 +73,7 @@ class BatchWork:
         quarantine: address of the table for bad messages; "" where there is none.
         sort: columns by which the table's rows are put in order within each row group.
         registry: address of the bodies' schema registry; "" where there is none.
-        whole: as of PartitionRule.
+        whole: as of ParquetFiles.
         aside: every message goes to the quarantine as it is.
     """
 
@@ -169,13 +168,13 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
         decoder.schema,
         form.partitioned_by,
         work.sort,
-        PartitionRule(work.whole, None if form.partition in (BY_DAY, BY_HOUR) else MOST_VALUES),
+        whole=work.whole,
+        most=None if form.partition in (BY_DAY, BY_HOUR) else MOST_VALUES,
     )
     bad = None
     if work.quarantine:
         apart = TableFiles(work.quarantine)
-        rule = PartitionRule(work.whole)
-        bad = ParquetFiles(apart, name, decoder.bad_schema, (DAY,), rule=rule)
+        bad = ParquetFiles(apart, name, decoder.bad_schema, (DAY,), whole=work.whole)
     beside = "" if form.kind == "raw" else "_"
     found = Written()
     with contextlib.ExitStack() as undo:

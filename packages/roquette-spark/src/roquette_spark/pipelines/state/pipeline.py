@@ -438,7 +438,8 @@ def run(options: CurrentStateOptions, job: Job) -> Result:
     try:
         job.progress.step(f"bringing {state.table.files.root} up to date")
         query = state.start()
-        await_end(job, [query], state.batches, None if options.follow else state.waiting(states))
+        total = None if options.follow else state.waiting(states)
+        await_end(job, [query], [state.batches], total)
         state.tidy()
         return state.result()
     finally:
