@@ -294,8 +294,6 @@ class VariedProperties:
         rows: the row of each name.
     """
 
-    __slots__ = ("_codes", "_count", "_row_count", "_rows", "_stride", "_texts", "_words")
-
     def __init__(self, texts: pa.Array, stride: int, rows: np.ndarray, row_count: int) -> None:
         self._texts, self._stride, self._rows, self._row_count = texts, stride, rows, row_count
         self._count = -(-len(texts) // stride)
