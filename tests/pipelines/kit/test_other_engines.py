@@ -31,7 +31,7 @@ from roquette_spark.pipelines.rows.parquet_files import file_statistics
 from roquette_spark.pipelines.tables.delta_table import open_table
 from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_formats import open_found
-from roquette_spark.pipelines.tables.table_source import FILE, ROW
+from roquette_spark.pipelines.tables.table_source import FILE, ROW, open_frame
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/spark-4.1-delta-4.4/deleted_by_vectors.tar.gz"
 DAY = "2013-01-01"
@@ -373,7 +373,7 @@ def test_spark_sees_what_others_have_left(spark: Any, tmp_path: Path, clock: Set
 
     for name, count in (("d", 40), ("i", 20)):
         root = tmp_path / name
-        rows = open_found(str(root)).frame(spark, ["n", "dt"], places=True).collect()
+        rows = open_frame(spark, open_found(str(root)), ["n", "dt"], places=True).collect()
         assert sorted(row["n"] for row in rows) == [n for n in range(count) if n != 5]
         assert {row["dt"] for row in rows} == {date(2013, 1, 1)}
         assert len({(row[FILE], row[ROW]) for row in rows}) == count - 1

@@ -219,6 +219,7 @@ def viewed(spark: Any, root: Path) -> dict[int, str]:
     import duckdb
 
     from roquette_spark.pipelines.tables.delta_table import open_table
+    from roquette_spark.pipelines.tables.table_source import open_frame
 
     table = open_table(str(root))
     view = StateView.of_schema(table.files.root, table.snapshot.schema, ["id"])
@@ -229,7 +230,7 @@ def viewed(spark: Any, root: Path) -> dict[int, str]:
     given: dict[str, Any] = {}
     exec((root / "_view/polars.py").read_text(), given)
     by_polars = given["current_state"].collect().to_dicts()
-    table.frame(spark).createOrReplaceTempView("state_source")
+    open_frame(spark, table).createOrReplaceTempView("state_source")
     by_spark = [row.asDict() for row in spark.sql(view.spark("state_source")).collect()]
     found = [
         sorted((row["id"], row["name"], row["_version"], row["_queue_offset"]) for row in rows)

@@ -709,14 +709,16 @@ class TopicArchive(StreamedTable):
         return {(q.broker_name, q.queue_id) for q, life in now.items() if life != ends[q].seen}
 
     def _scan(self) -> Certificate:
+        from roquette_spark.pipelines.tables.table_source import open_frame  # needs PySpark
+
         name = "" if self.form.kind == "raw" else "_"
         columns = (*forms.PLACE, "store_timestamp")
         given = [f"{name}{each}" for each in columns]
-        places = self.table.frame(self._spark, given).selectExpr(
+        places = open_frame(self._spark, self.table, given).selectExpr(
             *(f"{name}{each} as {each}" for each in columns)
         )
         if self.quarantine is not None:
-            apart = self.quarantine.frame(self._spark, columns)
+            apart = open_frame(self._spark, self.quarantine, columns)
             places = places.unionAll(apart.select(*columns))
         found = count_places(places, self._starts(), every=self._every)
         return found.remembering(self._kept_certificate())

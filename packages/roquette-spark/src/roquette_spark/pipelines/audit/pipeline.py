@@ -450,12 +450,14 @@ def read_rows(spark: "SparkSession", path: str) -> TableRows:
 
 
 def _read_one(spark: "SparkSession", path: str) -> TableRows | None:
+    from roquette_spark.pipelines.tables.table_source import open_frame  # needs PySpark
+
     table = open_found(path)
     snapshot = table.snapshot
     if snapshot.version >= 0:
         there = set(data_files(table.files))
         left = {name: file for name, file in snapshot.files.items() if name in there}
-        frame = table.frame(spark, files=left.values())
+        frame = open_frame(spark, table, files=left.values())
         gone = [
             (table.files.address(name), file.rows)
             for name, file in sorted(snapshot.files.items())

@@ -389,13 +389,13 @@ class TableSource:
     def _files(self, spark: "SparkSession", names: Sequence[str], version: int) -> "DataFrame":
         from pyspark.sql import functions as f
 
-        from roquette_spark.pipelines.tables.table_source import FILE, ROW
+        from roquette_spark.pipelines.tables.table_source import FILE, ROW, open_frame
 
         root = str(Path(self._path).absolute())
         if version >= 0:  # as it was when the replay began
             table = open_found(root, version)
             some = [table.snapshot.files[name] for name in names]
-            frame = table.frame(spark, files=some, places=True)
+            frame = open_frame(spark, table, files=some, places=True)
             name, number = f.substring_index(FILE, "/", -1), f.col(ROW)
         else:
             paths = [f"{root}/{name}" for name in names]

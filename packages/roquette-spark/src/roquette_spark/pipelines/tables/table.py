@@ -5,10 +5,9 @@ One process writes at a time (a lock on a local disk; elsewhere the log's number
 lock: they read a version's files, and files that were replaced stay for a while.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,9 +35,6 @@ from roquette_spark.pipelines.tables.table_place import (
     leftovers,
     numbered,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def data_files(files: TableFiles) -> list[str]:
@@ -390,33 +386,6 @@ class Table:
                 continue
             total += Compaction(1, len(small), len(after), sum(file.rows for file in after))
         return total
-
-    def frame(
-        self,
-        spark: "SparkSession",
-        columns: Sequence[str] = (),
-        files: Iterable[DataFile] | None = None,
-        *,
-        places: bool = False,
-    ) -> "DataFrame":
-        """The table at this version, or the rows of some of its files.
-
-        Args:
-            columns: none: all.
-            places: with columns FILE and ROW: the file's path, and which of its rows that are there, from 0.
-
-        Raises:
-            ConfigError: as `rows_of`.
-        """
-        from pyspark.sql.types import StructType
-
-        from roquette_spark.pipelines.tables.table_source import open_frame
-
-        kinds = StructType.fromJson(json.loads(self.snapshot.schema))
-        wanted = StructType([each for each in kinds if not columns or each.name in columns])
-        some = self.snapshot.files.values() if files is None else files
-        paths = [file.path for file in self.rows_of(some, wanted.names)]
-        return open_frame(spark, wanted, self.place(), paths, places=places)
 
     def place(self) -> dict[str, Any]:
         """Where another process finds this version (see `open_place`): plain values, and no secrets."""

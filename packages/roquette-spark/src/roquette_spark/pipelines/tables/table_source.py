@@ -1,15 +1,18 @@
 """Rows of a table as Spark's: each file is read in a task by the table's library, which knows what was deleted from it."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import LongType, StringType, StructType
 
+from roquette_spark.pipelines.kit.table_files import DataFile
 from roquette_spark.pipelines.rows.decoder import arrow_of
 from roquette_spark.pipelines.rows.parquet_files import Rows, as_columns
+from roquette_spark.pipelines.tables.table import Table
+from roquette_spark.pipelines.tables.table_formats import open_place
 from roquette_spark.source.refused import TaskReader
 
 if TYPE_CHECKING:
@@ -18,22 +21,40 @@ if TYPE_CHECKING:
 FILE, ROW = "__file", "__row"
 
 
+class FileRows(NamedTuple):
+    """A file, and how its rows are read."""
+
+    path: str
+    rows: Rows
+
+
 def open_frame(
     spark: "SparkSession",
-    columns: StructType,
-    table: Mapping[str, Any],
-    files: Sequence[str],
+    table: Table,
+    columns: Sequence[str] = (),
+    files: Iterable[DataFile] | None = None,
     *,
-    places: bool,
+    places: bool = False,
 ) -> "DataFrame":
-    """The rows of some files of a table, which is named by its `place`. `places`: as of `Table.frame`."""
+    """A table at its version, or the rows of some of its files.
+
+    Args:
+        columns: none: all.
+        places: with columns FILE and ROW: the file's path, and which of its rows that are there, from 0.
+
+    Raises:
+        ConfigError: as `Table.rows_of`.
+    """
+    whole = StructType.fromJson(json.loads(table.snapshot.schema))
+    kinds = StructType([each for each in whole if not columns or each.name in columns])
+    some = table.rows_of(table.snapshot.files.values() if files is None else files, kinds.names)
     if places:
-        columns = StructType([*columns.fields]).add(FILE, StringType()).add(ROW, LongType())
-    if not files:
-        return spark.createDataFrame([], columns)
+        kinds = StructType([*kinds.fields]).add(FILE, StringType()).add(ROW, LongType())
+    if not some:
+        return spark.createDataFrame([], kinds)
     spark.dataSource.register(TableFilesSource)
-    plan = json.dumps({"table": table, "files": files})
-    return spark.read.format(TableFilesSource.name()).schema(columns).option("plan", plan).load()
+    plan = json.dumps({"table": table.place(), "files": [file.path for file in some]})
+    return spark.read.format(TableFilesSource.name()).schema(kinds).option("plan", plan).load()
 
 
 class TableFilesSource(DataSource):
@@ -48,17 +69,15 @@ class TableFilesSource(DataSource):
 
 
 class TableReader(TaskReader):
-    """The work of a task is a file: its path, and how its rows are read."""
+    """The work of a task is a file."""
 
-    def work(self) -> list[tuple[str, Rows]]:
-        from roquette_spark.pipelines.tables.table_formats import open_place
-
+    def work(self) -> list[FileRows]:
         table = open_place(self._options["table"])
         names = [name for name in self._schema.names if name not in (FILE, ROW)]
         some = [table.snapshot.files[path] for path in self._options["files"]]
-        return [(file.path, rows) for file, rows in table.rows_of(some, names).items()]
+        return [FileRows(file.path, rows) for file, rows in table.rows_of(some, names).items()]
 
-    def batches(self, work: tuple[str, Rows]) -> Iterator[pa.RecordBatch]:
+    def batches(self, work: FileRows) -> Iterator[pa.RecordBatch]:
         (path, rows), schema = work, arrow_of(self._schema)
         start = 0
         for some in rows():
