@@ -226,7 +226,6 @@ def diagnose(
 
 
 def check_python(probes: MachineProbes) -> Diagnosis:
-    """Roquette needs 3.11."""
     text = ".".join(map(str, probes.python_now))
     if probes.python_now < (3, 11):
         return Diagnosis("python", BAD, text, "use Python 3.11 or newer")

@@ -344,7 +344,6 @@ def refuse_overwrite(overwrite: bool) -> None:
 
 
 def report(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    """Log the sum of what the tasks did."""
     sent = [message for message in messages if isinstance(message, SentPartition)]
     log.info(
         "%s written rows=%d requests=%d busy=%d failures=%d weak=%d tasks=%d",

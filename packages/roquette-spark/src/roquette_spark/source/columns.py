@@ -307,7 +307,6 @@ class VariedProperties:
         )
 
     def has_repeated_names(self) -> bool:
-        """Return True if some row has a name twice."""
         if not self._count:
             return False
         keys = self._rows * len(self._words) + self._codes

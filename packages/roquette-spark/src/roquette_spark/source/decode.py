@@ -157,7 +157,6 @@ class RecordColumns:
                 raise CorruptRecord("a body does not match its CRC")
 
     def where(self, chosen_rows: np.ndarray) -> "RecordColumns":
-        """Only the records for which `chosen_rows` is true."""
         return RecordColumns(self._data, positions=self._at[chosen_rows])
 
     def _slices(self, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
@@ -169,7 +168,6 @@ class RecordColumns:
         return [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def part(self, first: int, after: int) -> "RecordColumns":
-        """Rows `first` to `after` only."""
         return RecordColumns(self._data, positions=self._at[first:after])
 
     @classmethod
@@ -221,7 +219,6 @@ class RecordColumns:
 
     @property
     def queue_offsets(self) -> np.ndarray:
-        """Queue offsets in the order of the rows."""
         return self._head["queue_offset"]
 
     @property

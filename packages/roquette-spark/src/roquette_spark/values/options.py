@@ -519,7 +519,6 @@ class ReadOptions(AccessOptions):
 
     @property
     def commits(self) -> bool:
-        """True if progress is committed to `group`."""
         return bool(self.group) if self.commit_offsets is None else self.commit_offsets
 
     @property

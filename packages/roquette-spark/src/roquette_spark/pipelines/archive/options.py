@@ -182,7 +182,6 @@ def check_options(options: ArchiveOptions) -> None:
 
 
 def table_root(options: ArchiveOptions, topic: str) -> str:
-    """Address of a topic's table."""
     return f"{options.to}/{folder_name(topic)}"
 
 

@@ -142,7 +142,6 @@ def local_tuning(
 
 
 def _with_retries(master: str) -> str:
-    """local[N] as local[N,4]."""
     if master == "local":
         return f"local[1,{LOCAL_RETRIES}]"
     if master.startswith("local[") and "," not in master:
@@ -416,7 +415,6 @@ def _write_summary(
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of what a pipeline stands on."""
     found = {"python": platform.python_version()}
     for name in ("roquette", "pyspark", "pyarrow", "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):

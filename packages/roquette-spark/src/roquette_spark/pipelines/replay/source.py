@@ -197,11 +197,9 @@ class TopicSource:
         ]
 
     def total(self, state: ReplayState) -> int:
-        """Messages between the bounds."""
         return _span(_start(state), _end(state))
 
     def done(self, state: ReplayState) -> int:
-        """Messages passed so far."""
         return _span(_start(state), _here(state))
 
     def next_step(self, state: ReplayState, size: int) -> Step | None:

@@ -248,7 +248,6 @@ class ParquetFiles:
         part.held, part.nbytes = [], 0
 
     def _close_one(self) -> None:
-        """Make room for one more open file."""
         opened = [part for part in self._parts.values() if part.file is not None]
         if len(opened) >= OPEN_FILES:
             self._finish(opened[0])
@@ -280,7 +279,6 @@ class _OpenFile:
         )
 
     def write(self, rows: pa.Table) -> None:
-        """One row group."""
         for field in self._schema:
             if not pa.types.is_floating(field.type) or field.name in self._not_numbers:
                 continue

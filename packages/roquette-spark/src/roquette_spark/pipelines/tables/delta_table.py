@@ -427,7 +427,6 @@ def open_table(
 
 
 def entry_name(version: int) -> str:
-    """The file of a version in the log's folder."""
     return f"{version:020}.json"
 
 

@@ -166,7 +166,6 @@ class TableCatalog:
             raise CommitFailedException("it has created the table")
 
     def drop(self) -> None:
-        """Forget the table; its files stay."""
         self._open().drop_table(self.identifier)
 
     def close(self) -> None:
@@ -487,7 +486,6 @@ def _scan(reader: ArrowScan, file: Any) -> Iterator[pa.Table]:
 
 
 def _below(folder: str, addresses: set[str]) -> set[str]:
-    """The paths of those that are in the folder."""
     return {each[len(folder) + 1 :] for each in addresses if each.startswith(folder + "/")}
 
 

@@ -238,7 +238,6 @@ def is_fresh(table: Table, positions: TableFiles, topic: str) -> bool:
 
 
 def new_stream_id(pipeline: str) -> str:
-    """A name for a stream that no other has."""
     return f"{pipeline}-{Entropy().token(8)}"
 
 

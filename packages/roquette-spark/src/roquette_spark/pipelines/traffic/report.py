@@ -530,7 +530,6 @@ def summary_of(found: TrafficFindings) -> dict[str, Any]:
 
 
 def last_line(found: TrafficFindings) -> str:
-    """Return what the terminal says at the end."""
     parts = []
     if found.topics:
         messages = counted(_sum(found.topics, "messages"), "message")
