@@ -128,8 +128,9 @@ class DeltaTable(Table):
 
     def reload(self, version: int | None = None) -> None:
         """As its base, and TableCorrupt where the log is malformed or has a hole; ConfigError, too, without deltalake."""
-        self._removed, self._table, self.snapshot = {}, None, Snapshot()
+        self._removed = {}
         if not self.files.exists(LOG_FOLDER):
+            self._table, self.snapshot = None, Snapshot()
             return
         library = _library()
         try:
@@ -137,7 +138,7 @@ class DeltaTable(Table):
             self._check_features()
             self.snapshot = self._read()
         except library.exceptions.TableNotFoundError:
-            self._table = None
+            self._table, self.snapshot = None, Snapshot()
         except OSError as error:
             raise PipelineError(f"{self.files.root} cannot be read: {_reason(error)}") from None
         except (library.exceptions.DeltaError, KeyError, TypeError, ValueError) as error:
