@@ -364,7 +364,9 @@ class IcebergTable(Table):
                 for each in removes.values():
                     files.delete_data_file(each)
         metadata, now_ms = self._table.metadata, self._clock.now_ms()
-        self._entries = {p: e for p, e in (self._entries | adds).items() if p not in removes}
+        self._entries |= adds
+        for path in removes:
+            del self._entries[path]
         known = [from_iceberg(each, path, metadata, now_ms) for path, each in adds.items()]
         self._see(self._after(replace(commit, adds=known), 0))
 
