@@ -105,6 +105,8 @@ test-newest: ## unit tests with the newest of everything, then with the lowest
 	@$(MAKE) -s test-long PART="newest lowest"
 
 # The parts of test-long.
+# Other engines beside us in turns, rows as Spark has them, a database's way to its tables.
+PIPELINES := tests/pipelines/kit/test_engines_in_turns.py tests/pipelines/rows/test_against_spark.py tests/pipelines/ingest
 long-unit: install
 	@ROQUETTE_EXAMPLES=1000 $(PYTEST) $(STEAL) -m "$(UNIT)" --timeout 7200 --ignore=tests/spark --ignore=tests/pipelines
 long-wheel: install
@@ -119,7 +121,10 @@ long-apache: compile install
 	@ROQUETTE_INTEROP_PROVE=1 $(PYTEST) -n $(INTEROP_WORKERS) --dist loadscope -m "interop and not spark" -k apache --timeout 7200 $(call MARKED,interop)
 long-spark: compile install
 	@$(BIN)/python -m tests.spark.jvm
-	@$(PYTEST) $(SHARED) -m "long and (spark or not interop)" --timeout 7200 tests/spark tests/pipelines
+	@$(PYTEST) $(SHARED) -m "long and (spark or not interop)" --timeout 7200 tests/spark tests/pipelines $(PIPELINES:%=--ignore=%)
+long-pipelines: compile install
+	@$(BIN)/python -m tests.spark.jvm
+	@$(PYTEST) $(SHARED) -m long --timeout 7200 $(PIPELINES)
 long-spark-4.2: install
 	@$(BIN)/python tools/spark_matrix.py
 long-newest long-lowest: long-%: install

@@ -4,7 +4,7 @@ A table of so many keys, 1 % of them changed in each batch, in two patterns: spr
 Three ways, medians of batches in one warm Spark (local[2]):
 
     changes     what `current-state` does: files of changes, buckets with many of them rewritten; a whole version never
-    rewrite     `--rewrite`: the whole table in each batch, by pyarrow
+    rewrite     `--compact-every 1`: the whole table in each batch, by pyarrow
     spark       the whole table in each batch by Spark's shuffle and its Parquet writer: how it was until November 2026
 
 CPU is that of Spark's JVM, its Python workers and this process; the broker's is left out.
@@ -123,7 +123,7 @@ def _measure(
     changes, summary = run(asked.batches, 4)
     total = sum(BATCHES)
     files = len(open_table(f"{folder}/state").snapshot.files)
-    rewrite, _ = run(asked.rewrites, 100, rewrite=True, check=True)
+    rewrite, _ = run(asked.rewrites, 100, compact_every=1, check=True)
     by_spark = _rewrite_by_spark(spark, pair, options, asked.rewrites)
     return {
         f"{pattern}: changes, CPU s a batch": round(changes, 2),

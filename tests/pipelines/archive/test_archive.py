@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.client.fake_cluster import FakeCluster
+from tests.pipelines.lineage import Receiver, receiver
 from tests.pipelines.tables import folder_files, log_files, places, rows
 from tests.spark.records import make_record
 
@@ -20,6 +21,7 @@ from roquette_spark.pipelines.kit.frame import PipelineError, Progress, Result
 from roquette_spark.pipelines.kit.running import run_pipeline
 
 pytestmark = pytest.mark.spark
+__all__ = ["receiver"]
 
 Q0, Q1 = (MessageQueue("T", "broker-a", queue_id) for queue_id in range(2))
 BAD_BODIES = {
@@ -374,3 +376,60 @@ def test_a_table_that_may_not_grow_ends_before_the_batch(
         run(options, schema="n long", schema_evolution="fail")
 
     assert folder_files(tmp_path / "lake/T") == []
+
+
+def test_rows_that_are_not_as_expected_go_to_the_quarantine_and_come_back(
+    spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
+) -> None:
+    expect = tmp_path / "expect.yml"
+    expect.write_text("columns: {n: {checks: {less_than: 490}}, name: {}}")
+
+    result = run(options, expect=str(expect), check=True)
+
+    topic = result.summary["topics"]["T"]
+    assert topic["expectations"] == {
+        "n: not_nullable": 0, "n: less_than(490)": 10, "name: not_nullable": 0,
+    }  # fmt: skip
+    assert (result.ok, result.status, topic["quarantined"], topic["rows"]) == (True, 3, 10, 490)
+    assert topic["reasons"] == {"not as expected: n: less_than(490)": 10}
+    assert "n: less_than(490)" in (tmp_path / "report/report.html").read_text()
+
+    expect.write_text("columns: {n: {checks: {less_than: 495}}}")  # they were too strict
+    again = run(options, expect=str(expect), from_quarantine=True).summary["topics"]["T"]
+    assert (again["rows"], again["quarantined"], again["from_quarantine"]) == (495, 5, 5)
+
+
+def test_a_table_that_has_begun_marks_rows_from_then_on(
+    spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
+) -> None:
+    run(options)
+    cluster.queues[Q0] += records(range(1000, 1010), start=300)
+    (tmp_path / "expect.yml").write_text("columns: {n: {checks: {less_than: 1005}}}")
+
+    result = run(options, expect=str(tmp_path / "expect.yml"), expect_action="mark")
+
+    marks = {row["n"]: row.get("_unmet") for row in rows(log_files(tmp_path / "lake/T"))}
+    assert {n for n, mark in marks.items() if mark} == set(range(1005, 1010))
+    assert marks[1007] == "n: less_than(1005)"
+    assert (len(marks), result.status, result.summary["quarantined"]) == (510, 0, 0)
+    assert run(options).ok  # and goes on without
+
+
+def test_lineage_has_the_topic_and_the_table(
+    spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path, receiver: Receiver
+) -> None:
+    result = run(options, lineage=receiver.url)
+
+    start, end = receiver.events
+    assert (start["eventType"], end["eventType"]) == ("START", "COMPLETE")
+    assert end["job"]["name"] == f"roquette.archive.{options.to}"
+    read, wrote = end["inputs"][0], end["outputs"][0]
+    assert (read["namespace"], read["name"]) == (f"rocketmq://{cluster.address}", "T")
+    assert read["inputFacets"]["inputStatistics"]["rowCount"] == 500
+    assert (wrote["namespace"], wrote["name"]) == ("file", f"{options.to}/T")
+    assert wrote["outputFacets"]["outputStatistics"]["rowCount"] == 500
+    assert wrote["facets"]["version"]["datasetVersion"] == str(
+        result.summary["topics"]["T"]["version"]
+    )
+    kinds = {each["name"]: each["type"] for each in wrote["facets"]["schema"]["fields"]}
+    assert (kinds["n"], kinds["_properties"], kinds["dt"]) == ("long", "map", "date")

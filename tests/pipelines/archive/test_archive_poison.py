@@ -13,11 +13,11 @@ from tests.pipelines.rows.test_json_bodies import map_of, struct
 from tests.pipelines.rows.test_registry_rows import avro
 
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.archive import mending, topic
 from roquette_spark.pipelines.archive.pipeline import ArchiveOptions
 from roquette_spark.pipelines.archive.topic import TopicArchive
 from roquette_spark.pipelines.kit.frame import PipelineError, load_options
 from roquette_spark.pipelines.rows.json_rows import JsonReader
+from roquette_spark.pipelines.tables import mending, streamed_table
 
 __all__ = ["cluster", "options"]
 
@@ -245,7 +245,7 @@ def test_what_can_be_read_after_a_mend_leaves_the_quarantine(
             def die(self: TopicArchive) -> None:
                 raise PipelineError("killed")
 
-            broken.setattr(TopicArchive, "_leave_quarantine", lambda self: None)
+            broken.setattr(TopicArchive, "leave_quarantine", lambda *given: None)
             broken.setattr(TopicArchive, "check", die)
             with pytest.raises(PipelineError, match="killed"):
                 run(options, from_quarantine=True, **given)
@@ -294,7 +294,7 @@ def test_a_quarantine_is_read_again_in_portions(
         return held[-1]
 
     monkeypatch.setattr(mending, "_PORTION", 1)
-    monkeypatch.setattr(topic, "places_in", places_in)
+    monkeypatch.setattr(streamed_table, "places_in", places_in)
 
     orders = run(options, from_quarantine=True, **given).summary["topics"]["orders"]
 

@@ -42,9 +42,11 @@ def test_lag_batch_and_age_are_shown_and_a_table_that_stands_still_is_unwell() -
     health = RunHealth("archive", brokers.look, clock, interval_s=60)
     table = '{pipeline="archive",topic="T"}'
 
-    with health.served("127.0.0.1:0") as port:
+    said: list[str] = []
+    with health.served("127.0.0.1:0", said.append) as look:
+        port = int(said[0].rpartition(":")[2])
         assert page(port, "/readyz")[0] == 503
-        health.update()
+        look()
         assert (page(port, "/readyz")[0], page(port, "/healthz")[0]) == (200, 200)
         first = samples(port)
         assert [
@@ -67,7 +69,7 @@ def test_lag_batch_and_age_are_shown_and_a_table_that_stands_still_is_unwell() -
         assert samples(port)[f"last_commit_age_seconds{table}"] == 0
         with (
             pytest.raises(ConfigError, match="cannot listen on"),
-            health.served(f"127.0.0.1:{port}"),
+            health.served(f"127.0.0.1:{port}", print),
         ):
             pass
 

@@ -65,19 +65,23 @@ class State:
     root: Path
     key: tuple[str, ...] = ("id", "part")
     rules: BucketRules = RULES
+    schema: pa.Schema = SCHEMA
     files: dict[str, DataFile] = field(default_factory=dict)
     batch: int = 0
     changed: Changed = field(default_factory=Changed)
 
     def work(self, **more: Any) -> ChangeWork:
-        plain = ChangeWork(self.batch, str(self.root), SCHEMA, self.key, (), self.rules)
+        plain = ChangeWork(self.batch, str(self.root), self.schema, self.key, (), self.rules)
         return replace(plain, **more)
 
     def apply(self, rows: Sequence[Row], *, tasks: int = 2, **more: Any) -> Changed:
+        return self.apply_table(pa.Table.from_pylist(list(rows), SCHEMA), tasks=tasks, **more)
+
+    def apply_table(self, rows: pa.Table, *, tasks: int = 2, **more: Any) -> Changed:
         (self.root / "_roquette").mkdir(parents=True, exist_ok=True)
         staged = f"_roquette/{self.batch}.arrow"
-        with pa.ipc.new_file(self.root / staged, SCHEMA) as file:
-            file.write_table(pa.Table.from_pylist(list(rows), SCHEMA))
+        with pa.ipc.new_file(self.root / staged, rows.schema) as file:
+            file.write_table(rows)
         buckets = buckets_of(self.files.values())
         found = Changed()
         for at in range(tasks):
@@ -99,11 +103,11 @@ class State:
             assert rows.num_rows == file.rows
             deleted = dict(file.partition)["deleted"] == "true"
             parts.append(rows.append_column("deleted", pa.repeat(pa.scalar(deleted), len(rows))))
-        return pa.concat_tables([SCHEMA.empty_table(), *parts])
+        return pa.concat_tables([self.schema.empty_table(), *parts])
 
 
 def view(state: State) -> StateView:
-    return StateView(str(state.root), tuple(SCHEMA.names), state.key)
+    return StateView(str(state.root), tuple(state.schema.names), state.key)
 
 
 def by_duckdb(state: State) -> list[Row]:

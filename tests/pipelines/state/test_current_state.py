@@ -1,6 +1,7 @@
 """Change events become the current row of each key."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +16,22 @@ from tests.spark.records import make_record
 
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.pipelines.kit.frame import Result
+from roquette_spark.pipelines.kit.frame import PipelineError, Result
 from roquette_spark.pipelines.kit.running import run_pipeline
+from roquette_spark.pipelines.kit.stream import TableHealth
+from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.state import pipeline
 from roquette_spark.pipelines.state.bucket_files import BucketRules
 from roquette_spark.pipelines.state.change_rows import Bucket, hashes_of, key_of
 from roquette_spark.pipelines.state.pipeline import (
     PIPELINE,
     POINTER,
+    CurrentState,
     CurrentStateOptions,
     StateView,
 )
+from roquette_spark.pipelines.tables.table import Table
+from roquette_spark.values.offsets import QueueRange
 
 pytestmark = pytest.mark.spark
 
@@ -146,6 +152,9 @@ def test_what_has_no_key_or_cannot_be_read_is_kept_apart(
 
     result = run(options, version=version)
 
+    assert (result.ok, result.status) == (True, 3)
+    assert "2 messages of this run went to the quarantine" in result.last_line
+    assert (run(options, version=version).status, result.summary["quarantined_now"]) == (0, 2)
     apart = rows(folder_files(tmp_path / "state.quarantine"))
     assert {row["error"] for row in apart} == {
         "a column of the key is null",
@@ -311,10 +320,11 @@ def test_a_version_can_be_one_folder_in_each_batch(
     small: None,
 ) -> None:
     changes.add(Q0, *({"id": i, "v": 1, "op": "c", "name": f"n{i}"} for i in range(50)))
-    run(options, compact_every=1)
+    options = replace(options, compact_every=1)
+    run(options)
     changes.add(Q0, {"id": 3, "v": 2, "op": "u", "name": "new"})
 
-    result = run(options, rewrite=True)
+    result = run(options)
 
     assert now(tmp_path / "state") == {**{i: f"n{i}" for i in range(50)}, 3: "new"}
     assert result.summary["current"]["snapshot"] == "snapshot-0000000001"
@@ -339,3 +349,190 @@ def test_a_wider_schema_is_taken_and_another_one_is_refused(
     for schema in ("id int, v long, op string, name int, more string", options.schema):
         with pytest.raises(ConfigError, match=r"has the columns id integer, .* does not keep each"):
             run(options, schema=schema)
+
+
+EITHER = pytest.mark.parametrize("version", ["v", "v + 1"], ids=["read by tasks", "read by Spark"])
+
+
+@EITHER
+def test_a_batch_may_be_set_aside_and_come_back(
+    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path, version: str
+) -> None:
+    changes.add(Q0, *({"id": n % 4, "v": n, "op": "u", "name": f"n{n}"} for n in range(8)))
+    given = {"batch": 4, "version": version}
+
+    result = run(options, set_aside=1, **given)
+
+    assert now(tmp_path / "state") == {n: f"n{n}" for n in range(4)}
+    assert result.summary["reasons"] == {"an operator has set its batch aside": 4}
+    before = folder_files(tmp_path / "state/snapshot-0000000000")
+    changes.add(Q0, {"id": 3, "v": 9, "op": "u", "name": "newest"})
+    result = run(options, from_quarantine=True, **given)
+    assert (result.summary["quarantined"], result.summary["from_quarantine"]) == (0, 4)
+    assert (result.status, result.summary["keys_twice"]) == (0, 0)
+    assert now(tmp_path / "state") == {0: "n4", 1: "n5", 2: "n6", 3: "newest"}
+    assert folder_files(tmp_path / "state/snapshot-0000000000") == before
+    assert not (tmp_path / "state/_roquette/mended").exists()
+
+
+@EITHER
+@pytest.mark.parametrize("killed", ["", "before its commit", "between two commits"])
+def test_what_can_be_read_after_a_mend_leaves_the_quarantine(
+    spark: Any,
+    changes: Changes,
+    options: CurrentStateOptions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    killed: str,
+) -> None:
+    bodies = [{"id": n, "v": n, "op": "u", "name": f"n{n}"} for n in range(3)]
+    changes.add(Q0, *bodies, b"no json", {"v": 2, "name": "nobody"})
+    options = replace(options, version=version)
+    first = run(options, set_aside=0)
+    assert (first.summary["rows"], first.summary["quarantined"]) == (0, 5)
+
+    if killed:
+        with monkeypatch.context() as broken:
+
+            def die(*_: Any, **__: Any) -> None:
+                raise PipelineError("killed")
+
+            step = {"before its commit": "_apply", "between two commits": "leave_quarantine"}[
+                killed
+            ]
+            original = CurrentState.leave_quarantine
+            calls: list[int] = []
+
+            def once(self: CurrentState, *some: Any) -> None:  # the first call is that of the start
+                calls.append(1)
+                (original if len(calls) == 1 else die)(self, *some)
+
+            broken.setattr(CurrentState, step, die if step == "_apply" else once)
+            with pytest.raises(PipelineError, match="killed"):
+                run(options, from_quarantine=True)
+    # What was committed is finished without being asked.
+    result = run(options, from_quarantine=killed != "between two commits")
+
+    summary = result.summary
+    assert (summary["rows"], summary["quarantined"], summary["from_quarantine"]) == (3, 2, 3)
+    assert (summary["keys_twice"], result.ok, result.status) == (0, True, 0)
+    assert viewed(spark, tmp_path / "state") == {n: f"n{n}" for n in range(3)}
+    again = run(options, from_quarantine=True).summary
+    assert (again["rows"], again["quarantined"], again["from_quarantine"]) == (3, 2, 0)
+
+
+@pytest.mark.parametrize(("limit", "stops"), [("1", True), ("2", False), ("30%", True), ("40%", False)])  # fmt: skip
+def test_too_many_bad_messages_end_the_run_before_their_batch(
+    spark: Any, changes: Changes, options: CurrentStateOptions, tmp_path: Path, limit: str, stops: bool
+) -> None:  # fmt: skip
+    changes.add(Q0, *({"id": n, "v": 1} for n in range(3)), b"no json", {"v": 2})
+
+    if stops:
+        words = f"batch 0 of T: 2 of 5 messages of this run are bad, more than --max-bad {limit} "
+        with pytest.raises(PipelineError, match=re.escape(words)):
+            run(options, max_bad=limit)
+        assert not log_files(tmp_path / "state") and not folder_files(tmp_path / "state.quarantine")
+        result = run(options)
+    else:
+        result = run(options, max_bad=limit)
+    assert (result.summary["rows"], result.summary["quarantined"]) == (3, 2)
+
+
+def test_lag_batch_and_quarantine_are_told(
+    spark: Any, changes: Changes, options: CurrentStateOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="--metrics-listen is for --follow"):
+        run(options, metrics_listen="127.0.0.1:0")
+    changes.add(Q0, *({"id": n, "v": 1} for n in range(5)), b"no json")
+    told: list[TableHealth] = []
+    plain = CurrentState._apply_ranges
+
+    def watched(self: CurrentState, ranges: list[QueueRange], number: int) -> None:
+        told.extend(self.health())
+        plain(self, ranges, number)
+        told.extend(self.health())
+
+    monkeypatch.setattr(CurrentState, "_apply_ranges", watched)
+    run(options, batch=3)
+    assert told == [
+        TableHealth("T", lag=6, batch=-1, rows=0, bad=0),
+        TableHealth("T", lag=3, batch=0, rows=3, bad=0),
+        TableHealth("T", lag=3, batch=0, rows=3, bad=0),
+        TableHealth("T", lag=0, batch=1, rows=6, bad=1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "goes_on"),
+    [
+        ("optimize", True),
+        ("vacuum", True),
+        ("append", True),
+        ("delete", False),
+        ("property", False),
+    ],
+)
+def test_what_takes_no_rows_out_does_not_end_a_run(
+    spark: Any,
+    changes: Changes,
+    options: CurrentStateOptions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small: None,
+    other: str,
+    goes_on: bool,
+) -> None:
+    """Before, any commit of another engine between reading and writing a batch ended the run."""
+    root = tmp_path / "state"
+    changes.add(Q0, *({"id": n, "v": 1, "op": "u", "name": f"n{n}"} for n in range(100)))
+    run(options)
+    changes.add(Q0, *({"id": n, "v": 2, "op": "u", "name": "x"} for n in range(60)))
+    run(options, rewrite_share=0.9)
+    changes.add(Q0, *({"id": n, "v": 3, "op": "u", "name": "y"} for n in range(30, 90)))
+    late = {"id": 95, "v": 7, "op": "u", "name": "from another"}
+
+    def act(*_: Any) -> None:
+        table = deltalake.DeltaTable(root)
+        before = table.version()
+        if other == "optimize":
+            assert table.optimize.compact()["numFilesRemoved"] > 1
+        elif other == "vacuum":
+            table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        elif other == "append":
+            rows = table.to_pyarrow_table().slice(0, 1).to_pylist()
+            more = pa.Table.from_pylist(
+                [{**rows[0], **late, "_version": 7}], pa.schema(table.schema())
+            )
+            deltalake.write_deltalake(table, more, mode="append")
+        elif other == "delete":
+            table.delete("id = 5")
+        else:
+            table.alter.set_table_properties({"delta.appendOnly": "false"})
+        assert deltalake.DeltaTable(root).version() > before
+
+    with monkeypatch.context() as between:
+
+        def write(self: Table, commit: Commit, operation: str) -> None:
+            if operation == "MERGE" and not acted:
+                acted.append(operation)
+                act()
+            plain(self, commit, operation)
+
+        acted: list[str] = []
+        plain = Table.write
+        between.setattr(Table, "write", write)
+        if not goes_on:
+            with pytest.raises(PipelineError, match=r"another program has changed .* start again"):
+                run(options)
+        else:
+            run(options)
+    assert acted
+    result = run(options)
+    wanted = {n: "y" if 30 <= n < 90 else "x" if n < 60 else f"n{n}" for n in range(100)}
+    if other == "append":
+        wanted[95] = late["name"]
+    if other == "delete":
+        del wanted[5]
+    assert viewed(spark, root) == wanted
+    assert (result.ok, result.summary["keys_twice"]) == (True, 0)

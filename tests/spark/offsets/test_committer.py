@@ -10,10 +10,10 @@ from tests.spark.records import ListReader
 from roquette.errors import ConfigError, ConnectError
 from roquette.message.message import MessageQueue
 from roquette_spark.offsets import committer as offset_committer
-from roquette_spark.offsets.committer import RocketMQOffsetCommitter
+from roquette_spark.offsets.committer import RocketMQOffsetCommitter, lag_of
 from roquette_spark.values.offsets import encode_offsets
 
-A0, A1 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
+A0, A1, B0 = (MessageQueue("T", *each) for each in (("a", 0), ("a", 1), ("b", 0)))
 
 
 @pytest.fixture
@@ -49,6 +49,15 @@ def test_only_what_moved_is_committed(cluster: ListReader) -> None:
     listener.commit(text({A0: 5, A1: 3}))
 
     assert cluster.committed == {A1: 3}
+
+
+def test_lag_is_in_a_querys_progress() -> None:
+    own = SimpleNamespace(endOffset=text({A0: 5, A1: 2}), latestOffset=text({A0: 9, A1: 2, B0: 4}))
+    kafka = SimpleNamespace(endOffset='{"T":{"0":1}}', latestOffset='{"T":{"0":7}}')
+    begun = SimpleNamespace(endOffset=text({A0: 5}), latestOffset=None)
+
+    assert lag_of(SimpleNamespace(sources=[own, kafka])) == {A0: 4, A1: 0, B0: 4}
+    assert lag_of(SimpleNamespace(sources=[begun])) == {}
 
 
 def test_sources_of_others_are_left_alone(cluster: ListReader) -> None:

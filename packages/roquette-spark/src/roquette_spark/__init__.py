@@ -2,7 +2,8 @@
 
 The room is found by Spark itself (module `pyspark_rocketmq`). People import from here `spark_session`, a local
 session; `frozen_options`, a table that reads the same twice; `read_where`, one that reads little more than meets a
-condition; `RocketMQOffsetCommitter`, progress as a consumer group's; `remove_duplicates`, what an idempotent write
+condition; `RocketMQOffsetCommitter`, progress as a consumer group's; `lag_of`, what waits
+by a query's progress; `remove_duplicates`, what an idempotent write
 stored twice; `kafka_compatible_view`, Kafka's column names; `plain_message`, our line in an exception of Spark's;
 `tell_in_one_line`, which makes a script end with that line.
 Nothing here imports pyspark before it is needed.
@@ -17,6 +18,7 @@ _PLACES = {
     "frozen_options": "source.batch_reader",
     "read_where": "values.narrowing",
     "RocketMQOffsetCommitter": "offsets.committer",
+    "lag_of": "offsets.committer",
     "remove_duplicates": "sink.duplicates",
     "kafka_compatible_view": "values.schema",
     "plain_message": "values.errors",

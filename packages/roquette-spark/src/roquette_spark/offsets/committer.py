@@ -1,4 +1,4 @@
-"""A listener that mirrors a stream's progress to a consumer group, the last batch included.
+"""What a query's progress says: lag; and a listener that mirrors a stream's progress to a consumer group, the last batch included.
 
 The reader's own `commit` comes a batch late, and never for the last batch of an AvailableNow run.
 """
@@ -6,6 +6,7 @@ The reader's own `commit` comes a batch late, and never for the last batch of an
 import json
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -20,9 +21,34 @@ from roquette_spark.source.queues import open_reader
 from roquette_spark.values.offsets import Offsets, decode_offsets
 from roquette_spark.values.options import read_options
 
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
 log = logging.getLogger("roquette_spark")
 
 _CHOICES = frozenset(("subscribe", "topic", "subscribepattern", "assign"))
+
+
+def lag_of(progress: "StreamingQueryProgress") -> Offsets:
+    """Messages that wait in each queue of a query's progress, by `sources[].latestOffset` and `endOffset`.
+
+    Other sources are left out; a queue that is new to the stream counts from 0. Before the first look at the ends there is no queue.
+    """
+    found: Offsets = {}
+    for source in progress.sources:
+        done = _offsets_of(source.endOffset)
+        for queue, end in _offsets_of(source.latestOffset).items():
+            found[queue] = max(0, end - done.get(queue, 0))
+    return found
+
+
+def _offsets_of(text: str | None) -> Offsets:
+    """Of a source's text; none if it is another source's."""
+    try:
+        value = json.loads(text or "null")
+        return decode_offsets(value) if isinstance(value, Mapping) else {}
+    except (ValueError, ConfigError):
+        return {}
 
 
 class RocketMQOffsetCommitter(StreamingQueryListener):
@@ -76,11 +102,7 @@ class RocketMQOffsetCommitter(StreamingQueryListener):
 
     def commit(self, text: str | None) -> None:
         """Store the offsets of a source's text, if they are ours and have changed."""
-        try:
-            value = json.loads(text or "null")
-            offsets = decode_offsets(value) if isinstance(value, Mapping) else {}
-        except (ValueError, ConfigError):
-            return  # another source's
+        offsets = _offsets_of(text)
         changed = {q: offset for q, offset in offsets.items() if self._committed.get(q) != offset}
         try:
             open_reader(self._options).commit_offsets(changed)

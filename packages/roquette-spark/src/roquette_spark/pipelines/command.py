@@ -30,6 +30,7 @@ from roquette_spark.values.errors import explain
 
 # Name of the verb -> module that has PIPELINE.
 MODULES: dict[str, str] = {
+    "ingest": "roquette_spark.pipelines.ingest.pipeline",
     "archive": "roquette_spark.pipelines.archive.pipeline",
     "current-state": "roquette_spark.pipelines.state.pipeline",
     "replay": "roquette_spark.pipelines.replay.pipeline",
@@ -71,10 +72,15 @@ class Pipelines(TyperGroup):
     """The verbs of `roquette pipeline`; a pipeline's module is imported when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(MODULES)
+        """The names of all pipelines, and `init`."""
+        return [*MODULES, "init"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of one pipeline; None if there is none of that name."""
+        """The command of one pipeline, or `init`; None if there is none of that name."""
+        if cmd_name == "init":
+            from roquette_spark.pipelines.declarative_project import init
+
+            return _command(cmd_name, None, init)
         if cmd_name not in MODULES:
             return None
         try:
@@ -134,7 +140,7 @@ def doctor(
     raise typer.Exit(1 if bad else 0)
 
 
-def _command(name: str, help: str, work: Callable[..., None], **settings: Any) -> Any:
+def _command(name: str, help: str | None, work: Callable[..., None], **settings: Any) -> Any:
     own = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     own.command(name=name, help=help, context_settings=settings)(work)
     found = typer.main.get_command(own)

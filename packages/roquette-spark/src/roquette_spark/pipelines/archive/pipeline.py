@@ -8,7 +8,7 @@ did not count and Spark's checkpoint asks for the same batch again. docs/decisio
 import contextlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from roquette_spark.pipelines.archive.topic import (
     read_options_of,
 )
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
+from roquette_spark.pipelines.kit.lineage import table_dataset, topic_dataset
 from roquette_spark.pipelines.kit.stream import Batches, RunHealth, TableHealth, await_end
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.topics import (
@@ -387,7 +388,7 @@ def plan(options: ArchiveOptions) -> Plan:
     writes, notes = _places(options, choice), list(choice.notes)
     for topic in choice.topics:
         there = options.tables().open(table_root(options, topic)).snapshot
-        if options.format == "json" and not options.schema and there.version < 0:
+        if options.format in ("json", "connect") and not options.schema and there.version < 0:
             notes.append(f"schema of {topic}: to be inferred from {options.sample:,} messages")
     notes.append(f"group {_group(options)} is told how far the tables are")
     notes.append("until stopped" if options.follow else "until what there is now has been read")
@@ -427,11 +428,8 @@ def run(options: ArchiveOptions, job: Job) -> Result:
         job.progress.say(line)
     streams: list[ArchiveStream] = []
     health = RunHealth("archive", lambda: _look(streams, options), job.clock, options.interval_s)
-    with health.served(options.metrics_listen) as port:
-        if port:
-            host = options.metrics_listen.rpartition(":")[0]
-            job.progress.say(f"/metrics, /healthz and /readyz at http://{host}:{port}")
-        return _archive(choice, states, streams, options, job, health)
+    with health.served(options.metrics_listen, job.progress.say) as look:
+        return _archive(choice, states, streams, options, job, look)
 
 
 def _look(streams: Sequence[ArchiveStream], options: ArchiveOptions) -> list[TableHealth]:
@@ -447,7 +445,7 @@ def _archive(
     streams: list[ArchiveStream],
     options: ArchiveOptions,
     job: Job,
-    health: RunHealth,
+    look: Callable[[], None],
 ) -> Result:
     job.progress.step("starting Spark")
     spark = job.open_spark()
@@ -463,7 +461,7 @@ def _archive(
             for archive in (each for stream in streams for each in stream.archives):
                 archive.mend()
         for group in [streams] if options.follow else [[each] for each in streams]:
-            _stream(group, options, job, health)
+            _stream(group, options, job, look)
         archives = [archive for each in streams for archive in each.archives]
         if options.check and not options.follow and not job.stop.is_set():
             for each in archives:
@@ -472,14 +470,27 @@ def _archive(
     finally:
         for stream in streams:
             stream.close()
-    return build_result(results, time.monotonic() - begin, follows=options.follow)
+    result = build_result(results, time.monotonic() - begin, follows=options.follow)
+    result.reads = [
+        topic_dataset(options.namesrv, each.topic, each.batches.rows) for each in results
+    ]
+    result.writes = [
+        table_dataset(
+            each.root,
+            rows=each.batches.rows - each.bad,
+            schema=each.snapshot.schema,
+            version=each.snapshot.version,
+        )
+        for each in results
+    ]
+    return result
 
 
 def _stream(
     group: Sequence[ArchiveStream],
     options: ArchiveOptions,
     job: Job,
-    health: RunHealth,
+    look: Callable[[], None],
 ) -> None:
     """Read by some streams at the same time, to their end or until stopped; then join small files."""
     if job.stop.is_set():
@@ -488,7 +499,6 @@ def _stream(
     job.progress.step(f"archiving {names}")
     queries = [each.start() for each in group]
     total = None if options.follow else sum(each.waiting_rows for each in group)
-    look = health.update if options.metrics_listen else lambda: None
     await_end(job, queries, [each.batches for each in group], total, look)
     for each in group:
         each.tidy()

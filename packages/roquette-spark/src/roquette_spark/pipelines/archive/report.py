@@ -235,6 +235,7 @@ class TopicResult:
     Attributes:
         bad: messages that this run put into the quarantine.
         mended: messages that this run moved from there to the table.
+        unmet: expectation -> rows of this run that do not meet it.
         rescued: rows of this run with fields that no column takes.
         fields: such fields in all of the table, and in how many rows.
         evolution: of EVOLUTIONS, as this run had it.
@@ -249,6 +250,7 @@ class TopicResult:
     reasons: list[tuple[str, int]]
     bad: int
     mended: int
+    unmet: Mapping[str, int]
     rescued: int
     fields: list[tuple[str, int]]
     evolution: str
@@ -274,6 +276,7 @@ class TopicResult:
             "quarantined": self.quarantined,
             "quarantined_now": self.bad,
             "from_quarantine": self.mended,
+            "expectations": dict(self.unmet),
             "reasons": dict(self.reasons),
             "rescued": self.rescued,
             "rescued_fields": dict(self.fields),
@@ -421,6 +424,9 @@ def _add_topic(report: Report, topic: TopicResult) -> None:
         "message is that of the brokers, or has expired there.",
         table_of(topic.counts or (), queues, most=None),
     )
+    unmet = [[n, r, Cell("NOT MET" if r else "met", not r)] for n, r in topic.unmet.items()]
+    text = "Rows of this run that do not meet what is expected of them, once for each expectation."
+    add("expectations", text, ReportTable(["expectation", "rows", ""], unmet))
     add(
         "fields without a column",
         "They are in the column _rescued, as JSON. " + _WHY_RESCUED[topic.evolution],

@@ -1,10 +1,11 @@
 """One topic's table: its columns, what batches add to it, its check."""
 
+import contextlib
 import json
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,15 +14,7 @@ import pyarrow as pa
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.pipelines.archive.mending import (
-    MENDED,
-    MENDED_STREAM,
-    messages_of,
-    places_in,
-    portions,
-    without,
-)
-from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
+from roquette_spark.pipelines.archive.options import MARKED, ArchiveOptions, table_root
 from roquette_spark.pipelines.archive.report import (
     CERTIFICATE,
     Certificate,
@@ -32,11 +25,10 @@ from roquette_spark.pipelines.archive.report import (
 )
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
-from roquette_spark.pipelines.kit.stream import Batches, TableHealth
+from roquette_spark.pipelines.kit.stream import TableHealth
 from roquette_spark.pipelines.kit.table_files import (
     Commit,
     Compaction,
-    DataFile,
     discard,
 )
 from roquette_spark.pipelines.kit.topics import (
@@ -50,6 +42,7 @@ from roquette_spark.pipelines.kit.topics import (
     stream_options,
 )
 from roquette_spark.pipelines.rows.avro_rows import read_avro_schema
+from roquette_spark.pipelines.rows.connect_json import connect_columns
 from roquette_spark.pipelines.rows.decoder import (
     Kind,
     arrow_of,
@@ -59,8 +52,10 @@ from roquette_spark.pipelines.rows.decoder import (
     table_type,
     widened,
 )
+from roquette_spark.pipelines.rows.expectations import expectations, read_expectations
 from roquette_spark.pipelines.rows.json_rows import NoObjects, infer_columns, schema_of_text
 from roquette_spark.pipelines.rows.tasks import BatchWork, Written, write_messages
+from roquette_spark.pipelines.tables.mending import MENDED, MENDED_STREAM
 from roquette_spark.pipelines.tables.streamed_table import (
     SharedStream,
     StreamedTable,
@@ -129,14 +124,6 @@ def rescued_fields(table: Table) -> list[tuple[str, int]]:
                 found.update(json.loads(text).keys())
     ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     return ordered[:_NAMES]
-
-
-def reasons(quarantine: Table) -> list[tuple[str, int]]:
-    """Bad rows by what is wrong with them; the most frequent first."""
-    found: Counter[str] = Counter()
-    for file in quarantine.snapshot.files.values():
-        found.update(quarantine.files.column(file.path, forms.ERROR))
-    return found.most_common()
 
 
 # How rows lie in a table's files: which columns partition it, and by which rows are in order.
@@ -293,7 +280,6 @@ class TopicArchive(StreamedTable):
         self.table.keep_versions = options.keep_versions
         if stream is not None:
             self.share(stream)
-        self.batches = Batches(job)
         self._states = states
         self._options = options
         self._counts: list[QueueCount] | None = None
@@ -302,11 +288,14 @@ class TopicArchive(StreamedTable):
         self._sort: tuple[str, ...] = ()
         self._compaction = Compaction()
         self._rescued = 0
-        self._bad = 0  # of this run's messages
-        self._mended = 0
+        self._expect = read_expectations(options.expect) if options.expect else ""
+        self._marks = bool(self._expect) and options.expect_action == MARKED
+        names = expectations(self._expect).names if self._expect else ()
+        self._unmet = Counter(dict.fromkeys(names, 0))  # rows of this run, by expectation
         with self.closed_on_error() as undo:
             self._fresh = is_fresh(self.table, self.positions, topic)
-            self.form = self._form()
+            form = self._form()
+            self.form = replace(form, marks=form.marks or self._marks)
             self._prepare()
             self._certificate = self._kept_certificate()
             self._before = self._certificate
@@ -357,7 +346,8 @@ class TopicArchive(StreamedTable):
         given = stream_options(options)
         sample = read_sample(self._spark, given, self.topic, self._states, rows=options.sample)
         try:
-            found = infer_columns(sample, self.topic)
+            infer = connect_columns if options.format == "connect" else infer_columns
+            found = infer(sample, self.topic)
         except NoObjects:
             if self._shared is None:
                 raise
@@ -392,7 +382,7 @@ class TopicArchive(StreamedTable):
         new = {START_SETTING: json.dumps(self._starting_offsets())} if self._fresh else None
         columns = table_type(self.form).json()
         self.prepare(columns, self.form.partitioned_by, {ROWS_SETTING: self.form.settings()}, new)
-        self._leave_quarantine()
+        self.leave_quarantine()
 
     def _check_sort(self, columns: pa.Schema) -> None:
         """Raises ConfigError for what is no column of the table's files, or has no order."""
@@ -487,38 +477,26 @@ class TopicArchive(StreamedTable):
             options.registry,
             self.table.whole_files,
             number == options.set_aside,
+            self._expect,
+            self._marks,
         )
 
     def takes(self, written: Written, number: int, *, mended: bool = False) -> bool:
         """Return True if the table takes these files; else it has grown, they are gone, and are to be written once more."""
         wider = self._wider(written.news)
-        too_many = "" if mended or wider is not None else self._too_many(written)
-        if wider is None and not too_many:
+        if wider is None and mended:
+            return True
+        if wider is None:
+            with contextlib.ExitStack() as undo:
+                undo.callback(discard, self.table.files, written.good)
+                self.check_bad(written.rows, written.bad, self._options.max_bad, number)
+                undo.pop_all()
             return True
         discard(self.table.files, written.good)
         if self.quarantine is not None:
             discard(self.quarantine.files, written.bad)
-        if too_many:
-            raise PipelineError(
-                f"archive: batch {number} of {self.topic}: {too_many}: nothing of it counts"
-            )
-        assert wider is not None
         self._evolve(wider, number)
         return False
-
-    def _too_many(self, written: Written) -> str:
-        """Say which bad messages are more than --max-bad allows; "" if they are not."""
-        limit, bad = self._options.max_bad, self._bad + written.bad_rows
-        if not limit or not written.bad_rows or self.quarantine is None:
-            return ""
-        rows = self.batches.rows + written.rows + written.bad_rows
-        most = float(limit.removesuffix("%")) * (rows / 100 if limit.endswith("%") else 1)
-        if bad <= most:
-            return ""
-        why = self.quarantine.files.column(written.bad[0].path, forms.ERROR)[0]
-        return (
-            f"{bad:,} of {rows:,} messages of this run are bad, more than --max-bad {limit} ({why})"
-        )
 
     def commit(
         self,
@@ -555,53 +533,22 @@ class TopicArchive(StreamedTable):
                 f"warning: messages of {self.topic} have fields without a column: see column {forms.RESCUED}"
             )
         self._rescued += written.rescued
-        self._bad += written.bad_rows
+        self._unmet.update(written.unmet)
         self.batches.done(number, written.rows + written.bad_rows, time.monotonic() - begin)
         if self._options.follow:
             self.tidy()
 
-    def mend(self) -> None:
-        """Read what is in quarantine again: what can be read now moves to the table, in two commits a portion.
-
-        A run that is killed between the two leaves the second to the next one.
-        """
-        apart = self.quarantine
-        if apart is None or not apart.snapshot.files:
-            return
-        self._job.progress.step(f"reading the quarantine of {self.topic} again")
-        for some in portions(apart.snapshot.files.values()):
-            self._mend(apart, some)
-
-    def _mend(self, apart: Table, some: Sequence[DataFile]) -> None:
-        number, written = apart.snapshot.version, None
+    def bring_back(self, messages: Callable[[], Iterator[pa.RecordBatch]], number: int) -> None:
+        written = None
         while written is None or not self.takes(written, number, mended=True):
             work = replace(self.work(number), aside=False)
-            messages = messages_of(apart.files, some)
-            written = write_messages(work, messages, f"mended_{Entropy().token(8)}")
-            discard(apart.files, written.bad)
-        mended = [file.path for file in written.good]
-        commit = Commit(
-            adds=written.good,
-            batch=(MENDED_STREAM, number),
-            info={MENDED: {"files": mended, "from": [file.path for file in some]}},
-        )
+            written = write_messages(work, messages(), f"mended_{Entropy().token(8)}")
+            if self.quarantine is not None:
+                discard(self.quarantine.files, written.bad)
+        info = {MENDED: [file.path for file in written.good]}
+        commit = Commit(adds=written.good, batch=(MENDED_STREAM, number), info=info)
         self.table.commit(commit, "STREAMING UPDATE")
         self._rescued += written.rescued
-        self._leave_quarantine()
-
-    def _leave_quarantine(self) -> None:
-        """Take out of the quarantine what `mend` has brought to the table."""
-        apart = self.quarantine
-        if apart is None or self.table.done(MENDED_STREAM) != apart.snapshot.version:
-            return
-        found = self.table.last_info(MENDED) or []
-        if isinstance(found, list):  # a version before moved all there was at once
-            found = {"files": found, "from": list(apart.snapshot.files)}
-        gone = [apart.snapshot.files[path] for path in found["from"]]
-        there = places_in(self.table.files, found["files"])
-        apart.commit(Commit(adds=without(apart, gone, there), removes=gone), "MEND")
-        self._mended += len(there)
-        self._job.progress.say(f"{len(there):,} messages of {self.topic} have left the quarantine")
 
     def _wider(self, news: Kind) -> Kind | None:
         """The bodies' columns, so that they take what no column took; None if they already do, or cannot."""
@@ -669,7 +616,8 @@ class TopicArchive(StreamedTable):
                 done = kept[queue].end if queue in kept else starts.get(queue, each.start)
                 lag += max(0, each.end - max(done, each.start))
         apart = 0 if self.quarantine is None else self.quarantine.snapshot.rows
-        return TableHealth(self.topic, lag, batch, self.batches.rows, apart)
+        unmet = sum(self._unmet.values())
+        return TableHealth(self.topic, lag, batch, self.batches.rows, apart, unmet)
 
     def check(self) -> None:
         """Compare what the tables have of each queue with how far the stream has come."""
@@ -729,9 +677,10 @@ class TopicArchive(StreamedTable):
             root=self.table.files.root,
             snapshot=self.table.snapshot,
             quarantined=0 if self.quarantine is None else self.quarantine.snapshot.rows,
-            reasons=[] if self.quarantine is None else reasons(self.quarantine),
-            bad=self._bad,
-            mended=self._mended,
+            reasons=self.reasons(),
+            bad=self.bad,
+            mended=self.mended,
+            unmet=self._unmet,
             rescued=self._rescued,
             fields=rescued_fields(self.table),
             evolution=self._options.schema_evolution,

@@ -20,6 +20,7 @@ from roquette_spark.pipelines.archive.report import Certificate, decode_certific
 from roquette_spark.pipelines.audit import frames as ask
 from roquette_spark.pipelines.audit.frames import AuditCheck, places_of
 from roquette_spark.pipelines.kit.frame import SPAN, Job, Pipeline, PipelineOptions, Plan, Result
+from roquette_spark.pipelines.kit.lineage import topic_dataset
 from roquette_spark.pipelines.kit.report import (
     Cell,
     Column,
@@ -315,7 +316,11 @@ def finish(audit: AuditRun, options: AuditOptions, job: Job) -> Result:
         FOUND: f"{counted(count, 'exception')}: {os.path.join(job.directory, name)}",
     }[audit.verdict]
     return Result(
-        ok=audit.ok, summary=certificate, report=report_of(audit, certificate), last_line=line
+        ok=audit.ok,
+        summary=certificate,
+        report=report_of(audit, certificate),
+        last_line=line,
+        reads=[topic_dataset(options.namesrv, each) for each in options.topics],
     )
 
 

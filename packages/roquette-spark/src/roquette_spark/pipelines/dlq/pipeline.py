@@ -15,6 +15,7 @@ from roquette.base.files import Files
 from roquette.base.options import counted, option, plural
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineOptions, Plan, Result
+from roquette_spark.pipelines.kit.lineage import topic_dataset
 from roquette_spark.pipelines.kit.report import MOST_ROWS, Report, ReportTable, bars
 from roquette_spark.pipelines.kit.topics import read_messages
 from roquette_spark.sink.duplicates import spark_id
@@ -299,7 +300,8 @@ def make_result(
             ReportTable(["", ""], [list(each) for each in dataclasses.asdict(sent).items()]),
         )
     line = _line(topics, clusters, chosen, sent)
-    return Result(ok=True, summary=summary, report=report, last_line=line)
+    reads = [topic_dataset(topics.namesrv, name, n) for name, n in topics.counts.items()]
+    return Result(ok=True, summary=summary, report=report, last_line=line, reads=reads)
 
 
 def _largest(clusters: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

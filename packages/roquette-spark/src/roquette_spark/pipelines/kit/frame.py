@@ -21,6 +21,7 @@ from roquette.base.options import (
     without_secret,
 )
 from roquette.errors import ConfigError, RoquetteError
+from roquette_spark.pipelines.kit.lineage import Dataset
 from roquette_spark.pipelines.kit.report import Report
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ SPAN: Final = OptionKind(wanted="a time such as 30m, 24h or 7d", parse=_span)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineOptions:
+class RunOptions:
     """Options that every pipeline has."""
 
     namesrv: str = option(
@@ -62,6 +63,17 @@ class PipelineOptions:
         "pipeline-output/NAME-NNN.",
         metavar="DIR",
     )
+    lineage: str = option(
+        "",
+        "Where OpenLineage's events of the run go; default is what OPENLINEAGE_URL or openlineage.yml says, else none are sent.",
+        metavar="URL",
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions(RunOptions):
+    """Options of pipelines that run on Spark."""
+
     master: str = option(
         "local[*]", "Where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://...", metavar="URL"
     )
@@ -143,7 +155,7 @@ def _shown(known: Option, value: Any) -> Any:
     return without_secret(value) if known.metavar == KEY_VALUE else without_password(value)
 
 
-O = TypeVar("O", bound=PipelineOptions)  # noqa: E741
+O = TypeVar("O", bound=RunOptions)  # noqa: E741
 
 
 class PipelineError(RoquetteError):
@@ -169,6 +181,7 @@ class Result:
         report: for people; becomes report.html.
         last_line: what the terminal says at the end.
         status: of the command, if `ok`: 0, or BAD_MESSAGES when messages of this run could not be read.
+        reads, writes: the topics and tables, for lineage.
     """
 
     BAD_MESSAGES: ClassVar = 3
@@ -178,6 +191,8 @@ class Result:
     report: Report
     last_line: str = ""
     status: int = 0
+    reads: Sequence[Dataset] = ()
+    writes: Sequence[Dataset] = ()
 
 
 class Progress:

@@ -30,8 +30,11 @@ EXTRA_COLUMNS = {
     "_rescued": "",  # made by the reader of bodies
 }
 RESCUED = "_rescued"
-FORMATS = ("json", "raw", "avro", "registry")
-EVOLVING = ("json", "registry")  # values that no column takes are rescued, or become columns
+# Expectations that a row does not meet, as text; only of tables that mark such rows.
+UNMET = "_unmet"
+FORMATS = ("json", "connect", "raw", "avro", "registry")
+# Values that no column takes are rescued, or become columns.
+EVOLVING = ("json", "connect", "registry")
 # In the settings of a table with these columns, so that versions that would drop them stop there.
 NEWER = "made_by_a_newer_roquette_than_this"
 
@@ -47,6 +50,7 @@ class RowForm:
         keep_body: keep the bytes, too, as `_body`.
         day_of: the column the day is taken from.
         partition: BY_DAY, BY_HOUR, or the name of a column of the table.
+        marks: rows have the column UNMET.
     """
 
     kind: str
@@ -55,6 +59,7 @@ class RowForm:
     keep_body: bool = False
     day_of: str = "store_timestamp"
     partition: str = BY_DAY
+    marks: bool = False
 
     @property
     def partitioned_by(self) -> tuple[str, ...]:
@@ -69,6 +74,8 @@ class RowForm:
         found = {name: getattr(self, name) for name in self.__slots__}
         if self.partition == BY_DAY:
             del found["partition"]  # versions before know nothing else
+        if not self.marks:
+            del found["marks"]
         return json.dumps(found if self.kind == "raw" else {**found, NEWER: True})
 
     def extra_names(self) -> list[str]:
@@ -77,12 +84,14 @@ class RowForm:
             return []
         taken = {field["name"].lower() for field in json.loads(self.body_schema)["fields"]}
         names = [name for name in EXTRA_COLUMNS if name not in taken]
-        return names if self.kind in EVOLVING else [name for name in names if name != RESCUED]
+        if self.kind not in EVOLVING:
+            names = [name for name in names if name != RESCUED]
+        return [*names, UNMET] if self.marks else names
 
 
 def own_columns(partition: str = BY_DAY) -> set[str]:
     """Names that are ours beside a body's columns; case does not count."""
-    found = {DAY, "_body", *EXTRA_COLUMNS, *(f"_{name}" for name in BESIDE_COLUMNS)}
+    found = {DAY, "_body", UNMET, *EXTRA_COLUMNS, *(f"_{name}" for name in BESIDE_COLUMNS)}
     return found | {HOUR} if partition == BY_HOUR else found
 
 

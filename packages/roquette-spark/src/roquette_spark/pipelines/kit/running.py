@@ -30,8 +30,10 @@ from roquette_spark.pipelines.kit.frame import (
     PipelineOptions,
     Progress,
     Result,
+    RunOptions,
     shown_options,
 )
+from roquette_spark.pipelines.kit.lineage import Lineage, job_name
 from roquette_spark.pipelines.kit.report import render
 from roquette_spark.values.errors import explain
 
@@ -238,7 +240,7 @@ RESULTS = (REPORT, "certificate.json", "exceptions.jsonl")  # what a run replace
 
 def run_pipeline(
     pipeline: Pipeline[Any],
-    options: PipelineOptions,
+    options: RunOptions,
     *,
     directory: str = "",
     progress: Progress | None = None,
@@ -268,17 +270,25 @@ def run_pipeline(
         return _run(pipeline, options, job, session)
 
 
-def _run(
-    pipeline: Pipeline[Any], options: PipelineOptions, job: Job, session: "_Session"
-) -> Result:
+def _run(pipeline: Pipeline[Any], options: RunOptions, job: Job, session: "_Session") -> Result:
     begin_ms = job.clock.now_ms()
+    lineage = Lineage(
+        options.lineage,
+        job_name(pipeline.name, options),
+        follows=getattr(options, "follow", False),
+        clock=job.clock,
+        say=job.progress.say,
+    )
+    lineage.send("START")
     try:
         result = pipeline.run(options, job)
     except KeyboardInterrupt:
+        lineage.send("ABORT")
         _write_summary(job, pipeline, options, begin_ms, {"ok": False, "error": "interrupted"})
         raise
     except Exception as error:
         line = explain(error)
+        lineage.send("FAIL", error=line)
         _write_summary(job, pipeline, options, begin_ms, {"ok": False, "error": line})
         if isinstance(error, RoquetteError) and " ".join(str(error).split()) == line:
             raise
@@ -287,6 +297,8 @@ def _run(
         raise PipelineError(line + detail) from error
     finally:
         session.close()
+    state, why = ("COMPLETE", "") if result.ok else ("FAIL", result.last_line)
+    lineage.send(state, error=why, reads=result.reads, writes=result.writes)
     facts = {"ok": result.ok, "stopped": job.stop.is_set(), "result": result.summary}
     _write_summary(job, pipeline, options, begin_ms, facts)
     page = render(result.report).encode()
@@ -333,7 +345,7 @@ def free_directory(name: str, files: Files) -> str:
 class _Session:
     """Starts Spark at the first call, and ends only what it started."""
 
-    def __init__(self, pipeline: Pipeline[Any], options: PipelineOptions, log_path: str) -> None:
+    def __init__(self, pipeline: Pipeline[Any], options: RunOptions, log_path: str) -> None:
         self._pipeline = pipeline
         self._options = options
         self._log_path = log_path
@@ -345,6 +357,7 @@ class _Session:
         if self.spark is None:
             from pyspark.sql import SparkSession
 
+            assert isinstance(self._options, PipelineOptions), self._options
             self._own = SparkSession.getActiveSession() is None
             handler = signal.getsignal(signal.SIGINT)
             self.spark = open_session(
@@ -396,7 +409,7 @@ def _signals(stop: threading.Event) -> Iterator[None]:
 def _write_summary(
     job: Job,
     pipeline: Pipeline[Any],
-    options: PipelineOptions,
+    options: RunOptions,
     begin_ms: int,
     facts: dict[str, Any],
 ) -> None:

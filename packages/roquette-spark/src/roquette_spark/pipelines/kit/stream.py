@@ -1,4 +1,4 @@
-"""A streaming query from start to end: batches counted, paced, shown, stopped on request."""
+"""A streaming query from start to end: its options; batches counted, paced, shown, stopped on request."""
 
 import asyncio
 import contextlib
@@ -11,17 +11,89 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquette.base.clock import Clock
 from roquette.base.metric_families import KIND, Exposition, Family, labels
-from roquette.base.options import counted
-from roquette.errors import ClientError
+from roquette.base.options import OptionKind, counted, option
+from roquette.errors import ClientError, ConfigError
 from roquette.remoting.http1 import HttpListener
 from roquette.remoting.http_pages import HttpPages, StreamedPage
-from roquette_spark.pipelines.kit.frame import Job
+from roquette.remoting.settings import LISTEN
+from roquette_spark.pipelines.kit.frame import KEY_VALUE, Job, PipelineOptions
+from roquette_spark.values.options import READER_GROUP
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 POLL_S = 0.25
 KEPT_BATCHES = 10_000  # of a run that follows for months, the last ones are in the report
+
+
+def _limit(text: str) -> str:
+    number = float(text.removesuffix("%"))
+    if not number >= 0 or not (text.endswith("%") or text.isdigit()):
+        raise ValueError
+    return text
+
+
+LIMIT: Final = OptionKind(wanted="a number such as 100, or a share such as 0.5%", parse=_limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamedOptions(PipelineOptions):
+    """Options of pipelines whose streams fill tables, with a quarantine beside each."""
+
+    checkpoints: str = option(
+        "",
+        "Where Spark keeps how far it has read; default is in each table's folder. A local directory, for tables in an "
+        "object store, does without Hadoop's jars.",
+        metavar="DIR",
+    )
+    max_bad: str = option(
+        "",
+        "End before a batch with which more of a topic's messages of this run are bad: a number, or a share of them such as "
+        "0.5%.",
+        metavar="N|P%",
+        kind=LIMIT,
+    )
+    from_quarantine: bool = option(
+        False,
+        "First read the messages in quarantine again: those that can be read now, after a mend, move to their table.",
+    )
+    set_aside: int = option(
+        -1,
+        "Put the messages of this batch into the quarantine as they are: a way past a batch that ends each run.",
+        metavar="BATCH",
+    )
+    follow: bool = option(False, "Go on with what comes, until stopped.")
+    interval_s: int = option(
+        60, "With --follow: seconds between batches.", metavar="SECONDS", least=1
+    )
+    group: str = option(
+        "",
+        "Consumer group that is told how far the tables are, for group lag, topic resize, broker drain and doctor; default is a name of "
+        "its own.",
+        kind=READER_GROUP,
+    )
+    metrics_listen: str = option(
+        "",
+        "With --follow: HOST:PORT of a port for /metrics, /healthz and /readyz, which answers everybody who reaches it.",
+        kind=LISTEN,
+    )
+    sample: int = option(10_000, "Messages looked at to infer a schema.", least=1)
+    keep_replaced_minutes: int = option(
+        60, "How long replaced files stay, for readers that still use them.", metavar="MINUTES"
+    )
+    source_option: tuple[str, ...] = option(
+        (),
+        "An option of the source, such as failOnDataLoss=false; may be repeated.",
+        metavar=KEY_VALUE,
+        split=False,
+    )
+
+    def check_listen(self, pipeline: str) -> None:
+        """Raises ConfigError for --metrics-listen without --follow."""
+        if self.metrics_listen and not self.follow:
+            raise ConfigError(
+                f"{pipeline}: --metrics-listen is for --follow: a run that ends has a report"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +212,11 @@ _ROWS = Family("roquette_pipeline_rows_total", "counter", "Rows that this run ha
 _BAD = Family(
     "roquette_pipeline_quarantined_messages", "gauge", "Messages in the table's quarantine."
 )
+_UNMET = Family(
+    "roquette_pipeline_unmet_rows_total",
+    "counter",
+    "Rows that did not meet an expectation, once for each.",
+)
 _ASKED = Family(
     "roquette_pipeline_lag_age_seconds", "gauge", "Since the brokers last said how much waits."
 )
@@ -154,6 +231,7 @@ class TableHealth:
         batch: the newest committed one; -1 when there is none.
         rows: that this run has committed.
         bad: messages in its quarantine.
+        unmet: rows of this run that do not meet an expectation, once for each.
     """
 
     topic: str
@@ -161,6 +239,7 @@ class TableHealth:
     batch: int
     rows: int
     bad: int = 0
+    unmet: int = 0
 
 
 class RunHealth:
@@ -230,6 +309,7 @@ class RunHealth:
             (_LAG, [each.lag for each in tables]),
             (_BATCH, [each.batch for each in tables]),
             (_BAD, [each.bad for each in tables]),
+            (_UNMET, [each.unmet for each in tables]),
             (_ROWS, [each.rows for each in tables]),
             (_AGE, [(now_ms - at_ms) / 1000 for at_ms in committed]),
         ):
@@ -238,10 +318,13 @@ class RunHealth:
         yield from out.family(_ASKED, [(labels({"pipeline": self._name}), asked_s)])
 
     @contextlib.contextmanager
-    def served(self, address: str) -> Iterator[int]:
-        """Serve the pages on host:port meanwhile ("": nowhere); gives the port. Raises ConfigError if it is taken."""
+    def served(self, address: str, say: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+        """Serve the pages on host:port meanwhile, and say where; gives what is to be called a few times a second.
+
+        "" is nowhere. Raises ConfigError if the port is taken.
+        """
         if not address:
-            yield 0
+            yield lambda: None
             return
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="health", daemon=True)
@@ -249,7 +332,9 @@ class RunHealth:
         thread.start()
         try:
             asyncio.run_coroutine_threadsafe(listener.start(address), loop).result()
-            yield listener.port
+            host = address.rpartition(":")[0]
+            say(f"/metrics, /healthz and /readyz at http://{host}:{listener.port}")
+            yield self.update
         finally:
             asyncio.run_coroutine_threadsafe(listener.close(), loop).result()
             loop.call_soon_threadsafe(loop.stop)

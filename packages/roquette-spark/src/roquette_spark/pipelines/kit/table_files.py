@@ -200,7 +200,13 @@ LONGEST_FOLDER = 200  # bytes of a partition's folder's name; file systems take 
 
 
 class Overtaken(PipelineError):
-    """Another program has changed the table, and a commit does not fit any more: none of it counts."""
+    """Another program has changed the table, and a commit does not fit any more: none of it counts.
+
+    Attributes:
+        keeps_rows: what is there has all rows that were there, so that the same can be done again from it.
+    """
+
+    keeps_rows = False
 
 
 class TableCorrupt(RoquetteError):

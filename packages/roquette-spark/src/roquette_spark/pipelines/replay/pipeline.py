@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roquette.base.options import REQUIRED, counted, option
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineOptions, Plan, Result
+from roquette_spark.pipelines.kit.lineage import table_dataset, topic_dataset
 from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, bars
 from roquette_spark.pipelines.kit.topics import read_messages
 from roquette_spark.pipelines.replay.source import (
@@ -257,13 +258,13 @@ class Target:
     def __init__(self, namesrv: str, topics: Sequence[str], queues: int) -> None:
         self.namesrv = namesrv
         self.name = ", ".join(topics)
-        self._topics = tuple(topics)
+        self.topics = tuple(topics)
         self._queues = queues
 
     def describe(self) -> list[str]:
         """Lines for a plan. Raises ConfigError."""
         lines = []
-        for topic in self._topics:
+        for topic in self.topics:
             there = self._checked(topic)
             count = sum(there.values())
             lines.append(
@@ -275,7 +276,7 @@ class Target:
 
     def prepare(self) -> None:
         """Make what is missing. Raises ConfigError when that is not asked for, or a number of queues is another."""
-        for topic in self._topics:
+        for topic in self.topics:
             if not self._checked(topic):
                 self._cluster().create_topic(topic, self._queues)
 
@@ -298,13 +299,13 @@ class Target:
         return there
 
     def offsets(self) -> dict[str, Any]:
-        return encode_offsets(queue_bounds(self.namesrv, self._topics)[1])
+        return encode_offsets(queue_bounds(self.namesrv, self.topics)[1])
 
     def wait_until_readable(self, state: "ReplayState", stop: threading.Event) -> None:
         """Brokers build their queues a little after they have acknowledged (Apache: ReputMessageService)."""
         start = decode_offsets(state.target_start)
         for _ in range(_READABLE_TRIES):
-            _, end = queue_bounds(self.namesrv, self._topics)
+            _, end = queue_bounds(self.namesrv, self.topics)
             there = sum(offset - start.get(queue, 0) for queue, offset in end.items())
             if there >= state.rows or stop.wait(_READABLE_PAUSE_S):
                 return
@@ -312,7 +313,7 @@ class Target:
     def read(self, spark: "SparkSession", state: "ReplayState") -> "DataFrame":
         """Read what this replay has written, copies included."""
         given = {"startingOffsets": json.dumps(state.target_start)}
-        frame = read_messages(spark, "", self._topics, namesrv=self.namesrv, more=given)
+        frame = read_messages(spark, "", self.topics, namesrv=self.namesrv, more=given)
         return frame.where(spark_id(frame).startswith(state.prefix))
 
 
@@ -404,10 +405,16 @@ def run(options: ReplayOptions, job: Job) -> Result:
         target.wait_until_readable(state, job.stop)
         wanted = _chosen(source.read_all(spark, state), options)
         check = check_replay(wanted, target.read(spark, state), state.prefix)
-    return make_result(
+    result = make_result(
         source=source.name, target=target.name, state=state, sent=sent, resumed=resumed,
         seconds=seconds, complete=complete, check=check, asked_to_verify=options.verify,
     )  # fmt: skip
+    rows = None if len(target.topics) > 1 else sent
+    result.reads = [topic_dataset(options.namesrv, each) for each in options.topics]
+    if options.table:
+        result.reads = [table_dataset(options.table, rows=sent)]
+    result.writes = [topic_dataset(target.namesrv, each, rows) for each in target.topics]
+    return result
 
 
 def _parts(options: ReplayOptions) -> tuple[TopicSource | TableSource, Target]:

@@ -3,9 +3,11 @@
 The days and hours of partitions are those in UTC, and times are microseconds in UTC, whatever a session's time zone is.
 """
 
+import dataclasses
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -28,11 +30,13 @@ from roquette_spark.pipelines.kit.message_rows import (
     MOST_DIGITS,
     RAW_COLUMNS,
     RESCUED,
+    UNMET,
     RowForm,
     may_be_name,
     own_columns,
 )
 from roquette_spark.pipelines.kit.table_files import LONGEST_FOLDER, too_long
+from roquette_spark.pipelines.rows.expectations import NOT_MET, Expectations, reasons_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -310,6 +314,7 @@ def _count(kind: Kind) -> int:
 
 
 _DECIMAL = re.compile(r"decimal(?:\((\d+)(?:,\s*(\d+))?\))?")
+ASIDE = "an operator has set its batch aside"
 UNREADABLE = "the body cannot be read"
 MOST_REASON = 500  # characters
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[\sT].*)?)?)?\s*")
@@ -350,11 +355,13 @@ class Decoded:
         good: the rows of the table.
         bad: messages that are none, with the columns of `quarantine_type`; None for a form that takes every message.
         rescued: good rows with fields that no column takes.
+        unmet: expectation -> rows that do not meet it; they are marked, or bad.
     """
 
     good: pa.Table
     bad: pa.Table | None
     rescued: int = 0
+    unmet: Counter[str] = dataclasses.field(default_factory=Counter)
 
 
 def decode_safely(decode: Callable[[pa.RecordBatch], Decoded], batch: pa.RecordBatch) -> Decoded:
@@ -376,10 +383,14 @@ def decode_safely(decode: Callable[[pa.RecordBatch], Decoded], batch: pa.RecordB
             return Decoded(decode(batch.slice(0, 0)).good, set_aside(batch, why))
     halves = batch.slice(0, count // 2), batch.slice(count // 2)
     found = [decode_safely(decode, half) for half in halves]
+    unmet: Counter[str] = Counter()
+    for each in found:
+        unmet.update(each.unmet)
     return Decoded(
         pa.concat_tables([each.good for each in found]),
         pa.concat_tables([each.bad for each in found if each.bad is not None]),
         sum(each.rescued for each in found),
+        unmet,
     )
 
 
@@ -398,10 +409,20 @@ class Decoder:
 
     Args:
         reader: of the bodies; None for the raw form.
+        expected: what rows are to meet; those that do not are bad, or, with `mark`, have it in a column.
     """
 
-    def __init__(self, form: RowForm, reader: BodyReader | None = None) -> None:
+    def __init__(
+        self,
+        form: RowForm,
+        reader: BodyReader | None = None,
+        expected: Expectations | None = None,
+        *,
+        mark: bool = False,
+    ) -> None:
         assert (reader is None) == (form.kind == "raw"), form.kind
+        self._expected = expected
+        self._mark = mark
         self._form = form
         self._reader = reader
         self.schema = arrow_of(table_type(form))
@@ -423,12 +444,31 @@ class Decoder:
         bodies = reader.read(batch.column("body"))
         good = self._rows(self._columns(batch, bodies))
         errors = self._too_long(good, bodies.errors)
+        unmet: Counter[str] = Counter()
+        if self._expected is not None:
+            good, errors, unmet = self._judged(self._expected, good, errors)
         if errors.null_count == len(errors):
             bad = self.bad_schema.empty_table()
         else:
             good, bad = good.filter(pc.is_null(errors)), set_aside(batch, errors)
         rescued = good.num_rows - good.column(RESCUED).null_count if bodies.rescued else 0
-        return Decoded(good, bad, rescued)
+        return Decoded(good, bad, rescued, unmet)
+
+    def _judged(
+        self, expected: Expectations, rows: pa.Table, errors: pa.Array
+    ) -> tuple[pa.Table, pa.Array, Counter[str]]:
+        """The rows with their marks, or more errors; and how many rows do not meet which expectation."""
+        readable = pc.is_null(errors)
+        masks = {name: pc.and_(mask, readable) for name, mask in expected.judge(rows).items()}
+        counts = Counter({name: mask.true_count for name, mask in masks.items()})
+        if not counts.total():
+            return rows, errors, counts
+        reasons = reasons_of(masks, len(errors))
+        if self._mark:
+            place = rows.schema.get_field_index(UNMET)
+            return rows.set_column(place, rows.schema.field(place), reasons), errors, counts
+        told = pc.binary_join_element_wise(pa.scalar(NOT_MET), reasons, "")
+        return rows, pc.coalesce(errors, told), counts
 
     def _rows(self, columns: list[pa.Array]) -> pa.Table:
         """An empty text names no folder: it is null in the column that partitions, as Delta Lake has it."""
@@ -458,6 +498,8 @@ class Decoder:
         for name in self._form.extra_names():
             if name == RESCUED:
                 columns.append(_or_nulls(bodies.rescued, batch.num_rows))
+            elif name == UNMET:
+                columns.append(pa.nulls(batch.num_rows, pa.string()))
             else:
                 columns.append(batch.column(EXTRA_COLUMNS[name]))
         if self._form.keep_body:
@@ -486,7 +528,9 @@ def table_type(form: RowForm) -> "StructType":
         body = StructType.fromJson(json.loads(form.body_schema))
         found |= {field.name: field.dataType for field in body.fields}
         found |= {f"_{name}": kind for name, kind in _of_message(BESIDE_COLUMNS).items()}
-        extra = {name: EXTRA_COLUMNS[name] for name in form.extra_names() if name != RESCUED}
+        extra = {
+            name: EXTRA_COLUMNS[name] for name in form.extra_names() if name not in (RESCUED, UNMET)
+        }
         kinds = _of_message(tuple(extra.values()))
         found |= {n: kinds[extra[n]] if n in extra else "string" for n in form.extra_names()}
         found |= {"_body": "binary"} if form.keep_body else {}

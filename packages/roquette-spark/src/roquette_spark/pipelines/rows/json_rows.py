@@ -147,6 +147,11 @@ def infer_columns(bodies: Iterable[bytes | None], topic: str) -> str:
     for body in bodies:
         value, _ = read_object(body)
         found = joined(found, kind_of(value))
+    return complete_columns(found, topic)
+
+
+def complete_columns(found: Kind, topic: str) -> str:
+    """Spark's JSON of what a sample of bodies has. Raises NoObjects."""
     kind = complete(_known(found))
     if not isinstance(kind, dict):
         raise NoObjects(

@@ -1,6 +1,7 @@
 """A micro-batch written by its tasks: each reads its share of the messages and writes files; the driver commits what they name."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ from roquette.base.entropy import Entropy
 from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, RowForm
 from roquette_spark.pipelines.kit.table_files import DataFile, TableFiles
 from roquette_spark.pipelines.rows.decoder import (
+    ASIDE,
     NULL,
     BodyReader,
     Decoded,
@@ -21,6 +23,7 @@ from roquette_spark.pipelines.rows.decoder import (
     set_aside,
     widened,
 )
+from roquette_spark.pipelines.rows.expectations import expectations
 from roquette_spark.pipelines.rows.parquet_files import (
     ParquetFiles,
     add_counts,
@@ -47,6 +50,10 @@ def body_reader(form: RowForm, registry: str = "") -> BodyReader | None:
         from roquette_spark.pipelines.rows.json_rows import JsonReader
 
         return JsonReader(form.body_schema, form.partition)
+    if form.kind == "connect":
+        from roquette_spark.pipelines.rows.connect_json import ConnectReader
+
+        return ConnectReader(form.body_schema, form.partition)
     if form.kind == "registry":
         from roquette_spark.pipelines.rows.registry_rows import RegistryReader
         from roquette_spark.registry import Registry
@@ -57,7 +64,6 @@ def body_reader(form: RowForm, registry: str = "") -> BodyReader | None:
     return AvroReader(form.body_schema, form.avro_schema)
 
 
-ASIDE = "an operator has set its batch aside"
 WORTH_A_TASK = 10_000  # messages
 MOST_VALUES = 1000  # of a column that partitions, in one task
 
@@ -75,6 +81,7 @@ class BatchWork:
         registry: address of the bodies' schema registry; "" where there is none.
         whole: as of ParquetFiles.
         aside: every message goes to the quarantine as it is.
+        expect: as of Expectations; "" for nothing. `mark`: as of Decoder.
     """
 
     number: int
@@ -86,6 +93,8 @@ class BatchWork:
     registry: str = ""
     whole: bool = False
     aside: bool = False
+    expect: str = ""
+    mark: bool = False
 
 
 @dataclass(slots=True)
@@ -97,6 +106,7 @@ class Written:
         rescued: good rows with fields that no column takes.
         queues: rows in both by broker and queue.
         news: as of BodyReader.
+        unmet: as of Decoded.
     """
 
     good: list[DataFile] = field(default_factory=list)
@@ -104,6 +114,7 @@ class Written:
     rescued: int = 0
     queues: dict[tuple[str, int], int] = field(default_factory=dict)
     news: Kind = NULL
+    unmet: Counter[str] = field(default_factory=Counter)
 
     @property
     def rows(self) -> int:
@@ -118,6 +129,7 @@ class Written:
         self.bad += more.bad
         self.rescued += more.rescued
         add_counts(self.queues, more.queues)
+        self.unmet.update(more.unmet)
         self.news = widened(more.news if self.news == NULL else self.news, more.news)
 
 
@@ -160,7 +172,8 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
     """
     form = work.form
     reader = body_reader(form, work.registry)
-    decoder = Decoder(form, reader)
+    expected = expectations(work.expect) if work.expect else None
+    decoder = Decoder(form, reader, expected, mark=work.mark)
     name = f"batch-{work.number:010}-{attempt}"
     good = ParquetFiles(
         TableFiles(work.root),
@@ -188,6 +201,7 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
                 decoded = decoder.decode(batch)
             good.write(decoded.good)
             found.rescued += decoded.rescued
+            found.unmet.update(decoded.unmet)
             counts = count_queues(decoded.good, f"{beside}broker_name", f"{beside}queue_id")
             add_counts(found.queues, counts)
             if decoded.bad is not None and bad is not None:

@@ -50,6 +50,7 @@ class StageWork:
         root: address of the table.
         staging: a folder below it, of this attempt.
         quarantine: address of the table for bad messages.
+        aside: every message goes to the quarantine as it is.
     """
 
     number: int
@@ -58,6 +59,7 @@ class StageWork:
     root: str
     staging: str
     quarantine: str
+    aside: bool = False
 
 
 @dataclass(slots=True)
@@ -102,14 +104,22 @@ def _stage_share(work: StageWork, share: Sequence[QueueRange]) -> Staged:
     """One task, in a worker."""
     from roquette_spark.ranges import read_ranges
 
+    return stage_messages(work, read_ranges(share, work.source, messages_schema()))
+
+
+def stage_messages(
+    work: StageWork, messages: Iterable[pa.RecordBatch], *, kept: bool = False
+) -> Staged:
+    """Messages to files of changes, and of the quarantine; `kept` writes them as Parquet in any case."""
     reader, found = ChangeRows(work.form), Staged()
     name = f"batch-{work.number:010}-{Entropy().token(8)}"
     bad = ParquetFiles(TableFiles(work.quarantine), name, reader.bad_schema, (DAY,))
     files = TableFiles(work.root)
-    with contextlib.ExitStack() as undo, _StagedFile(files, work.staging, reader.is_plain) as out:
+    plain = reader.is_plain and not kept
+    with contextlib.ExitStack() as undo, _StagedFile(files, work.staging, plain) as out:
         undo.callback(bad.abort)
-        for batch in read_ranges(share, work.source, messages_schema()):
-            decoded = reader.decode(batch)
+        for batch in messages:
+            decoded = reader.decode(batch, aside=work.aside)
             out.write(decoded.good)
             found.rows += decoded.good.num_rows
             found.rescued += decoded.rescued

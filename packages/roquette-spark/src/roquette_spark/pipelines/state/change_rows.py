@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.table_files import DataFile
+from roquette_spark.pipelines.rows.connect_json import ConnectReader
 from roquette_spark.pipelines.rows.decoder import (
+    ASIDE,
     Decoded,
     Kind,
     arrow_of,
@@ -498,17 +500,20 @@ class ChangeRows:
 
     def __init__(self, form: ChangeForm, *, plain: bool = True) -> None:
         self._shape = ChangeShape(form)
-        self._reader = JsonReader(form.body_schema)
+        reads_schemas = form.envelope == "debezium" and not self._shape.wrapped
+        self._reader = (ConnectReader if reads_schemas else JsonReader)(form.body_schema)
         self._version, self._tests = self._shape.plain_version(), self._shape.plain_tests()
         self.is_plain = plain and self._version is not None and self._tests is not None
         self.bad_schema = arrow_of(quarantine_type())
 
-    def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Changes of messages with RAW_COLUMNS. Raises as `decode_safely`."""
+    def decode(self, batch: pa.RecordBatch, *, aside: bool = False) -> Decoded:
+        """Changes of messages with RAW_COLUMNS; if `aside`, none of them is one. Raises as `decode_safely`."""
         if (
             self._shape.form.envelope != "none"
         ):  # a deletion is followed by a message without a body
             batch = batch.filter(pc.greater(pc.binary_length(batch.column("body")), 0))
+        if aside:
+            return Decoded(self._decode(batch.slice(0, 0)).good, set_aside(batch, ASIDE))
         return decode_safely(self._decode, batch)
 
     def _decode(self, batch: pa.RecordBatch) -> Decoded:

@@ -7,26 +7,41 @@ come; deleted keys are remembered for a while, so that a late older change does 
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from roquette.base.options import REQUIRED, counted, option, plural
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import (
-    KEY_VALUE,
     Job,
     Pipeline,
     PipelineError,
-    PipelineOptions,
     Plan,
     Result,
 )
+from roquette_spark.pipelines.kit.lineage import table_dataset, topic_dataset
 from roquette_spark.pipelines.kit.report import Report, ReportTable, Section, lines
-from roquette_spark.pipelines.kit.stream import Batches, await_end, rates, summary_of
-from roquette_spark.pipelines.kit.table_files import Commit, DataFile, Snapshot
+from roquette_spark.pipelines.kit.stream import (
+    Batches,
+    RunHealth,
+    StreamedOptions,
+    TableHealth,
+    await_end,
+    rates,
+    summary_of,
+)
+from roquette_spark.pipelines.kit.table_files import (
+    Commit,
+    DataFile,
+    Overtaken,
+    Snapshot,
+    discard,
+)
 from roquette_spark.pipelines.kit.topics import (
     GroupPlace,
     QueueBounds,
@@ -38,6 +53,7 @@ from roquette_spark.pipelines.kit.topics import (
     start_ranges,
     stream_options,
 )
+from roquette_spark.pipelines.rows.connect_json import connect_columns
 from roquette_spark.pipelines.rows.decoder import arrow_of, grew_from, possible_columns, widened
 from roquette_spark.pipelines.rows.json_rows import infer_columns, schema_of_text
 from roquette_spark.pipelines.state.bucket_files import (
@@ -51,6 +67,7 @@ from roquette_spark.pipelines.state.bucket_files import (
     change_table,
     count_keys,
     evaluate,
+    stage_messages,
     stage_ranges,
 )
 from roquette_spark.pipelines.state.change_rows import (
@@ -66,16 +83,17 @@ from roquette_spark.pipelines.state.change_rows import (
     unevaluated,
 )
 from roquette_spark.pipelines.tables.delta_table import open_table
+from roquette_spark.pipelines.tables.mending import MENDED, MENDED_STREAM
 from roquette_spark.pipelines.tables.streamed_table import QUARANTINE, StreamedTable
 from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_place import (
     CHANGES_SETTING,
     CHECKPOINT,
+    OWN_FOLDER,
     Owner,
     own_names,
 )
 from roquette_spark.values.offsets import QueueRange
-from roquette_spark.values.options import READER_GROUP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,13 +188,14 @@ def report_of(
     *,
     keys: Keys | None,
     pointer: Pointer,
-    quarantined: int,
+    reasons: Sequence[tuple[str, int]],
 ) -> Report:
     """The page.
 
     Args:
-        keys: None if they were not counted; `quarantined`: messages, of all runs.
+        keys: None if they were not counted; `reasons`: why messages are in quarantine, of all runs, and how many.
     """
+    quarantined = sum(count for _, count in reasons)
     sections = [
         Section(
             "The table",
@@ -206,6 +225,14 @@ def report_of(
             [lines(rates(batches), "changes a second")],
         )
         sections.insert(0, pace)
+    if reasons:
+        sections.append(
+            Section(
+                "Quarantine",
+                "Why messages could not be read. They are whole in the table beside this one whose name ends with .quarantine.",
+                [ReportTable(["what is wrong", "messages"], reasons)],
+            )
+        )
     return Report(
         title=f"Current state of {topic}",
         lead=f"One row per {', '.join(key)}: the newest change of each.",
@@ -308,22 +335,19 @@ def _quoted(name: str, quote: str) -> str:
 
 
 RULES = BucketRules()
+# What comes from the quarantine adds files only: a base would be in a folder of another batch, which readers may be led to.
+ADDING = BucketRules(share=float("inf"), small_rows=0, most_files=1 << 30)
+MENDING = f"{OWN_FOLDER}/mended"  # files of changes from the quarantine, until they have left it
 WHOLE = {"byte", "short", "integer", "long"}  # a key of any of them has the same place
 ENVELOPES = ("none", "debezium")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentStateOptions(PipelineOptions):
+class CurrentStateOptions(StreamedOptions):
     """Options of `current-state`."""
 
     topic: str = option(REQUIRED, "The topic of change events; bodies are JSON.", metavar="TOPIC")
     to: str = option(REQUIRED, "Directory or address of the table.", metavar="DIR")
-    checkpoints: str = option(
-        "",
-        "Where Spark keeps how far it has read; default is in the table's folder. A local directory, for a table in an "
-        "object store, does without Hadoop's jars.",
-        metavar="DIR",
-    )
     key: tuple[str, ...] = option(REQUIRED, "The columns that are the key.", metavar="COLUMN")
     version: str = option(
         "",
@@ -339,18 +363,7 @@ class CurrentStateOptions(PipelineOptions):
     schema: str = option(
         "", "Columns of the JSON body; default is inferred once and kept.", metavar="COLUMNS"
     )
-    follow: bool = option(False, "Go on with what comes, until stopped.")
-    interval_s: int = option(
-        60, "With --follow: seconds between batches.", metavar="SECONDS", least=1
-    )
-    group: str = option(
-        "",
-        "Consumer group that is told how far the table is, for group lag, topic resize, broker drain and doctor; default is a name of "
-        "its own.",
-        kind=READER_GROUP,
-    )
     batch: int = option(500_000, "Changes in one batch, at most.", least=1)
-    sample: int = option(10_000, "Messages looked at to infer a schema.", least=1)
     keep_deleted_days: float = option(
         7.0,
         "How long a deleted key is remembered, counted back from the newest change in the table.",
@@ -367,20 +380,14 @@ class CurrentStateOptions(PipelineOptions):
         "that the file CURRENT names; 0 is never.",
         metavar="N",
     )
-    rewrite: bool = option(False, "Rewrite the whole table in every batch.")
     check: bool = option(
         True, "At the end, count the keys and look that none is there twice: reads all keys."
-    )
-    keep_replaced_minutes: int = option(
-        60, "How long replaced files stay, for readers that still use them.", metavar="MINUTES"
-    )
-    source_option: tuple[str, ...] = option(
-        (), "An option of the source; may be repeated.", metavar=KEY_VALUE, split=False
     )
 
 
 def plan(options: CurrentStateOptions) -> Plan:
     """Say what would be read and written."""
+    options.check_listen("current-state")
     states = find_topics(options.namesrv, [options.topic], stream_options(options))
     return Plan(
         reads=describe(states),
@@ -431,15 +438,19 @@ def _shown(kind: Any) -> str:
 
 def run(options: CurrentStateOptions, job: Job) -> Result:
     """Bring the table up to date, or keep it so."""
+    options.check_listen("current-state")
     states = find_topics(options.namesrv, [options.topic], stream_options(options))
     _places(options)
     job.progress.step("starting Spark")
     state = CurrentState(states, options, job, job.open_spark())
+    health = RunHealth("current-state", state.health, job.clock, options.interval_s)
     try:
-        job.progress.step(f"bringing {state.table.files.root} up to date")
-        query = state.start()
-        total = None if options.follow else state.waiting(states)
-        await_end(job, [query], [state.batches], total)
+        with health.served(options.metrics_listen, job.progress.say) as look:
+            if options.from_quarantine:
+                state.mend()
+            job.progress.step(f"bringing {state.table.files.root} up to date")
+            query, total = state.start(), None if options.follow else state.waiting(states)
+            await_end(job, [query], [state.batches], total, look)
         state.tidy()
         return state.result()
     finally:
@@ -460,7 +471,6 @@ class CurrentState(StreamedTable):
     ) -> None:
         owner = Owner("current-state", options.topic)
         super().__init__(owner, options.to, job, spark, checkpoints=options.checkpoints)
-        self.batches = Batches(job)
         self._rescued = 0  # changes of this run with fields without a column
         self._rewritten = 0  # buckets, in this run
         self._source: dict[str, str] = {}
@@ -477,6 +487,7 @@ class CurrentState(StreamedTable):
             form = {CHANGES_SETTING: self.changes.settings()}
             self.prepare(good.schema.json(), (DELETED,), form, {} if fresh else None)
             self._point(Pointer.of_table(self.table))
+            self.leave_quarantine()
             self._write_views()
             undo.pop_all()
 
@@ -496,9 +507,10 @@ class CurrentState(StreamedTable):
                 self._states,
                 rows=options.sample,
             )
-            schema = possible_columns(infer_columns(sample, options.topic))
             if options.envelope == "debezium":
-                schema = enveloped(schema)
+                schema = enveloped(possible_columns(connect_columns(sample, options.topic)))
+            else:
+                schema = possible_columns(infer_columns(sample, options.topic))
         return ChangeForm(
             schema, options.key, options.version, options.delete_when, options.envelope
         )
@@ -560,48 +572,81 @@ class CurrentState(StreamedTable):
         if not self._is_new(self.table, number):
             return
         begin, staging = time.monotonic(), self.table.new_staging()
-        roots = self.table.files.root, staging, self.quarantine.files.root
-        work = StageWork(number, self._source, self.changes, *roots)
+        work = self._stage_work(number, staging)
         staged = stage_ranges(self._spark, work, ranges)
-        if not ChangeRows(self.changes).is_plain:
-            staged.paths = evaluate(self._spark, work, staged.paths)
+        self._evaluate(work, staged)
+        self.check_bad(staged.rows, staged.bad, self._options.max_bad, number)
         self.keep_aside(staged.bad, number)
-        self._apply(staged, number, begin)
-        self.table.files.remove_tree(staging)
-
-    def _apply(self, staged: Staged, number: int, begin: float) -> None:
-        """The changes of a batch into the table; they count when the log says so."""
-        done = self._changed(staged, number)
-        if done.rows != staged.rows:
-            raise PipelineError(
-                f"current-state: batch {number} has {staged.rows} changes, {done.rows} were read: nothing was changed"
-            )
-        pointer = self._pointer.after(self.table.snapshot, done)
+        every = self._options.compact_every
+        whole = bool(every) and (number + 1) % every == 0
         changes = staged.rows + staged.bad_rows
-        info = {
-            "changes": changes,
-            "quarantined": staged.bad_rows,
-            "buckets_rewritten": done.rewritten,
-            POINTED: pointer.encode(),
-        }
-        batch = (self._stream_id, number)
-        self.table.commit(Commit(done.adds, done.removes, batch, info=info), "MERGE")
-        self._point(pointer)
-        self._rescued += staged.rescued
-        self._rewritten += done.rewritten
+        info = {"changes": changes, "quarantined": staged.bad_rows}
+        change = self._work(number, tuple(staged.paths), whole=whole)
+        self._apply(staged, change, Commit(batch=(self._stream_id, number), info=info))
         self.batches.done(number, changes, time.monotonic() - begin)
+        self.table.files.remove_tree(staging)
         if self._options.follow:
             self.tidy()
 
-    def _changed(self, staged: Staged, number: int) -> Changed:
-        """The files of a batch."""
-        options = self._options
-        whole = options.rewrite or bool(
-            options.compact_every and (number + 1) % options.compact_every == 0
-        )
-        buckets = buckets_of(self.table.snapshot.files.values())
-        work = self._work(number, tuple(staged.paths), whole=whole)
-        return change_table(self._spark, work, buckets, staged.rows)
+    def _stage_work(self, number: int, staging: str) -> StageWork:
+        aside = number == self._options.set_aside
+        roots = self.table.files.root, staging, self.quarantine.files.root
+        return StageWork(number, self._source, self.changes, *roots, aside)
+
+    def _evaluate(self, work: StageWork, staged: Staged) -> None:
+        if not ChangeRows(self.changes).is_plain:
+            staged.paths = evaluate(self._spark, work, staged.paths)
+
+    def bring_back(self, messages: Callable[[], Iterator[pa.RecordBatch]], number: int) -> None:
+        work = replace(self._stage_work(number, MENDING), aside=False)
+        staged = stage_messages(work, messages(), kept=True)
+        discard(self.quarantine.files, staged.bad)
+        self._evaluate(work, staged)
+        done = max(0, self.table.done(self._stream_id))
+        change = replace(self._work(done, tuple(staged.paths), whole=False), rules=ADDING)
+        commit = Commit(batch=(MENDED_STREAM, number), info={MENDED: staged.paths})
+        self._apply(staged, change, commit)
+
+    def leave_quarantine(self, some: Sequence[DataFile] = ()) -> None:
+        super().leave_quarantine(some)
+        self.table.files.remove_tree(MENDING)
+
+    def _apply(self, staged: Staged, work: ChangeWork, commit: Commit) -> None:
+        """Some changes into the table; they count when the log says so, as `commit` has it.
+
+        Raises:
+            Overtaken: another program has taken rows out meanwhile, or changed columns or settings.
+        """
+        while True:
+            buckets = buckets_of(self.table.snapshot.files.values())
+            done = change_table(self._spark, work, buckets, staged.rows)
+            if done.rows != staged.rows:
+                raise PipelineError(
+                    f"current-state: batch {work.number} has {staged.rows} changes, {done.rows} were read: nothing was changed"
+                )
+            pointer = self._pointer.after(self.table.snapshot, done)
+            more = {"buckets_rewritten": done.rewritten, POINTED: pointer.encode()}
+            info = {**commit.info, **more}
+            try:
+                filled = replace(commit, adds=done.adds, removes=done.removes, info=info)
+                self.table.commit(filled, "MERGE")
+                break
+            except Overtaken as error:
+                if not error.keeps_rows:
+                    raise
+                self._job.progress.say(
+                    f"another program has arranged files of {self.table.files.root}: its rows are as before, and the batch is done again"
+                )
+        self._point(pointer)
+        self._rescued += staged.rescued
+        self._rewritten += done.rewritten
+
+    def health(self) -> list[TableHealth]:
+        """Ask the brokers how far the table is."""
+        states = find_topics(self._options.namesrv, [self.topic], stream_options(self._options))
+        batch = self.table.snapshot.batches.get(self._stream_id, -1)
+        lag, apart = self.waiting(states, batch), self.quarantine.snapshot.rows
+        return [TableHealth(self.topic, lag, batch, self.batches.rows, apart)]
 
     def _work(self, number: int, staged: tuple[str, ...], *, whole: bool) -> ChangeWork:
         from pyspark.sql.types import StructType
@@ -644,6 +689,9 @@ class CurrentState(StreamedTable):
             "rows": None if keys is None else keys.live,
             "deleted_remembered": None if keys is None else keys.deleted,
             "quarantined": self.quarantine.snapshot.rows,
+            "quarantined_now": self.bad,
+            "from_quarantine": self.mended,
+            "reasons": dict(self.reasons()),
             "keys_twice": None if keys is None else keys.twice,
             "rescued": self._rescued,
             "buckets_rewritten": self._rewritten,
@@ -657,15 +705,30 @@ class CurrentState(StreamedTable):
             snapshot,
             keys=keys,
             pointer=self._pointer,
-            quarantined=self.quarantine.snapshot.rows,
+            reasons=self.reasons(),
         )
         line = f"{counted(self.batches.rows, 'change')} applied"
         if keys is not None:
             line += f", {counted(keys.live, 'row')} now"
         if self._rescued:
             line += f"; warning: {self._rescued:,} changes with fields without a column, kept in {forms.RESCUED}"
+        if self.bad:
+            line += f"; warning: {counted(self.bad, 'message')} of this run went to the quarantine"
         ok = keys is None or keys.twice == 0
-        return Result(ok=ok, summary=summary, report=report, last_line=line)
+        status = Result.BAD_MESSAGES if self.bad and not self._options.follow else 0
+        return Result(
+            ok=ok,
+            summary=summary,
+            report=report,
+            last_line=line,
+            status=status,
+            reads=[topic_dataset(self._options.namesrv, self._options.topic, self.batches.rows)],
+            writes=[
+                table_dataset(
+                    self.table.files.root, schema=snapshot.schema, version=snapshot.version
+                )
+            ],
+        )
 
 
 PIPELINE: Pipeline[CurrentStateOptions] = Pipeline(

@@ -6,7 +6,7 @@ the table's columns, an entry is safe on a local disk before anybody is told. De
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -373,11 +373,15 @@ class DeltaTable(Table):
             raise Overtaken(f"version {version} is written: {_reason(error)}") from None
 
     def ours_since(self, version: int) -> bool:
-        return any(
-            _OURS in (action.get("commitInfo") or {})
-            for each in range(version + 1, int(self._table.version()) + 1)
-            for action in _actions(self.files, each)
-        )
+        return any(_OURS in (each.get("commitInfo") or {}) for each in self._since(version))
+
+    def keeps_rows_since(self, version: int) -> bool:
+        removes = (each["remove"] for each in self._since(version) if each.get("remove"))
+        return not any(each.get("dataChange", True) for each in removes)
+
+    def _since(self, version: int) -> Iterator[dict[str, Any]]:
+        for each in range(version + 1, int(self._table.version()) + 1):
+            yield from _actions(self.files, each)
 
     def _make_safe(self, version: int) -> None:
         """delta-rs does not flush what it has written to a local disk."""

@@ -4,17 +4,36 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
-from roquette_spark.pipelines.kit.message_rows import DAY
+from roquette_spark.pipelines.kit.message_rows import DAY, ERROR
+from roquette_spark.pipelines.kit.stream import Batches
 from roquette_spark.pipelines.kit.table_files import Commit, DataFile, TableFiles, discard
-from roquette_spark.pipelines.kit.topics import QueueBounds, checkpoint_offsets, torn_batch
+from roquette_spark.pipelines.kit.topics import (
+    QueueBounds,
+    checkpoint_offsets,
+    newest_batch,
+    planned_ends,
+    torn_batch,
+)
 from roquette_spark.pipelines.rows.decoder import quarantine_type, widened
+from roquette_spark.pipelines.tables.mending import (
+    MENDED,
+    MENDED_STREAM,
+    messages_of,
+    places_in,
+    portions,
+    without,
+)
 from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_formats import TableFormat
 from roquette_spark.pipelines.tables.table_place import (
@@ -50,6 +69,8 @@ class StreamedTable:
 
     Attributes:
         way_on: what else to do about a position that is lost, for the error.
+        batches: of this run.
+        bad: messages that this run has put into the quarantine; `mended`: that it has brought from there to the table.
 
     Raises:
         ConfigError: the directory belongs to another pipeline or topic.
@@ -77,6 +98,8 @@ class StreamedTable:
         self.positions = position_files(self.table.files, checkpoints)
         self.table.claim(owner)
         self.quarantine: Table | None = None
+        self.batches = Batches(job)
+        self.bad, self.mended = 0, 0
         self._shared: SharedStream | None = None
         self._stream_id = ""
 
@@ -204,15 +227,14 @@ class StreamedTable:
         """Return True if a table does not have that batch yet."""
         return table.done(self._stream_id) < number
 
-    def checkpoint_offsets(self) -> dict[tuple[str, int], int]:
-        """Read how far the stream has planned, by broker and queue."""
-        return checkpoint_offsets(self.positions, CHECKPOINT).get(self.topic, {})
-
-    def waiting(self, states: Sequence[QueueBounds]) -> int:
-        """Messages between the stream's position and the ends of queues."""
-        done = self.checkpoint_offsets()
+    def waiting(self, states: Sequence[QueueBounds], number: int | None = None) -> int:
+        """Messages between the stream's position, or the end of batch `number`, and the ends of queues."""
+        if number is None:
+            number = newest_batch(self.positions, CHECKPOINT)
+        ends = planned_ends(self.positions, CHECKPOINT, number).get(self.topic, {})
+        done = {queue: end.offset for queue, end in ends.items()}
         return sum(
-            state.end - max(state.start, done.get((state.broker_name, state.queue_id), 0))
+            max(0, state.end - max(state.start, done.get((state.broker_name, state.queue_id), 0)))
             for state in states
         )
 
@@ -221,11 +243,71 @@ class StreamedTable:
         apart = self.quarantine
         if not files or apart is None:
             return
+        self.bad += sum(file.rows for file in files)
         if self._is_new(apart, number):
             commit = Commit(adds=files, batch=(self._stream_id, number), blind=True)
             apart.commit(commit, "STREAMING UPDATE")
         else:
             discard(apart.files, files)
+
+    def check_bad(self, rows: int, bad: Sequence[DataFile], limit: str, number: int) -> None:
+        """Check a batch against --max-bad before it counts.
+
+        Args:
+            rows: of the batch that are not bad; `bad`: files of those that are.
+
+        Raises:
+            PipelineError: there are more in this run than the limit allows; the files are gone.
+        """
+        apart, bad_rows = self.quarantine, sum(file.rows for file in bad)
+        if not limit or not bad_rows or apart is None:
+            return
+        rows += self.batches.rows + bad_rows
+        most = float(limit.removesuffix("%")) * (rows / 100 if limit.endswith("%") else 1)
+        if self.bad + bad_rows <= most:
+            return
+        why = apart.files.column(bad[0].path, ERROR)[0]
+        discard(apart.files, bad)
+        raise PipelineError(
+            f"{self._pipeline}: batch {number} of {self.topic}: {self.bad + bad_rows:,} of {rows:,} messages of this run "
+            f"are bad, more than --max-bad {limit} ({why}): nothing of it counts"
+        )
+
+    def reasons(self) -> list[tuple[str, int]]:
+        """Messages in quarantine by what is wrong with them; the most frequent first."""
+        found: Counter[str] = Counter()
+        if (apart := self.quarantine) is not None:
+            for file in apart.snapshot.files.values():
+                found.update(apart.files.column(file.path, ERROR))
+        return found.most_common()
+
+    def mend(self) -> None:
+        """Read what is in quarantine again: what can be read now moves to the table, in two commits a portion.
+
+        A run that is killed between the two leaves the second to the next one.
+        """
+        apart = self.quarantine
+        if apart is None or not apart.snapshot.files:
+            return
+        self._job.progress.step(f"reading the quarantine of {self.topic} again")
+        for some in portions(apart.snapshot.files.values()):
+            self.bring_back(partial(messages_of, apart.files, some), apart.snapshot.version)
+            self.leave_quarantine(some)
+
+    def bring_back(self, messages: Callable[[], Iterator[pa.RecordBatch]], number: int) -> None:
+        """Commit what of these can be read, as batch `number` of MENDED_STREAM; MENDED of its commit names files with it."""
+        raise NotImplementedError
+
+    def leave_quarantine(self, some: Sequence[DataFile] = ()) -> None:
+        """Take out of the quarantine what `mend` has brought to the table; of `some` of its files, or where a run was killed of all."""
+        apart = self.quarantine
+        if apart is None or self.table.done(MENDED_STREAM) != apart.snapshot.version:
+            return
+        there = places_in(self.table.files, self.table.last_info(MENDED) or ())
+        gone = list(some or apart.snapshot.files.values())
+        apart.commit(Commit(adds=without(apart, gone, there), removes=gone), "MEND")
+        self.mended += len(there)
+        self._job.progress.say(f"{len(there):,} messages of {self.topic} have left the quarantine")
 
 
 def is_fresh(table: Table, positions: TableFiles, topic: str) -> bool:

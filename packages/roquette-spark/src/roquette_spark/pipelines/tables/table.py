@@ -138,6 +138,10 @@ class Table:
         """Whether a process of ours has changed the table after a version."""
         raise NotImplementedError
 
+    def keeps_rows_since(self, version: int) -> bool:
+        """Whether later versions have all rows of that one: others have added some, or arranged files."""
+        return False
+
     def write(self, commit: Commit, operation: str) -> None:
         """Commit right after the version that was read last.
 
@@ -314,10 +318,12 @@ class Table:
             self._stopped = f"another process has written version {version} of {root}: stop it, and start again ({error})"
             raise PipelineError(self._stopped) from None
         what = "files that it replaces" if same else "columns or settings"
-        raise Overtaken(
+        overtaken = Overtaken(
             f"another program has changed {root} (version {before.version + 1} and later), {what} among it: nothing of "
             f"what was to be written counts; start again ({error})"
-        ) from None
+        )
+        overtaken.keeps_rows = same and self.keeps_rows_since(before.version)
+        raise overtaken from None
 
     def _footers(self, adds: Sequence[DataFile]) -> dict[str, pq.FileMetaData]:
         """Of files that come, by path."""

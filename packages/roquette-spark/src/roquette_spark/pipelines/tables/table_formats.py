@@ -8,7 +8,7 @@ from typing import Any
 from roquette.base.clock import Clock
 from roquette.base.options import option
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.frame import PipelineOptions
+from roquette_spark.pipelines.kit.stream import StreamedOptions
 from roquette_spark.pipelines.tables.delta_table import open_table
 from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_place import CATALOG_FILE, CatalogAddress
@@ -62,8 +62,8 @@ def open_place(place: Mapping[str, Any]) -> Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptions(PipelineOptions):
-    """Options of pipelines that write tables."""
+class TableOptions(StreamedOptions):
+    """Options of pipelines that write tables of any format."""
 
     table_format: str = option(DELTA, "What the tables are.", choices=FORMATS)
     catalog: str = option(

@@ -17,6 +17,7 @@ from roquette.message.names import TRACE_TOPIC
 from roquette_spark.commitlog.plan import describe_store
 from roquette_spark.offsets.route_snapshots import take_snapshot, user_topics
 from roquette_spark.pipelines.kit.frame import SPAN, Job, Pipeline, PipelineOptions, Plan, Result
+from roquette_spark.pipelines.kit.lineage import topic_dataset
 from roquette_spark.pipelines.kit.topics import (
     known_topics,
     read_messages,
@@ -133,7 +134,11 @@ def run(options: TrafficOptions, job: Job) -> Result:
         if options.messages and options.trace_topic and not job.stop.is_set():
             look_at_traces(options, job, spark, found)
     return Result(
-        ok=True, summary=summary_of(found), report=report_of(found), last_line=last_line(found)
+        ok=True,
+        summary=summary_of(found),
+        report=report_of(found),
+        last_line=last_line(found),
+        reads=[topic_dataset(options.namesrv, each) for each in options.topics],
     )
 
 

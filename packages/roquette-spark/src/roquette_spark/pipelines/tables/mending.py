@@ -21,7 +21,7 @@ from roquette_spark.pipelines.rows.parquet_files import (
 from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_place import numbered
 
-MENDED = "mended"  # in a commit: files with what came from the quarantine, and which of its files that was from
+MENDED = "mended"  # in a commit: files with what came from the quarantine
 MENDED_STREAM = "archive.mended"  # of commits that move messages from the quarantine
 _PORTION = 500_000  # messages; a larger file is a portion by itself
 Place = tuple[str, int, int]

@@ -1,0 +1,147 @@
+"""PostgreSQL -> topic -> tables -> queries, each step killed: at the end each table has what PostgreSQL has."""
+
+import pickle
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipelines.ingest.postgres import COLUMNS, Postgres, running
+from tests.pipelines.processes import SHORT_LIFE, PipelineProcess, wait_until
+from tests.spark.places import Place
+
+pytestmark = pytest.mark.spark
+TOPIC = "shop-public-orders"
+LONG_S = 240
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place("roquette", tmp_path_factory.mktemp("cluster"))
+    yield place
+    place.discard()
+
+
+class Way:
+    """The steps of the way, as commands of one folder."""
+
+    def __init__(self, database: Postgres, address: str, folder: Path, seed: int) -> None:
+        self.database, self._address, self.folder = database, address, folder
+        self._random = random.Random(seed)
+        self._properties = folder / "shop.properties"
+        self._properties.write_text(database.properties(f"slot_{seed}"))
+
+    def start(self, step: str) -> PipelineProcess:
+        """A run of one step."""
+        from_topic = ["archive", "--topics", TOPIC, "--format", "connect", "--batch", "40"]
+        words = {
+            "ingest": ["ingest", "--debezium", str(self._properties), "--idle", "2s"],
+            "delta": [*from_topic, "--to", str(self.folder / "delta")],
+            "iceberg": [*from_topic, "--to", str(self.folder / "iceberg"), "--table-format", "iceberg"],
+            "state": ["current-state", "--topic", TOPIC, "--to", str(self.folder / "state"), "--key", "id", "--envelope",
+                      "debezium", "--version", "source.lsn", "--batch", "40"],
+        }[step]  # fmt: skip
+        spark = [] if step == "ingest" else ["--master", "local[1]", "--spark-conf", SHORT_LIFE]
+        common = ["-n", self._address, "--report", str(self.folder / f"report-{step}")]
+        return PipelineProcess([*words, *common, *spark], self.folder / f"{step}.log")
+
+    def marks(self, step: str) -> tuple[int, ...]:
+        """Of what a step has done: more of them when it has done something."""
+        if step == "ingest":
+            path = Path(f"{self._properties}.offsets")
+            return (path.stat().st_mtime_ns,) if path.exists() else ()
+        logs = {
+            "delta": f"delta/{TOPIC}/_delta_log",
+            "iceberg": f"iceberg/{TOPIC}/metadata",
+            "state": "state/_delta_log",
+        }
+        return tuple(range(len(list((self.folder / logs[step]).glob("*.json")))))
+
+    def kill(self, step: str) -> bool:
+        """kill -9 somewhere in its work; False when it had ended by itself."""
+        process, before = self.start(step), self.marks(step)
+        wait_until(lambda: process.ended() or self.marks(step) != before, LONG_S)
+        time.sleep(self._random.uniform(0, 0.5))
+        struck = not process.ended()
+        process.kill_group()
+        return struck
+
+    def finish(self, step: str) -> None:
+        """A run to its end."""
+        process = self.start(step)
+        try:
+            status = process.wait(LONG_S)
+        finally:
+            process.kill_group()
+        log = self.folder / f"{step}.log"
+        assert status == 0, log.read_text()[-3000:]
+
+    def query(self, step: str, *, killed: bool = False) -> dict[int, dict[str, Any]]:
+        """The newest row of each key, by DuckDB in a process of its own."""
+        path = self.folder / step if step == "state" else self.folder / step / TOPIC
+        words = [sys.executable, "-m", "tests.pipelines.ingest.query", step, str(path)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            if killed:
+                time.sleep(self._random.uniform(0, 1))
+                process.kill()
+                return {}
+            found = pickle.loads(process.stdout.read())  # noqa: S301 - our own process wrote it
+        return {row["id"]: row for row in found}
+
+    def check(self) -> None:
+        """Every table against the database."""
+        wanted = self.database.rows()
+        for step in ("delta", "iceberg", "state"):
+            found = self.query(step)
+            assert found.keys() == wanted.keys(), step
+            for key, row in wanted.items():
+                assert {name: found[key][name] for name in COLUMNS} == row, (step, key)
+
+
+def test_all_that_postgres_has_comes_to_the_tables_through_a_kill_of_each_step(
+    place: Place, tmp_path: Path
+) -> None:
+    with running(1) as database:
+        way = Way(database, place.address, tmp_path, 1)
+        database.change(100)
+        way.kill("ingest")
+        database.change(60)
+        way.finish("ingest")
+        in_turns(way, ["delta", "iceberg", "state"], way.kill)
+        in_turns(way, ["delta", "iceberg", "state"], way.finish)
+        way.query("state", killed=True)
+        way.check()
+
+
+def in_turns(way: Way, steps: list[str], act: Callable[[str], Any]) -> None:
+    for step in steps:
+        act(step)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_twenty_kills_of_each_step(place: Place, tmp_path: Path) -> None:
+    with running(2) as database:
+        way = Way(database, place.address, tmp_path, 2)
+        struck = dict.fromkeys(("ingest", "delta", "iceberg", "state"), 0)
+        rounds = 0
+        while min(struck.values()) < 20:
+            rounds += 1
+            assert rounds < 60, struck
+            database.change(80)
+            for step in struck:
+                struck[step] += way.kill(step)
+            way.query("state", killed=True)
+            if rounds % 5 == 0:
+                for step in struck:
+                    way.finish(step)
+                way.check()
+        for step in struck:
+            way.finish(step)
+        way.check()
+        print(f"{struck}, {rounds} rounds, {len(database.rows())} rows")
