@@ -30,7 +30,7 @@ from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.kit.topics import find_topics
 from roquette_spark.pipelines.rows.decoder import table_type
 from roquette_spark.pipelines.rows.tasks import BatchWork, write_batch
-from roquette_spark.pipelines.tables.table import open_table
+from roquette_spark.pipelines.tables.delta_table import open_table
 from roquette_spark.values.offsets import QueueRange
 
 RAW, JSON = "BenchRaw", "BenchJson"

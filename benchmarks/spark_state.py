@@ -41,7 +41,7 @@ from roquette_spark.pipelines.state.change_rows import (
     key_of,
 )
 from roquette_spark.pipelines.state.pipeline import PIPELINE, CurrentState, CurrentStateOptions
-from roquette_spark.pipelines.tables.table import open_table
+from roquette_spark.pipelines.tables.delta_table import open_table
 
 COLUMNS = (
     "id long, v long, op string, name string, price double, paid boolean, quantity int, city string"

@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from examples.demo.servers import DemoError
 from examples.pipelines_demo.run import check, check_report, table_rows
 from examples.pipelines_demo.steps import DOUBLED, PLACE, check_ledger, check_order, damage, places
+from tests.pipelines.tables import publish
 
 from roquette_spark.pipelines.kit.table_files import Commit
-from roquette_spark.pipelines.tables.table import open_table
+from roquette_spark.pipelines.tables.delta_table import open_table
 
 
 def test_a_difference_is_told() -> None:
@@ -78,7 +79,7 @@ def make_table(root: Path) -> None:
         types = zip(PLACE, (pa.string(), pa.int32(), pa.int64()), strict=True)
         rows = pa.Table.from_pylist(values, schema=pa.schema(list(types)))
         pq.write_table(rows, folder / f"part-{number}.parquet")
-    table.commit(Commit(adds=table.publish(staging, "batch")), "WRITE")
+    table.commit(Commit(adds=publish(table, staging, "batch")), "WRITE")
 
 
 def test_the_damage_is_known_exactly(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from roquette_spark.pipelines.replay.pipeline import ReplayOptions, _identity
 from roquette_spark.pipelines.replay.source import TopicSource, open_state
 from roquette_spark.pipelines.state import pipeline as current_state
 from roquette_spark.pipelines.state.bucket_files import BucketRules
-from roquette_spark.pipelines.tables.table import open_table
+from roquette_spark.pipelines.tables.delta_table import open_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # of a busy machine
 

@@ -17,7 +17,7 @@ from tests.spark.records import make_record
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette_spark.pipelines.kit.frame import PipelineError, Quiet, Result
+from roquette_spark.pipelines.kit.frame import PipelineError, Progress, Result
 from roquette_spark.pipelines.kit.running import run_pipeline
 
 pytestmark = pytest.mark.spark
@@ -202,7 +202,7 @@ def test_following_goes_on_until_asked_to_stop(
 ) -> None:
     root = tmp_path / "lake/T"
 
-    class Stopping(Quiet):
+    class Stopping(Progress):
         """Adds messages once the first are archived, and asks to stop once those are."""
 
         stop: threading.Event
@@ -329,7 +329,7 @@ def test_what_is_missing_or_twice_fails_the_check(
     spark: Any, cluster: FakeCluster, options: ArchiveOptions, tmp_path: Path
 ) -> None:
     from roquette_spark.pipelines.kit.table_files import Commit
-    from roquette_spark.pipelines.tables.table import open_table
+    from roquette_spark.pipelines.tables.delta_table import open_table
 
     run(options, batch=100)
     table = open_table(str(tmp_path / "lake/T"))

@@ -23,7 +23,7 @@ from roquette_spark.pipelines.archive import pipeline
 from roquette_spark.pipelines.archive import topic as topic_module
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
 from roquette_spark.pipelines.archive.topic import with_places
-from roquette_spark.pipelines.kit.frame import Job, Quiet, Result
+from roquette_spark.pipelines.kit.frame import Job, Progress, Result
 from roquette_spark.pipelines.kit.message_rows import RowForm
 
 GOOD = [
@@ -65,7 +65,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Topics]:
         yield cluster
 
 
-class Said(Quiet):
+class Said(Progress):
     """Keeps what it is told."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from roquette_spark.pipelines.archive import pipeline
 from roquette_spark.pipelines.archive import topic as topic_module
 from roquette_spark.pipelines.archive.options import ArchiveOptions
 from roquette_spark.pipelines.archive.topic import TopicArchive
-from roquette_spark.pipelines.kit.frame import Job, PipelineError, Quiet, Result
+from roquette_spark.pipelines.kit.frame import Job, PipelineError, Progress, Result
 from roquette_spark.pipelines.tables.table_place import CHECKPOINT
 
 QUEUES = [MessageQueue("T", "broker-a", number) for number in range(4)]
@@ -60,7 +60,7 @@ def local_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "start_ranges", LocalStream)
 
 
-class Before(Quiet):
+class Before(Progress):
     """Something happens to the cluster after the run has looked at it, and before it reads."""
 
     def __init__(self, change: Callable[[], object]) -> None:

@@ -27,7 +27,7 @@ from roquette_spark.pipelines.archive import pipeline as archive
 from roquette_spark.pipelines.archive import topic as topic_module
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions, choose_topics
 from roquette_spark.pipelines.archive.topic import TopicArchive
-from roquette_spark.pipelines.kit.frame import Job, PipelineError, Progress, Quiet, Result
+from roquette_spark.pipelines.kit.frame import Job, PipelineError, Progress, Result
 from roquette_spark.pipelines.kit.running import run_pipeline
 from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.tables.table import Table
@@ -80,7 +80,7 @@ def run(options: ArchiveOptions, progress: Progress | None = None, **more: Any) 
         open_spark=LocalSpark,  # type: ignore[arg-type]
         clock=SystemClock(),
         files=OsFiles(),
-        progress=progress or Quiet(),
+        progress=progress or Progress(),
     )
     if isinstance(progress, Coming):
         progress.stop = job.stop
@@ -101,7 +101,7 @@ def archived(tmp_path: Path, topic: str) -> list[int]:
     return [offset for _, _, offset in places(found)]
 
 
-class Coming(Quiet):
+class Coming(Progress):
     """Makes a topic once the first are archived, and asks to stop once that is."""
 
     stop: threading.Event

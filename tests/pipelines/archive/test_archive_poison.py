@@ -17,6 +17,7 @@ from roquette_spark.pipelines.archive.pipeline import ArchiveOptions
 from roquette_spark.pipelines.archive.topic import TopicArchive
 from roquette_spark.pipelines.kit.frame import PipelineError, load_options
 from roquette_spark.pipelines.rows.json_rows import JsonReader
+from roquette_spark.pipelines.tables import mending, streamed_table
 
 __all__ = ["cluster", "options"]
 
@@ -244,7 +245,7 @@ def test_what_can_be_read_after_a_mend_leaves_the_quarantine(
             def die(self: TopicArchive) -> None:
                 raise PipelineError("killed")
 
-            broken.setattr(TopicArchive, "leave_quarantine", lambda self: None)
+            broken.setattr(TopicArchive, "leave_quarantine", lambda *given: None)
             broken.setattr(TopicArchive, "check", die)
             with pytest.raises(PipelineError, match="killed"):
                 run(options, from_quarantine=True, **given)
@@ -263,6 +264,45 @@ def test_what_can_be_read_after_a_mend_leaves_the_quarantine(
     ]
     again = run(options, from_quarantine=True, **given).summary["topics"]["orders"]
     assert (again["rows"], again["quarantined"], again["from_quarantine"]) == (4, 2, 0)
+
+
+@TABLES
+def test_a_quarantine_is_read_again_in_portions(
+    cluster: Topics,
+    options: ArchiveOptions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    table_format: str,
+) -> None:
+    """The places of one portion are held, not those of all messages."""
+    cluster.fill("orders", [{"n": n} for n in range(6)])
+    given = {**ORDERS, "table_format": table_format, "batch": 2}
+    with monkeypatch.context() as broken:
+
+        def read(self: JsonReader, bodies: Any) -> Any:
+            if any(json.loads(each)["n"] % 2 for each in bodies.to_pylist()):
+                raise TypeError("a fault")
+            return plain(self, bodies)
+
+        plain = JsonReader.read
+        broken.setattr(JsonReader, "read", read)
+        assert run(options, **given).summary["quarantined"] == 3
+    held = []
+
+    def places_in(*given: Any) -> Any:
+        held.append(mending.places_in(*given))
+        return held[-1]
+
+    monkeypatch.setattr(mending, "_PORTION", 1)
+    monkeypatch.setattr(streamed_table, "places_in", places_in)
+
+    orders = run(options, from_quarantine=True, **given).summary["topics"]["orders"]
+
+    assert [len(each) for each in held] == [1, 1, 1]
+    assert (orders["rows"], orders["quarantined"], orders["from_quarantine"]) == (6, 0, 3)
+    assert (orders["missing"], orders["twice"]) == (0, 0)
+    found = sorted(row["n"] for row in rows(tmp_path / "lake", "orders", table_format))
+    assert found == list(range(6))
 
 
 @pytest.mark.parametrize("in_table", [False, True], ids=["not begun", "committed"])

@@ -18,7 +18,7 @@ from roquette.errors import ConfigError
 from roquette.message.properties import RECONSUME_TIME
 from roquette_spark.pipelines.dlq import pipeline as dlq_send
 from roquette_spark.pipelines.dlq.pipeline import PIPELINE, DlqOptions, plan
-from roquette_spark.pipelines.kit.frame import Job, Quiet, Result
+from roquette_spark.pipelines.kit.frame import Job, Progress, Result
 from roquette_spark.values.options import SPARK_ID
 
 pytestmark = pytest.mark.spark
@@ -31,7 +31,7 @@ def run(spark: Any, folder: Path, **given: Any) -> Result:
         open_spark=lambda: spark,
         clock=SystemClock(),
         files=OsFiles(),
-        progress=Quiet(),
+        progress=Progress(),
         stop=threading.Event(),
     )
     return PIPELINE.run(DlqOptions(**given), job)

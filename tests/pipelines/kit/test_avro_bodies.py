@@ -19,10 +19,14 @@ from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive.pipeline import PIPELINE, ArchiveOptions
-from roquette_spark.pipelines.kit import message_rows
-from roquette_spark.pipelines.kit.message_rows import columns_of_avro, read_avro_schema, read_body
 from roquette_spark.pipelines.kit.running import run_pipeline
-from roquette_spark.pipelines.rows.tasks import AvroReader
+from roquette_spark.pipelines.rows import avro_rows
+from roquette_spark.pipelines.rows.avro_rows import (
+    AvroReader,
+    columns_of_avro,
+    read_avro_schema,
+    read_body,
+)
 
 fastavro = pytest.importorskip("fastavro")
 
@@ -49,7 +53,7 @@ def encode(number: int) -> bytes:
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_rows, "find_spec", lambda name: None)
+    monkeypatch.setattr(avro_rows, "find_spec", lambda name: None)
 
     with pytest.raises(ConfigError) as caught:
         read_avro_schema("order.avsc", OsFiles())
@@ -66,13 +70,13 @@ def test_a_body_is_read_whole_or_told() -> None:
 
     assert (value and value["note"], error) == ("größe 2", None)
     assert read_body(encode(2) + b"x", schema)[1] == (
-        "the body is longer than an Avro record of this schema"
+        "the body is longer than an Avro record of its schema"
     )
     assert read_body(b"", schema)[1] == "the body is empty"
     for cut in range(1, len(encode(2))):
         found, error = read_body(encode(2)[:cut], schema)
         assert found is None
-        assert "no Avro of this schema" in (error or "")
+        assert "no Avro of its schema" in (error or "")
 
 
 @pytest.mark.parametrize(
@@ -214,5 +218,5 @@ def test_an_avro_topic_becomes_a_table(spark: Any, cluster: FakeCluster, tmp_pat
     assert (found[4]["lines"], found[4]["more"]) == ([4, 4], [("x", 0.5)])
     assert {file.parent.name for file in files} == {"dt=2013-02-01"}
     (bad,) = rows(folder_files(tmp_path / "lake/T.quarantine"))
-    assert (bad["body"], bad["error"]) == (b"\x01", "the body is no Avro of this schema (EOFError)")
+    assert (bad["body"], bad["error"]) == (b"\x01", "the body is no Avro of its schema (EOFError)")
     assert result.ok

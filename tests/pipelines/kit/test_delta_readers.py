@@ -22,13 +22,14 @@ from tests.pipelines.kit.test_table import (
     write_rows,
 )
 from tests.pipelines.old_places import unpack
+from tests.pipelines.tables import publish
 
 from roquette.base.clock import SystemClock
 from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
-from roquette_spark.pipelines.tables.table import open_table
+from roquette_spark.pipelines.tables.delta_table import open_table
+from roquette_spark.pipelines.tables.table import data_files
 from roquette_spark.pipelines.tables.table_place import STREAM_SETTING
-from roquette_spark.pipelines.tables.table_writer import data_files
 
 Rows = list[tuple[Any, ...]]
 
@@ -82,7 +83,7 @@ def check_life(tmp_path: Path, read: Callable[[Path], Rows]) -> None:
     staging = table.new_staging()
     more = pa.table({"n": [1 << 40], "m": pa.array([1], pa.timestamp("us", "UTC"))})
     write_rows(table, staging, more)
-    table.commit(Commit(adds=table.publish(staging, "batch-0000000008"), batch=(STREAM, 8)), "X")
+    table.commit(Commit(adds=publish(table, staging, "batch-0000000008"), batch=(STREAM, 8)), "X")
     moment = more["m"][0].as_py()
     expected.add((1 << 40, 1, moment))
     assert seen() == expected

@@ -22,7 +22,8 @@ from roquette.base.entropy import Entropy
 from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import Commit, DataFile, TableFiles
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
-from roquette_spark.pipelines.tables.table import Table, open_table
+from roquette_spark.pipelines.tables.delta_table import open_table
+from roquette_spark.pipelines.tables.table import Table
 
 ARROW = pa.schema([("n", pa.int64()), ("dt", pa.date32())])
 

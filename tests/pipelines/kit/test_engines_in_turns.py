@@ -22,8 +22,8 @@ from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
-from roquette_spark.pipelines.tables.table import open_table
-from roquette_spark.pipelines.tables.table_writer import TableWriter
+from roquette_spark.pipelines.tables.delta_table import open_table
+from roquette_spark.pipelines.tables.table import Table
 
 TURNS = 12
 DAYS = [date(2013, 1, 1), date(2013, 1, 2), None]
@@ -40,7 +40,7 @@ class Turns:
         done: how often each engine did what.
     """
 
-    table: TableWriter
+    table: Table
 
     def __init__(self, root: Path, seed: int) -> None:
         self.root = root
@@ -56,7 +56,7 @@ class Turns:
     def our_batch(self) -> None:
         rows = self.new_rows()
         out = ParquetFiles(
-            self.table.files, f"batch-{self._batch:010}-x", rows.schema, ("dt",), rule=self.rule
+            self.table.files, f"batch-{self._batch:010}-x", rows.schema, ("dt",), whole=self.whole
         )
         out.write(rows)
         commit = Commit(adds=out.close(), batch=(STREAM, self._batch), blind=True)
@@ -161,10 +161,9 @@ class DeltaTurns(Turns):
     value, days = "v", DAYS
 
     def __init__(self, root: Path, seed: int) -> None:
-        from roquette_spark.pipelines.rows.parquet_files import PartitionRule
 
         super().__init__(root, seed)
-        self.rule = PartitionRule()
+        self.whole = False
         self.clock = SetClock()
         self.clock.ms = SystemClock().now_ms()
         self.open()
@@ -272,10 +271,9 @@ class IcebergTurns(Turns):
     value, days = "word", DAYS[:2]
 
     def __init__(self, root: Path, seed: int) -> None:
-        from roquette_spark.pipelines.rows.parquet_files import PartitionRule
 
         super().__init__(root, seed)
-        self.rule = PartitionRule(whole=True)
+        self.whole = True
         self.clock = iceberg.SetClock()
         self.positions = False
         self.open()

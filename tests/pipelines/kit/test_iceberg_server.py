@@ -31,7 +31,7 @@ from roquette_spark.pipelines.tables.iceberg_table import (
     IcebergTable,
     open_iceberg_table,
 )
-from roquette_spark.pipelines.tables.table_writer import CatalogAddress
+from roquette_spark.pipelines.tables.table_place import CatalogAddress
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def started(name: str, catalog: CatalogAddress, seed: int = 1, ahead_ms: int = 0
 
 def numbers(table: IcebergTable) -> list[int]:
     """By pyiceberg, from the store."""
-    scan = opened(table.files.root.split("/")[-2], table._catalog._address, 9)._table.scan()
+    scan = opened(table.files.root.split("/")[-2], table._catalog.address, 9)._table.scan()
     return sorted(scan.to_arrow()["n"].to_pylist())
 
 

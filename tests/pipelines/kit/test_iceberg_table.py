@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.pipelines.tables import publish
 
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
@@ -18,6 +19,7 @@ from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import Commit, DataFile
 from roquette_spark.pipelines.replay.source import TableSource
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
+from roquette_spark.pipelines.tables.table import Table, data_files
 from roquette_spark.pipelines.tables.table_formats import open_found
 from roquette_spark.pipelines.tables.table_place import (
     ROWS_SETTING,
@@ -25,7 +27,6 @@ from roquette_spark.pipelines.tables.table_place import (
     TOPIC_SETTING,
     Owner,
 )
-from roquette_spark.pipelines.tables.table_writer import TableWriter, data_files
 
 pytest.importorskip("pyiceberg")
 
@@ -36,7 +37,7 @@ from roquette_spark.pipelines.tables.iceberg_table import (
     IcebergTable,
     open_iceberg_table,
 )
-from roquette_spark.pipelines.tables.table_writer import CATALOG_FILE
+from roquette_spark.pipelines.tables.table_place import CATALOG_FILE
 
 OWNER = Owner("archive", "T")
 STREAM = "archive-1"
@@ -115,13 +116,13 @@ def rows(numbers: range, day: date = DAY, kind: Any = None) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def write(table: TableWriter, name: str, some: pa.Table) -> list[DataFile]:
+def write(table: Table, name: str, some: pa.Table) -> list[DataFile]:
     files = ParquetFiles(table.files, name, some.schema, ("dt",))
     files.write(some)
     return files.close()
 
 
-def add(table: TableWriter, numbers: range, batch: int, day: date = DAY) -> None:
+def add(table: Table, numbers: range, batch: int, day: date = DAY) -> None:
     adds = write(table, f"batch-{batch:010}-x", rows(numbers, day))
     table.commit(Commit(adds=adds, batch=(STREAM, batch)), "STREAMING UPDATE")
 
@@ -142,7 +143,7 @@ def test_batches_count_once_they_are_committed(tmp_path: Path, clock: SetClock) 
     add(table, range(5), 0)
     left = write(table, "batch-0000000001-x", rows(range(5, 9)))  # and killed here
     assert numbers_in(path) == list(range(5))
-    with pytest.raises(PipelineError, match="has batch 0 already"):
+    with pytest.raises(PipelineError, match=r"batch 0 of .* is in .* already"):
         table.commit(Commit(adds=left, batch=(STREAM, 0)), "STREAMING UPDATE")
     table.close()
 
@@ -237,7 +238,7 @@ def test_files_without_statistics_are_asked_themselves(tmp_path: Path, clock: Se
     folder.mkdir(parents=True)
     pq.write_table(rows(range(4)).drop_columns(["dt"]), folder / "part-00000-x.snappy.parquet")
 
-    adds = table.publish(staging, "batch-0000000000")
+    adds = publish(table, staging, "batch-0000000000")
     table.commit(Commit(adds=adds, batch=(STREAM, 0)), "STREAMING UPDATE")
 
     assert adds[0].stats == ""

@@ -1,5 +1,6 @@
 """Older versions of a table stay readable, so many as are asked for; files of older ones go."""
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -13,10 +14,10 @@ from deltalake import DeltaTable
 
 from roquette_spark.pipelines.kit.table_files import Commit
 from roquette_spark.pipelines.rows.parquet_files import ParquetFiles
-from roquette_spark.pipelines.tables.delta_log import CHECKPOINT_INTERVAL, entry_name
-from roquette_spark.pipelines.tables.table import open_table
+from roquette_spark.pipelines.tables.delta_table import CHECKPOINT_INTERVAL, entry_name, open_table
+from roquette_spark.pipelines.tables.table import Table, data_files
+from roquette_spark.pipelines.tables.table_formats import open_place
 from roquette_spark.pipelines.tables.table_place import Owner
-from roquette_spark.pipelines.tables.table_writer import TableWriter, data_files
 
 pytest.importorskip("pyiceberg")
 
@@ -55,15 +56,13 @@ def by_iceberg(path: Path) -> dict[int, list[int]]:
     return found
 
 
-FORMATS: list[tuple[Callable[..., TableWriter], Callable[[Path], dict[int, list[int]]]]] = [
+FORMATS: list[tuple[Callable[..., Table], Callable[[Path], dict[int, list[int]]]]] = [
     (open_table, by_delta),
     (open_iceberg_table, by_iceberg),
 ]
 
 
-def opened(
-    open_one: Callable[..., TableWriter], path: Path, owner: Owner, keep: int
-) -> TableWriter:
+def opened(open_one: Callable[..., Table], path: Path, owner: Owner, keep: int) -> Table:
     table = open_one(str(path), clock=SetClock())
     table.keep_versions = keep
     table.claim(owner)
@@ -74,7 +73,7 @@ def opened(
 @pytest.mark.parametrize(("open_one", "read"), FORMATS)
 def test_the_newest_versions_are_read_right_after_compactions(
     tmp_path: Path,
-    open_one: Callable[..., TableWriter],
+    open_one: Callable[..., Table],
     read: Callable[[Path], dict[int, list[int]]],
 ) -> None:
     path = tmp_path / "flights"
@@ -124,3 +123,26 @@ def test_entries_of_kept_versions_do_not_go_however_old_they_are(
     assert there[0] == entry_name(first)
     oldest = max(first, 2 * CHECKPOINT_INTERVAL - keep + 1)
     assert DeltaTable(tmp_path.as_uri(), version=oldest).version() == oldest
+
+
+@pytest.mark.parametrize(("open_one", "read"), FORMATS)
+def test_another_process_reads_the_version_that_a_place_names(
+    tmp_path: Path, open_one: Callable[..., Table], read: Any
+) -> None:
+    """A place is plain JSON: what of a table Spark is told in the options of a read."""
+    table = opened(open_one, tmp_path / "flights", OWNER, KEPT)
+    table.create(SCHEMA, ("dt",), SETTINGS)
+    found = []
+    for batch in range(3):
+        some = rows(range(batch * 3, batch * 3 + 3), date(2013, 1, 1))
+        files = ParquetFiles(table.files, f"batch-{batch:010}-x", some.schema, ("dt",))
+        files.write(some)
+        table.commit(Commit(adds=files.close(), batch=(STREAM, batch)), "STREAMING UPDATE")
+        found.append((json.loads(json.dumps(table.place())), set(table.snapshot.files)))
+
+    for place, paths in found:
+        there = open_place(place)
+        parts = there.rows_of(there.snapshot.files.values(), ["n"])
+        numbers = [n for part in parts.values() for some in part() for n in some["n"].to_pylist()]
+        assert (there.place(), set(there.snapshot.files)) == (place, paths)
+        assert sorted(numbers) == list(range(3 * len(paths)))

@@ -11,14 +11,14 @@ from tests.pipelines.sample import PIPELINE as SAMPLE
 from tests.pipelines.sample import SampleOptions
 
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.frame import Quiet
+from roquette_spark.pipelines.kit.frame import Progress
 from roquette_spark.pipelines.kit.lineage import table_dataset, topic_dataset
 from roquette_spark.pipelines.kit.running import run_pipeline
 
 __all__ = ["receiver"]
 
 
-class Heard(Quiet):
+class Heard(Progress):
     """What was said."""
 
     def __init__(self) -> None:

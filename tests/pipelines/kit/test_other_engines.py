@@ -20,6 +20,7 @@ from tests.pipelines.kit.other_engines import (
     write_entry,
 )
 from tests.pipelines.kit.test_table import STREAM, SetClock, add, new_table, numbers_in
+from tests.pipelines.tables import publish
 
 from roquette.base.clock import SystemClock
 from roquette.errors import ConfigError
@@ -27,10 +28,10 @@ from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import Commit, DataFile, Overtaken
 from roquette_spark.pipelines.replay.source import ID, ReplayState, TableSource
 from roquette_spark.pipelines.rows.parquet_files import file_statistics
-from roquette_spark.pipelines.tables.table import Table, open_table
+from roquette_spark.pipelines.tables.delta_table import open_table
+from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_formats import open_found
-from roquette_spark.pipelines.tables.table_source import FILE, ROW
-from roquette_spark.pipelines.tables.table_writer import TableWriter
+from roquette_spark.pipelines.tables.table_source import FILE, ROW, open_frame
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/spark-4.1-delta-4.4/deleted_by_vectors.tar.gz"
 DAY = "2013-01-01"
@@ -54,17 +55,17 @@ def four_batches(path: Path, clock: SetClock) -> Table:
     return table
 
 
-def read(table: TableWriter) -> list[int]:
+def read(table: Table) -> list[int]:
     """By our own reading, which compaction, checks, audits and replays have."""
     parts = table.rows_of(table.snapshot.files.values(), ["n"]).values()
     return sorted(n for rows in parts for some in rows() for n in some["n"].to_pylist())
 
 
-def append(table: TableWriter, numbers: range, batch: int) -> int:
+def append(table: Table, numbers: range, batch: int) -> int:
     """A batch of an archive."""
     from tests.pipelines.kit.test_table import stage
 
-    adds = table.publish(stage(table, numbers), f"batch-{batch:010}")  # type: ignore[arg-type]
+    adds = publish(table, stage(table, numbers), f"batch-{batch:010}")  # type: ignore[arg-type]
     return table.commit(Commit(adds=adds, batch=(STREAM, batch), blind=True), "STREAMING UPDATE")
 
 
@@ -372,7 +373,7 @@ def test_spark_sees_what_others_have_left(spark: Any, tmp_path: Path, clock: Set
 
     for name, count in (("d", 40), ("i", 20)):
         root = tmp_path / name
-        rows = open_found(str(root)).frame(spark, ["n", "dt"], places=True).collect()
+        rows = open_frame(spark, open_found(str(root)), ["n", "dt"], places=True).collect()
         assert sorted(row["n"] for row in rows) == [n for n in range(count) if n != 5]
         assert {row["dt"] for row in rows} == {date(2013, 1, 1)}
         assert len({(row[FILE], row[ROW]) for row in rows}) == count - 1

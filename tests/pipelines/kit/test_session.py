@@ -2,6 +2,8 @@
 
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -154,3 +156,16 @@ def test_threads_of_pyspark_have_nothing_to_say_on_the_terminal(
     handler.close()
     assert "EOFError: the JVM is gone" in log.read_text() and "no answer" in log.read_text()
     assert capfd.readouterr() == ("", "")
+
+
+def test_executors_are_sent_both_packages(tmp_path: Path) -> None:
+    """What a worker imports that has nothing of ours installed."""
+    package = session.package_zip(tmp_path)
+    code = f"import sys; sys.path[:] = [{str(package)!r}, *sys.path[1:]]; import roquette_spark, roquette.base.options"
+    bare = {"PATH": os.environ["PATH"]}
+
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], env=bare, capture_output=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.pipelines.kit.test_table import STREAM, SetClock, new_table
 
 from roquette_spark.pipelines.kit.table_files import Commit, TableFiles
+from roquette_spark.pipelines.tables.delta_table import open_table
 from roquette_spark.pipelines.tables.streamed_table import is_fresh, position_files
-from roquette_spark.pipelines.tables.table import open_table
 from roquette_spark.pipelines.tables.table_place import CHECKPOINT
 
 OFFSETS = b'v1\n{}\n{"v": 1, "offsets": {"T": {"broker-a": {"0": 3}}}}'

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.pipelines.tables import publish
 
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
@@ -24,10 +25,8 @@ from roquette_spark.pipelines.kit.table_files import (
     TableFiles,
     partition_folder,
 )
-from roquette_spark.pipelines.tables.table import (
-    Table,
-    open_table,
-)
+from roquette_spark.pipelines.tables.delta_table import open_table
+from roquette_spark.pipelines.tables.table import Table, data_files, small_files
 from roquette_spark.pipelines.tables.table_place import (
     ROWS_SETTING,
     STAGING,
@@ -36,7 +35,6 @@ from roquette_spark.pipelines.tables.table_place import (
     Owner,
     own_names,
 )
-from roquette_spark.pipelines.tables.table_writer import data_files, small_files
 
 
 def column(name: str, kind: Any) -> dict[str, Any]:
@@ -103,7 +101,7 @@ def add(
     day: str = "2013-01-01",
     kind: pa.DataType | None = None,
 ) -> None:
-    adds = table.publish(stage(table, numbers, day, kind), f"batch-{batch:010}")
+    adds = publish(table, stage(table, numbers, day, kind), f"batch-{batch:010}")
     table.commit(Commit(adds=adds, batch=(STREAM, batch)), "STREAMING UPDATE")
 
 
@@ -118,7 +116,7 @@ def numbers_in(path: Path) -> list[int]:
 def test_batches_count_once_they_are_committed(tmp_path: Path, clock: SetClock) -> None:
     table = new_table(tmp_path, clock)
     add(table, range(5), 0)
-    table.publish(stage(table, range(5, 9)), "batch-0000000001")  # and killed here
+    publish(table, stage(table, range(5, 9)), "batch-0000000001")  # and killed here
 
     assert numbers_in(tmp_path) == list(range(5))
     table.close()
@@ -200,7 +198,7 @@ def test_a_commit_whose_answer_is_lost_counts(
     tmp_path: Path, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = new_table(tmp_path, clock)
-    adds = table.publish(stage(table, range(3)), "batch-0000000000")
+    adds = publish(table, stage(table, range(3)), "batch-0000000000")
     write = deltalake.DeltaTable.create_write_transaction
 
     def twice(*args: Any, **words: Any) -> None:  # as a store's client that sends its put again
@@ -226,7 +224,7 @@ def test_columns_come_and_widen(tmp_path: Path, clock: SetClock) -> None:
     table.widen(schema, {ROWS_SETTING: "new"})
     staging = table.new_staging()
     write_rows(table, staging, pa.table({"n": [1 << 40], "m": [["a"]]}))
-    table.commit(Commit(adds=table.publish(staging, "batch-0000000001"), batch=(STREAM, 1)), "X")
+    table.commit(Commit(adds=publish(table, staging, "batch-0000000001"), batch=(STREAM, 1)), "X")
 
     again = open_table(str(tmp_path))
     names = [each["name"] for each in json.loads(again.snapshot.schema)["fields"]]
@@ -267,7 +265,7 @@ def test_a_file_that_does_not_fit_never_counts(
     table = new_table(tmp_path, clock, INTEGERS)
     staging = table.new_staging()
     write_rows(table, staging, rows)
-    adds = table.publish(staging, "batch-0000000000")
+    adds = publish(table, staging, "batch-0000000000")
 
     with pytest.raises(PipelineError, match=what):
         table.commit(Commit(adds=adds, batch=(STREAM, 0)), "X")
@@ -314,7 +312,7 @@ def test_replaced_files_stay_for_readers_and_then_go(tmp_path: Path, clock: SetC
     table = new_table(tmp_path, clock)
     add(table, range(3), 0)
     old = list(table.snapshot.files.values())
-    adds = table.publish(stage(table, range(3)), "compact-x")
+    adds = publish(table, stage(table, range(3)), "compact-x")
     table.commit(Commit(adds=adds, removes=old, data_change=False), "OPTIMIZE")
 
     assert numbers_in(tmp_path) == [0, 1, 2]
@@ -350,7 +348,7 @@ def test_odd_values_of_partitions_survive_the_log(
     table.create(schema, ("k",), SETTINGS)
     staging = table.new_staging()
     write_rows(table, staging, pa.table({"n": [1]}), partition_folder("k", day))
-    (added,) = table.publish(staging, "batch-0000000000")
+    (added,) = publish(table, staging, "batch-0000000000")
 
     table.commit(Commit(adds=[added]), "X")
     again = open_table(table.files.root)
@@ -364,7 +362,7 @@ def test_odd_values_of_partitions_survive_the_log(
 def test_statistics_go_into_the_log_and_come_back(tmp_path: Path, clock: SetClock) -> None:
     table = new_table(tmp_path, clock)
     stats = '{"numRecords":3,"minValues":{"n":0},"maxValues":{"n":2},"nullCount":{"n":0}}'
-    (plain,) = table.publish(stage(table, range(3)), "batch-0000000000")
+    (plain,) = publish(table, stage(table, range(3)), "batch-0000000000")
     table.commit(Commit(adds=[replace(plain, stats=stats)], batch=(STREAM, 0)), "X")
 
     (found,) = open_table(str(tmp_path)).snapshot.files.values()
@@ -404,7 +402,7 @@ def test_small_files_are_joined_by_partition(tmp_path: Path, clock: SetClock) ->
 def test_a_compaction_that_misses_rows_changes_nothing(tmp_path: Path, clock: SetClock) -> None:
     table = new_table(tmp_path, clock)
     for batch in range(2):
-        (file,) = table.publish(stage(table, range(3)), f"batch-{batch:010}")
+        (file,) = publish(table, stage(table, range(3)), f"batch-{batch:010}")
         table.commit(Commit(adds=[replace(file, rows=4)], batch=(STREAM, batch)), "X")
 
     with pytest.raises(

@@ -15,7 +15,7 @@ from tests.spark.sink.test_sink_jobs import read, rows_of, sink
 from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.frame import Job, Quiet, Result
+from roquette_spark.pipelines.kit.frame import Job, Progress, Result
 from roquette_spark.pipelines.replay import pipeline as replay_target
 from roquette_spark.pipelines.replay import source as replay_source
 from roquette_spark.pipelines.replay.pipeline import PIPELINE, ReplayOptions, plan
@@ -25,7 +25,7 @@ from roquette_spark.values.options import SPARK_ID
 pytestmark = pytest.mark.spark
 
 
-class StopsAfter(Quiet):
+class StopsAfter(Progress):
     """Asks the run to end after so many steps."""
 
     def __init__(self, steps: int) -> None:
@@ -44,7 +44,7 @@ def job_of(spark: Any, folder: Path, progress: Any = None) -> Job:
         open_spark=lambda: spark,
         clock=SystemClock(),
         files=OsFiles(),
-        progress=progress or Quiet(),
+        progress=progress or Progress(),
         stop=threading.Event(),
     )
 

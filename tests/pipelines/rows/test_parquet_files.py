@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.pipelines.tables import partition_of
 
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.table_files import TableFiles, partition_folder, partition_of
+from roquette_spark.pipelines.kit.table_files import TableFiles, partition_folder
 from roquette_spark.pipelines.rows import parquet_files
 from roquette_spark.pipelines.rows.parquet_files import (
     ParquetFiles,
-    PartitionRule,
     add_counts,
     count_queues,
 )
@@ -36,8 +36,7 @@ def write(
         "batch-1-a",
         tables[0].schema,
         partitioned_by,
-        (),
-        PartitionRule(**rule),
+        **rule,
     )
     for each in tables:
         files.write(each)

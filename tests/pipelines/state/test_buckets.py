@@ -38,7 +38,7 @@ from roquette_spark.pipelines.state.change_rows import (
     newest,
 )
 from roquette_spark.pipelines.state.pipeline import Pointer, StateView, newest_stored, remove_strays
-from roquette_spark.pipelines.tables.table import open_table
+from roquette_spark.pipelines.tables.delta_table import open_table
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 SCHEMA = pa.schema(

@@ -227,7 +227,8 @@ def viewed(spark: Any, root: Path) -> dict[int, str]:
     """id -> name, by the views of three engines, which agree."""
     import duckdb
 
-    from roquette_spark.pipelines.tables.table import open_table
+    from roquette_spark.pipelines.tables.delta_table import open_table
+    from roquette_spark.pipelines.tables.table_source import open_frame
 
     table = open_table(str(root))
     view = StateView.of_schema(table.files.root, table.snapshot.schema, ["id"])
@@ -238,7 +239,7 @@ def viewed(spark: Any, root: Path) -> dict[int, str]:
     given: dict[str, Any] = {}
     exec((root / "_view/polars.py").read_text(), given)
     by_polars = given["current_state"].collect().to_dicts()
-    table.frame(spark).createOrReplaceTempView("state_source")
+    open_frame(spark, table).createOrReplaceTempView("state_source")
     by_spark = [row.asDict() for row in spark.sql(view.spark("state_source")).collect()]
     found = [
         sorted((row["id"], row["name"], row["_version"], row["_queue_offset"]) for row in rows)
@@ -403,9 +404,9 @@ def test_what_can_be_read_after_a_mend_leaves_the_quarantine(
             original = CurrentState.leave_quarantine
             calls: list[int] = []
 
-            def once(self: CurrentState) -> None:  # the first call is that of the start
+            def once(self: CurrentState, *some: Any) -> None:  # the first call is that of the start
                 calls.append(1)
-                (original if len(calls) == 1 else die)(self)
+                (original if len(calls) == 1 else die)(self, *some)
 
             broken.setattr(CurrentState, step, die if step == "_apply" else once)
             with pytest.raises(PipelineError, match="killed"):

@@ -9,6 +9,8 @@ stored twice; `kafka_compatible_view`, Kafka's column names; `plain_message`, ou
 Nothing here imports pyspark before it is needed.
 """
 
+import warnings
+from collections.abc import Callable
 from importlib import import_module
 
 _PLACES = {
@@ -28,3 +30,19 @@ def __getattr__(name: str) -> object:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+
+
+def default_source(source: str, place: str, name: str) -> Callable[[str], object]:
+    """The `__getattr__` of a module in which Spark looks for a data source: it is imported when it is asked for."""
+
+    def found(attribute: str) -> object:
+        if attribute != "DefaultSource":
+            raise AttributeError(attribute)
+        try:
+            return getattr(import_module(f"{__name__}.{place}"), name)
+        except ImportError as error:
+            # Spark imports such modules for any Python source: a failure must not break the others.
+            warnings.warn(f"format {source} is not available: {error}", stacklevel=2)
+            raise AttributeError(attribute) from error
+
+    return found

@@ -30,7 +30,6 @@ class RocketmqDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(...)` and for SQL's USING."""
         return "rocketmq"
 
     def schema(self) -> str:
@@ -51,7 +50,6 @@ class RocketmqDataSource(DataSource):
         return columns
 
     def reader(self, schema: StructType) -> "RocketmqBatchReader":
-        """Spark's door to batch reads."""
         with plain_errors():
             options = self._read_options()
             check_schema(schema)
@@ -72,7 +70,6 @@ class RocketmqDataSource(DataSource):
         return RocketmqStreamReader(schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> "RocketmqBatchWriter":
-        """Spark's door to batch writes."""
         with plain_errors():
             require_arrow()
             from roquette_spark.sink.writer import RocketmqBatchWriter, refuse_overwrite
@@ -81,7 +78,6 @@ class RocketmqDataSource(DataSource):
             return RocketmqBatchWriter(schema, write_options(self.options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "RocketmqStreamWriter":
-        """Spark's door to stream writes."""
         with plain_errors():
             require_arrow()
             from roquette_spark.sink.writer import RocketmqStreamWriter, refuse_overwrite

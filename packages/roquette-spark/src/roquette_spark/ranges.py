@@ -34,11 +34,9 @@ class RangesDataSource(RocketmqDataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """One column."""
         return f"{COLUMN} string"
 
     def streamReader(self, schema: StructType) -> "RangesStreamReader":
-        """Spark's door."""
         with plain_errors():
             return RangesStreamReader(schema, self._read_options())
 
@@ -54,7 +52,6 @@ class RangesStreamReader(RocketmqStreamReader):
         return [QueuePartition(tuple(each for task in tasks for each in task.value))]
 
     def read(self, partition: QueuePartition) -> Iterator[pa.RecordBatch]:
-        """The text of the ranges."""
         yield pa.RecordBatch.from_pydict({COLUMN: [encode_ranges(partition.value)]})
 
 

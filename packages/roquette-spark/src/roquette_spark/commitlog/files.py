@@ -95,7 +95,6 @@ class CommitLogOptions:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All stores."""
         return self.listed or self.path
 
     @property

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -255,17 +256,8 @@ def plan_log(
         before = used[index - 1] if index else None
         if before is not None and before.base + before.size < segment.base and segment in wanted:
             gap = segment.base - before.base - before.size
-            splits.append(
-                Split(
-                    path=segment.path,
-                    base=segment.base,
-                    size=0,
-                    start=0,
-                    end=0,
-                    root=root,
-                    missing=gap,
-                )
-            )
+            of_file = partial(Split, path=segment.path, base=segment.base, root=root)
+            splits.append(of_file(size=0, start=0, end=0, missing=gap))
         if segment in wanted:
             splits += cut(segment, options.split_bytes, last=index == len(used) - 1, root=root)
     return splits
@@ -284,9 +276,7 @@ def prune(
         return set(segments)
     times = [first_time(segment) for segment in segments]
     wanted = set()
-    for index, segment in enumerate(segments):
-        first = times[index]
-        following = times[index + 1] if index + 1 < len(segments) else None
+    for segment, first, following in zip(segments, times, [*times[1:], None], strict=True):
         too_late = (
             options.ending_ms is not None
             and first is not None
@@ -304,16 +294,9 @@ def prune(
 
 def cut(segment: LogFile, split_bytes: int, *, last: bool, root: int) -> list[Split]:
     """Pieces of about `split_bytes`; 0: one piece."""
-    step = split_bytes or segment.size
+    step, size = split_bytes or segment.size, segment.size
+    of_file = partial(Split, path=segment.path, base=segment.base, root=root, last=last)
     return [
-        Split(
-            path=segment.path,
-            base=segment.base,
-            size=segment.size,
-            start=start,
-            end=min(start + step, segment.size),
-            last=last,
-            root=root,
-        )
+        of_file(size=size, start=start, end=min(start + step, size))
         for start in range(0, segment.size, step or 1)
     ]

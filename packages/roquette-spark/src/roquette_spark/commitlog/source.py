@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from roquette.errors import ConfigError, CorruptRecord
@@ -32,7 +32,7 @@ from roquette_spark.commitlog.plan import (
     rows_wanted,
 )
 from roquette_spark.source.decode import RecordColumns, RecordDecoder
-from roquette_spark.source.refused import RefusedStream
+from roquette_spark.source.refused import RefusedStream, TaskReader
 from roquette_spark.values.errors import plain_errors
 from roquette_spark.values.schema import arrow_schema, check_schema, default_schema
 
@@ -43,19 +43,11 @@ _BODY_BYTES = 32 << 20  # of one batch, where compressed bodies grow
 _LOST = (DAMAGED, MISSING)
 
 
-class SplitPartition(InputPartition):
-    """The work of one task; `value` is None where Spark wants a partition although there is no work."""
-
-    def __init__(self, value: Split | None) -> None:
-        super().__init__(value)
-
-
 class CommitLogDataSource(DataSource):
     """Options: roquette_spark.commitlog.files; columns: roquette_spark.values.schema, or GAP_SCHEMA."""
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(...)` and for SQL's USING."""
         return SOURCE
 
     def schema(self) -> str:
@@ -79,27 +71,15 @@ class CommitLogDataSource(DataSource):
         return RefusedStream(ConfigError(what))
 
 
-class CommitLogReader(DataSourceReader):
-    """Plans in the driver; a pickled copy reads in each worker."""
+class CommitLogReader(TaskReader):
+    """The work of a task is a split."""
 
-    def __init__(self, schema: StructType, options: CommitLogOptions) -> None:
-        self._schema = schema
-        self._options = options
+    def work(self) -> list[Split]:
+        return plan(self._options)
 
-    def partitions(self) -> list[SplitPartition]:
-        """One for each split; never an empty list."""
-        with plain_errors():
-            found = [SplitPartition(split) for split in plan(self._options)]
-        return found or [SplitPartition(None)]
-
-    def read(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one split."""
-        if partition is None or partition.value is None:
-            return
-        schema = arrow_schema(self._schema)
-        work = gap_batches if self._options.stretches else message_batches
-        with plain_errors():
-            yield from work(partition.value, self._options, schema)
+    def batches(self, work: Split) -> Iterator[pa.RecordBatch]:
+        read = gap_batches if self._options.stretches else message_batches
+        return read(work, self._options, arrow_schema(self._schema))
 
 
 def walk_split(split: Split, options: CommitLogOptions) -> Iterator[RecordColumns | Gap]:

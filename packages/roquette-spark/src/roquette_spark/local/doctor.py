@@ -12,10 +12,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from roquette.base.javatypes import whole_number
 from roquette.client.config import credentials_from, tls_from
@@ -51,8 +52,14 @@ class Diagnosis:
     mend: str = ""
 
 
+def _judged(check: str, where: str, failure: str | None, good: str, mend: str) -> Diagnosis:
+    """Of a place that is good unless something failed there."""
+    if failure is None:
+        return Diagnosis(check, GOOD, f"{where} {good}")
+    return Diagnosis(check, BAD, f"{where}: {failure}", mend)
+
+
 def module_is_there(name: str) -> bool:
-    """Return True if a module could be imported."""
     with contextlib.suppress(ModuleNotFoundError):  # of the package that it would be in
         return importlib.util.find_spec(name) is not None
     return False
@@ -65,16 +72,20 @@ def installed_version(name: str) -> str | None:
     return None
 
 
-def python_version(path: str) -> str | None:
-    """Such as "3.11" of an interpreter; None when it does not run."""
-    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+def _said(path: str, code: str, *words: str) -> str | None:
+    """What a program prints that an interpreter runs; None when it does not run."""
     try:
         done = subprocess.run(
-            [path, "-c", code], capture_output=True, text=True, timeout=60, check=False
+            [path, "-c", code, *words], capture_output=True, text=True, timeout=60, check=True
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
+    return done.stdout.strip()
+
+
+def python_version(path: str) -> str | None:
+    """Such as "3.11" of an interpreter; None when it does not run."""
+    return _said(path, "import sys; print('%d.%d' % sys.version_info[:2])") or None
 
 
 def missing_modules(path: str) -> tuple[str, ...]:
@@ -83,14 +94,19 @@ def missing_modules(path: str) -> tuple[str, ...]:
         "import sys; from importlib.util import find_spec; "
         "print(*[name for name in sys.argv[1:] if find_spec(name) is None])"
     )
+    found = _said(path, code, *SOURCE_MODULES)
+    return SOURCE_MODULES if found is None else tuple(found.split())
+
+
+def _failure(attempt: Coroutine[Any, Any, None]) -> str | None:
+    """Return the reason why something fails; None when it does not."""
     try:
-        done = subprocess.run(
-            [path, "-c", code, *SOURCE_MODULES],
-            capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return SOURCE_MODULES
-    return tuple(done.stdout.split())
+        asyncio.run(attempt)
+    except (OSError, TimeoutError) as error:
+        return str(error) or type(error).__name__
+    except ValueError:
+        return "this is no host:port"
+    return None
 
 
 def listen(host: str) -> str | None:
@@ -101,11 +117,7 @@ def listen(host: str) -> str | None:
         server.close()
         await server.wait_closed()
 
-    try:
-        asyncio.run(attempt())
-    except OSError as error:
-        return str(error)
-    return None
+    return _failure(attempt())
 
 
 def own_address() -> str | None:
@@ -154,13 +166,7 @@ def connect(address: str) -> str | None:
         _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), 5)
         writer.close()
 
-    try:
-        asyncio.run(attempt())
-    except (OSError, TimeoutError) as error:
-        return str(error) or type(error).__name__
-    except ValueError:
-        return "this is no host:port"
-    return None
+    return _failure(attempt())
 
 
 def spark_version_of(home: str) -> str | None:
@@ -220,7 +226,6 @@ def diagnose(
 
 
 def check_python(probes: MachineProbes) -> Diagnosis:
-    """Roquette needs 3.11."""
     text = ".".join(map(str, probes.python_now))
     if probes.python_now < (3, 11):
         return Diagnosis("python", BAD, text, "use Python 3.11 or newer")
@@ -289,16 +294,16 @@ def check_worker_python(environ: Mapping[str, str], probes: MachineProbes) -> li
         given = environ.get(name)
         if given is None:
             continue
-        found = probes.python(given)
-        mend = f"unset {name}, or set it to {probes.executable}"
+        found, text = probes.python(given), ""
         missing = probes.missing(given) if found == ours else ()
         if found is None:
-            findings.append(Diagnosis(name, BAD, f"{given} does not run", mend))
+            text = f"{given} does not run"
         elif found != ours:
             text = f"{given} is Python {found}, this is {ours}"
-            findings.append(Diagnosis(name, BAD, text, mend))
         elif missing:
             text = f"{given} has no {' and no '.join(missing)}: {_NOT_FOUND}"
+        if text:
+            mend = f"unset {name}, or set it to {probes.executable}"
             findings.append(Diagnosis(name, BAD, text, mend))
         else:
             findings.append(Diagnosis(name, GOOD, f"Python {found} at {given}"))
@@ -358,13 +363,9 @@ def check_ports(environ: Mapping[str, str], probes: MachineProbes) -> list[Diagn
 
 
 def check_master(master: str, probes: MachineProbes) -> Diagnosis:
-    """A standalone cluster's master."""
     address = master.removeprefix("spark://").split(",")[0]
-    failure = probes.connect(address)
-    if failure is not None:
-        mend = "is the master running? spark-class org.apache.spark.deploy.master.Master"
-        return Diagnosis("master", BAD, f"{address}: {failure}", mend)
-    return Diagnosis("master", GOOD, f"{address} accepts")
+    mend = "is the master running? spark-class org.apache.spark.deploy.master.Master"
+    return _judged("master", address, probes.connect(address), "accepts", mend)
 
 
 def check_connect(remote: str, probes: MachineProbes) -> Diagnosis:
@@ -376,21 +377,16 @@ def check_connect(remote: str, probes: MachineProbes) -> Diagnosis:
     address = remote.removeprefix("sc://").partition("/")[0]
     if not re.search(r":\d+$", address):
         address = f"{address}:{CONNECT_PORT}"
-    failure = probes.connect(address)
-    if failure is not None:
-        mend = "is the server running? spark-class org.apache.spark.sql.connect.service.SparkConnectServer"
-        return Diagnosis("connect", BAD, f"{address}: {failure}", mend)
-    found = f"{address} accepts; its Python must have Roquette, pipelines want another --master"
-    return Diagnosis("connect", GOOD, found)
+    mend = (
+        "is the server running? spark-class org.apache.spark.sql.connect.service.SparkConnectServer"
+    )
+    good = "accepts; its Python must have Roquette, pipelines want another --master"
+    return _judged("connect", address, probes.connect(address), good, mend)
 
 
 def check_name_server(address: str, probes: MachineProbes) -> Diagnosis:
-    """One name server answers."""
-    failure = probes.name_server(address)
-    if failure is not None:
-        mend = "start one (roquette dev), or give the right address with -n HOST:PORT"
-        return Diagnosis("name server", BAD, f"{address}: {failure}", mend)
-    return Diagnosis("name server", GOOD, f"{address} answers")
+    mend = "start one (roquette dev), or give the right address with -n HOST:PORT"
+    return _judged("name server", address, probes.name_server(address), "answers", mend)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

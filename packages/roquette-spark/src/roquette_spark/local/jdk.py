@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SUPPORTED = (17, 21)  # what Spark 4.2 and 4.3 are tested on
+PLAIN_SETTINGS = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+LOOPBACK = dict.fromkeys(("spark.driver.bindAddress", "spark.driver.host"), "127.0.0.1")
 
 _WRAPPER = """\
 #!/bin/sh
@@ -92,7 +97,6 @@ class Candidate:
 
     @property
     def suits(self) -> bool:
-        """True if Spark runs on it."""
         return self.version in SUPPORTED
 
 
@@ -183,24 +187,27 @@ def spark_session(app: str, cores: int, **conf: str) -> "SparkSession":
     """
     tell_in_one_line()
     os.environ.update(spark_environment(os.environ))
+    settings = {
+        **PLAIN_SETTINGS,
+        **LOOPBACK,
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+        **{name.replace("__", "."): value for name, value in conf.items()},
+    }
+    session = begin_session(app, f"local[{cores}]", settings)
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def begin_session(app: str, master: str, settings: Mapping[str, str]) -> "SparkSession":
+    """The session there is, or a new one. Raises ConfigError when PySpark is not installed."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise ConfigError('pyspark is not installed: pip install "roquette[spark]"') from None
-
-    builder = (
-        SparkSession.builder.appName(app)
-        .master(f"local[{cores}]")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", str(cores))
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.pyspark.jvmStacktrace.enabled", "false")
-    )
-    for name, value in conf.items():
-        builder = builder.config(name.replace("__", "."), value)
+    builder = SparkSession.builder.appName(app).master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
     return session

@@ -6,25 +6,24 @@ Spark finds it through the module `pyspark_rocketmq_offsets`. Each broker is one
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from roquette.base.options import REQUIRED, option
 from roquette.client.config import security_of
 from roquette.errors import BrokerError, ClientError, ConfigError, RequestTimeout
-from roquette.message.message import MessageQueue, unread
+from roquette.message.message import unread
 from roquette.message.names import is_system_group, is_system_topic
-from roquette_spark.source.refused import RefusedStream
+from roquette_spark.source.refused import RefusedStream, TaskReader
 from roquette_spark.values.errors import plain_errors
 from roquette_spark.values.options import NAMES, PATTERN, AccessOptions, checked_options
 from roquette_spark.values.schema import arrow_schema
 from roquette_spark.workers.inspector import (
     BrokerAddress,
     ClusterInspector,
-    QueueState,
     wanted_topics,
 )
 
@@ -85,22 +84,8 @@ def offsets_options(options: Mapping[str, str]) -> OffsetsOptions:
     return found
 
 
-class ClusterView(Protocol):
-    """Cluster, as far as it is asked (see ClusterInspector)."""
-
-    def topics_of(self, broker: BrokerAddress) -> list[str]: ...
-
-    def queue_states(self, broker: BrokerAddress, topics: list[str]) -> list[QueueState]: ...
-
-    def committed_offsets(self, broker: BrokerAddress) -> dict[tuple[str, str], dict[int, int]]: ...
-
-    def consume_times(
-        self, broker: BrokerAddress, groups: list[str]
-    ) -> dict[tuple[str, MessageQueue], int]: ...
-
-
 def broker_rows(
-    cluster: ClusterView,
+    cluster: ClusterInspector,
     broker: BrokerAddress,
     brokers: tuple[BrokerAddress, ...],
     options: OffsetsOptions,
@@ -159,19 +144,11 @@ def _micros(milliseconds: int) -> int | None:
     return milliseconds * 1000 if milliseconds > 0 else None
 
 
-class BrokerPartition(InputPartition):
-    """One broker; None where Spark wants a partition although there is no work."""
-
-    def __init__(self, value: tuple[BrokerAddress, tuple[BrokerAddress, ...]] | None) -> None:
-        super().__init__(value)
-
-
 class OffsetsDataSource(DataSource):
     """Options: OffsetsOptions; columns: COLUMNS. Batch only: a table of now has no stream."""
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(...)` and for SQL's USING."""
         return SOURCE
 
     def schema(self) -> str:
@@ -181,7 +158,6 @@ class OffsetsDataSource(DataSource):
         return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 
     def reader(self, schema: StructType) -> "OffsetsReader":
-        """Spark's door."""
         with plain_errors():
             for field in schema.fields:
                 if COLUMNS.get(field.name) != field.dataType.simpleString():
@@ -197,61 +173,39 @@ class OffsetsDataSource(DataSource):
         return RefusedStream(ConfigError(what))
 
 
-class OffsetsReader(DataSourceReader):
-    """Finds the brokers in the driver; a pickled copy asks them in the workers."""
+class OffsetsReader(TaskReader):
+    """Finds the brokers in the driver; the work of a task is to ask one of them."""
 
-    def __init__(self, schema: StructType, options: OffsetsOptions) -> None:
-        self._schema = schema
-        self._options = options
-
-    def partitions(self) -> list[BrokerPartition]:
-        """One for each broker; never an empty list."""
-        with plain_errors():
-            brokers = self._find_brokers()
-        return [BrokerPartition((broker, brokers)) for broker in brokers] or [BrokerPartition(None)]
-
-    def _find_brokers(self) -> tuple[BrokerAddress, ...]:
-        options = self._options
-        inspector = ClusterInspector(
-            options.namesrv_addr,
-            timeout_ms=options.timeout_ms,
-            security=security_of(*options.access),
+    def _inspector(self) -> ClusterInspector:
+        options, security = self._options, security_of(*self._options.access)
+        return ClusterInspector(
+            options.namesrv_addr, timeout_ms=options.timeout_ms, security=security
         )
+
+    def work(self) -> list[tuple[BrokerAddress, tuple[BrokerAddress, ...]]]:
+        options, inspector = self._options, self._inspector()
         try:
             brokers = tuple(inspector.brokers())
-            missing = (
-                sorted(set(options.topics) - set(inspector.topics())) if options.topics else []
-            )
+            there = inspector.topics() if options.topics else ()
         except (ClientError, RequestTimeout) as error:
             raise ConfigError(
                 f"{SOURCE}: no name server answers ({error}): is one running at {options.namesrv_addr}?"
             ) from None
-        if missing:
+        if missing := sorted(set(options.topics) - set(there)):
             raise ConfigError(f"{SOURCE}: no topic {', '.join(missing)}: see 'roquette topic list'")
-        return brokers
+        return [(broker, brokers) for broker in brokers]
 
-    def read(self, partition: BrokerPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one broker."""
-        if partition is None or partition.value is None:
-            return
-        with plain_errors():
-            rows = self._ask(*partition.value)
-        schema = arrow_schema(self._schema)
-        for start in range(0, len(rows), _BATCH):
-            yield pa.RecordBatch.from_pylist(rows[start : start + _BATCH], schema=schema)
-
-    def _ask(
-        self, broker: BrokerAddress, brokers: tuple[BrokerAddress, ...]
-    ) -> list[dict[str, Any]]:
-        inspector = ClusterInspector(
-            self._options.namesrv_addr,
-            timeout_ms=self._options.timeout_ms,
-            security=security_of(*self._options.access),
-        )
+    def batches(
+        self, work: tuple[BrokerAddress, tuple[BrokerAddress, ...]]
+    ) -> Iterator[pa.RecordBatch]:
+        broker, brokers = work
         try:
-            return list(broker_rows(inspector, broker, brokers, self._options))
+            rows = list(broker_rows(self._inspector(), broker, brokers, self._options))
         except ClientError as error:
             kind = "refuses" if isinstance(error, BrokerError) else "does not answer"
             raise ClientError(
                 f"{SOURCE}: broker {broker.broker_name} {kind}: {' '.join(str(error).split())}"
             ) from None
+        schema = arrow_schema(self._schema)
+        for start in range(0, len(rows), _BATCH):
+            yield pa.RecordBatch.from_pylist(rows[start : start + _BATCH], schema=schema)

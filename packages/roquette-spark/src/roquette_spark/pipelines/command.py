@@ -227,13 +227,13 @@ def run_command(
         try:
             plan = pipeline.plan(options)
         except RoquetteError as error:
-            raise _in_one_line(error) from error
+            raise ConfigError(explain(error)) from error
         _print_plan(pipeline.name, plan, output)
         return 0
-    from roquette_spark.pipelines.kit.running import REPORT, run_pipeline
+    from roquette_spark.pipelines.kit.running import REPORT, free_directory, run_pipeline
     from roquette_spark.pipelines.kit.screen import Screen
 
-    directory = options.report or _free(pipeline.name)
+    directory = options.report or free_directory(pipeline.name, OsFiles())
     with Screen() as screen:
         result = run_pipeline(pipeline, options, progress=screen, directory=directory)
     if output is OutputForm.JSON:
@@ -242,16 +242,6 @@ def run_command(
         sys.stdout.write(result.last_line + "\n")
     sys.stderr.write(f"report: {os.path.join(directory, REPORT)}\n")
     return result.status if result.ok else 1
-
-
-def _free(name: str) -> str:
-    from roquette_spark.pipelines.kit.running import free_directory
-
-    return free_directory(name, OsFiles())
-
-
-def _in_one_line(error: RoquetteError) -> ConfigError:
-    return ConfigError(explain(error))
 
 
 def _print_plan(name: str, plan: Plan, output: OutputForm) -> None:

@@ -1,6 +1,6 @@
 """Arrow batches of a write to messages: body, property string, and the queue each must go to."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -145,21 +145,8 @@ def _map_lengths(column: pa.Array) -> pa.Array:
 
 def _entries(column: pa.Array) -> pa.StructArray:
     """Names and values of the rows that are there; what null rows cover is left out."""
-    offsets = np.asarray(column.offsets)
-    keys, items = column.keys, column.items
-    if column.null_count:
-        kept = np.concatenate(
-            [np.arange(0)]
-            + [
-                np.arange(start, end)
-                for (start, end), valid in zip(
-                    pairwise(offsets.tolist()), column.is_valid().to_pylist(), strict=True
-                )
-                if valid
-            ]
-        ).astype(np.int64)
-        index = pa.array(kept)
-        return pa.StructArray.from_arrays([keys.take(index), items.take(index)], ["k", "v"])
+    column = column.drop_null() if column.null_count else column
+    offsets, keys, items = np.asarray(column.offsets), column.keys, column.items
     start, length = int(offsets[0]), int(offsets[-1] - offsets[0])
     return pa.StructArray.from_arrays(
         [keys.slice(start, length), items.slice(start, length)], ["k", "v"]
@@ -314,6 +301,7 @@ QueuesOf = Callable[[str], Sequence[MessageQueue]]
 Entry = tuple[int, bytes, bytes]  # flag, body, properties
 
 
+@dataclass(slots=True)
 class Rows:
     """The messages of one Arrow batch.
 
@@ -324,19 +312,10 @@ class Rows:
         singles: index -> sys flag, of those that no batch may hold: delayed or compressed ones.
     """
 
-    __slots__ = ("entries", "queues", "singles", "topics")
-
-    def __init__(
-        self,
-        entries: list[Entry],
-        topics: str | list[str],
-        queues: list[MessageQueue | None] | None,
-        singles: dict[int, int],
-    ) -> None:
-        self.entries = entries
-        self.topics = topics
-        self.queues = queues
-        self.singles = singles
+    entries: list[Entry]
+    topics: str | list[str]
+    queues: list[MessageQueue | None] | None
+    singles: dict[int, int]
 
 
 class RowEncoder:
@@ -478,7 +457,8 @@ class RowEncoder:
         parts: list[list[bytes]] = []
         if "deliver_timestamp" in columns:
             times = millisecond_list(columns["deliver_timestamp"])
-            parts.append([_timer(time) for time in times])
+            name = TIMER_DELIVER_MS.encode()
+            parts.append([b"" if ms is None else b"%b\x01%d\x02" % (name, ms) for ms in times])
         if "delay_level" in columns:
             levels = number_list(columns["delay_level"])
             for row, level in enumerate(levels):
@@ -503,12 +483,13 @@ class RowEncoder:
 
     def _refuse_batches(self, topics: str | list[str], count: int, singles: dict[int, int]) -> None:
         """Brokers take no batch for a retry topic (SendMessageProcessor)."""
-        for row in range(count) if not isinstance(topics, str) else range(min(count, 1)):
-            topic = topics if isinstance(topics, str) else topics[row]
-            if topic.startswith(RETRY_PREFIX):
-                rows = range(count) if isinstance(topics, str) else (row,)
-                for number in rows:
-                    singles.setdefault(number, 0)
+        rows: Iterable[int]
+        if isinstance(topics, str):
+            rows = range(count) if topics.startswith(RETRY_PREFIX) else ()
+        else:
+            rows = [row for row, topic in enumerate(topics) if topic.startswith(RETRY_PREFIX)]
+        for row in rows:
+            singles.setdefault(row, 0)
 
     def _check_sizes(self, properties: list[bytes], first_row: int) -> None:
         for row, text in enumerate(properties):
@@ -610,10 +591,6 @@ def _first_of(one: bytes | None, more: bytes | None) -> bytes | None:
         return one or more
     rest = [word for word in more.split(b" ") if word != one]
     return b" ".join([one, *rest])
-
-
-def _timer(time_ms: int | None) -> bytes:
-    return b"" if time_ms is None else b"%b\x01%d\x02" % (TIMER_DELIVER_MS.encode(), time_ms)
 
 
 def _by_name(

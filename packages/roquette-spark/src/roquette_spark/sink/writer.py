@@ -7,7 +7,7 @@ the same id every time (property __SPARK_ID), by which `roquette_spark.sink.dupl
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -42,17 +42,15 @@ _MAX_HELD: Final = 32 << 20  # bytes in unfinished batches of all queues
 _ADDED: Final = encode_properties({"WAIT": "true"})
 
 
+@dataclass(slots=True)
 class _OpenBatch:
     """The unfinished batch of one queue, or of a topic's messages that may go to any."""
 
-    __slots__ = ("entries", "first_row", "queue", "size", "topic")
-
-    def __init__(self, topic: str, queue: MessageQueue | None) -> None:
-        self.topic = topic
-        self.queue = queue
-        self.entries: list[Entry] = []
-        self.size = 0
-        self.first_row = 0
+    topic: str
+    queue: MessageQueue | None
+    entries: list[Entry] = field(default_factory=list)
+    size: int = 0
+    first_row: int = 0
 
 
 class ChunkBuilder:
@@ -101,7 +99,6 @@ class ChunkBuilder:
                 self.flush()
 
     def flush(self) -> None:
-        """Hand on every unfinished batch."""
         for lane in self._lanes.values():
             self._close(lane)
         self._lanes.clear()
@@ -150,7 +147,6 @@ _SLICE_ROWS: Final = 10_000  # of an Arrow batch at a time: bounds what is encod
 
 
 def sender_config(options: WriteOptions) -> SenderConfig:
-    """Return the sender's settings from the options."""
     tls, credentials = options.access
     return SenderConfig(
         namesrv_addr=options.namesrv_addr,
@@ -219,8 +215,10 @@ class WriteTask:
         encoder = RowEncoder(
             options,
             self.columns,
-            queues_of=self._queues_of(sender),
-            next_ids=_id_maker(sender, options, self.queues),
+            queues_of=QueueTable(sender, options, self.queues),
+            next_ids=IdMaker(
+                sender.local_host(self.queues[0].topic if self.queues else options.topic)
+            ),
             id_prefix=self._id_prefix(context, partition_id),
         )
         builder = ChunkBuilder(sender.offer, options.rows_per_request, options.max_message_size)
@@ -237,9 +235,6 @@ class WriteTask:
         return SentPartition(
             partition_id, row, counts.requests, counts.busy, counts.failures, counts.weak
         )
-
-    def _queues_of(self, sender: BlockingSender) -> "QueueTable":
-        return QueueTable(sender, self.options, self.queues)
 
     def _id_prefix(self, context: TaskContext | None, partition_id: int) -> str | None:
         if self.options.guarantee != IDEMPOTENT or self.options.id_column:
@@ -295,14 +290,6 @@ def open_sender(options: WriteOptions) -> BlockingSender:
     return BlockingSender(sender_config(options))
 
 
-def _id_maker(
-    sender: BlockingSender, options: WriteOptions, queues: Sequence[MessageQueue]
-) -> "IdMaker":
-    topic = queues[0].topic if queues else options.topic
-    host = "127.0.0.1" if topic is None else sender.local_host(topic)
-    return IdMaker(host)
-
-
 class IdMaker:
     """Draws message ids, a slice's at once."""
 
@@ -312,7 +299,6 @@ class IdMaker:
         self._clock = SystemClock()
 
     def __call__(self, count: int) -> list[str]:
-        """Fresh ids."""
         return self._ids.next_ids(self._clock.now_ms(), count)
 
 
@@ -358,7 +344,6 @@ def refuse_overwrite(overwrite: bool) -> None:
 
 
 def report(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    """Log the sum of what the tasks did."""
     sent = [message for message in messages if isinstance(message, SentPartition)]
     log.info(
         "%s written rows=%d requests=%d busy=%d failures=%d weak=%d tasks=%d",
@@ -379,12 +364,10 @@ class RocketmqBatchWriter(DataSourceArrowWriter):
         self._task = plan_write(schema, options, stream=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentPartition:
-        """One task."""
         with plain_errors():
             return self._task.run(iterator, TaskContext.get())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done; what they sent is stored already."""
         report(messages, "table")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -403,12 +386,10 @@ class RocketmqStreamWriter(DataSourceStreamArrowWriter):
         self._task = plan_write(schema, options, stream=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentPartition:
-        """One task of a batch."""
         with plain_errors():
             return self._task.run(iterator, TaskContext.get())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks of the batch are done."""
         report(messages, f"batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

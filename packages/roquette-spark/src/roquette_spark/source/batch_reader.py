@@ -12,7 +12,6 @@ from roquette.errors import ConfigError
 from roquette.message.properties import SYSTEM
 from roquette_spark.source.decode import RecordColumns, RecordDecoder
 from roquette_spark.source.queues import (
-    BlockingQueueReader,
     check_available,
     name_of,
     named_queues,
@@ -35,12 +34,13 @@ from roquette_spark.values.offsets import (
 from roquette_spark.values.options import ReadOptions, read_options
 from roquette_spark.values.positions_json import LATEST, Position
 from roquette_spark.values.schema import arrow_schema
+from roquette_spark.workers.reader import BlockingReader
 
 # Ranges of queues to Arrow batches: pull, check that nothing is missing, decode.
 
 
 def read_batches(
-    reader: BlockingQueueReader,
+    reader: BlockingReader,
     works: Sequence[QueueRange],
     options: ReadOptions,
     schema: pa.Schema,
@@ -71,7 +71,7 @@ def _place(work: QueueRange) -> tuple[str, str]:
 
 
 def _checked_records(
-    reader: BlockingQueueReader, works: Iterable[QueueRange], options: ReadOptions
+    reader: BlockingReader, works: Iterable[QueueRange], options: ReadOptions
 ) -> Iterator[RecordColumns]:
     """The records of one range after the other, checked."""
     complete = pull_filter(options).takes_all and options.fail_on_data_loss
@@ -108,7 +108,7 @@ def exact_tags(expression: str) -> list[str]:
 
 
 def _chunks(
-    reader: BlockingQueueReader, work: QueueRange, options: ReadOptions
+    reader: BlockingReader, work: QueueRange, options: ReadOptions
 ) -> Iterator[tuple[bytes, int, int]]:
     """Joined pulls: (records, first offset, offset after the last), together the whole range."""
     held: list[bytes] = []
@@ -140,7 +140,7 @@ def _chunks(
 
 
 def _skip_missing(
-    reader: BlockingQueueReader, work: QueueRange, offset: int, options: ReadOptions
+    reader: BlockingReader, work: QueueRange, offset: int, options: ReadOptions
 ) -> int:
     """A pull at `offset` brought nothing: say so, or go on where the broker has messages again."""
     low = reader.min_offsets([work.queue])[work.queue]
@@ -203,7 +203,6 @@ class RocketmqBatchReader(DataSourceReader):
             return plan_tasks(start, end, options) or [QueuePartition(())]
 
     def read(self, partition: QueuePartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one range."""
         return read_partition(partition, self._options, self._schema)
 
 
@@ -220,7 +219,7 @@ def plan_tasks(start: Offsets, end: Offsets, options: ReadOptions) -> list[Queue
     return [QueuePartition(group) for group in groups]
 
 
-def bounds(reader: BlockingQueueReader, options: ReadOptions) -> tuple[Offsets, Offsets]:
+def bounds(reader: BlockingReader, options: ReadOptions) -> tuple[Offsets, Offsets]:
     """Start and end of every queue of a table, as things are now.
 
     Raises:

@@ -7,7 +7,7 @@ index; slices of any size are taken by Arrow.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -181,23 +181,7 @@ _NAME = 1
 _VALUE = 2
 
 
-class Properties(Protocol):
-    """All properties of many rows."""
-
-    def has(self, name: str) -> np.ndarray | None:
-        """Return which rows have that property; None: no row."""
-        ...
-
-    def column(self, name: str) -> pa.Array:
-        """One string per row: the value of that property, null where it is missing."""
-        ...
-
-    def maps(self, *, without: frozenset[str]) -> pa.Array:
-        """One map per row, of the properties that are not in `without`."""
-        ...
-
-
-def property_columns(data: bytes, starts: np.ndarray, ends: np.ndarray) -> Properties:
+def property_columns(data: bytes, starts: np.ndarray, ends: np.ndarray) -> "Properties":
     """The properties of rows whose property strings lie between these places of `data`, which ascend."""
     size = uniform_size(starts, ends)
     if size > 0 and (found := from_equal_sized_rows(data, starts, size)):
@@ -310,8 +294,6 @@ class VariedProperties:
         rows: the row of each name.
     """
 
-    __slots__ = ("_codes", "_count", "_row_count", "_rows", "_stride", "_texts", "_words")
-
     def __init__(self, texts: pa.Array, stride: int, rows: np.ndarray, row_count: int) -> None:
         self._texts, self._stride, self._rows, self._row_count = texts, stride, rows, row_count
         self._count = -(-len(texts) // stride)
@@ -325,7 +307,6 @@ class VariedProperties:
         )
 
     def has_repeated_names(self) -> bool:
-        """Return True if some row has a name twice."""
         if not self._count:
             return False
         keys = self._rows * len(self._words) + self._codes
@@ -367,6 +348,9 @@ class VariedProperties:
             self._take(kept, value=False),
             self._take(kept, value=True),
         )
+
+
+Properties: TypeAlias = UniformProperties | VariedProperties
 
 
 class _Entries(NamedTuple):

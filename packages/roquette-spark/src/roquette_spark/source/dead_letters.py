@@ -47,7 +47,6 @@ class Letters:
 
     @property
     def total(self) -> int:
-        """Messages of all topics."""
         return sum(self.counts.values())
 
 

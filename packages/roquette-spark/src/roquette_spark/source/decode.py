@@ -4,7 +4,7 @@ The layout is that of `message.record_layout`.
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -62,22 +62,6 @@ class RecordColumns:
     Raises:
         CorruptRecord: sizes do not add up or a magic code is wrong.
     """
-
-    __slots__ = (
-        "_at",
-        "_bodies",
-        "_bytes",
-        "_data",
-        "_head",
-        "_hosts",
-        "_keys",
-        "_properties",
-        "_spans",
-        "_tail",
-        "_topics",
-        "count",
-        "store_ms",
-    )
 
     def __init__(
         self,
@@ -173,7 +157,6 @@ class RecordColumns:
                 raise CorruptRecord("a body does not match its CRC")
 
     def where(self, chosen_rows: np.ndarray) -> "RecordColumns":
-        """Only the records for which `chosen_rows` is true."""
         return RecordColumns(self._data, positions=self._at[chosen_rows])
 
     def _slices(self, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
@@ -185,7 +168,6 @@ class RecordColumns:
         return [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def part(self, first: int, after: int) -> "RecordColumns":
-        """Rows `first` to `after` only."""
         return RecordColumns(self._data, positions=self._at[first:after])
 
     @classmethod
@@ -209,7 +191,6 @@ class RecordColumns:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Bytes of each record."""
         return self._head["size"]
 
     def topics(self) -> tuple[np.ndarray, list[str]]:
@@ -238,7 +219,6 @@ class RecordColumns:
 
     @property
     def queue_offsets(self) -> np.ndarray:
-        """Queue offsets in the order of the rows."""
         return self._head["queue_offset"]
 
     @property
@@ -380,8 +360,6 @@ class RecordDecoder:
         reserved: property names that stay out of the `properties` map.
     """
 
-    __slots__ = ("_broker_name", "_reserved", "_schema", "_tags", "_topic")
-
     def __init__(
         self,
         schema: pa.Schema,
@@ -423,6 +401,8 @@ class RecordDecoder:
             return records.ints(_FIELDS[name])
         if name in _PROPERTIES:
             return records.properties.column(_PROPERTIES[name])
+        if name in _MADE:
+            return _MADE[name](records)
         match name:
             case "topic":
                 return self._topics(records)
@@ -430,24 +410,8 @@ class RecordDecoder:
                 if self._broker_name is None:
                     return pa.nulls(records.count, pa.string())
                 return repeated_texts([self._broker_name], records.count)
-            case "body":
-                return records.bodies()
-            case "msg_id":
-                return records.message_ids()
-            case "key":
-                return records.keys()[1]
-            case "keys":
-                return records.keys()[0]
             case "properties":
                 return records.properties.maps(without=self._reserved)
-            case "born_timestamp" | "store_timestamp":
-                return records.timestamps("born" if name == "born_timestamp" else "stored")
-            case "born_host" | "store_host":
-                return records.hosts(name.removesuffix("_host"))
-            case "message_type":
-                return records.message_types()
-            case "deliver_timestamp":
-                return records.deliver_timestamps()
             case _:
                 raise AssertionError(f"column {name} has no source")
 
@@ -471,6 +435,18 @@ _FIELDS = {
     "reconsume_times": "reconsume_times",
     "commit_log_offset": "physical_offset",
     "store_size": "size",
+}
+_MADE: dict[str, Callable[[RecordColumns], pa.Array]] = {
+    "body": RecordColumns.bodies,
+    "msg_id": RecordColumns.message_ids,
+    "key": lambda records: records.keys()[1],
+    "keys": lambda records: records.keys()[0],
+    "born_timestamp": lambda records: records.timestamps("born"),
+    "store_timestamp": lambda records: records.timestamps("stored"),
+    "born_host": lambda records: records.hosts("born"),
+    "store_host": lambda records: records.hosts("store"),
+    "message_type": RecordColumns.message_types,
+    "deliver_timestamp": RecordColumns.deliver_timestamps,
 }
 _KIND_PROPERTIES = (
     (properties.LITE_TOPIC, "lite"),

@@ -4,12 +4,11 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from roquette.base.options import did_you_mean
-from roquette.client.calls import EVERYTHING, Pulled, PullFilter
+from roquette.client.calls import PullFilter
 from roquette.errors import ClientError, ConfigError, CorruptRecord, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
@@ -22,89 +21,33 @@ from roquette_spark.workers.reader import BlockingReader, ReaderConfig
 _POOL_SIZE = 8  # clusters (or groups, or time limits) one process reads at a time
 
 
-class BlockingQueueReader(Protocol):
-    """Blocking reads of queues. Offsets are queue offsets; an end is exclusive."""
-
-    def topics(self) -> list[str]:
-        """All topics, sorted."""
-
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """The readable queues of a topic, sorted. Raises RouteNotFound."""
-
-    def closed_queues(self, topics: Iterable[str]) -> set[MessageQueue]:
-        """Of the queues that `queues` gave last of these topics, those that producers are told not to send to."""
-
-    def min_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """The oldest offset the broker still has, of each. Raises RouteNotFound for a queue that is gone."""
-
-    def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """The offset the next message will get, of each. Raises RouteNotFound for a queue that is gone."""
-
-    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset stored at that time or later; the maximum when there is none."""
-
-    def committed_offset(self, queue: MessageQueue) -> int | None:
-        """Return the offset at which the group goes on; None when it has committed nothing there."""
-
-    def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store where the group goes on."""
-
-    def from_replica(self, queue: MessageQueue) -> bool:
-        """Return True if the queue's last answer came from a replica, which may be behind its master."""
-
-    def pull(
-        self, queue: MessageQueue, offset: int, max_count: int, wanted: PullFilter = EVERYTHING
-    ) -> Pulled:
-        """One pull, without waiting: raw records from `offset` on, and where to go on."""
-
-    def messages_at(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, bytes]:
-        """The record at one offset of each queue, asked side by side; without those that are not there."""
-
-    def scan(
-        self, queue: MessageQueue, start: int, end: int, wanted: PullFilter = EVERYTHING
-    ) -> Iterator[Pulled]:
-        """Pull until `end` is reached, reading ahead; stops early when a pull brings no progress."""
+_pool: dict[tuple[int, ReaderConfig], BlockingReader] = {}
 
 
-_pool: dict[tuple[object, ...], BlockingReader] = {}
-
-
-def open_reader(options: ReadOptions) -> BlockingQueueReader:
+def open_reader(options: ReadOptions) -> BlockingReader:
     """The reader of this process for the cluster, group and limits of these options.
 
     One per process, on purpose: Spark reuses its Python workers, so the connections are reused too.
     """
-    key = (
-        os.getpid(),  # a process that was forked must not share its parent's connections
-        *(
-            options.namesrv_addr,
-            options.request_group,
-            options.pull_timeout_ms,
-            options.pull_batch_size,
-        ),
-        *(options.connect_timeout_ms, options.pulls_in_flight, options.fetch_retries),
-        options.fetch_retry_interval_ms,
-        options.access,
+    tls, credentials = options.access
+    config = ReaderConfig(
+        namesrv_addr=options.namesrv_addr,
+        group=options.request_group,
+        timeout_ms=options.pull_timeout_ms,
+        connect_timeout_ms=options.connect_timeout_ms,
+        pull_batch_size=options.pull_batch_size,
+        pulls_in_flight=options.pulls_in_flight,
+        retries=options.fetch_retries,
+        retry_interval_ms=options.fetch_retry_interval_ms,
+        tls=tls,
+        credentials=credentials,
     )
+    key = os.getpid(), config  # a process that was forked must not share its parent's connections
     reader = _pool.pop(key, None)
     if reader is None:
-        tls, credentials = options.access
         if len(_pool) >= _POOL_SIZE:
             _pool.pop(next(iter(_pool))).close()
-        reader = BlockingReader(
-            ReaderConfig(
-                namesrv_addr=options.namesrv_addr,
-                group=options.request_group,
-                timeout_ms=options.pull_timeout_ms,
-                connect_timeout_ms=options.connect_timeout_ms,
-                pull_batch_size=options.pull_batch_size,
-                pulls_in_flight=options.pulls_in_flight,
-                retries=options.fetch_retries,
-                retry_interval_ms=options.fetch_retry_interval_ms,
-                tls=tls,
-                credentials=credentials,
-            )
-        )
+        reader = BlockingReader(config)
     _pool[key] = reader  # in order of use: the first is closed when the pool is full
     return reader
 
@@ -118,7 +61,7 @@ def pull_filter(options: ReadOptions) -> PullFilter:
 
 def reader_of(
     namesrv: str, topics: Sequence[str], options: Mapping[str, str] | None = None
-) -> BlockingQueueReader:
+) -> BlockingReader:
     """A reader of these topics. Raises ConfigError for a malformed address, name or option."""
     given = {"namesrvAddr": namesrv, "subscribe": ",".join(topics), **(options or {})}
     return open_reader(read_options(given))
@@ -160,7 +103,7 @@ _MOST_NAMED = 5  # queues in one line
 
 
 def find_queues(
-    reader: BlockingQueueReader, options: ReadOptions
+    reader: BlockingReader, options: ReadOptions
 ) -> tuple[list[MessageQueue], list[str | MessageQueue]]:
     """The readable queues that options choose, sorted, and which chosen topics or queues do not exist."""
     topics: Iterable[str] = options.topics
@@ -195,7 +138,7 @@ def matching_topics(topics: Iterable[str], pattern: str) -> list[str]:
     ]
 
 
-def require_queues(reader: BlockingQueueReader, options: ReadOptions) -> list[MessageQueue]:
+def require_queues(reader: BlockingReader, options: ReadOptions) -> list[MessageQueue]:
     """The queues that options choose; a table or a new stream needs all of them.
 
     Raises:
@@ -216,7 +159,7 @@ def require_queues(reader: BlockingQueueReader, options: ReadOptions) -> list[Me
 
 
 def missing_error(
-    reader: BlockingQueueReader, options: ReadOptions, what: str | MessageQueue
+    reader: BlockingReader, options: ReadOptions, what: str | MessageQueue
 ) -> ConfigError:
     """One line about a topic or queue that is not there, with the nearest names that are."""
     if isinstance(what, MessageQueue):
@@ -232,7 +175,7 @@ def missing_error(
 
 
 def resolve(
-    reader: BlockingQueueReader,
+    reader: BlockingReader,
     queues: Sequence[MessageQueue],
     position: Position,
     *,
@@ -327,7 +270,7 @@ def _times_of(queues: Sequence[MessageQueue], position: Position) -> dict[Messag
 
 
 def _by_time(
-    reader: BlockingQueueReader, queue: MessageQueue, at_ms: int, latest: int, position: Position
+    reader: BlockingReader, queue: MessageQueue, at_ms: int, latest: int, position: Position
 ) -> int:
     offset = reader.offset_by_time(queue, at_ms)
     if offset < latest:
@@ -341,7 +284,7 @@ def _by_time(
 
 
 def check_available(
-    reader: BlockingQueueReader, start: Offsets, end: Offsets, *, fail_on_data_loss: bool
+    reader: BlockingReader, start: Offsets, end: Offsets, *, fail_on_data_loss: bool
 ) -> Offsets:
     """The start of each queue that has something to read, moved up to what the broker still has, or DataLoss.
 
@@ -365,7 +308,7 @@ def check_available(
 
 
 def bounds_of(
-    reader: BlockingQueueReader, queues: Sequence[MessageQueue], *, fail_on_data_loss: bool
+    reader: BlockingReader, queues: Sequence[MessageQueue], *, fail_on_data_loss: bool
 ) -> Offsets:
     """The oldest offsets; queues that no name server knows any more are left out, or DataLoss."""
     try:
@@ -448,7 +391,7 @@ class Restart:
     why: str
 
 
-def lives_before(reader: BlockingQueueReader, positions: Mapping[MessageQueue, int]) -> Lives:
+def lives_before(reader: BlockingReader, positions: Mapping[MessageQueue, int]) -> Lives:
     """`MS.POSITION` of the message before each offset; a queue is missing if no broker knows it. One round trip."""
     wanted = {queue: offset - 1 for queue, offset in positions.items() if offset > 0}
     found: Lives = {}
@@ -461,7 +404,7 @@ def lives_before(reader: BlockingQueueReader, positions: Mapping[MessageQueue, i
 
 
 def find_restarts(
-    reader: BlockingQueueReader, positions: Offsets, seen: Lives, ends: Offsets
+    reader: BlockingReader, positions: Offsets, seen: Lives, ends: Offsets
 ) -> dict[MessageQueue, Restart]:
     """Queues whose message before the position is not the one that was seen there.
 
@@ -492,7 +435,7 @@ def find_restarts(
     return found
 
 
-def check_lives(reader: BlockingQueueReader, positions: Offsets, seen: Lives, why: str) -> None:
+def check_lives(reader: BlockingReader, positions: Offsets, seen: Lives, why: str) -> None:
     """The messages before these positions must be those that were seen.
 
     Args:

@@ -28,7 +28,6 @@ from roquette.message.message import MessageQueue
 from roquette_spark.source.batch_reader import QueuePartition, plan_tasks, read_partition
 from roquette_spark.source.columns import record_starts
 from roquette_spark.source.queues import (
-    BlockingQueueReader,
     bounds_of,
     check_available,
     check_lives,
@@ -56,6 +55,7 @@ from roquette_spark.values.offsets import (
 )
 from roquette_spark.values.options import ReadOptions
 from roquette_spark.values.positions_json import LATEST, Position
+from roquette_spark.workers.reader import BlockingReader
 
 # Ends of queues within a limit of bytes, from samples of its records' sizes.
 
@@ -72,7 +72,7 @@ class _Sample:
     end_at: int  # where the last one ends
 
 
-def limit_bytes(reader: BlockingQueueReader, start: Offsets, end: Offsets, limit: int) -> Offsets:
+def limit_bytes(reader: BlockingReader, start: Offsets, end: Offsets, limit: int) -> Offsets:
     """Move from `start` towards `end` by about `limit` bytes of stored records, shared by lag.
 
     The log positions of what waits are an upper bound: when they fit, nothing is estimated. Otherwise the
@@ -102,9 +102,7 @@ def limit_bytes(reader: BlockingQueueReader, start: Offsets, end: Offsets, limit
     return {**end, **{queue: start[queue] + moved[queue] for queue in lags}}
 
 
-def _sample(
-    reader: BlockingQueueReader, queue: MessageQueue, offset: int, end: int
-) -> _Sample | None:
+def _sample(reader: BlockingReader, queue: MessageQueue, offset: int, end: int) -> _Sample | None:
     data = reader.pull(queue, offset, min(_SAMPLE, end - offset)).records
     positions = record_starts(data).tolist()
     if not positions:
@@ -142,7 +140,7 @@ class QueueEnds:
         closed: ends of queues that took no messages any more when they were looked for last, or that are gone since then.
     """
 
-    def __init__(self, reader: BlockingQueueReader, options: ReadOptions, clock: Clock) -> None:
+    def __init__(self, reader: BlockingReader, options: ReadOptions, clock: Clock) -> None:
         self._reader = reader
         self._options = options
         self._clock = clock
@@ -409,7 +407,6 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return plan_tasks(starts, ends, options)
 
     def read(self, partition: QueuePartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one range."""
         return read_partition(partition, self._options, self._schema)
 
     def commit(self, end: Mapping[str, object]) -> None:

@@ -515,17 +515,14 @@ class ReadOptions(AccessOptions):
 
     @property
     def request_group(self) -> str:
-        """The group named in requests."""
         return self.group or self.group_id_prefix
 
     @property
     def commits(self) -> bool:
-        """True if progress is committed to `group`."""
         return bool(self.group) if self.commit_offsets is None else self.commit_offsets
 
     @property
     def body_as_string(self) -> bool:
-        """True if `body` is a string."""
         return self.body_format == "string"
 
 

@@ -8,10 +8,13 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
+from roquette.client import calls
 from roquette.client.calls import AHEAD, ANY_NAME_SERVER, Answer, Ask, Call, Operation
+from roquette.client.core.route_cache import check_queues
 from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.remoting.security import OPEN, Security
 from roquette.remoting.tls import words_of
+from roquette.wire.bodies import TopicRouteData
 from roquette.wire.command import Command
 from roquette.wire.connection import WireConnection
 from roquette.wire.signature import Signer
@@ -95,7 +98,6 @@ class BlockingConnection:
             raise self._broken(self._alert(error)) from None
 
     def receive(self, opaque: int) -> Command:
-        """Wait for one answer."""
         while opaque not in self._answers:
             for command in self._read():
                 self._answers[command.opaque] = command
@@ -135,12 +137,10 @@ class BlockingConnection:
         return [c for c in commands if c.is_response and c.opaque in self._waiting]
 
     def fileno(self) -> int:
-        """The socket's descriptor, for a selector."""
         return self._socket.fileno()
 
     @property
     def local_host(self) -> str:
-        """Our address on this connection."""
         return str(self._socket.getsockname()[0])
 
     def _alert(self, error: OSError) -> OSError:
@@ -163,7 +163,6 @@ class BlockingConnection:
         return ConnectError(f"the connection to {self.address} broke: {error}")
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
 
@@ -201,7 +200,6 @@ class BlockingConnections:
         self._open: dict[str, BlockingConnection] = {}
 
     def close(self) -> None:
-        """Close all connections; the next call opens new ones."""
         for address in list(self._open):
             self.drop(address)
 
@@ -248,6 +246,12 @@ class BlockingConnections:
             except (ConnectError, RequestTimeout, BrokerError, RouteNotFound) as error:
                 failure = error
         raise failure
+
+    def route(self, topic: str) -> TopicRouteData:
+        """A topic's route, freshly asked of a name server. Raises RouteNotFound."""
+        found = self.ask_name_servers(calls.route(topic))
+        check_queues(topic, (data.read_queue_nums for data in found.queue_datas))
+        return found
 
     def exchange(self, asks: Sequence[Ask]) -> list[Answer[Any]]:
         """Requests to servers, which all have theirs before the first answer is read. Nothing is asked twice."""

@@ -14,12 +14,12 @@ from roquette.client import calls
 from roquette.client.calls import EVERYTHING, Answer, Ask, Call, Pulled, PullFilter
 from roquette.client.config import security_of
 from roquette.client.core.process_queue import two_waves
-from roquette.client.core.route_cache import BROKERS, TOPICS, check_queues, keep
+from roquette.client.core.route_cache import BROKERS, TOPICS, keep
 from roquette.errors import BrokerError, ClientError, ConnectError, RequestTimeout, RouteNotFound
 from roquette.message.message import MessageQueue
 from roquette.message.names import PERM_READ, PERM_WRITE
 from roquette.remoting.tls_options import TlsOptions
-from roquette.wire.bodies import TopicRouteData
+from roquette.wire.bodies import QueueData, TopicRouteData
 from roquette.wire.codes import ResponseCode
 from roquette.wire.signature import Credentials
 from roquette_spark.workers.connection import BlockingConnections
@@ -91,24 +91,16 @@ class BlockingReader:
         Raises:
             RouteNotFound: no name server knows the topic.
         """
-        route = self._learn(topic)
-        return sorted(
-            MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=queue_id)
-            for data in route.queue_datas
-            if data.perm & PERM_READ
-            for queue_id in range(data.read_queue_nums)
-        )
+        return sorted(queue for queue, _ in _readable(topic, self._learn(topic)))
 
     def closed_queues(self, topics: Iterable[str]) -> set[MessageQueue]:
         """Of the queues that `queues` gave last of these topics, those that producers are told not to send to."""
         return {
-            MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=queue_id)
+            queue
             for topic in topics
             if topic in self._routes
-            for data in self._routes[topic].queue_datas
-            if data.perm & PERM_READ
-            for queue_id in range(data.read_queue_nums)
-            if not data.perm & PERM_WRITE or queue_id >= data.write_queue_nums
+            for queue, data in _readable(topic, self._routes[topic])
+            if not data.perm & PERM_WRITE or queue.queue_id >= data.write_queue_nums
         }
 
     # offsets
@@ -341,12 +333,12 @@ class BlockingReader:
                 self._routes[topic] = known
 
     def _learn(self, topic: str) -> TopicRouteData:
-        route = self.route(topic)
+        route = self._connections.route(topic)
         keep(self._routes, topic, route, TOPICS)
         return route
 
-    def route(self, topic: str) -> TopicRouteData:
-        """A topic's route, freshly asked of a name server. Raises RouteNotFound."""
-        found = self._connections.ask_name_servers(calls.route(topic))
-        check_queues(topic, (data.read_queue_nums for data in found.queue_datas))
-        return found
+
+def _readable(topic: str, route: TopicRouteData) -> Iterator[tuple[MessageQueue, QueueData]]:
+    for data in route.queue_datas:
+        for queue_id in range(data.read_queue_nums) if data.perm & PERM_READ else ():
+            yield MessageQueue(topic, data.broker_name, queue_id), data

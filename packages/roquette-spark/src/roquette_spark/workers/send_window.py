@@ -122,7 +122,6 @@ class SendWindow:
 
     @property
     def idle(self) -> bool:
-        """True if everything offered has been stored."""
         return self._held == 0
 
     @property

@@ -36,8 +36,7 @@ from roquette.wire.codes import STORED_CODES, ResponseCode
 from roquette.wire.command import Command
 from roquette.wire.headers import SendMessageRequestHeaderV2
 from roquette.wire.signature import Credentials
-from roquette_spark.workers.connection import BlockingConnection
-from roquette_spark.workers.reader import BlockingReader, ReaderConfig
+from roquette_spark.workers.connection import BlockingConnection, BlockingConnections
 from roquette_spark.workers.send_window import Chunk, SendWindow, WindowLimits, is_flow_control
 
 log = logging.getLogger("roquette.client")
@@ -113,16 +112,10 @@ class BlockingSender:
         self._config = config
         self._clock = clock or SystemClock()
         self._entropy = entropy or Entropy()
-        self._names = BlockingReader(
-            ReaderConfig(
-                namesrv_addr=config.namesrv_addr,
-                group=config.producer_group,
-                timeout_ms=config.connect_timeout_ms,
-                tls=config.tls,
-                credentials=config.credentials,
-            )
-        )
         self._security = security_of(config.tls, config.credentials)
+        self._names = BlockingConnections(
+            config.namesrv_addr, timeout_ms=config.connect_timeout_ms, security=self._security
+        )
         self._routes: dict[str, tuple[TopicRoute, int]] = {}
         self._turns: dict[str, RoundRobin] = {}
         self._connections: dict[str, BlockingConnection] = {}

@@ -136,7 +136,6 @@ def check_options(options: ArchiveOptions) -> None:
 
 
 def table_root(options: ArchiveOptions, topic: str) -> str:
-    """Address of a topic's table."""
     return f"{options.to}/{folder_name(topic)}"
 
 

@@ -30,7 +30,7 @@ from roquette_spark.pipelines.archive.topic import (
 )
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, Plan, Result
 from roquette_spark.pipelines.kit.lineage import table_dataset, topic_dataset
-from roquette_spark.pipelines.kit.stream import Batches, RunHealth, Sum, TableHealth, await_end
+from roquette_spark.pipelines.kit.stream import Batches, RunHealth, TableHealth, await_end
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.kit.topics import (
     GroupPlace,
@@ -61,7 +61,6 @@ from roquette_spark.pipelines.tables.table_place import (
     Owner,
 )
 from roquette_spark.source.queues import (
-    BlockingQueueReader,
     closed_pattern,
     matching_topics,
     open_reader,
@@ -69,6 +68,7 @@ from roquette_spark.source.queues import (
 )
 from roquette_spark.values.offsets import QueueRange, ranges_by_topic
 from roquette_spark.values.options import read_options
+from roquette_spark.workers.reader import BlockingReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +101,6 @@ class Choice:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All of them."""
         return self.own + self.shared
 
 
@@ -183,11 +182,11 @@ def _without(pattern: str, topics: Sequence[str]) -> str:
     return rf"(?!(?:{names})\Z){pattern}" if topics else pattern
 
 
-def _reader(options: ArchiveOptions, pattern: str) -> BlockingQueueReader:
+def _reader(options: ArchiveOptions, pattern: str) -> BlockingReader:
     return open_reader(read_options({**stream_options(options), "subscribePattern": pattern}))
 
 
-def _topics(reader: BlockingQueueReader, options: ArchiveOptions) -> list[str]:
+def _topics(reader: BlockingReader, options: ArchiveOptions) -> list[str]:
     try:
         return reader.topics()
     except ClientError as error:
@@ -196,7 +195,7 @@ def _topics(reader: BlockingQueueReader, options: ArchiveOptions) -> list[str]:
         ) from None
 
 
-def _readable(reader: BlockingQueueReader, topic: str) -> bool:
+def _readable(reader: BlockingReader, topic: str) -> bool:
     try:
         return bool(reader.queues(topic))
     except RouteNotFound:
@@ -282,16 +281,13 @@ class ArchiveStream:
 
     @property
     def archives(self) -> list[TopicArchive]:
-        """By topic."""
         return [self._by_topic[topic] for topic in sorted(self._by_topic)]
 
     @property
     def waiting_rows(self) -> int:
-        """Messages to read."""
         return sum(each.waiting_rows for each in self.archives)
 
     def start(self) -> "StreamingQuery":
-        """Begin to read."""
         starts = {each.topic: each.kept_start() for each in self.archives if each.kept_start()}
         if not self._options.starting.isdigit():
             for topic in self._states.keys() - self._by_topic.keys():
@@ -312,12 +308,10 @@ class ArchiveStream:
         )
 
     def tidy(self) -> None:
-        """Of all tables."""
         for each in self.archives:
             each.tidy()
 
     def close(self) -> None:
-        """Let others write."""
         for each in self._by_topic.values():
             each.close()
         if self._lock is not None:
@@ -388,7 +382,6 @@ class ArchiveStream:
 
 
 def plan(options: ArchiveOptions) -> Plan:
-    """Say what would be read and written."""
     check_options(options)
     choice = choose_topics(options)
     states = find_topics(options.namesrv, choice.topics, stream_options(options))
@@ -440,7 +433,6 @@ def run(options: ArchiveOptions, job: Job) -> Result:
 
 
 def _look(streams: Sequence[ArchiveStream], options: ArchiveOptions) -> list[TableHealth]:
-    """Return how far the tables are."""
     archives = [archive for each in streams for archive in each.archives]
     names = [each.topic for each in archives]
     states = find_topics(options.namesrv, names, stream_options(options)) if names else []
@@ -501,7 +493,7 @@ def _stream(
     job.progress.step(f"archiving {names}")
     queries = [each.start() for each in group]
     total = None if options.follow else sum(each.waiting_rows for each in group)
-    await_end(job, queries, Sum([each.batches for each in group]), total, look)
+    await_end(job, queries, [each.batches for each in group], total, look)
     for each in group:
         each.tidy()
 

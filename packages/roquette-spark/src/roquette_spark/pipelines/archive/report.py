@@ -5,18 +5,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from roquette.base.options import counted, plural, size_text
+from roquette.base.options import counted, size_text
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Result
 from roquette_spark.pipelines.kit.message_rows import DAY, RowForm
 from roquette_spark.pipelines.kit.report import (
     Cell,
     Chart,
+    Column,
     Report,
     ReportTable,
-    Section,
     columns,
     lines,
+    table_of,
 )
 from roquette_spark.pipelines.kit.stream import Batches, rates, summary_of
 from roquette_spark.pipelines.kit.table_files import Compaction, Snapshot
@@ -72,25 +73,13 @@ class Certificate:
             found[queue] = found[queue].plus(each)
         return found
 
-    @property
-    def rows(self) -> int:
-        """Of all queues."""
-        return sum(each.rows for each in self.totals.values())
+    rows = property(lambda self: self._sum("rows"))
+    missing = property(lambda self: self._sum("missing"))
+    twice = property(lambda self: self._sum("twice"))
+    skipped = property(lambda self: self._sum("skipped"))
 
-    @property
-    def missing(self) -> int:
-        """Of all queues."""
-        return sum(each.missing for each in self.totals.values())
-
-    @property
-    def twice(self) -> int:
-        """Of all queues."""
-        return sum(each.twice for each in self.totals.values())
-
-    @property
-    def skipped(self) -> int:
-        """Of all queues."""
-        return sum(each.skipped for each in self.totals.values())
+    def _sum(self, name: str) -> int:
+        return sum(getattr(each, name) for each in self.totals.values())
 
     def with_batch(
         self,
@@ -278,9 +267,7 @@ class TopicResult:
         return not any(each.worse for each in self.counts or ())
 
     def summary(self) -> dict[str, Any]:
-        """For summary.json."""
-        counts = self.counts
-        return {
+        found = {
             "table": self.root,
             "version": self.snapshot.version,
             "rows": self.snapshot.rows,
@@ -297,25 +284,28 @@ class TopicResult:
             "lacks": self.lacks,
             "this_run": summary_of(self.batches),
             "files_joined": self.compaction.files_before,
-            "checked": counts is not None,
-            "missing": None if counts is None else sum(each.record.missing for each in counts),
-            "twice": None if counts is None else sum(each.record.twice for each in counts),
-            "skipped": None if counts is None else sum(each.record.skipped for each in counts),
-            "behind": None if counts is None else sum(each.behind for each in counts),
-            "other_ends": None if counts is None else sum(each.other for each in counts),
-            "queues_made_anew": None if counts is None else sum(each.lives > 0 for each in counts),
+            "checked": self.counts is not None,
         }
+        sums = sums_of(self.counts or ())
+        return found | {name: n if self.counts is not None else None for name, n in sums.items()}
+
+
+def sums_of(counts: Sequence[QueueCount]) -> dict[str, int]:
+    """Of queues: offsets that are missing, there twice or skipped, and what of brokers' ends the tables do not have."""
+    return {
+        **{n: sum(getattr(c.record, n) for c in counts) for n in ("missing", "twice", "skipped")},
+        "behind": sum(each.behind for each in counts),
+        "other_ends": sum(each.other for each in counts),
+        "queues_made_anew": sum(each.lives > 0 for each in counts),
+    }
 
 
 def build_result(topics: list[TopicResult], seconds: float, *, follows: bool) -> Result:
-    """All topics together."""
     rows = sum(each.snapshot.rows for each in topics)
     bad = sum(each.quarantined for each in topics)
     new = sum(each.batches.rows for each in topics)
     rescued = sum(each.rescued for each in topics)
     bad_now = sum(each.bad for each in topics)
-    files = sum(len(each.snapshot.files) for each in topics)
-    ok = all(each.ok for each in topics)
     summary = {
         "rows": rows,
         "quarantined": bad,
@@ -326,24 +316,21 @@ def build_result(topics: list[TopicResult], seconds: float, *, follows: bool) ->
     report = Report(
         title="Archive of " + _title(topics),
         lead="Topics as Parquet tables: each message once, in the table or in the quarantine beside it.",
-        facts=[
-            (f"{rows:,}", plural(rows, "row") + " in the tables"),
-            (f"{bad:,}", plural(bad, "message") + f" in quarantine, {bad_now:,} of this run"),
-            (f"{new:,}", plural(new, "message") + " taken by this run"),
-            (
-                f"{rescued:,}",
-                plural(rescued, "row") + " of this run with fields without a column",
-            ),
-            (f"{files:,}", plural(files, "file")),
-            (size_text(sum(each.snapshot.size for each in topics)), "of Parquet"),
-            (f"{seconds:.0f} s", "with Spark"),
-        ],
-        sections=[section for each in topics for section in _sections(each)],
     )
+    report.count(rows, "row", " in the tables")
+    report.count(bad, "message", f" in quarantine, {bad_now:,} of this run")
+    report.count(new, "message", " taken by this run")
+    report.count(rescued, "row", " of this run with fields without a column")
+    report.count(sum(len(each.snapshot.files) for each in topics), "file")
+    report.facts += [
+        (size_text(sum(each.snapshot.size for each in topics)), "of Parquet"),
+        (f"{seconds:.0f} s", "with Spark"),
+    ]
+    for each in topics:
+        _add_topic(report, each)
     checked = [each for each in topics if each.counts is not None]
-    verdict = ""
-    if checked:
-        verdict = _compared([count for each in checked for count in each.counts or ()])
+    counts = [count for each in checked for count in each.counts or ()]
+    verdict = _compared(counts) if checked else ""
     line = f"{counted(new, 'message')} archived, {counted(rows, 'row')} in the tables, {bad:,} in quarantine{verdict}"
     if rescued:
         line += (
@@ -352,22 +339,20 @@ def build_result(topics: list[TopicResult], seconds: float, *, follows: bool) ->
     if bad_now:
         line += f"; warning: {counted(bad_now, 'message')} of this run went to the quarantine"
     status = Result.BAD_MESSAGES if bad_now and not follows else 0
+    ok = all(each.ok for each in topics)
     return Result(ok=ok, summary=summary, report=report, last_line=line, status=status)
 
 
 def _compared(counts: Sequence[QueueCount]) -> str:
-    missing, twice, skipped = (
-        sum(getattr(each.record, name) for each in counts)
-        for name in ("missing", "twice", "skipped")
-    )
-    found = f"; compared with the topics: {missing:,} missing, {twice:,} twice"
-    if skipped:
-        found += f", {skipped:,} skipped (no broker had them any more)"
-    if behind := sum(each.behind for each in counts):
-        found += f", {behind:,} not read"
-    if other := sum(each.other for each in counts):
-        found += f", another last message in {counted(other, 'queue')}"
-    if lives := sum(each.lives > 0 for each in counts):
+    sums = sums_of(counts)
+    found = f"; compared with the topics: {sums['missing']:,} missing, {sums['twice']:,} twice"
+    if sums["skipped"]:
+        found += f", {sums['skipped']:,} skipped (no broker had them any more)"
+    if sums["behind"]:
+        found += f", {sums['behind']:,} not read"
+    if sums["other_ends"]:
+        found += f", another last message in {counted(sums['other_ends'], 'queue')}"
+    if lives := sums["queues_made_anew"]:
         found += f"; {counted(lives, 'queue')} made anew since the table was begun"
     return found
 
@@ -411,63 +396,44 @@ def _by_partition(topic: TopicResult) -> tuple[str, str, Chart]:
     return f"rows by {name}", text, columns(shown, f"rows by {name}")
 
 
-def _sections(topic: TopicResult) -> list[Section]:
-    sections = []
-
+def _add_topic(report: Report, topic: TopicResult) -> None:
     def add(title: str, text: str, part: Chart | ReportTable) -> None:
-        sections.append(Section(f"{topic.topic}: {title}", text, [part]))
+        report.add(f"{topic.topic}: {title}", text, part)
 
     if topic.batches.kept:
-        add(
-            "pace",
-            f"Rows a second of each batch of this run ({counted(topic.batches.count, 'batch', 'batches')}), by the seconds "
-            "since its begin.",
-            lines(rates(topic.batches), "rows a second"),
+        batches = counted(topic.batches.count, "batch", "batches")
+        text = (
+            f"Rows a second of each batch of this run ({batches}), by the seconds since its begin."
         )
+        add("pace", text, lines(rates(topic.batches), "rows a second"))
     if topic.snapshot.files:
         add(*_by_partition(topic))
-    if topic.counts is not None:
-        add(
-            "compared with the topic",
-            "Rows by queue, in table and quarantine together; offsets between a queue's first row and the "
-            "stream's position that are not there are missing. Skipped are those that no broker had any more. The last "
-            "message is that of the brokers, or has expired there.",
-            ReportTable(
-                ["queue", "rows", "missing", "twice", "skipped", "last message", ""],
-                [
-                    [
-                        f"{each.broker_name} {each.queue_id}",
-                        *(each.record.rows, each.record.missing, each.record.twice),
-                        each.record.skipped,
-                        _last_message(each),
-                        Cell(_verdict(each), not each.worse),
-                    ]
-                    for each in topic.counts
-                ],
-            ),
-        )
-    if topic.unmet:
-        add(
-            "expectations",
-            "Rows of this run that do not meet what is expected of them, once for each expectation.",
-            ReportTable(
-                ["expectation", "rows", ""],
-                [
-                    [name, rows, Cell("NOT MET" if rows else "met", not rows)]
-                    for name, rows in topic.unmet.items()
-                ],
-            ),
-        )
-    if topic.fields:
-        add(
-            "fields without a column",
-            "They are in the column _rescued, as JSON. " + _WHY_RESCUED[topic.evolution],
-            ReportTable(["field", "rows"], topic.fields),
-        )
-    if topic.reasons:
-        add(
-            "quarantine",
-            f"Why messages could not be read. They are whole in {topic.root}.quarantine.",
-            ReportTable(["what is wrong", "messages"], topic.reasons),
-        )
-    return sections
+    queues: dict[str, Column] = {
+        "queue": lambda each: f"{each.broker_name} {each.queue_id}",
+        "rows": lambda each: each.record.rows,
+        "missing": lambda each: each.record.missing,
+        "twice": lambda each: each.record.twice,
+        "skipped": lambda each: each.record.skipped,
+        "last message": _last_message,
+        "": lambda each: Cell(_verdict(each), not each.worse),
+    }
+    add(
+        "compared with the topic",
+        "Rows by queue, in table and quarantine together; offsets between a queue's first row and the "
+        "stream's position that are not there are missing. Skipped are those that no broker had any more. The last "
+        "message is that of the brokers, or has expired there.",
+        table_of(topic.counts or (), queues, most=None),
+    )
+    unmet = [[n, r, Cell("NOT MET" if r else "met", not r)] for n, r in topic.unmet.items()]
+    text = "Rows of this run that do not meet what is expected of them, once for each expectation."
+    add("expectations", text, ReportTable(["expectation", "rows", ""], unmet))
+    add(
+        "fields without a column",
+        "They are in the column _rescued, as JSON. " + _WHY_RESCUED[topic.evolution],
+        ReportTable(["field", "rows"], topic.fields),
+    )
+    add(
+        "quarantine",
+        f"Why messages could not be read. They are whole in {topic.root}.quarantine.",
+        ReportTable(["what is wrong", "messages"], topic.reasons),
+    )

@@ -41,29 +41,29 @@ from roquette_spark.pipelines.kit.topics import (
     read_sample,
     stream_options,
 )
+from roquette_spark.pipelines.rows.avro_rows import read_avro_schema
 from roquette_spark.pipelines.rows.connect_json import connect_columns
 from roquette_spark.pipelines.rows.decoder import (
     Kind,
     arrow_of,
     grew_from,
     possible_columns,
+    struct_of,
     table_type,
     widened,
 )
 from roquette_spark.pipelines.rows.expectations import expectations, read_expectations
 from roquette_spark.pipelines.rows.json_rows import NoObjects, infer_columns, schema_of_text
 from roquette_spark.pipelines.rows.tasks import BatchWork, Written, write_messages
+from roquette_spark.pipelines.tables.mending import MENDED, MENDED_STREAM
 from roquette_spark.pipelines.tables.streamed_table import (
-    MENDED,
-    MENDED_STREAM,
-    PLACE,
     SharedStream,
     StreamedTable,
     is_fresh,
     new_stream_id,
 )
+from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_place import CHECKPOINT, ROWS_SETTING, Owner
-from roquette_spark.pipelines.tables.table_writer import TableWriter
 from roquette_spark.source.queues import lives_before, reader_of
 from roquette_spark.values.offsets import QueueRange
 
@@ -83,14 +83,14 @@ def count_places(places: "DataFrame", starts: Mapping[Queue, int], *, every: boo
     Rows at one place that were stored at different times are no copies: the topic was made anew between them.
 
     Args:
-        places: columns of PLACE, and store_timestamp.
+        places: columns of forms.PLACE, and store_timestamp.
         starts: where the stream began; a queue that is not named began at its first row.
         every: every offset between must be there: no tags were asked for.
     """
     from pyspark.sql import functions as f
 
     rows = (
-        places.groupBy(*PLACE)
+        places.groupBy(*forms.PLACE)
         .agg(f.count("*").alias("count"), f.count_distinct("store_timestamp").alias("messages"))
         .groupBy("broker_name", "queue_id")
         .agg(
@@ -111,7 +111,7 @@ def count_places(places: "DataFrame", starts: Mapping[Queue, int], *, every: boo
     return Certificate(queues)
 
 
-def rescued_fields(table: TableWriter) -> list[tuple[str, int]]:
+def rescued_fields(table: Table) -> list[tuple[str, int]]:
     """Names of the fields that no column takes, and in how many rows; the most frequent first."""
     found: Counter[str] = Counter()
     for file in table.snapshot.files.values():
@@ -193,8 +193,7 @@ def with_places(form: forms.RowForm) -> tuple[forms.RowForm, list[str]]:
             continue
         if name not in there or (kinds is not None and there[name] not in kinds):
             others = [each for each in schema["fields"] if each["name"].lower() != name.lower()]
-            text = {"name": name, "type": "string", "nullable": True, "metadata": {}}
-            schema["fields"] = [*others, text]
+            schema["fields"] = [*others, *struct_of({name: "string"})["fields"]]
             added.append(f"{option} {name}")
     return (replace(form, body_schema=json.dumps(schema)), added) if added else (form, added)
 
@@ -205,18 +204,6 @@ def can_sort(columns: pa.Schema, name: str, partitioned_by: Sequence[str]) -> bo
     return there and not pa.types.is_nested(columns.field(name).type)
 
 
-def check_sort(
-    topic: str, columns: pa.Schema, sort: Sequence[str], partitioned_by: Sequence[str]
-) -> None:
-    """Raises ConfigError for what is no column of the table's files, or has no order."""
-    for name in sort:
-        if not can_sort(columns, name, partitioned_by):
-            what = f"the table of {topic} has no such column"
-            if name in columns.names and name not in partitioned_by:
-                what = "lists, maps and structs have no order"
-            raise ConfigError(f"archive: --sort-by {name}: {what}")
-
-
 START_SETTING = "roquette.start"  # JSON: broker -> queue -> offset of the first message to read
 _WHEN_OBJECTS_COME = {
     "add": "objects that come later bring their columns",
@@ -225,7 +212,7 @@ _WHEN_OBJECTS_COME = {
 }
 
 
-def kept_form(table: TableWriter, options: ArchiveOptions) -> forms.RowForm:
+def kept_form(table: Table, options: ArchiveOptions) -> forms.RowForm:
     """Return the form of the rows of a table that is begun.
 
     Raises:
@@ -345,7 +332,7 @@ class TopicArchive(StreamedTable):
         if options.format == "raw":
             return "", ""
         if options.format == "avro":
-            return forms.read_avro_schema(options.schema, self._job.files)
+            return read_avro_schema(options.schema, self._job.files)
         if options.format == "registry":
             from roquette_spark.pipelines.rows.registry_rows import newest_columns
             from roquette_spark.registry import Registry
@@ -385,7 +372,7 @@ class TopicArchive(StreamedTable):
             check_partition(self.topic, arrow, self.form)
         self._set_sort()
         if not self._may_lack(self.form):
-            check_sort(self.topic, arrow, self._options.sort_by, self.form.partitioned_by)
+            self._check_sort(arrow)
         self.lacks += [
             f"--sort-by {name}" for name in self._options.sort_by if name not in self._sort
         ]
@@ -396,6 +383,15 @@ class TopicArchive(StreamedTable):
         columns = table_type(self.form).json()
         self.prepare(columns, self.form.partitioned_by, {ROWS_SETTING: self.form.settings()}, new)
         self.leave_quarantine()
+
+    def _check_sort(self, columns: pa.Schema) -> None:
+        """Raises ConfigError for what is no column of the table's files, or has no order."""
+        for name in self._options.sort_by:
+            if name not in self._sort:
+                there = name in columns.names and name not in self.form.partitioned_by
+                what = f"the table of {self.topic} has no such column"
+                what = "lists, maps and structs have no order" if there else what
+                raise ConfigError(f"archive: --sort-by {name}: {what}")
 
     def _set_sort(self) -> None:
         """By those of the columns asked for that the table has now."""
@@ -464,7 +460,6 @@ class TopicArchive(StreamedTable):
         return self.table.done(self._stream_id)
 
     def has(self, number: int) -> bool:
-        """Whether the table has that batch."""
         return self.done >= number
 
     def work(self, number: int) -> BatchWork:
@@ -486,9 +481,11 @@ class TopicArchive(StreamedTable):
             self._marks,
         )
 
-    def takes(self, written: Written, number: int) -> bool:
+    def takes(self, written: Written, number: int, *, mended: bool = False) -> bool:
         """Return True if the table takes these files; else it has grown, they are gone, and are to be written once more."""
         wider = self._wider(written.news)
+        if wider is None and mended:
+            return True
         if wider is None:
             with contextlib.ExitStack() as undo:
                 undo.callback(discard, self.table.files, written.good)
@@ -543,7 +540,7 @@ class TopicArchive(StreamedTable):
 
     def bring_back(self, messages: Callable[[], Iterator[pa.RecordBatch]], number: int) -> None:
         written = None
-        while written is None or not self._takes_mended(written, number):
+        while written is None or not self.takes(written, number, mended=True):
             work = replace(self.work(number), aside=False)
             written = write_messages(work, messages(), f"mended_{Entropy().token(8)}")
             if self.quarantine is not None:
@@ -552,14 +549,6 @@ class TopicArchive(StreamedTable):
         commit = Commit(adds=written.good, batch=(MENDED_STREAM, number), info=info)
         self.table.commit(commit, "STREAMING UPDATE")
         self._rescued += written.rescued
-
-    def _takes_mended(self, written: Written, number: int) -> bool:
-        wider = self._wider(written.news)
-        if wider is None:
-            return True
-        discard(self.table.files, written.good)
-        self._evolve(wider, number)
-        return False
 
     def _wider(self, news: Kind) -> Kind | None:
         """The bodies' columns, so that they take what no column took; None if they already do, or cannot."""
@@ -668,14 +657,16 @@ class TopicArchive(StreamedTable):
         return {(q.broker_name, q.queue_id) for q, life in now.items() if life != ends[q].seen}
 
     def _scan(self) -> Certificate:
+        from roquette_spark.pipelines.tables.table_source import open_frame  # needs PySpark
+
         name = "" if self.form.kind == "raw" else "_"
-        columns = (*PLACE, "store_timestamp")
+        columns = (*forms.PLACE, "store_timestamp")
         given = [f"{name}{each}" for each in columns]
-        places = self.table.frame(self._spark, given).selectExpr(
+        places = open_frame(self._spark, self.table, given).selectExpr(
             *(f"{name}{each} as {each}" for each in columns)
         )
         if self.quarantine is not None:
-            apart = self.quarantine.frame(self._spark, columns)
+            apart = open_frame(self._spark, self.quarantine, columns)
             places = places.unionAll(apart.select(*columns))
         found = count_places(places, self._starts(), every=self._every)
         return found.remembering(self._kept_certificate())

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from roquette.errors import ConfigError
+from roquette_spark.pipelines.kit.message_rows import PLACE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -14,7 +15,7 @@ COLUMNS = (
     "message_group string, properties map<string,string>, body binary, body_crc int, store_size int, "
     "store_timestamp timestamp, commit_log_offset bigint, tags string"
 )
-PLACE = ("broker_name", "queue_id", "queue_offset")
+QUEUE = PLACE[:2]
 STORED_MS = "stored_ms"
 MOST_QUEUES = 100_000
 _OP_TAG = "d"
@@ -40,25 +41,35 @@ class AuditCheck:
         """Made, and without exceptions; or not asked for."""
         return not self.exceptions
 
+    def note(self, exceptions: int, example: Mapping[str, Any], most: int) -> None:
+        """One thing more was looked at; of those with exceptions the first `most` are kept."""
+        self.looked_at += 1
+        self.exceptions += exceptions
+        if exceptions and len(self.examples) < most:
+            self.examples.append(dict(example))
+
+
+FIELDS = ("key", "uniq_key", "message_group", "tags")
+
+
+def check_field(where: str) -> None:
+    """Raises ConfigError for what is no text of a message, in the words of `field_of`."""
+    kind, _, name = where.partition(":")
+    if where not in FIELDS and not (kind in ("property", "json") and name):
+        raise ConfigError(
+            f"audit: {where!r} is none of {', '.join(FIELDS)}, property:NAME, json:FIELD"
+        )
+
 
 def field_of(where: str) -> "Column":
-    """A text of a message: `key`, `uniq_key`, `message_group`, `tags`, `property:NAME` or `json:FIELD`.
-
-    Raises:
-        ConfigError: it is unknown.
-    """
+    """A text of a message: of FIELDS, `property:NAME` or `json:FIELD`. Raises ConfigError if it is none."""
     from pyspark.sql import functions as F
 
+    check_field(where)
     kind, _, name = where.partition(":")
-    if kind == "property" and name:
+    if kind == "property":
         return F.col("properties")[name]
-    if kind == "json" and name:
-        return F.get_json_object(F.col("body").cast("string"), f"$.{name}")
-    if where in ("key", "uniq_key", "message_group", "tags"):
-        return F.col(where)
-    raise ConfigError(
-        f"audit: {where!r} is none of key, uniq_key, message_group, tags, property:NAME, json:FIELD"
-    )
+    return F.get_json_object(F.col("body").cast("string"), f"$.{name}") if name else F.col(where)
 
 
 def slim(messages: "DataFrame", id_field: str, order_key: str, sequence: str) -> "DataFrame":
@@ -77,9 +88,7 @@ def slim(messages: "DataFrame", id_field: str, order_key: str, sequence: str) ->
         (field_of(sequence) if sequence else nothing).try_cast("bigint").alias("sequence"),
         F.unix_millis("store_timestamp").alias(STORED_MS),
         F.concat_ws(".", F.unix_millis("store_timestamp"), "commit_log_offset").alias("life"),
-        F.xxhash64("broker_name", "queue_id", "queue_offset", "body_crc", "store_size").alias(
-            "hash"
-        ),
+        F.xxhash64(*PLACE, "body_crc", "store_size").alias("hash"),
     )
 
 
@@ -106,22 +115,13 @@ def queues_of(messages: "DataFrame") -> list[dict[str, Any]]:
 
 def holes(queues: Sequence[Mapping[str, Any]], most: int) -> AuditCheck:
     """Offsets between a queue's first and last message without a message."""
-    check = AuditCheck(
-        "holes", "offsets within a queue that have no message", looked_at=len(queues)
-    )
+    check = AuditCheck("holes", "offsets within a queue that have no message")
     for row in queues:
-        missing = row["last_offset"] - row["first_offset"] + 1 - row["offsets"]
-        if missing:
-            check.exceptions += missing
-            if len(check.examples) < most:
-                check.examples.append(
-                    {
-                        **{name: row[name] for name in ("topic", "broker_name", "queue_id")},
-                        "from_offset": row["first_offset"],
-                        "to_offset": row["last_offset"],
-                        "missing": missing,
-                    }
-                )
+        first, last = row["first_offset"], row["last_offset"]
+        missing = last - first + 1 - row["offsets"]
+        place = {name: row[name] for name in ("topic", "broker_name", "queue_id")}
+        found = {**place, "from_offset": first, "to_offset": last, "missing": missing}
+        check.note(missing, found, most)
     return check
 
 
@@ -295,23 +295,10 @@ def unconsumed(
 ) -> AuditCheck:
     """Queues in which a group has still to consume; `offsets` are rows of rocketmq_offsets."""
     check = AuditCheck("unconsumed", f"not yet consumed by {', '.join(groups)}")
+    names = ("group", "topic", *QUEUE, "committed_offset", "max_offset", "lag")
     for row in offsets:
-        if row["group"] is None:
-            continue
-        check.looked_at += 1
-        if row["lag"]:
-            check.exceptions += row["lag"]
-            if len(check.examples) < most:
-                names = (
-                    "group",
-                    "topic",
-                    "broker_name",
-                    "queue_id",
-                    "committed_offset",
-                    "max_offset",
-                    "lag",
-                )
-                check.examples.append({name: row[name] for name in names})
+        if row["group"] is not None:
+            check.note(row["lag"], {name: row[name] for name in names}, most)
     return check
 
 

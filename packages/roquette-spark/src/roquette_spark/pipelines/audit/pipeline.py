@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from roquette.base.options import REQUIRED, counted, option, parse_duration, plural
+from roquette.base.options import REQUIRED, counted, option, parse_duration
 from roquette.errors import ConfigError
 from roquette.message.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from roquette_spark.commitlog.plan import describe_store
@@ -20,15 +20,22 @@ from roquette_spark.pipelines.archive.report import Certificate, decode_certific
 from roquette_spark.pipelines.audit import frames as ask
 from roquette_spark.pipelines.audit.frames import AuditCheck, places_of
 from roquette_spark.pipelines.kit.frame import SPAN, Job, Pipeline, PipelineOptions, Plan, Result
-from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section, table_of
+from roquette_spark.pipelines.kit.report import (
+    Cell,
+    Column,
+    Report,
+    ReportTable,
+    Section,
+    table_of,
+)
 from roquette_spark.pipelines.kit.topics import (
     known_topics,
     read_messages,
     read_offsets,
     require_topics,
 )
+from roquette_spark.pipelines.tables.table import data_files
 from roquette_spark.pipelines.tables.table_formats import open_found
-from roquette_spark.pipelines.tables.table_writer import data_files
 from roquette_spark.source.queues import queue_bounds
 
 if TYPE_CHECKING:
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
 CERTIFICATE, EXCEPTIONS = "certificate.json", "exceptions.jsonl"
 CERTIFIED, STOPPED, FOUND = "certified", "stopped", "exceptions"  # verdicts
 FORM = "roquette-audit/2"
+CHECKED = ("name", "meaning", "looked_at", "exceptions")  # of a check, in the certificate
 SHOWN = 20  # exceptions of one check on the page
 
 
@@ -112,7 +120,6 @@ class AuditRun:
 
     @property
     def ok(self) -> bool:
-        """No check has exceptions."""
         return all(check.ok for check in self.checks)
 
     @property
@@ -142,19 +149,11 @@ def check_options(options: AuditOptions) -> None:
     tables_of(options)
     if options.manifest and "://" not in options.manifest and not os.path.exists(options.manifest):
         raise ConfigError(f"audit: there is no manifest {options.manifest}")
-    for where in (options.id_field, options.sequence, options.order_key):
-        kind, _, name = where.partition(":")
-        if where and not (
-            where in ("key", "uniq_key", "message_group", "tags")
-            or (kind in ("property", "json") and name)
-        ):
-            raise ConfigError(
-                f"audit: {where!r} is none of key, uniq_key, message_group, tags, property:NAME, json:FIELD"
-            )
+    for where in filter(None, (options.id_field, options.sequence, options.order_key)):
+        ask.check_field(where)
 
 
 def plan(options: AuditOptions) -> Plan:
-    """Say what would be compared."""
     check_options(options)
     if not options.store:
         require_topics(options.namesrv, options.topics, "audit")
@@ -339,13 +338,7 @@ def certificate_of(audit: AuditRun, options: AuditOptions) -> dict[str, Any]:
         "ends": audit.ends,
         "proofs": audit.tables,
         "checks": [
-            {
-                "name": check.name,
-                "meaning": check.meaning,
-                "looked_at": check.looked_at,
-                "exceptions": check.exceptions,
-                "skipped": check.skipped or None,
-            }
+            {name: getattr(check, name) for name in CHECKED} | {"skipped": check.skipped or None}
             for check in audit.checks
         ],
     }
@@ -354,65 +347,44 @@ def certificate_of(audit: AuditRun, options: AuditOptions) -> dict[str, Any]:
 
 
 def report_of(audit: AuditRun, certificate: Mapping[str, Any]) -> Report:
-    """For people."""
-    count = sum(check.exceptions for check in audit.checks)
-    checks = table_of(
-        audit.checks,
-        {
-            "check": lambda check: check.name.replace("_", " "),
-            "what counts": lambda check: check.meaning,
-            "looked at": lambda check: check.looked_at,
-            "exceptions": lambda check: (
-                Cell("not made: " + check.skipped, True)
-                if check.skipped
-                else Cell(f"{check.exceptions:,}", check.ok)
-            ),
-        },
-    )
-    queues = ReportTable(
-        ["queue", "first offset", "last offset", "messages", "first message", "fingerprint"],
-        [
-            [
-                f"{row['topic']} {row['broker_name']} {row['queue_id']}",
-                *(row[name] for name in ("first_offset", "last_offset", "messages")),
-                *(row[name] for name in ("first_message", "fingerprint")),
-            ]
-            for row in audit.queues
-        ],
-    )
-    examples = []
-    for check in audit.checks:
-        if check.examples:
-            head = list(check.examples[0])
-            rows = [[row.get(name) for name in head] for row in check.examples[:SHOWN]]
-            text = f"{check.meaning}: the first {len(rows)} of {check.exceptions:,}."
-            examples.append(Section(check.name.replace("_", " "), text, [ReportTable(head, rows)]))
-    return Report(
+    report = Report(
         title="Certificate" if audit.ok else "Exceptions",
         lead=f"Audit of {', '.join(certificate['topics'])}. Digest {certificate['digest']}.",
-        facts=[
-            (
-                f"{certificate['messages']:,}",
-                plural(certificate["messages"], "message") + " looked at",
-            ),
-            (f"{len(audit.queues):,}", plural(len(audit.queues), "queue")),
-            (f"{count:,}", plural(count, "exception")),
-        ],
-        sections=[
-            Section(
-                "Checks",
-                "What was asked, of how many, and how many exceptions there are.",
-                [checks],
-            ),
-            *examples,
-            Section(
-                "What was looked at",
-                "A queue's messages have the same fingerprint exactly if places, bodies' CRCs and sizes are the same. Which its "
-                "first message is (stored when, and where in the log) tells topics of one name from each other.",
-                [queues],
-            ),
-        ],
     )
+    report.count(certificate["messages"], "message", " looked at")
+    report.count(len(audit.queues), "queue")
+    report.count(sum(check.exceptions for check in audit.checks), "exception")
+    checks: dict[str, Column] = {
+        "check": lambda check: check.name.replace("_", " "),
+        "what counts": lambda check: check.meaning,
+        "looked at": lambda check: check.looked_at,
+        "exceptions": lambda check: (
+            Cell("not made: " + check.skipped, True)
+            if check.skipped
+            else Cell(f"{check.exceptions:,}", check.ok)
+        ),
+    }
+    text = "What was asked, of how many, and how many exceptions there are."
+    report.add("Checks", text, table_of(audit.checks, checks))
+    for check in audit.checks:
+        head = list(check.examples[0]) if check.examples else []
+        rows = [[row.get(name) for name in head] for row in check.examples[:SHOWN]]
+        text = f"{check.meaning}: the first {len(rows)} of {check.exceptions:,}."
+        report.add(check.name.replace("_", " "), text, ReportTable(head, rows))
+    names = ("first_offset", "last_offset", "messages", "first_message", "fingerprint")
+    queues = [
+        [f"{row['topic']} {row['broker_name']} {row['queue_id']}", *(row[name] for name in names)]
+        for row in audit.queues
+    ]
+    report.sections.append(
+        Section(
+            "What was looked at",
+            "A queue's messages have the same fingerprint exactly if places, bodies' CRCs and sizes are the same. Which its "
+            "first message is (stored when, and where in the log) tells topics of one name from each other.",
+            [ReportTable(["queue", *(name.replace("_", " ") for name in names)], queues)],
+        )
+    )
+    return report
 
 
 PIPELINE = Pipeline(
@@ -478,12 +450,14 @@ def read_rows(spark: "SparkSession", path: str) -> TableRows:
 
 
 def _read_one(spark: "SparkSession", path: str) -> TableRows | None:
+    from roquette_spark.pipelines.tables.table_source import open_frame  # needs PySpark
+
     table = open_found(path)
     snapshot = table.snapshot
     if snapshot.version >= 0:
         there = set(data_files(table.files))
         left = {name: file for name, file in snapshot.files.items() if name in there}
-        frame = table.frame(spark, files=left.values())
+        frame = open_frame(spark, table, files=left.values())
         gone = [
             (table.files.address(name), file.rows)
             for name, file in sorted(snapshot.files.items())
@@ -508,27 +482,18 @@ def skipped_offsets(topic: str, rows: TableRows, most: int) -> AuditCheck:
     if rows.record is None:
         check.skipped = "the table has no certificate of archive"
         return check
-    totals = rows.record.totals
-    check.looked_at, check.exceptions = len(totals), rows.record.skipped
-    check.examples = [
-        {"topic": topic, "broker_name": queue[0], "queue_id": queue[1], "skipped": each.skipped}
-        for queue, each in sorted(totals.items())
-        if each.skipped
-    ][:most]
+    for (broker_name, queue_id), each in sorted(rows.record.totals.items()):
+        place = {"topic": topic, "broker_name": broker_name, "queue_id": queue_id}
+        check.note(each.skipped, {**place, "skipped": each.skipped}, most)
     return check
 
 
 def lost_files(topic: str, rows: TableRows, most: int) -> AuditCheck:
     """Files that a table's log names and that are not there."""
-    check = AuditCheck(
-        "table_files",
-        f"files that the table's log names and that are not there (table of {topic})",
-        rows.files,
-        len(rows.gone),
-    )
-    check.examples = [
-        {"topic": topic, "file": path, "rows": count} for path, count in rows.gone[:most]
-    ]
+    meaning = f"files that the table's log names and that are not there (table of {topic})"
+    check = AuditCheck("table_files", meaning, rows.files - len(rows.gone))
+    for path, count in rows.gone:
+        check.note(1, {"topic": topic, "file": path, "rows": count}, most)
     if not rows.files:
         check.skipped = "the table has no log"
     return check

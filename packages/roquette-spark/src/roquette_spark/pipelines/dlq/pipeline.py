@@ -16,8 +16,8 @@ from roquette.base.options import counted, option, plural
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineOptions, Plan, Result
 from roquette_spark.pipelines.kit.lineage import topic_dataset
-from roquette_spark.pipelines.kit.report import MOST_ROWS, Report, ReportTable, Section, bars
-from roquette_spark.pipelines.kit.topics import beginning_at
+from roquette_spark.pipelines.kit.report import MOST_ROWS, Report, ReportTable, bars
+from roquette_spark.pipelines.kit.topics import read_messages
 from roquette_spark.sink.duplicates import spark_id
 from roquette_spark.source.dead_letters import (
     CLUSTER_COLUMNS,
@@ -118,13 +118,11 @@ class AuditTable:
         return planned.join(self.settled(), "letter", "left_anti")
 
     def planned_now(self) -> "DataFrame":
-        """Letters planned by this run."""
         mine = self.rows().where(f"state = '{PLANNED}' AND run = '{self.run}'")
         return mine.select("letter").distinct()
 
     @property
     def path(self) -> str:
-        """Its directory, for people."""
         return os.path.abspath(self._directory)
 
 
@@ -214,13 +212,8 @@ def _settle_doubt(letters: "DataFrame", audit: AuditTable, namesrv: str) -> int:
         if first[0] is None:
             return 0
         since_ms = int(first[0].timestamp() * 1000) - _DOUBT_MARGIN_MS
-        spark = letters.sparkSession
-        there = (
-            spark.read.format("rocketmq")
-            .options(namesrvAddr=namesrv, subscribe=",".join(first[1]))
-            .options(**beginning_at(max(0, since_ms)))
-            .load()
-        )
+        spark, topics = letters.sparkSession, first[1]
+        there = read_messages(spark, "", topics, namesrv=namesrv, begin_ms=max(0, since_ms))
         ids = there.select(
             f.substring(spark_id(there), len(PREFIX) + 1, 1000).alias("id"),
             spark_id(there).startswith(PREFIX).alias("ours"),
@@ -261,6 +254,7 @@ def _send(letters: "DataFrame", namesrv: str, rate: int) -> None:
 
 
 _BODY_SHOWN = 200
+MESSAGE = ("id", "group", "origin_topic", "error", "tags", "key", "reconsume_times", "body")
 _MEASURES = ("messages", "first", "last", "tries", "sample")
 
 
@@ -271,7 +265,6 @@ def make_result(
     chosen: int,
     sent: Sent | None,
 ) -> Result:
-    """The result of a run."""
     summary: dict[str, Any] = {
         "dead_letters": topics.total,
         "topics": topics.counts,
@@ -279,69 +272,40 @@ def make_result(
         "clusters": [{name: _plain(value) for name, value in each.items()} for each in clusters],
         "sent": None if sent is None else dataclasses.asdict(sent),
     }
+    report = Report(title="Dead letters", lead=f"Of the cluster behind {topics.namesrv}.")
+    report.count(topics.total, "dead letter")
     groups = sum(count > 0 for count in topics.counts.values())
-    report = Report(
-        title="Dead letters",
-        lead=f"Of the cluster behind {topics.namesrv}.",
-        facts=[
-            (f"{topics.total:,}", plural(topics.total, "dead letter")),
-            (
-                f"{groups:,}",
-                plural(groups, "group that has some", "groups that have some"),
-            ),
-            (f"{chosen:,}", "chosen"),
-        ],
+    report.facts.append(
+        (f"{groups:,}", plural(groups, "group that has some", "groups that have some"))
     )
+    report.facts.append((f"{chosen:,}", "chosen"))
     if sent is not None:
         report.facts.append((f"{sent.sent:,}", "sent back"))
-    report.sections = _sections(topics, clusters, shown, sent)
-    return Result(
-        ok=True,
-        summary=summary,
-        report=report,
-        last_line=_line(topics, clusters, chosen, sent),
-        reads=[topic_dataset(topics.namesrv, name, n) for name, n in topics.counts.items()],
+    by_count = sorted(topics.counts.items(), key=lambda each: (-each[1], each[0]))
+    items = [(name, float(count), f"{count:,}") for name, count in by_count[:MOST_ROWS]]
+    report.add("By group", "Messages in each dead-letter topic, the largest first.", bars(items))
+    head = list(clusters[0]) if clusters else []
+    report.add(
+        "Causes",
+        "The largest first. Numbers and ids in errors are replaced by #; sample is a message's id.",
+        ReportTable(head, [[_plain(each[name]) for name in head] for each in _largest(clusters)]),
     )
-
-
-def _sections(
-    topics: Letters,
-    clusters: Sequence[dict[str, Any]],
-    shown: Sequence[dict[str, Any]],
-    sent: Sent | None,
-) -> list[Section]:
-    found = []
-    if topics.counts:
-        by_count = sorted(topics.counts.items(), key=lambda each: (-each[1], each[0]))
-        items = [(name, float(count), f"{count:,}") for name, count in by_count[:MOST_ROWS]]
-        text = "Messages in each dead-letter topic, the largest first."
-        found.append(Section("By group", text, [bars(items)]))
-    if clusters:
-        head = list(clusters[0])
-        largest = sorted(clusters, key=lambda each: -each["messages"])
-        rows = [[_plain(each[name]) for name in head] for each in largest]
-        found.append(
-            Section(
-                "Causes",
-                "The largest first. Numbers and ids in errors are replaced by #; sample is a message's id.",
-                [ReportTable(head, rows)],
-            )
-        )
-    if shown:
-        head = ["id", "group", "origin_topic", "error", "tags", "key", "reconsume_times", "body"]
-        rows = [[_short(each[name]) for name in head] for each in shown]
-        found.append(Section("Messages", "The oldest of those chosen.", [ReportTable(head, rows)]))
+    rows = [[_short(each[name]) for name in MESSAGE] for each in shown]
+    report.add("Messages", "The oldest of those chosen.", ReportTable(MESSAGE, rows))
     if sent is not None:
-        rows = [[name, value] for name, value in dataclasses.asdict(sent).items()]
-        found.append(
-            Section(
-                "Sent back",
-                "settled: by earlier runs; found: by a run that was killed, seen in the target topic; homeless: "
-                "their origin is unknown.",
-                [ReportTable(["", ""], rows)],
-            )
+        report.add(
+            "Sent back",
+            "settled: by earlier runs; found: by a run that was killed, seen in the target topic; homeless: "
+            "their origin is unknown.",
+            ReportTable(["", ""], [list(each) for each in dataclasses.asdict(sent).items()]),
         )
-    return found
+    line = _line(topics, clusters, chosen, sent)
+    reads = [topic_dataset(topics.namesrv, name, n) for name, n in topics.counts.items()]
+    return Result(ok=True, summary=summary, report=report, last_line=line, reads=reads)
+
+
+def _largest(clusters: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(clusters, key=lambda each: -each["messages"])
 
 
 def _short(value: Any) -> Any:
@@ -359,7 +323,7 @@ def _line(
     lines = [
         f"{counted(topics.total, 'dead letter')} in {counted(len(topics.counts), 'topic')}, {chosen:,} chosen"
     ]
-    for each in sorted(clusters, key=lambda each: -each["messages"])[:10]:
+    for each in _largest(clusters)[:10]:
         what = ", ".join(f"{name}={value}" for name, value in each.items() if name not in _MEASURES)
         lines.append(f"  {each['messages']:>8,}  {what}")
     if sent is not None:

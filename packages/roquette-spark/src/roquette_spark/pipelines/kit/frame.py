@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from roquette.base.clock import Clock
 from roquette.base.files import Files
@@ -195,8 +195,8 @@ class Result:
     writes: Sequence[Dataset] = ()
 
 
-class Progress(Protocol):
-    """Shows how far a run is."""
+class Progress:
+    """How far a run is; this one shows nothing: for calls from Python."""
 
     def step(self, text: str) -> None:
         """A new step begins; the one before is done."""
@@ -206,19 +206,6 @@ class Progress(Protocol):
 
     def say(self, text: str) -> None:
         """A fact that stays on the screen."""
-
-
-class Quiet:
-    """Progress that is not shown: for calls from Python."""
-
-    def step(self, text: str) -> None:
-        """Nothing."""
-
-    def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Nothing."""
-
-    def say(self, text: str) -> None:
-        """Nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -235,7 +222,7 @@ class Job:
     open_spark: "Callable[[], SparkSession]"
     clock: Clock
     files: Files
-    progress: Progress = field(default_factory=Quiet)
+    progress: Progress = field(default_factory=Progress)
     stop: threading.Event = field(default_factory=threading.Event)
 
 

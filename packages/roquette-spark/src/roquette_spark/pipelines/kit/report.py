@@ -10,6 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from roquette.base.options import plural
 from roquette.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class Chart:
     marks: list[Shape]
     label: str
     width: int = WIDTH
+
+    def __bool__(self) -> bool:
+        return bool(self.marks)
 
 
 def bars(items: Sequence[tuple[str, float, str]]) -> Chart:
@@ -226,6 +230,9 @@ class ReportTable:
     head: Sequence[str]
     rows: Sequence[Sequence[object]]
 
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
     @property
     def numbers(self) -> frozenset[int]:
         """The columns, from 0, of numbers and quantities, which stand at the right; verdicts may be among them."""
@@ -265,12 +272,23 @@ class Report:
     sections: list[Section] = field(default_factory=list)
     tab: str = ""
 
+    def count(self, number: int, noun: str, rest: str = "") -> None:
+        """Add the fact of how many there are: the noun is put into the plural, `rest` comes behind it."""
+        self.facts.append((f"{number:,}", plural(number, noun) + rest))
 
-def table_of(rows: Sequence[Any], columns: Mapping[str, Column]) -> ReportTable:
-    """The first `MOST_ROWS` rows, by columns: the head, and what is under it."""
+    def add(self, title: str, text: str, *parts: ReportTable | Chart | str) -> None:
+        """Add a section, unless nothing of its parts is there to be shown."""
+        if any(parts):
+            self.sections.append(Section(title, text, [part for part in parts if part]))
+
+
+def table_of(
+    rows: Sequence[Any], columns: Mapping[str, Column], most: int | None = MOST_ROWS
+) -> ReportTable:
+    """The first `most` rows (None: all), by columns: the head, and what is under it."""
     cells = [
         [row[column] if isinstance(column, str) else column(row) for column in columns.values()]
-        for row in rows[:MOST_ROWS]
+        for row in rows[:most]
     ]
     return ReportTable(list(columns), cells)
 
@@ -298,7 +316,6 @@ def _template() -> "Template":
 
 
 def shown(value: object) -> str:
-    """A cell's text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):

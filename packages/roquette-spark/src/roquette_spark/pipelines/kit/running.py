@@ -16,18 +16,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import roquette
+import roquette_spark
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.files import Files, OsFiles
 from roquette.base.options import key_values
 from roquette.errors import ConfigError, RoquetteError
-from roquette_spark.local.jdk import spark_environment
+from roquette_spark.local.jdk import LOOPBACK, PLAIN_SETTINGS, begin_session, spark_environment
 from roquette_spark.pipelines.kit.frame import (
     Job,
     Pipeline,
     PipelineError,
     PipelineOptions,
     Progress,
-    Quiet,
     Result,
     RunOptions,
     shown_options,
@@ -79,11 +80,8 @@ def open_session(
     tuning = local_tuning(given, os.environ, jvm_plans_only=jvm_plans_only) if local else {}
     conf = {**_defaults(local), **tuning, **given}
     package = None if local else _package_for_others()
-    builder = SparkSession.builder.appName(app).master(_with_retries(master))
-    for name, value in conf.items():
-        builder = builder.config(name, value)
     with _stderr_to(log_path), _without_sigterm():
-        session: SparkSession = builder.getOrCreate()
+        session = begin_session(app, _with_retries(master), conf)
     session.sparkContext.setLogLevel("WARN")
     if package is not None:
         ship_package(session, package)
@@ -113,16 +111,13 @@ def _set_environment(local: bool) -> None:
 
 def _defaults(local: bool) -> dict[str, str]:
     """Small jobs finish soon: the usual 200 partitions of a shuffle take minutes on two cores."""
-    conf = {
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
+    return {
+        **PLAIN_SETTINGS,
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 2) if local else "32",
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # what Delta and others expect
+        **(LOOPBACK if local else {}),
     }
-    if local:
-        conf |= dict.fromkeys(("spark.driver.bindAddress", "spark.driver.host"), "127.0.0.1")
-    return conf
 
 
 def local_tuning(
@@ -149,7 +144,6 @@ def local_tuning(
 
 
 def _with_retries(master: str) -> str:
-    """local[N] as local[N,4]."""
     if master == "local":
         return f"local[1,{LOCAL_RETRIES}]"
     if master.startswith("local[") and "," not in master:
@@ -230,12 +224,13 @@ def ship_package(session: "SparkSession", package: Path) -> None:
 
 
 def package_zip(folder: Path) -> Path:
-    """The Python sources of this installation in one zip; executors run them interpreted."""
-    root = Path(__file__).resolve().parents[2]
+    """The Python sources of both packages in one zip; executors run them interpreted."""
     path = folder / "roquette_for_executors.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(root.rglob("*.py")):
-            archive.write(file, Path("roquette") / file.relative_to(root))
+        for package in (roquette, roquette_spark):
+            root = Path(str(package.__file__)).resolve().parent
+            for file in sorted(root.rglob("*.py")):
+                archive.write(file, root.name / file.relative_to(root))
     return path
 
 
@@ -269,7 +264,7 @@ def run_pipeline(
         open_spark=session.open,
         clock=clock,
         files=files,
-        progress=progress or Quiet(),
+        progress=progress or Progress(),
     )
     with _signals(job.stop):
         return _run(pipeline, options, job, session)
@@ -428,7 +423,6 @@ def _write_summary(
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of what a pipeline stands on."""
     found = {"python": platform.python_version()}
     for name in ("roquette", "pyspark", "pyarrow", "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -3,16 +3,19 @@
 import sys
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from roquette_spark.pipelines.kit.frame import Progress
 
 
-class Screen:
+class Screen(Progress):
     """Shows steps on stderr, so that stdout stays for results."""
 
     def __init__(self, *, live: bool | None = None) -> None:
         self._live = sys.stderr.isatty() if live is None else live
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._bars = Progress(
+        self._bars = Bars(
             TextColumn("  {task.description}"),
             BarColumn(30),
             TextColumn("{task.fields[count]}"),

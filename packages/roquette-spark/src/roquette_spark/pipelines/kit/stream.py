@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from roquette.base.clock import Clock
 from roquette.base.metric_families import KIND, Exposition, Family, labels
@@ -131,39 +131,10 @@ class Batches:
             self._paced_from = due
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """The batches of several queries, counted together."""
-
-    parts: Sequence[Batches]
-
-    @property
-    def rows(self) -> int:
-        """Rows so far."""
-        return sum(each.rows for each in self.parts)
-
-    @property
-    def count(self) -> int:
-        """Batches so far."""
-        return sum(each.count for each in self.parts)
-
-
-class Counted(Protocol):
-    """Progress of some queries."""
-
-    @property
-    def rows(self) -> int:
-        """Rows so far."""
-
-    @property
-    def count(self) -> int:
-        """Batches so far."""
-
-
 def await_end(
     job: Job,
     queries: "Sequence[StreamingQuery]",
-    batches: Counted,
+    batches: Sequence[Batches],
     total: int | None,
     look: Callable[[], None] = lambda: None,
 ) -> None:
@@ -175,6 +146,11 @@ def await_end(
     Raises:
         StreamingQueryException: a query failed; the others are stopped.
     """
+
+    def show() -> None:
+        rows, count = (sum(getattr(each, name) for each in batches) for name in ("rows", "count"))
+        job.progress.update(rows, total, counted(count, "batch", "batches"))
+
     try:
         while any(query.isActive for query in queries):
             if job.stop.is_set():
@@ -185,7 +161,7 @@ def await_end(
             active = next((query for query in queries if query.isActive), None)
             if active is not None:
                 active.awaitTermination(POLL_S)
-            job.progress.update(batches.rows, total, counted(batches.count, "batch", "batches"))
+            show()
             look()
     finally:
         with contextlib.suppress(ConnectionError):  # the JVM is gone, and its queries with it
@@ -196,7 +172,7 @@ def await_end(
         error = query.exception()
         if error is not None and not job.stop.is_set():
             raise error
-    job.progress.update(batches.rows, total, counted(batches.count, "batch", "batches"))
+    show()
 
 
 def rates(batches: Batches) -> dict[str, list[tuple[float, float]]]:
@@ -211,7 +187,6 @@ def rates(batches: Batches) -> dict[str, list[tuple[float, float]]]:
 
 
 def summary_of(batches: Batches) -> dict[str, Any]:
-    """For summary.json."""
     seconds = sum(each.seconds for each in batches.kept)
     return {
         "batches": batches.count,
@@ -329,13 +304,16 @@ class RunHealth:
     def _pieces(self) -> Iterator[bytes]:
         out, now_ms, tables = Exposition(), self._clock.now_ms(), self._tables
         texts = [labels({"pipeline": self._name, "topic": each.topic}) for each in tables]
-        yield from out.family(_LAG, [(t, e.lag) for t, e in zip(texts, tables, strict=True)])
-        yield from out.family(_BATCH, [(t, e.batch) for t, e in zip(texts, tables, strict=True)])
-        yield from out.family(_BAD, [(t, e.bad) for t, e in zip(texts, tables, strict=True)])
-        yield from out.family(_ROWS, [(t, e.rows) for t, e in zip(texts, tables, strict=True)])
-        yield from out.family(_UNMET, [(t, e.unmet) for t, e in zip(texts, tables, strict=True)])
-        ages = [now_ms - self._committed_ms.get(each.topic, self._began_ms) for each in tables]
-        yield from out.family(_AGE, [(t, ms / 1000) for t, ms in zip(texts, ages, strict=True)])
+        committed = [self._committed_ms.get(each.topic, self._began_ms) for each in tables]
+        for family, values in (
+            (_LAG, [each.lag for each in tables]),
+            (_BATCH, [each.batch for each in tables]),
+            (_BAD, [each.bad for each in tables]),
+            (_UNMET, [each.unmet for each in tables]),
+            (_ROWS, [each.rows for each in tables]),
+            (_AGE, [(now_ms - at_ms) / 1000 for at_ms in committed]),
+        ):
+            yield from out.family(family, list(zip(texts, values, strict=True)))
         asked_s = (now_ms - (self._looked_ms or self._began_ms)) / 1000
         yield from out.family(_ASKED, [(labels({"pipeline": self._name}), asked_s)])
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -80,7 +80,6 @@ class TableFiles:
         return os.path.realpath(self._path(path)).startswith(root + os.sep)
 
     def stat(self, path: str) -> FoundFile:
-        """Of one file that exists."""
         info = self._fs.get_file_info(self._path(path))
         return FoundFile(path, info.size or 0, (info.mtime_ns or 0) // 1_000_000)
 
@@ -89,7 +88,6 @@ class TableFiles:
         return bool(self._fs.get_file_info(self._path(path)).type != pafs.FileType.NotFound)
 
     def read(self, path: str) -> bytes:
-        """The whole file."""
         with self._fs.open_input_stream(self._path(path)) as stream:
             return bytes(stream.read())
 
@@ -105,14 +103,6 @@ class TableFiles:
             stream.write(data)
         if place != target:
             self._fs.move(place, target)
-
-    def publish(self, source: str, target: str) -> None:
-        """Move a finished data file to its place; on a local disk its bytes are safe before it appears."""
-        self._sync_bytes(source)
-        self.make_folder(target.rpartition("/")[0])
-        self._fs.move(self._path(source), self._path(target))
-        if self.local:
-            OsFiles().sync_dir(os.path.dirname(self._path(target)))
 
     def make_folder(self, folder: str) -> None:
         """Make it where there are folders, unless it is there."""
@@ -130,18 +120,13 @@ class TableFiles:
 
     def sync(self, path: str) -> None:
         """On a local disk: a finished file and its name are safe when this returns."""
-        self._sync_bytes(path)
-        if self.local:
-            OsFiles().sync_dir(os.path.dirname(self._path(path)))
-
-    def _sync_bytes(self, path: str) -> None:
         if self.local:
             file = OsFiles().open_file(self._path(path))
             file.sync()
             file.close()
+            OsFiles().sync_dir(os.path.dirname(self._path(path)))
 
     def remove(self, path: str) -> None:
-        """Delete a file that exists."""
         self._fs.delete_file(self._path(path))
 
     def remove_tree(self, folder: str) -> None:
@@ -175,7 +160,6 @@ class TableFiles:
         )
 
     def read_columns(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Some columns of a Parquet file, as rows."""
         read = pq.read_table(
             self._path(path), filesystem=self._fs, columns=list(columns), partitioning=None
         )
@@ -293,12 +277,10 @@ class Snapshot:
 
     @property
     def rows(self) -> int:
-        """Of all files."""
         return sum(file.rows for file in self.files.values())
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
         return sum(file.size for file in self.files.values())
 
 
@@ -348,13 +330,3 @@ def _folder(name: str, value: str | None) -> str:
 
 def _escaped(letter: str) -> str:
     return f"%{ord(letter):02X}" if letter.isascii() else letter
-
-
-def partition_of(path: str) -> tuple[tuple[str, str | None], ...]:
-    """The values in the folders of a path such as "day=2013-01-01/x.parquet"."""
-    found: list[tuple[str, str | None]] = []
-    for folder in path.split("/")[:-1]:
-        name, equals, value = folder.partition("=")
-        if equals:
-            found.append((name, None if value == HIVE_NULL else unquote(value)))
-    return tuple(sorted(found))

@@ -129,6 +129,7 @@ def read_messages(
     """Messages of a span of store time (0 is no bound), from brokers or from the files of stores.
 
     Args:
+        columns: "" is all, of brokers.
         topics: none are all of the stores.
         more: options of the source.
     """
@@ -144,8 +145,8 @@ def read_messages(
         return reader.options(**given).load(",".join(store))
     if begin_ms:
         given |= beginning_at(begin_ms)
-    reader = spark.read.format("rocketmq").schema(columns)
-    return reader.options(namesrvAddr=namesrv, **given).load()
+    reader = spark.read.format("rocketmq").options(namesrvAddr=namesrv, **given)
+    return (reader.schema(columns) if columns else reader).load()
 
 
 def read_offsets(

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from roquette.base.options import REQUIRED, counted, option, plural
+from roquette.base.options import REQUIRED, counted, option
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import Job, Pipeline, PipelineOptions, Plan, Result
 from roquette_spark.pipelines.kit.lineage import table_dataset, topic_dataset
-from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, Section, bars
+from roquette_spark.pipelines.kit.report import Cell, Report, ReportTable, bars
+from roquette_spark.pipelines.kit.topics import read_messages
 from roquette_spark.pipelines.replay.source import (
     ReplayState,
     TableSource,
@@ -119,28 +120,18 @@ def fingerprint_columns(frame: "DataFrame") -> "list[Column]":
     """Return the columns that must be the same on both sides, in a form that hashes the same."""
     from pyspark.sql import functions as f
 
-    columns = [frame[ID], frame["body"].cast("binary")]
-    for name in ("tags", "message_group", "flag"):
-        if name in frame.columns:
-            empty = f.lit(0) if name == "flag" else f.lit("")
-            columns.append(f.coalesce(frame[name], empty))
-        else:
-            columns.append(f.lit(0) if name == "flag" else f.lit(""))
-    keys = frame["keys"] if "keys" in frame.columns else f.array().cast("array<string>")
-    columns.append(f.concat_ws(" ", keys))
-    if "properties" in frame.columns:
-        own = f.map_filter(
-            frame["properties"], lambda name, value: (name != SPARK_ID) & (value != "")
-        )
-        entries = f.coalesce(
-            f.map_entries(own), f.array().cast("array<struct<key:string,value:string>>")
-        )
-        columns.append(
-            f.array_sort(f.transform(entries, lambda e: f.concat_ws("\x01", e.key, e.value)))
-        )
-    else:
-        columns.append(f.array().cast("array<string>"))
-    return columns
+    def given(name: str, otherwise: "Column") -> "Column":
+        return f.coalesce(frame[name], otherwise) if name in frame.columns else otherwise
+
+    keys = given("keys", f.array().cast("array<string>"))
+    properties = given("properties", f.create_map().cast("map<string,string>"))
+    own = f.map_filter(properties, lambda name, value: (name != SPARK_ID) & (value != ""))
+    entries = f.transform(f.map_entries(own), lambda e: f.concat_ws("\x01", e.key, e.value))
+    return [
+        *(frame[ID], frame["body"].cast("binary")),
+        *(given("tags", f.lit("")), given("message_group", f.lit("")), given("flag", f.lit(0))),
+        *(f.concat_ws(" ", keys), f.array_sort(entries)),
+    ]
 
 
 def _inversions(once: "DataFrame") -> int:
@@ -194,16 +185,15 @@ def make_result(
     }
     ok = complete and (check.ok if check is not None else not asked_to_verify)
     report = Report(
-        title=f"Replay of {source}",
-        lead=f"Into {target}. Ids begin with {state.prefix}",
-        facts=[
-            (f"{state.rows:,}", plural(state.rows, "message") + " sent"),
-            (f"{rate:,.0f}", "messages a second in this run"),
-            ("complete" if complete else "stopped", "state"),
-        ],
+        title=f"Replay of {source}", lead=f"Into {target}. Ids begin with {state.prefix}"
     )
+    report.count(state.rows, "message", " sent")
+    report.facts += [
+        (f"{rate:,.0f}", "messages a second in this run"),
+        ("complete" if complete else "stopped", "state"),
+    ]
     if check is not None:
-        report.sections = _sections(check)
+        _add_check(report, check)
     return Result(
         ok=ok or not complete,
         summary=summary,
@@ -212,7 +202,7 @@ def make_result(
     )
 
 
-def _sections(check: ReplayCheck) -> list[Section]:
+def _add_check(report: Report, check: ReplayCheck) -> None:
     same = check.wanted_sum == check.found_sum
     rows = [
         ("messages", check.wanted, check.found, _cell(check.wanted == check.found)),
@@ -220,24 +210,15 @@ def _sections(check: ReplayCheck) -> list[Section]:
         ("out of order within a key", 0, check.inversions, _cell(check.inversions == 0)),
         ("stored more than once", 0, check.copies, Cell("see below", True)),
     ]
-    sections = [
-        Section(
-            "Source and target",
-            "The checksum is the sum of hashes of body, keys, tags, properties, message group and flag. What is "
-            "stored more than once came again after a failure; remove_duplicates takes it out.",
-            [ReportTable(["", "source", "target", ""], rows)],
-        )
-    ]
-    if check.missing:
-        sections.append(
-            Section(
-                "Missing", "Some of the ids.", [ReportTable(["id"], [[m] for m in check.missing])]
-            )
-        )
-    if check.by_queue:
-        items = [(name, float(count), f"{count:,}") for name, count in check.by_queue]
-        sections.append(Section("Queues of the target", "Messages in each.", [bars(items)]))
-    return sections
+    report.add(
+        "Source and target",
+        "The checksum is the sum of hashes of body, keys, tags, properties, message group and flag. What is "
+        "stored more than once came again after a failure; remove_duplicates takes it out.",
+        ReportTable(["", "source", "target", ""], rows),
+    )
+    report.add("Missing", "Some of the ids.", ReportTable(["id"], [[m] for m in check.missing]))
+    items = [(name, float(count), f"{count:,}") for name, count in check.by_queue]
+    report.add("Queues of the target", "Messages in each.", bars(items))
 
 
 def _cell(good: bool) -> Cell:
@@ -318,7 +299,6 @@ class Target:
         return there
 
     def offsets(self) -> dict[str, Any]:
-        """The end of every queue now."""
         return encode_offsets(queue_bounds(self.namesrv, self.topics)[1])
 
     def wait_until_readable(self, state: "ReplayState", stop: threading.Event) -> None:
@@ -332,12 +312,8 @@ class Target:
 
     def read(self, spark: "SparkSession", state: "ReplayState") -> "DataFrame":
         """Read what this replay has written, copies included."""
-        frame = (
-            spark.read.format("rocketmq")
-            .options(namesrvAddr=self.namesrv, subscribe=",".join(self.topics))
-            .options(startingOffsets=json.dumps(state.target_start))
-            .load()
-        )
+        given = {"startingOffsets": json.dumps(state.target_start)}
+        frame = read_messages(spark, "", self.topics, namesrv=self.namesrv, more=given)
         return frame.where(spark_id(frame).startswith(state.prefix))
 
 
@@ -466,22 +442,9 @@ def _parts(options: ReplayOptions) -> tuple[TopicSource | TableSource, Target]:
 
 def _identity(options: ReplayOptions) -> dict[str, Any]:
     """Return the values that make a replay the one it is: a state directory belongs to them."""
-    names = (
-        "topics",
-        "table",
-        "column",
-        "to_topic",
-        "to_namesrv",
-        "namesrv",
-        "where",
-        "since",
-        "until",
-    )
-    return {name: _plain(getattr(options, name)) for name in names}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    lists = {name: list(getattr(options, name)) for name in ("topics", "column")}
+    names = ("table", "to_topic", "to_namesrv", "namesrv", "where", "since", "until")
+    return lists | {name: getattr(options, name) for name in names}
 
 
 def _chosen(frame: "DataFrame", options: ReplayOptions) -> "DataFrame":

@@ -16,6 +16,8 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import Files
 from roquette.base.options import key_values
 from roquette.errors import ConfigError
+from roquette_spark.pipelines.kit.message_rows import PLACE
+from roquette_spark.pipelines.kit.topics import read_messages
 from roquette_spark.pipelines.tables.table_formats import open_found
 from roquette_spark.source.queues import check_lives, lives_before, queue_bounds, reader_of
 from roquette_spark.values.offsets import (
@@ -65,18 +67,15 @@ class ReplayState:
 
     @property
     def bounds(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._values["bounds"]
-        return found
+        return dict(self._values["bounds"])
 
     @property
     def target_start(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._values["target_start"]
-        return found
+        return dict(self._values["target_start"])
 
     @property
     def done(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._values.get("done", {})
-        return found
+        return dict(self._values.get("done", {}))
 
     @property
     def rows(self) -> int:
@@ -88,7 +87,6 @@ class ReplayState:
         self._write()
 
     def advance(self, after: dict[str, Any], rows: int) -> None:
-        """A step is sent."""
         self._values |= {"done": after, "rows": self.rows + rows}
         self._write()
 
@@ -152,7 +150,6 @@ def open_state(
 
 ID: Final = "__replay_id"
 _BYTES_A_STEP: Final = 256 << 20  # of files
-_PLACE: Final = ("broker_name", "queue_id", "queue_offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +188,6 @@ class TopicSource:
         )
 
     def describe(self) -> list[str]:
-        """Lines for a plan."""
         start, end = queue_bounds(self._namesrv, self._topics, self._since_ms, self._until_ms)
         return [
             f"topic {topic} of {self._namesrv}: "
@@ -201,11 +197,9 @@ class TopicSource:
         ]
 
     def total(self, state: ReplayState) -> int:
-        """Messages between the bounds."""
         return _span(_start(state), _end(state))
 
     def done(self, state: ReplayState) -> int:
-        """Messages passed so far."""
         return _span(_start(state), _here(state))
 
     def next_step(self, state: ReplayState, size: int) -> Step | None:
@@ -221,22 +215,17 @@ class TopicSource:
         return self._read(spark, *step.reads)
 
     def read_all(self, spark: "SparkSession", state: ReplayState) -> "DataFrame":
-        """All messages between the bounds."""
         return self._read(spark, _start(state), _end(state))
 
     def _read(self, spark: "SparkSession", start: Offsets, end: Offsets) -> "DataFrame":
         from pyspark.sql import functions as f
 
-        frame = (
-            spark.read.format("rocketmq")
-            .options(namesrvAddr=self._namesrv, subscribe=",".join(self._topics))
-            .options(
-                startingOffsets=json.dumps(encode_offsets(start)),
-                endingOffsets=json.dumps(encode_offsets(end)),
-            )
-            .load()
-        )
-        return frame.withColumn(ID, f.concat_ws("/", "topic", *_PLACE))
+        given = {
+            "startingOffsets": json.dumps(encode_offsets(start)),
+            "endingOffsets": json.dumps(encode_offsets(end)),
+        }
+        frame = read_messages(spark, "", self._topics, namesrv=self._namesrv, more=given)
+        return frame.withColumn(ID, f.concat_ws("/", "topic", *PLACE))
 
 
 def _start(state: ReplayState) -> Offsets:
@@ -343,7 +332,6 @@ class TableSource:
         return [next(each for each in both if each in there) for both in found if there & set(both)]
 
     def describe(self) -> list[str]:
-        """Lines for a plan."""
         files = self.bounds()["files"]
         return [
             f"table {self._path}: {len(files)} files of {sum(each[1] for each in files):,} bytes"
@@ -393,27 +381,26 @@ class TableSource:
         return frame.repartition(*columns).sortWithinPartitions(*columns, *order, ID)
 
     def read_all(self, spark: "SparkSession", state: ReplayState) -> "DataFrame":
-        """All rows."""
         names = [each[0] for each in state.bounds["files"]]
         return self._files(spark, names, state.bounds.get("version", -1))
 
     def _files(self, spark: "SparkSession", names: Sequence[str], version: int) -> "DataFrame":
         from pyspark.sql import functions as f
 
-        from roquette_spark.pipelines.tables.table_source import FILE, ROW
+        from roquette_spark.pipelines.tables.table_source import FILE, ROW, open_frame
 
         root = str(Path(self._path).absolute())
         if version >= 0:  # as it was when the replay began
             table = open_found(root, version)
             some = [table.snapshot.files[name] for name in names]
-            frame = table.frame(spark, files=some, places=True)
+            frame = open_frame(spark, table, files=some, places=True)
             name, number = f.substring_index(FILE, "/", -1), f.col(ROW)
         else:
             paths = [f"{root}/{name}" for name in names]
             frame = spark.read.option("basePath", self._path).parquet(*paths)
             name, number = f.col("_metadata.file_name"), f.col("_metadata.row_index")
-        if set(_PLACE) <= set(frame.columns):
-            identity = f.concat_ws("/", *_PLACE)
+        if set(PLACE) <= set(frame.columns):
+            identity = f.concat_ws("/", *PLACE)
         else:
             file = f.regexp_replace(name, r"[^!-~]", "_")
             identity = f.concat_ws("/", file, f.lpad(number.cast("string"), 12, "0"))

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -54,6 +54,42 @@ _WHOLE = ("byte", "short", "integer", "long")
 _NUMBERS = (*_WHOLE, "float", "double")
 
 
+def struct_of(fields: Mapping[str, Kind]) -> Kind:
+    """A struct with these fields, all nullable."""
+    return {"type": "struct", "fields": [_field(name, kind) for name, kind in fields.items()]}
+
+
+def array_of(kind: Kind) -> Kind:
+    return {"type": "array", "elementType": kind, "containsNull": True}
+
+
+def fields_of(kind: Kind) -> dict[str, Kind]:
+    """The kinds of a struct's fields by name; empty for what is no struct."""
+    if not isinstance(kind, dict) or kind["type"] != "struct":
+        return {}
+    return {field["name"]: field["type"] for field in kind["fields"]}
+
+
+def within(kind: Kind) -> list[Kind]:
+    """The kinds of which one is made: of a struct's fields, of a list's elements, of a map's values."""
+    if not isinstance(kind, dict):
+        return []
+    return list(fields_of(kind).values()) if kind["type"] == "struct" else [kind[_inner(kind)]]
+
+
+def changed(kind: Kind, change: Callable[[Kind], Kind]) -> Kind:
+    """With a change made to each kind of which it is made."""
+    if not isinstance(kind, dict):
+        return kind
+    if kind["type"] == "struct":
+        return {**kind, "fields": [{**f, "type": change(f["type"])} for f in kind["fields"]]}
+    return {**kind, _inner(kind): change(kind[_inner(kind)])}
+
+
+def _inner(kind: Kind) -> str:
+    return "elementType" if kind["type"] == "array" else "valueType"
+
+
 class NumberText(str):
     """The text of a number with a fraction or an exponent, so that nothing of it is lost."""
 
@@ -71,17 +107,14 @@ def kind_of(value: Any, known: Kind = NULL) -> Kind:
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, dict):
-        fields = _fields(known)
-        found = [
-            _field(name, kind_of(each, fields.get(name, NULL))) for name, each in value.items()
-        ]
-        return {"type": "struct", "fields": found}
+        fields = fields_of(known)
+        return struct_of({n: kind_of(each, fields.get(n, NULL)) for n, each in value.items()})
     if isinstance(value, list):
         inner: Kind = NULL
         element = known.get("elementType", NULL) if isinstance(known, dict) else NULL
         for each in value:
             inner = joined(inner, kind_of(each, element))
-        return {"type": "array", "elementType": inner, "containsNull": True}
+        return array_of(inner)
     if isinstance(value, int | NumberText):
         return _number_kind(value, known)
     return "string"
@@ -135,8 +168,7 @@ def joined(one: Kind, other: Kind) -> Kind:
                 kind = field["type"] if there is None else joined(there["type"], field["type"])
                 fields[field["name"]] = {**field, "type": kind}
             return {**one, "fields": list(fields.values())}
-        name = "elementType" if one["type"] == "array" else "valueType"
-        return {**one, name: joined(one[name], other[name])}
+        return {**one, _inner(one): joined(one[_inner(one)], other[_inner(one)])}
     if one in _WHOLE and other in _WHOLE:
         return max(one, other, key=_WHOLE.index)
     return "double" if one in _NUMBERS and other in _NUMBERS else "string"
@@ -218,12 +250,10 @@ def _paths(kind: Kind, path: str) -> Iterator[str]:
     if isinstance(kind, dict):
         before = f"{path}." if path else ""
         if kind["type"] == "struct":
-            for field in kind["fields"]:
-                yield from _paths(field["type"], before + field["name"])
-        elif kind["type"] == "array":
-            yield from _paths(kind["elementType"], f"{before}element")
+            for name, each in fields_of(kind).items():
+                yield from _paths(each, before + name)
         else:
-            yield from _paths(kind["valueType"], f"{before}value")
+            yield from _paths(kind[_inner(kind)], before + _inner(kind).removesuffix("Type"))
 
 
 def is_wider(known: Kind, found: Kind) -> bool:
@@ -238,7 +268,7 @@ def is_wider(known: Kind, found: Kind) -> bool:
 
 def possible_columns(schema: str, partition: str = BY_DAY) -> str:
     """A schema that nobody wrote for us (Spark's JSON), without fields that cannot be columns: those are rescued."""
-    none = {"type": "struct", "fields": []}
+    none = struct_of({})
     return json.dumps(widened(none, json.loads(schema), own_columns(partition), limited=False))
 
 
@@ -252,9 +282,8 @@ def _ordered(kind: Kind) -> Kind:
     if not isinstance(kind, dict):
         return kind
     if kind["type"] == "struct":
-        return sorted((field["name"], _ordered(field["type"])) for field in kind["fields"])
-    name = "elementType" if kind["type"] == "array" else "valueType"
-    return kind["type"], _ordered(kind[name])
+        return sorted((name, _ordered(each)) for name, each in fields_of(kind).items())
+    return kind["type"], _ordered(kind[_inner(kind)])
 
 
 def complete(kind: Kind) -> Kind:
@@ -265,9 +294,8 @@ def complete(kind: Kind) -> Kind:
     if not isinstance(kind, dict):
         return None if kind == NULL else kind
     if kind["type"] in ("array", "map"):
-        name = "elementType" if kind["type"] == "array" else "valueType"
-        inner = complete(kind[name])
-        return None if inner is None else {**kind, name: inner}
+        inner = complete(kind[_inner(kind)])
+        return None if inner is None else {**kind, _inner(kind): inner}
     fields: dict[str, Any] = {}
     for field in kind["fields"]:
         inner = complete(field["type"])
@@ -280,19 +308,9 @@ def _field(name: str, kind: Kind) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": True, "metadata": {}}
 
 
-def _fields(kind: Kind) -> dict[str, Kind]:
-    if not isinstance(kind, dict) or kind["type"] != "struct":
-        return {}
-    return {field["name"]: field["type"] for field in kind["fields"]}
-
-
 def _count(kind: Kind) -> int:
     """Fields of all structs."""
-    if not isinstance(kind, dict):
-        return 0
-    if kind["type"] == "struct":
-        return sum(1 + _count(field["type"]) for field in kind["fields"])
-    return _count(kind["elementType" if kind["type"] == "array" else "valueType"])
+    return len(fields_of(kind)) + sum(map(_count, within(kind)))
 
 
 _DECIMAL = re.compile(r"decimal(?:\((\d+)(?:,\s*(\d+))?\))?")
@@ -503,47 +521,39 @@ def table_type(form: RowForm) -> "StructType":
     """The columns of a table, day and hour the last."""
     from pyspark.sql.types import StructType
 
-    found = StructType()
+    found: dict[str, Any] = {}
     if form.kind == "raw":
-        for name in RAW_COLUMNS:
-            found.add(name, _message_type(name))
-        return _with_places(found, form)
-    for field in StructType.fromJson(json.loads(form.body_schema)).fields:
-        found.add(field.name, field.dataType)
-    for name in BESIDE_COLUMNS:
-        found.add(f"_{name}", _message_type(name))
-    for name in form.extra_names():
-        found.add(
-            name, "string" if name in (RESCUED, UNMET) else _message_type(EXTRA_COLUMNS[name])
-        )
-    if form.keep_body:
-        found.add("_body", "binary")
-    return _with_places(found, form)
-
-
-def _with_places(found: "StructType", form: RowForm) -> "StructType":
-    found.add(DAY, "date")
-    return found.add(HOUR, "integer") if form.partition == BY_HOUR else found
+        found |= _of_message(RAW_COLUMNS)
+    else:
+        body = StructType.fromJson(json.loads(form.body_schema))
+        found |= {field.name: field.dataType for field in body.fields}
+        found |= {f"_{name}": kind for name, kind in _of_message(BESIDE_COLUMNS).items()}
+        extra = {
+            name: EXTRA_COLUMNS[name] for name in form.extra_names() if name not in (RESCUED, UNMET)
+        }
+        kinds = _of_message(tuple(extra.values()))
+        found |= {n: kinds[extra[n]] if n in extra else "string" for n in form.extra_names()}
+        found |= {"_body": "binary"} if form.keep_body else {}
+    found |= {DAY: "date"} | ({HOUR: "integer"} if form.partition == BY_HOUR else {})
+    return _columns(found)
 
 
 def quarantine_type() -> "StructType":
-    """The columns of a quarantine."""
-    from pyspark.sql.types import StructType
-
-    found = StructType().add(ERROR, "string")
-    for name in RAW_COLUMNS:
-        found.add(name, _message_type(name))
-    return found.add(DAY, "date")
+    return _columns({ERROR: "string", **_of_message(RAW_COLUMNS), DAY: "date"})
 
 
 def messages_schema() -> pa.Schema:
     """Return the columns that are read of each message."""
+    return arrow_of(_columns(_of_message(RAW_COLUMNS)))
+
+
+def _columns(kinds: Mapping[str, Any]) -> "StructType":
     from pyspark.sql.types import StructType
 
     found = StructType()
-    for name in RAW_COLUMNS:
-        found.add(name, _message_type(name))
-    return arrow_of(found)
+    for name, kind in kinds.items():
+        found.add(name, kind)
+    return found
 
 
 def arrow_of(columns: "StructType") -> pa.Schema:
@@ -553,18 +563,19 @@ def arrow_of(columns: "StructType") -> pa.Schema:
     return to_arrow_schema(columns, timezone="UTC")
 
 
-def _message_type(name: str) -> Any:
-    """A column of the source, by Spark's type."""
+def _of_message(names: Collection[str]) -> dict[str, Any]:
+    """Columns of the source, by Spark's types."""
     from pyspark.sql.types import ArrayType, MapType, StringType
 
     from roquette_spark.values.schema import COLUMNS
 
-    return {
+    known = {
         "array<string>": ArrayType(StringType()),
         "map<string,string>": MapType(StringType(), StringType()),
         "int": "integer",
         "bigint": "long",
-    }.get(COLUMNS[name], COLUMNS[name])
+    }
+    return {name: known.get(COLUMNS[name], COLUMNS[name]) for name in names}
 
 
 def _or_nulls(values: pa.Array | None, count: int) -> pa.Array:

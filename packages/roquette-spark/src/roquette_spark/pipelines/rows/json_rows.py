@@ -29,12 +29,14 @@ from roquette_spark.pipelines.rows.decoder import (
     Kind,
     NumberText,
     arrow_of,
+    changed,
     complete,
     decimal_of,
     joined,
     kind_of,
     text_day,
     widened,
+    within,
 )
 
 EMPTY = "the body is empty"
@@ -160,11 +162,7 @@ def complete_columns(found: Kind, topic: str) -> str:
 
 def _known(kind: Kind) -> Kind:
     """With texts for what is only known to be null."""
-    if not isinstance(kind, dict):
-        return "string" if kind == NULL else kind
-    if kind["type"] == "array":
-        return {**kind, "elementType": _known(kind["elementType"])}
-    return {**kind, "fields": [{**f, "type": _known(f["type"])} for f in kind["fields"]]}
+    return "string" if kind == NULL else changed(kind, _known)
 
 
 def schema_of_text(text: str, pipeline: str) -> str:
@@ -251,7 +249,7 @@ class JsonReader:
         values = _one(found.column("body"))
         if not _one(found.column("row")).equals(numbers) or values.null_count:
             return None
-        if _has_infinite(values):
+        if any_within(values, _is_infinite):
             return None
         return Bodies(values.flatten(), pa.nulls(count, pa.string()))
 
@@ -259,7 +257,6 @@ class JsonReader:
         return self.bodies_of([self.read_one(body) for body in bodies.to_pylist()])
 
     def bodies_of(self, found: Sequence[Row]) -> Bodies:
-        """Rows as columns."""
         rows, errors, rescued = zip(*found, strict=True) if found else ((), (), ())
         columns = [
             pa.array([None if row is None else row.get(field.name) for row in rows], field.type)
@@ -269,7 +266,6 @@ class JsonReader:
         return Bodies(columns, pa.array(errors, pa.string()), left_over)
 
     def read_one(self, body: bytes | None) -> Row:
-        """A body by itself."""
         value, why = read_object(body)
         return self.place(value) if why is None else (None, why, None)
 
@@ -283,7 +279,6 @@ class JsonReader:
 
 
 def _one(values: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
     return values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks)
 
 
@@ -291,18 +286,21 @@ def _is_regular(kind: Kind) -> bool:
     """Return True if pyarrow reads such values as Spark does, or refuses."""
     if not isinstance(kind, dict):
         return kind in _REGULAR
-    if kind["type"] == "struct":
-        return all(_is_regular(field["type"]) for field in kind["fields"])
-    return kind["type"] == "array" and _is_regular(kind["elementType"])
+    return kind["type"] != "map" and all(map(_is_regular, within(kind)))
 
 
-def _has_infinite(values: pa.Array) -> bool:
-    """Whether a number within was too large for its column: no text of JSON tells an infinite one in another way."""
-    if pa.types.is_floating(values.type):
-        return bool(pc.any(pc.is_inf(values)).as_py())
+def any_within(values: pa.Array, holds: Callable[[pa.Array], bool]) -> bool:
+    """Whether something holds of values that are no structs, lists or maps, or of any within these."""
+    if pa.types.is_map(values.type):
+        return any_within(values.items, holds)
     if pa.types.is_struct(values.type):
-        return any(map(_has_infinite, values.flatten()))
-    return pa.types.is_list(values.type) and _has_infinite(values.flatten())
+        return any(any_within(each, holds) for each in values.flatten())
+    return any_within(values.flatten(), holds) if pa.types.is_list(values.type) else holds(values)
+
+
+def _is_infinite(values: pa.Array) -> bool:
+    """Whether a number was too large for its column: no text of JSON tells an infinite one in another way."""
+    return pa.types.is_floating(values.type) and bool(pc.any(pc.is_inf(values)).as_py())
 
 
 def _struct(kind: Kind) -> Place:

@@ -136,19 +136,6 @@ OPEN_FILES = 64  # files that are open at the same time; a day that comes again 
 Values = tuple[str | None, ...]  # of a partition's columns, as texts
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRule:
-    """Of a table with partitions.
-
-    Attributes:
-        whole: the partitions' columns are in the files, too, as Iceberg has it; else in the folders' names only.
-        most: different partitions that one task may write, at most; None: any number.
-    """
-
-    whole: bool = False
-    most: int | None = None
-
-
 @dataclass(slots=True)
 class _Part:
     """Rows held and file open for one partition."""
@@ -168,6 +155,8 @@ class ParquetFiles:
         schema: of the rows given to `write`, with the partitions' columns.
         partitioned_by: columns, in the order of folders.
         sort: columns by which the rows of each row group are put in order, nulls last; none: as they come.
+        whole: the partitions' columns are in the files, too, as Iceberg has it; else in the folders' names only.
+        most: different partitions that one task may write, at most; None: any number.
     """
 
     def __init__(
@@ -177,15 +166,17 @@ class ParquetFiles:
         schema: pa.Schema,
         partitioned_by: Sequence[str] = (),
         sort: Sequence[str] = (),
-        rule: PartitionRule = PartitionRule(),
+        *,
+        whole: bool = False,
+        most: int | None = None,
     ) -> None:
         self._sort = [(column, "ascending") for column in sort]
         self._files = files
         self._name = name
         self._columns = tuple(partitioned_by)
-        left_out = () if rule.whole else self._columns
+        left_out = () if whole else self._columns
         self._schema = pa.schema([each for each in schema if each.name not in left_out])
-        self._most = rule.most
+        self._most = most
         self._parts: dict[Values, _Part] = {}
         self._made: list[str] = []
         self._done: list[DataFile] = []
@@ -215,7 +206,6 @@ class ParquetFiles:
         return self._done
 
     def abort(self) -> None:
-        """Delete what was written."""
         for part in self._parts.values():
             if part.file is not None:
                 part.file.close()
@@ -258,7 +248,6 @@ class ParquetFiles:
         part.held, part.nbytes = [], 0
 
     def _close_one(self) -> None:
-        """Make room for one more open file."""
         opened = [part for part in self._parts.values() if part.file is not None]
         if len(opened) >= OPEN_FILES:
             self._finish(opened[0])
@@ -290,7 +279,6 @@ class _OpenFile:
         )
 
     def write(self, rows: pa.Table) -> None:
-        """One row group."""
         for field in self._schema:
             if not pa.types.is_floating(field.type) or field.name in self._not_numbers:
                 continue
@@ -299,7 +287,6 @@ class _OpenFile:
         self._writer.write_table(rows, row_group_size=rows.num_rows)
 
     def close(self) -> None:
-        """Let go of it."""
         self._writer.close()
         self._stream.close()
 
@@ -379,7 +366,7 @@ def join_files(
     Args:
         name: of the new files, which nobody else has.
         sort: as of ParquetFiles.
-        whole: as of PartitionRule.
+        whole: as of ParquetFiles.
         schema: of the table.
 
     Raises:

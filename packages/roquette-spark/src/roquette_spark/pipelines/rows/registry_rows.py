@@ -4,7 +4,6 @@ Values come through the same door as JSON's (rows/json_rows.py), so they evolve,
 """
 
 import base64
-import io
 import json
 import math
 import warnings
@@ -20,16 +19,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.message_rows import BY_DAY, columns_of_avro, own_columns
+from roquette_spark.pipelines.kit.message_rows import BY_DAY, own_columns
+from roquette_spark.pipelines.rows.avro_rows import columns_of_avro, parsed, read_body
 from roquette_spark.pipelines.rows.decoder import (
     NULL,
     Bodies,
     Kind,
     NumberText,
+    array_of,
+    changed,
     complete,
+    struct_of,
     widened,
 )
-from roquette_spark.pipelines.rows.json_rows import EMPTY, JsonReader, Row
+from roquette_spark.pipelines.rows.json_rows import EMPTY, JsonReader, Row, any_within
 from roquette_spark.registry import Registry, Schema, UnknownSchema, UnusableProto
 
 PREFIX: Final = 5  # bytes
@@ -122,19 +125,11 @@ class RegistryReader:
         return [self._json.read_one(value) for value in values]
 
     def _avro_reader(self, schema: Schema) -> Reader:
-        import fastavro
-
         writer = _parsed(schema)
 
         def read(data: bytes) -> Row:
-            stream = io.BytesIO(data)
-            try:
-                value = fastavro.schemaless_reader(stream, writer)
-            except Exception as error:  # noqa: BLE001 - of many kinds, by what the bytes happen to be
-                return None, f"the body is no Avro of its schema ({type(error).__name__})", None
-            if stream.tell() != len(data):
-                return None, "the body is longer than an Avro record of its schema", None
-            return self._place(value)
+            value, why = read_body(data, writer)
+            return self._place(value) if why is None else (None, why, None)
 
         return lambda values: [read(value) for value in values]
 
@@ -189,7 +184,7 @@ def newest_columns(registry: Registry, subject: str) -> str:
 
     files = registry.descriptors_of(subject)
     kind = complete(_kind_of_columns(ProtobufValues(message_of(files)).schema))
-    return json.dumps(kind or {"type": "struct", "fields": []})
+    return json.dumps(kind or struct_of({}))
 
 
 def _kind_of_columns(schema: pa.Schema) -> Kind:
@@ -200,14 +195,9 @@ def _kind_of_columns(schema: pa.Schema) -> Kind:
 
 def _text_keys(kind: Kind) -> Kind:
     """Maps have texts for keys, as those of JSON and Avro have."""
-    if not isinstance(kind, dict):
-        return kind
-    if kind["type"] == "struct":
-        fields = [{**each, "type": _text_keys(each["type"])} for each in kind["fields"]]
-        return {**kind, "fields": fields}
-    if kind["type"] == "map":
-        return {**kind, "keyType": "string", "valueType": _text_keys(kind["valueType"])}
-    return {**kind, "elementType": _text_keys(kind["elementType"])}
+    found = changed(kind, _text_keys)
+    is_map = isinstance(found, dict) and found["type"] == "map"
+    return {**found, "keyType": "string"} if is_map else found
 
 
 def columns_of(schema: Schema, subject: str) -> str:
@@ -242,20 +232,14 @@ def _avro_kind(schema: Schema, where: str) -> Kind:
         texts = [json.loads(text) for text in (*schema.references, schema.text)]
     except ValueError:
         raise ConfigError(f"archive: {where} is no JSON") from None
-    found: Kind = columns_of_avro(texts[-1], texts[:-1], where)
-    return found
+    return columns_of_avro(texts[-1], texts[:-1], where)
 
 
 def _parsed(schema: Schema) -> Any:
-    import fastavro
-
-    named: dict[str, Any] = {}
     try:
-        for text in (*schema.references, schema.text):
-            parsed = fastavro.parse_schema(json.loads(text), named_schemas=named)
-    except Exception as error:  # noqa: BLE001 - whatever somebody registered
-        raise _Unusable(f"{type(error).__name__}: {error}"[:200]) from None
-    return parsed
+        return parsed([json.loads(text) for text in (*schema.references, schema.text)])[0]
+    except ValueError as error:
+        raise _Unusable(str(error)) from None
 
 
 def _json_kind(schema: Any) -> Kind:
@@ -267,17 +251,9 @@ def _json_kind(schema: Any) -> Kind:
         known = [each for each in kind if each != "null"]
         kind = known[0] if len(known) == 1 else None
     if kind == "object" and isinstance(schema.get("properties"), dict):
-        fields = [(name, _json_kind(each)) for name, each in schema["properties"].items()]
-        return {
-            "type": "struct",
-            "fields": [
-                {"name": name, "type": inner, "nullable": True, "metadata": {}}
-                for name, inner in fields
-            ],
-        }
+        return struct_of({n: _json_kind(each) for n, each in schema["properties"].items()})
     if kind == "array":
-        inner = _json_kind(schema.get("items"))
-        return {"type": "array", "elementType": inner, "containsNull": True}
+        return array_of(_json_kind(schema.get("items")))
     return _JSON_KINDS.get(str(kind), NULL)
 
 
@@ -430,9 +406,8 @@ class ProtobufValues:
             found = self._at_once(values[start:end])
             if found is not None:
                 tables.append(found)
-                if any(
-                    _has_first_day(each) for batch in found.to_batches() for each in batch.columns
-                ):
+                columns = (each for batch in found.to_batches() for each in batch.columns)
+                if any(any_within(each, _is_first_day) for each in columns):
                     errors[start:end] = self._wrong_days(values[start:end])
             elif end - start == 1:
                 errors[start] = errors[start] or BROKEN
@@ -447,7 +422,7 @@ class ProtobufValues:
             return None
         try:
             found = self._handler.array_to_record_batch(pa.array(values, pa.binary()))
-            if any(map(_has_odd_time, found.columns)):
+            if any(any_within(each, _is_odd_time) for each in found.columns):
                 return None
             return pa.Table.from_batches([found]).cast(self.schema)
         except ValueError:  # pa.ArrowInvalid is one, too
@@ -501,28 +476,20 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError(NO_INDEXES)
 
 
-def _has_odd_time(values: pa.Array) -> bool:
-    """Return True if a time of day within is none, such as 25:00: Arrow makes a text of it that tells no time."""
-    if pa.types.is_time(values.type):
-        times = values.cast(pa.int64())
-        odd = pc.or_(pc.less(times, 0), pc.greater_equal(times, _DAY))
-        return bool(pc.any(odd).as_py())
-    if pa.types.is_struct(values.type):
-        return any(map(_has_odd_time, values.flatten()))
-    if pa.types.is_map(values.type):
-        return _has_odd_time(values.items)
-    return pa.types.is_list(values.type) and _has_odd_time(values.flatten())
+def _is_odd_time(values: pa.Array) -> bool:
+    """Return True if a time of day is none, such as 25:00: Arrow makes a text of it that tells no time."""
+    if not pa.types.is_time(values.type):
+        return False
+    times = values.cast(pa.int64())
+    odd = pc.or_(pc.less(times, 0), pc.greater_equal(times, _DAY))
+    return bool(pc.any(odd).as_py())
 
 
-def _has_first_day(values: pa.Array) -> bool:
-    """Return True if there is a 1970-01-01 within."""
-    if pa.types.is_date(values.type):
-        return bool(pc.any(pc.equal(values.cast(pa.int32()), 0)).as_py())
-    if pa.types.is_struct(values.type):
-        return any(map(_has_first_day, values.flatten()))
-    if pa.types.is_map(values.type):
-        return _has_first_day(values.items)
-    return pa.types.is_list(values.type) and _has_first_day(values.flatten())
+def _is_first_day(values: pa.Array) -> bool:
+    """Return True if a 1970-01-01 is among them."""
+    if not pa.types.is_date(values.type):
+        return False
+    return bool(pc.any(pc.equal(values.cast(pa.int32()), 0)).as_py())
 
 
 def _has_no_day(message: Any) -> bool:

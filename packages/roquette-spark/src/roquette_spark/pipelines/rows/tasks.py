@@ -1,29 +1,24 @@
 """A micro-batch written by its tasks: each reads its share of the messages and writes files; the driver commits what they name."""
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from roquette.base.entropy import Entropy
-from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, RowForm, read_body
+from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, RowForm
 from roquette_spark.pipelines.kit.table_files import DataFile, TableFiles
 from roquette_spark.pipelines.rows.decoder import (
     ASIDE,
     NULL,
-    Bodies,
     BodyReader,
     Decoded,
     Decoder,
     Kind,
-    arrow_of,
     messages_schema,
     set_aside,
     widened,
@@ -31,7 +26,6 @@ from roquette_spark.pipelines.rows.decoder import (
 from roquette_spark.pipelines.rows.expectations import expectations
 from roquette_spark.pipelines.rows.parquet_files import (
     ParquetFiles,
-    PartitionRule,
     add_counts,
     count_queues,
 )
@@ -65,6 +59,7 @@ def body_reader(form: RowForm, registry: str = "") -> BodyReader | None:
         from roquette_spark.registry import Registry
 
         return RegistryReader(form.body_schema, Registry(registry), form.partition)
+    from roquette_spark.pipelines.rows.avro_rows import AvroReader
 
     return AvroReader(form.body_schema, form.avro_schema)
 
@@ -84,7 +79,7 @@ class BatchWork:
         quarantine: address of the table for bad messages; "" where there is none.
         sort: columns by which the table's rows are put in order within each row group.
         registry: address of the bodies' schema registry; "" where there is none.
-        whole: as of PartitionRule.
+        whole: as of ParquetFiles.
         aside: every message goes to the quarantine as it is.
         expect: as of Expectations; "" for nothing. `mark`: as of Decoder.
     """
@@ -123,16 +118,13 @@ class Written:
 
     @property
     def rows(self) -> int:
-        """Of the table."""
         return sum(file.rows for file in self.good)
 
     @property
     def bad_rows(self) -> int:
-        """Of the quarantine."""
         return sum(file.rows for file in self.bad)
 
     def add(self, more: "Written") -> None:
-        """Add what another task has written."""
         self.good += more.good
         self.bad += more.bad
         self.rescued += more.rescued
@@ -163,7 +155,6 @@ def write_batch(
 
 
 def write_share(works: Mapping[str, BatchWork], share: Sequence[QueueRange]) -> dict[str, Written]:
-    """One task, in a worker."""
     from roquette_spark.ranges import read_ranges
 
     found, schema = {}, messages_schema()
@@ -190,13 +181,13 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
         decoder.schema,
         form.partitioned_by,
         work.sort,
-        PartitionRule(work.whole, None if form.partition in (BY_DAY, BY_HOUR) else MOST_VALUES),
+        whole=work.whole,
+        most=None if form.partition in (BY_DAY, BY_HOUR) else MOST_VALUES,
     )
     bad = None
     if work.quarantine:
         apart = TableFiles(work.quarantine)
-        rule = PartitionRule(work.whole)
-        bad = ParquetFiles(apart, name, decoder.bad_schema, (DAY,), rule=rule)
+        bad = ParquetFiles(apart, name, decoder.bad_schema, (DAY,), whole=work.whole)
     beside = "" if form.kind == "raw" else "_"
     found = Written()
     with contextlib.ExitStack() as undo:
@@ -221,49 +212,3 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
         found.news = NULL if reader is None else reader.news
         undo.pop_all()
     return found
-
-
-# Avro bodies as columns, in a worker: the writer's schema is given, a body is one record without a container.
-
-
-_TOLD_AS_TEXT: Final = (
-    "uuid",
-    "time-millis",
-    "time-micros",
-)  # logical types whose columns are texts
-
-
-class AvroReader:
-    """Reads the bodies of one task."""
-
-    def __init__(self, body_schema: str, avro_schema: str) -> None:
-        import fastavro
-        from pyspark.sql.types import StructType
-
-        self._schema = arrow_of(StructType.fromJson(json.loads(body_schema)))
-        self.news: Kind = NULL
-        self._avro = fastavro.parse_schema(json.loads(avro_schema))
-        self._has_texts = any(name in avro_schema for name in _TOLD_AS_TEXT)
-
-    def read(self, bodies: pa.Array) -> Bodies:
-        found = [read_body(body, self._avro) for body in bodies.to_pylist()]
-        if self._has_texts:
-            found = [(_texts(value), error) for value, error in found]
-        columns = [
-            pa.array(
-                [None if value is None else value[field.name] for value, _ in found], field.type
-            )
-            for field in self._schema
-        ]
-        return Bodies(columns, pa.array([error for _, error in found], pa.string()))
-
-
-def _texts(value: Any) -> Any:
-    """The value with texts for what Arrow has no text for by itself."""
-    if isinstance(value, dict):
-        return {name: _texts(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_texts(each) for each in value]
-    if isinstance(value, time):
-        return value.isoformat()
-    return str(value) if isinstance(value, UUID) else value

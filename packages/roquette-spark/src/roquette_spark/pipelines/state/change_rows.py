@@ -20,10 +20,12 @@ from roquette_spark.pipelines.rows.decoder import (
     Kind,
     arrow_of,
     decode_safely,
+    fields_of,
     joined,
     messages_schema,
     quarantine_type,
     set_aside,
+    struct_of,
 )
 from roquette_spark.pipelines.rows.json_rows import JsonReader
 
@@ -401,19 +403,19 @@ class ChangeShape:
 
     def __init__(self, form: ChangeForm) -> None:
         self.form = form
-        self.fields = _fields(json.loads(form.body_schema))
+        self.fields = fields_of(json.loads(form.body_schema))
         self.columns = self.fields
         self.wrapped = False
         self.version, self.delete = form.version or "store_timestamp", form.delete_when or "false"
         if form.envelope == "debezium":
             self.wrapped = "payload" in self.fields
-            self.fields = _fields(self.fields["payload"]) if self.wrapped else self.fields
+            self.fields = fields_of(self.fields["payload"]) if self.wrapped else self.fields
             missing = sorted({"op", "before", "after", "ts_ms"} - self.fields.keys())
             if missing:
                 raise ConfigError(
                     f"current-state: bodies have no {', '.join(missing)}: that is not Debezium's envelope"
                 )
-            self.columns = _fields(self.fields["after"])
+            self.columns = fields_of(self.fields["after"])
             self.version = form.version or "ts_ms"
             self.delete = form.delete_when or DEBEZIUMS_DELETION
         unknown = [name for name in form.key if name not in self.columns]
@@ -466,37 +468,21 @@ class ChangeShape:
     def _kind(self, path: Path) -> Kind | None:
         found = self.fields.get(path[0])
         for name in path[1:]:
-            found = _fields(found).get(name)
+            found = fields_of(found).get(name)
         return found
 
 
 def enveloped(schema: str) -> str:
     """Columns inferred of Debezium's events (Spark's JSON), with one type of row before and after a change."""
     body = json.loads(schema)
-    whole = _fields(body)
-    fields = _fields(whole["payload"]) if "payload" in whole else whole
-    none: Kind = {"type": "struct", "fields": []}
-    sides = [each for name in ("before", "after") if _fields(each := fields.get(name))]
+    whole = fields_of(body)
+    fields = fields_of(whole["payload"]) if "payload" in whole else whole
+    none = struct_of({})
+    sides = [each for name in ("before", "after") if fields_of(each := fields.get(name))]
     row = joined(sides[0], sides[-1]) if sides else none
     wanted = {"before": row, "after": row, "op": "string", "ts_ms": "long"} if sides else {}
     found = {**fields, **wanted}
-    return json.dumps(_struct({"payload": _struct(found)} if "payload" in whole else found))
-
-
-def _struct(fields: Mapping[str, Kind]) -> Kind:
-    return {
-        "type": "struct",
-        "fields": [
-            {"name": name, "type": kind, "nullable": True, "metadata": {}}
-            for name, kind in fields.items()
-        ],
-    }
-
-
-def _fields(kind: Kind) -> dict[str, Kind]:
-    if not isinstance(kind, dict) or kind["type"] != "struct":
-        return {}
-    return {field["name"]: field["type"] for field in kind["fields"]}
+    return json.dumps(struct_of({"payload": struct_of(found)} if "payload" in whole else found))
 
 
 class ChangeRows:

@@ -82,13 +82,10 @@ from roquette_spark.pipelines.state.change_rows import (
     evaluated,
     unevaluated,
 )
-from roquette_spark.pipelines.tables.streamed_table import (
-    MENDED,
-    MENDED_STREAM,
-    QUARANTINE,
-    StreamedTable,
-)
-from roquette_spark.pipelines.tables.table import Table, open_table
+from roquette_spark.pipelines.tables.delta_table import open_table
+from roquette_spark.pipelines.tables.mending import MENDED, MENDED_STREAM
+from roquette_spark.pipelines.tables.streamed_table import QUARANTINE, StreamedTable
+from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_place import (
     CHANGES_SETTING,
     CHECKPOINT,
@@ -96,7 +93,6 @@ from roquette_spark.pipelines.tables.table_place import (
     Owner,
     own_names,
 )
-from roquette_spark.pipelines.tables.table_writer import TableWriter
 from roquette_spark.values.offsets import QueueRange
 
 if TYPE_CHECKING:
@@ -136,7 +132,7 @@ class Pointer:
         return cls(version, min(folders, default=""), rows)
 
     @classmethod
-    def of_table(cls, table: TableWriter) -> "Pointer":
+    def of_table(cls, table: Table) -> "Pointer":
         """By its log."""
         there = table.snapshot
         found = cls.of_files(there.version, list(there.files.values()))
@@ -156,13 +152,13 @@ class Pointer:
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
 
-def pin(table: TableWriter, pointer: Pointer) -> None:
+def pin(table: Table, pointer: Pointer) -> None:
     """Files of the pointer's folder stay."""
     assert isinstance(table, Table), table
     table.pinned = pointer.snapshot
 
 
-def remove_strays(table: TableWriter, folder: str) -> None:
+def remove_strays(table: Table, folder: str) -> None:
     """Files of tasks that failed go from a folder that readers are led to: no commit names them, nor ever will."""
     there = table.snapshot
     ours = own_names(there.partitioned_by)
@@ -414,7 +410,7 @@ def _places(options: CurrentStateOptions) -> list[str]:
     return [*lines, f"{bad[0]}, for messages that cannot be read", *bad[1:]]
 
 
-def kept_changes(table: TableWriter, options: CurrentStateOptions) -> ChangeForm | None:
+def kept_changes(table: Table, options: CurrentStateOptions) -> ChangeForm | None:
     """Return how a table's changes are read; None for a new one.
 
     Raises:
@@ -454,7 +450,7 @@ def run(options: CurrentStateOptions, job: Job) -> Result:
                 state.mend()
             job.progress.step(f"bringing {state.table.files.root} up to date")
             query, total = state.start(), None if options.follow else state.waiting(states)
-            await_end(job, [query], state.batches, total, look)
+            await_end(job, [query], [state.batches], total, look)
         state.tidy()
         return state.result()
     finally:
@@ -464,7 +460,7 @@ def run(options: CurrentStateOptions, job: Job) -> Result:
 class CurrentState(StreamedTable):
     """The table, its quarantine, and the stream into them."""
 
-    quarantine: TableWriter
+    quarantine: Table
 
     def __init__(
         self,
@@ -611,8 +607,8 @@ class CurrentState(StreamedTable):
         commit = Commit(batch=(MENDED_STREAM, number), info={MENDED: staged.paths})
         self._apply(staged, change, commit)
 
-    def leave_quarantine(self) -> None:
-        super().leave_quarantine()
+    def leave_quarantine(self, some: Sequence[DataFile] = ()) -> None:
+        super().leave_quarantine(some)
         self.table.files.remove_tree(MENDING)
 
     def _apply(self, staged: Staged, work: ChangeWork, commit: Commit) -> None:

@@ -1,13 +1,15 @@
-"""Our data files as Iceberg's and back: partition values, and what is known of the columns."""
+"""Files of a table of Iceberg: ours as its manifests say them and back, and which of them its snapshots have."""
 
 import json
-from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal
+import re
+from collections.abc import Iterable, Iterator
+from datetime import date, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg import types
+from pyiceberg.expressions.literals import StringLiteral
 from pyiceberg.io.pyarrow import (
     _check_pyarrow_schema_compatible,
     compute_statistics_plan,
@@ -15,19 +17,22 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.manifest import (
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
+from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import DataFile, partition_text
 
 _EPOCH_DAY = date(1970, 1, 1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EXACT = Context(prec=40)  # more than a decimal of 38 digits
-_MICROSECOND = timedelta(microseconds=1)
-_LONGEST_BOUND = 64  # characters of a text
 _TEXT_BOUNDS = (types.StringType, types.DateType, types.TimestampType, types.TimestamptzType)
 # Not integer, not float: once such a column is widened, pyiceberg 0.11 takes a bound of four bytes for one of eight and
 # cannot plan a scan with a filter on it.
@@ -119,23 +124,6 @@ def _whole_columns(schema: Schema, footer: pq.FileMetaData) -> pa.Schema:
     return pa.schema([field.remove_metadata() for field in found])
 
 
-def _value(kind: types.IcebergType, value: Any) -> Any:
-    """Of Delta's JSON, as Iceberg counts: days and microseconds since 1970."""
-    match kind:
-        case types.DateType():
-            return (date.fromisoformat(value) - _EPOCH_DAY).days
-        case types.TimestampType() | types.TimestamptzType():
-            moment = datetime.fromisoformat(value)
-            if moment.tzinfo is None:
-                moment = moment.replace(tzinfo=UTC)
-            return (moment - _EPOCH) // _MICROSECOND
-        case types.DecimalType():
-            return Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
-        case types.FloatType() | types.DoubleType():
-            return float(value)
-    return value
-
-
 def _stats_of_metrics(found: IcebergFile, schema: Schema) -> str:
     """How many nulls there are; columns within structs are left out."""
     counts = found.null_value_counts or {}
@@ -143,18 +131,125 @@ def _stats_of_metrics(found: IcebergFile, schema: Schema) -> str:
     return json.dumps({"numRecords": found.record_count, "nullCount": nulls}, separators=(",", ":"))
 
 
-def _partition_value(kind: types.IcebergType, text: str | None) -> Any:
+def _partition_value(kind: types.PrimitiveType, text: str | None) -> Any:
     """As Iceberg counts: days and microseconds since 1970."""
-    if text is None or isinstance(kind, types.StringType):
-        return text
-    match kind:
-        case types.BooleanType():
-            return text == "true"
-        case types.IntegerType() | types.LongType():
-            return int(text)
-    return _value(kind, text)
+    if text is None:
+        return None
+    return StringLiteral(text).to(kind).value
 
 
 def _partition_text(kind: types.IcebergType, value: Any) -> str | None:
     is_day = isinstance(kind, types.DateType) and value is not None
     return partition_text(_EPOCH_DAY + timedelta(days=value) if is_day else value)
+
+
+# History of a table, as its snapshots have it: files of data and of metadata, what was replaced, what may expire.
+
+
+# What pyiceberg and Iceberg's own library name files of metadata.
+METADATA_NAMES = re.compile(
+    r"snap-\d+-\d+-[-0-9a-f]{36}\.avro|[-0-9a-f]{36}-m\d+\.avro|\d{5,}-[-0-9a-f]{36}\.metadata\.json"
+)
+
+
+def snapshot_at(table: Any, version: int) -> int | None:
+    """The id of the snapshot that was the newest one at a version; None: there was none.
+
+    Raises:
+        ConfigError: it has expired.
+    """
+    older = [each for each in table.metadata.snapshots if each.sequence_number <= version]
+    if not older and version > 0:
+        raise ConfigError(f"{table.location()}: version {version} has expired")
+    return max(older, key=lambda each: each.sequence_number).snapshot_id if older else None
+
+
+def files_of(table: Any, snapshot_id: int | None = None) -> dict[str, tuple[IcebergFile, int]]:
+    """By address: a file of a version, or of the newest, and when it came (ms; 0 if that snapshot has expired)."""
+    snapshot = (
+        table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    )
+    if snapshot is None:
+        return {}
+    times = {each.snapshot_id: each.timestamp_ms for each in table.metadata.snapshots}
+    return {
+        entry.data_file.file_path: (entry.data_file, times.get(entry.snapshot_id, 0))
+        for manifest in snapshot.manifests(table.io)
+        if manifest.content == ManifestContent.DATA
+        for entry in manifest.fetch_manifest_entry(table.io)
+    }
+
+
+def has_deletes(table: Any) -> bool:
+    """Return True if rows were deleted by files of deletes: another program did that."""
+    snapshot = table.current_snapshot()
+    return snapshot is not None and any(
+        manifest.content == ManifestContent.DELETES for manifest in snapshot.manifests(table.io)
+    )
+
+
+def removed_files(table: Any) -> dict[str, int]:
+    """By address: when (ms) a snapshot that is still there took a file out of the table."""
+    found: dict[str, int] = {}
+    for snapshot in table.metadata.snapshots:
+        if snapshot.summary is None or snapshot.summary.operation.value == "append":
+            continue
+        for manifest in snapshot.manifests(table.io):
+            if manifest.added_snapshot_id != snapshot.snapshot_id:
+                continue
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+                if entry.status == ManifestEntryStatus.DELETED:
+                    found[entry.data_file.file_path] = snapshot.timestamp_ms
+    return found
+
+
+def data_files(table: Any, snapshots: Iterable[Any]) -> set[str]:
+    """The addresses that any of some snapshots reads."""
+    return {
+        entry.data_file.file_path
+        for manifest in _manifests(table, snapshots)
+        for entry in manifest.fetch_manifest_entry(table.io)
+    }
+
+
+def metadata_files(table: Any) -> set[str]:
+    """The addresses of all files of metadata that the table knows."""
+    metadata = table.metadata
+    return (
+        {table.metadata_location}
+        | {each.metadata_file for each in metadata.metadata_log}
+        | {each.manifest_list for each in metadata.snapshots}
+        | {each.manifest_path for each in _manifests(table, metadata.snapshots)}
+    )
+
+
+def kept_snapshots(table: Any, before_ms: int, versions: int) -> list[Any]:
+    """Those that were the newest one at that time or later, the newest `versions`, and those with a name (a branch, a tag)."""
+    metadata = table.metadata
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    ordered = sorted(metadata.snapshots, key=lambda each: each.sequence_number)
+    nexts = [each.timestamp_ms for each in ordered[1:]]
+    older = [
+        each
+        for place, (each, until) in enumerate(zip(ordered[:-1], nexts, strict=True))
+        if until > before_ms or len(ordered) - place <= versions or each.snapshot_id in named
+    ]
+    return [*older, *ordered[-1:]]
+
+
+def expire(table: Any, before_ms: int, versions: int) -> None:
+    """Forget the other snapshots. No file goes by that."""
+    kept = {each.snapshot_id for each in kept_snapshots(table, before_ms, versions)}
+    gone = [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id not in kept]
+    if gone:
+        table.maintenance.expire_snapshots().by_ids(gone).commit()
+
+
+def _manifests(table: Any, snapshots: Iterable[Any]) -> Iterator[ManifestFile]:
+    """Each once."""
+    seen: set[str] = set()
+    for snapshot in snapshots:
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path not in seen:
+                seen.add(manifest.manifest_path)
+                yield manifest

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -48,18 +48,16 @@ from roquette_spark.pipelines.kit.table_files import (
     TableFiles,
 )
 from roquette_spark.pipelines.rows.parquet_files import Rows
-from roquette_spark.pipelines.tables import iceberg_history as history
-from roquette_spark.pipelines.tables.delta_log import arrow_schema
+from roquette_spark.pipelines.tables import iceberg_files as history
+from roquette_spark.pipelines.tables.delta_table import arrow_schema
 from roquette_spark.pipelines.tables.iceberg_files import from_iceberg, to_iceberg
+from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_place import (
+    CATALOG_FILE,
     OWN_FOLDER,
-    Owner,
-    check_place,
-    dead_staging,
-    leftovers,
+    CatalogAddress,
     own_names,
 )
-from roquette_spark.pipelines.tables.table_writer import CATALOG_FILE, CatalogAddress, TableWriter
 
 # Where a table of Iceberg is found: a catalog in a file beside it, or a server of catalogs.
 
@@ -88,7 +86,7 @@ class TableCatalog:
 
     def __init__(self, files: TableFiles, address: CatalogAddress) -> None:
         self._files = files
-        self._address = address
+        self.address = address
         name = _NOT_IN_NAMES.sub("_", files.root.rstrip("/").rpartition("/")[2])
         self.identifier = (*address.namespace.split("."), name)
         self._catalog: Any = None
@@ -96,7 +94,7 @@ class TableCatalog:
     @property
     def shared(self) -> bool:
         """Return True if other machines may write to the table."""
-        return bool(self._address.uri)
+        return bool(self.address.uri)
 
     @property
     def location(self) -> str:
@@ -113,7 +111,7 @@ class TableCatalog:
             ConfigError: the catalog has another table under that name.
         PipelineError: the catalog does not answer, or refuses.
         """
-        if not self._address.uri and not self._files.exists(CATALOG_FILE):
+        if not self.address.uri and not self._files.exists(CATALOG_FILE):
             return None
         try:
             with self.asking():
@@ -146,7 +144,7 @@ class TableCatalog:
             raise PipelineError(f"the catalog of {self._files.root}: {error}") from None
         except (RESTError, RequestException) as error:
             raise PipelineError(
-                f"the catalog {self._address.uri} of {self._files.root}: {error} (pyiceberg takes secrets from "
+                f"the catalog {self.address.uri} of {self._files.root}: {error} (pyiceberg takes secrets from "
                 "PYICEBERG_CATALOG__ROQUETTE__CREDENTIAL or ..._TOKEN)"
             ) from None
 
@@ -168,11 +166,9 @@ class TableCatalog:
             raise CommitFailedException("it has created the table")
 
     def drop(self) -> None:
-        """Forget the table; its files stay."""
         self._open().drop_table(self.identifier)
 
     def close(self) -> None:
-        """Let connections go."""
         if self._catalog is not None:
             self._catalog.close()
             self._catalog = None
@@ -183,13 +179,13 @@ class TableCatalog:
         return self._catalog
 
     def _properties(self) -> dict[str, Any]:
-        if self._address.uri:
+        if self.address.uri:
             # pyiceberg has looked at the environment when it was imported.
             known = Config().get_catalog_config(NAME) or {}
-            tokens = f"{self._address.uri.rstrip('/')}/v1/oauth/tokens"
-            found = {"oauth2-server-uri": tokens, **known, "type": "rest", "uri": self._address.uri}
-            if self._address.warehouse:
-                found["warehouse"] = self._address.warehouse
+            tokens = f"{self.address.uri.rstrip('/')}/v1/oauth/tokens"
+            found = {"oauth2-server-uri": tokens, **known, "type": "rest", "uri": self.address.uri}
+            if self.address.warehouse:
+                found["warehouse"] = self.address.warehouse
         else:
             self._files.make_folder(OWN_FOLDER)
             found = {"type": "sql", "uri": f"sqlite:///{self._files.root}/{CATALOG_FILE}"}
@@ -266,48 +262,34 @@ _PROPERTIES = {
 }
 
 
-class IcebergTable(TableWriter):
-    """Open it with `open_iceberg_table`; call `close` at the end."""
+class IcebergTable(Table):
+    """Open it with `open_iceberg_table`."""
 
     # pyiceberg 0.11 takes false, 0 and 1970-01-01 of a partition for null where the file does not have the column.
     name, whole_files = " (Iceberg)", True
+    log_folder, unfinished = METADATA_FOLDER, _UNFINISHED
 
     def __init__(
         self, home: TableFiles, catalog: TableCatalog, clock: Clock, entropy: Entropy
     ) -> None:
         # Servers of catalogs ask for the two folders of Iceberg; beside a table's own catalog its partitions are there.
-        self.files = TableFiles(home.address(DATA_FOLDER)) if catalog.shared else home
+        files = TableFiles(home.address(DATA_FOLDER)) if catalog.shared else home
         self._home = home
         self._data_address = catalog.location + (f"/{DATA_FOLDER}" if catalog.shared else "")
         self._catalog = catalog
-        self._clock = clock
-        self.entropy = entropy
         self._table: Any = None
         self._entries: dict[str, Any] = {}  # path -> what pyiceberg knows of the file
         self._read_id: int | None = None  # of an older version that is read
-        self.snapshot = Snapshot()
-        self.keep_versions = 1
-        self.reload()
+        super().__init__(files, clock, entropy)
 
-    def clean(self) -> None:
-        """Remove what a killed writer left half done. Options, schema and topic have been checked by now."""
-        for folder in dead_staging(self.files, self.snapshot):
-            self.files.remove_tree(folder)
-        if self._table is None:
-            for file in () if self._catalog.shared else self._home.list_tree(METADATA_FOLDER):
+    @property
+    def shared(self) -> bool:
+        return self._catalog.shared
+
+    def _clean_log(self) -> None:
+        if self._table is None and not self.shared:
+            for file in self._home.list_tree(METADATA_FOLDER):
                 self._home.remove(file.path)
-            return
-        for path in self.unknown():
-            self.files.remove(path)
-
-    def check_owner(self, owner: Owner) -> None:
-        check_place(
-            self.files,
-            self.snapshot,
-            owner,
-            log_folder=METADATA_FOLDER,
-            unfinished=_UNFINISHED,
-        )
 
     def close(self) -> None:
         self._catalog.close()
@@ -335,10 +317,9 @@ class IcebergTable(TableWriter):
                 change.set_properties(dict(settings))
         except (ValidationError, ValueError) as error:
             raise ConfigError(f"{self.files.root} cannot have these columns: {error}") from None
-        self._refresh({}, {})
+        self._see(self.snapshot)
 
     def drop(self) -> None:
-        """Forget a table without rows, so that it can be created again."""
         assert not self.snapshot.files, self.files.root
         if self._table is None:
             return
@@ -354,38 +335,25 @@ class IcebergTable(TableWriter):
                 self._home.remove(path)
 
     def done(self, stream: str) -> int:
-        """The newest batch of a stream that is in the table; -1 when there is none."""
         return self.snapshot.batches.get(stream, -1)
 
     def last_info(self, name: str) -> Any:
-        """As `TableWriter` says. It is a property of the table, since snapshots expire."""
+        """As its base. It is a property of the table, since snapshots expire."""
         text = None if self._table is None else self._table.properties.get(_INFO + name)
         return None if text is None else json.loads(text)
 
     def write(self, commit: Commit, operation: str) -> None:
-        """As `TableWriter` says.
-
-        Raises:
-            PipelineError: files have other columns: nothing of this commit counts.
-        """
-        unread = [file.path for file in commit.adds if file.footer is None]
-        footers = dict(zip(unread, self.files.footers(unread), strict=True))
+        footers = self._footers(commit.adds)
         adds = {
             file.path: to_iceberg(
-                file,
-                self._address(file.path),
-                self._table.metadata,
-                file.footer or footers[file.path],
+                file, self._address(file.path), self._table.metadata, footers[file.path]
             )
             for file in commit.adds
         }
         removes = {file.path: self._entries[file.path] for file in commit.removes}
         properties = {_INFO + name: json.dumps(value) for name, value in commit.info.items()}
         if commit.batch is not None:
-            stream, number = commit.batch
-            if self.done(stream) >= number:
-                raise PipelineError(f"{self.files.root} has batch {number} already")
-            properties[_BATCH + stream] = str(number)
+            properties[_BATCH + commit.batch[0]] = str(commit.batch[1])
         words = {_OPERATION: operation}
         with self._catalog.asking(), self._table.transaction() as change:
             change.set_properties(properties)
@@ -395,7 +363,12 @@ class IcebergTable(TableWriter):
                     files.append_data_file(each)
                 for each in removes.values():
                     files.delete_data_file(each)
-        self._refresh(adds, removes)
+        metadata, now_ms = self._table.metadata, self._clock.now_ms()
+        self._entries |= adds
+        for path in removes:
+            del self._entries[path]
+        known = [from_iceberg(each, path, metadata, now_ms) for path, each in adds.items()]
+        self._see(self._after(replace(commit, adds=known), 0))
 
     def ours_since(self, version: int) -> bool:
         return any(
@@ -405,7 +378,7 @@ class IcebergTable(TableWriter):
         )
 
     def joinable(self) -> list[DataFile]:
-        """As `TableWriter` says. A table in which another program has deleted rows is left alone."""
+        """As its base. A table in which another program has deleted rows is left alone."""
         if self._table is None or history.has_deletes(self._table):
             return []
         ours = own_names(self.snapshot.partitioned_by)
@@ -425,42 +398,29 @@ class IcebergTable(TableWriter):
         reader = ArrowScan(self._table.metadata, self._table.io, scan.projection(), AlwaysTrue())
         return {file: partial(_scan, reader, planned[file.path]) for file in files}
 
+    def place(self) -> dict[str, Any]:
+        found = super().place()
+        return found | {"root": self._home.root, "catalog": asdict(self._catalog.address)}
+
     def arrow_schema(self) -> pa.Schema:
         return schema_to_pyarrow(self._table.schema())
 
-    def expired(self, *, keep_ms: int) -> list[str]:
-        """As `TableWriter` says. Only files under names that we give."""
-        before_ms = self._clock.now_ms() - keep_ms
-        ours = own_names(self.snapshot.partitioned_by)
-        old = [
-            path
-            for path, at in self.snapshot.removed.items()
-            if at <= before_ms and ours.fullmatch(path) and self.files.exists(path)
-        ]
-        if not old:
-            return []
-        kept = history.kept_snapshots(self._table, before_ms, self.keep_versions)
-        known = history.data_files(self._table, kept)
-        return sorted(set(old) - _below(self._data_address, known))
+    def _held(self, before_ms: int | None) -> set[str]:
+        some = self._table.metadata.snapshots
+        if before_ms is not None:
+            some = history.kept_snapshots(self._table, before_ms, self.keep_versions)
+        return _below(self._data_address, history.data_files(self._table, some))
 
-    def vacuum(self, *, keep_ms: int) -> int:
-        """As `TableWriter` says: first the snapshots expire, then their files go."""
+    def _forget(self, before_ms: int) -> None:
         if self._table is None:
-            return 0
-        gone = self.expired(keep_ms=keep_ms)
+            return
         lists = history.metadata_files(self._table)
         with self._catalog.asking():
-            before_ms = self._clock.now_ms() - keep_ms
             history.expire(self._table, before_ms, self.keep_versions)
-        self._refresh({}, {})
-        for path in gone:
-            self.files.remove(path)
+        self._see(self.snapshot)
         self._remove_metadata(lists - history.metadata_files(self._table))
-        if not self._catalog.shared:
+        if not self.shared:
             self._remove_old_metadata()
-        removed = {p: at for p, at in self.snapshot.removed.items() if p not in gone}
-        self.snapshot = replace(self.snapshot, removed=removed)
-        return len(gone)
 
     def _remove_old_metadata(self) -> None:
         """Remove what killed commits have left in the folder of metadata."""
@@ -471,13 +431,6 @@ class IcebergTable(TableWriter):
             old = file.modified_ms < before_ms and history.METADATA_NAMES.fullmatch(name)
             if old and file.path not in known:
                 self._home.remove(file.path)
-
-    def unknown(self) -> list[str]:
-        found = leftovers(self.files, self.snapshot, only_past=self._catalog.shared)
-        if not found:
-            return []
-        every = history.data_files(self._table, self._table.metadata.snapshots)
-        return sorted(set(found) - _below(self._data_address, every))
 
     def _address(self, path: str) -> str:
         return f"{self._data_address}/{path}"
@@ -495,33 +448,21 @@ class IcebergTable(TableWriter):
                 paths[address]: from_iceberg(each, paths[address], self._table.metadata, at)
                 for address, (each, at) in found.items()
             }
-            removed = {
-                self._path_of(address): at
-                for address, at in history.removed_files(self._table).items()
-            }
-            self.snapshot = self._version(files, removed)
+            ours = own_names(tuple(each.name for each in self._table.spec().fields))
+            replaced = history.removed_files(self._table).items()
+            removed = {self._path_of(address): at for address, at in replaced}
+            removed = {p: at for p, at in removed.items() if ours.fullmatch(p) and p not in files}
+            self._see(Snapshot(files=files, removed=removed))
+            if version is not None:
+                self.snapshot = replace(self.snapshot, version=version)
 
-    def _refresh(self, adds: Mapping[str, Any], removes: Mapping[str, Any]) -> None:
-        """The version that this process has just made."""
-        now_ms = self._clock.now_ms()
+    def _see(self, files: Snapshot) -> None:
+        """These files, and what the table's metadata say now."""
         metadata = self._table.metadata
-        self._entries |= adds
-        files = {**self.snapshot.files} | {
-            path: from_iceberg(each, path, metadata, now_ms) for path, each in adds.items()
-        }
-        for path in removes:
-            del files[path], self._entries[path]
-        removed = {**self.snapshot.removed, **dict.fromkeys(removes, now_ms)}
-        self.snapshot = self._version(files, removed)
-
-    def _version(self, files: Mapping[str, DataFile], removed: Mapping[str, int]) -> Snapshot:
-        metadata = self._table.metadata
-        properties = metadata.properties
-        inner = (_BATCH, _INFO)
-        return Snapshot(
+        properties, inner = metadata.properties, (_BATCH, _INFO)
+        self.snapshot = replace(
+            files,
             version=metadata.last_sequence_number,
-            files=files,
-            removed={path: at for path, at in removed.items() if path not in files},
             batches={
                 name.removeprefix(_BATCH): int(number)
                 for name, number in properties.items()
@@ -547,7 +488,6 @@ def _scan(reader: ArrowScan, file: Any) -> Iterator[pa.Table]:
 
 
 def _below(folder: str, addresses: set[str]) -> set[str]:
-    """The paths of those that are in the folder."""
     return {each[len(folder) + 1 :] for each in addresses if each.startswith(folder + "/")}
 
 

@@ -25,19 +25,16 @@ from roquette_spark.pipelines.kit.topics import (
     planned_ends,
     torn_batch,
 )
-from roquette_spark.pipelines.rows.decoder import (
-    arrow_of,
-    messages_schema,
-    quarantine_type,
-    set_aside,
-    widened,
+from roquette_spark.pipelines.rows.decoder import quarantine_type, widened
+from roquette_spark.pipelines.tables.mending import (
+    MENDED,
+    MENDED_STREAM,
+    messages_of,
+    places_in,
+    portions,
+    without,
 )
-from roquette_spark.pipelines.rows.parquet_files import (
-    BATCH_ROWS,
-    ParquetFiles,
-    PartitionRule,
-    as_columns,
-)
+from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_formats import TableFormat
 from roquette_spark.pipelines.tables.table_place import (
     CHECKPOINT,
@@ -47,15 +44,11 @@ from roquette_spark.pipelines.tables.table_place import (
     TOPIC_SETTING,
     Owner,
 )
-from roquette_spark.pipelines.tables.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QUARANTINE = ".quarantine"  # after the name of the table's folder
-PLACE = ("broker_name", "queue_id", "queue_offset")
-MENDED = "mended"  # in a commit: files with what came from the quarantine
-MENDED_STREAM = "archive.mended"  # of commits that move messages from the quarantine
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +97,7 @@ class StreamedTable:
         self.table = tables.open(root, clock=job.clock)
         self.positions = position_files(self.table.files, checkpoints)
         self.table.claim(owner)
-        self.quarantine: TableWriter | None = None
+        self.quarantine: Table | None = None
         self.batches = Batches(job)
         self.bad, self.mended = 0, 0
         self._shared: SharedStream | None = None
@@ -127,7 +120,7 @@ class StreamedTable:
         if self.quarantine is not None:
             self.quarantine.close()
 
-    def claim_quarantine(self, *, fresh: bool) -> TableWriter:
+    def claim_quarantine(self, *, fresh: bool) -> Table:
         """Raises ConfigError when a new table would stand beside an older quarantine, and as `__init__` does."""
         apart = self._tables.open(self._root + QUARANTINE, clock=self._job.clock)
         apart.claim(Owner(self._pipeline, self.topic, quarantine=True))
@@ -230,7 +223,7 @@ class StreamedTable:
                 self._job.progress.say(line)
         return new
 
-    def _is_new(self, table: TableWriter, number: int) -> bool:
+    def _is_new(self, table: Table, number: int) -> bool:
         """Return True if a table does not have that batch yet."""
         return table.done(self._stream_id) < number
 
@@ -252,7 +245,8 @@ class StreamedTable:
             return
         self.bad += sum(file.rows for file in files)
         if self._is_new(apart, number):
-            self._append_aside(apart, files, number)
+            commit = Commit(adds=files, batch=(self._stream_id, number), blind=True)
+            apart.commit(commit, "STREAMING UPDATE")
         else:
             discard(apart.files, files)
 
@@ -288,7 +282,7 @@ class StreamedTable:
         return found.most_common()
 
     def mend(self) -> None:
-        """Read what is in quarantine again: what can be read now moves to the table, in two commits.
+        """Read what is in quarantine again: what can be read now moves to the table, in two commits a portion.
 
         A run that is killed between the two leaves the second to the next one.
         """
@@ -296,55 +290,27 @@ class StreamedTable:
         if apart is None or not apart.snapshot.files:
             return
         self._job.progress.step(f"reading the quarantine of {self.topic} again")
-        self.bring_back(partial(_messages, apart), apart.snapshot.version)
-        self.leave_quarantine()
+        for some in portions(apart.snapshot.files.values()):
+            self.bring_back(partial(messages_of, apart.files, some), apart.snapshot.version)
+            self.leave_quarantine(some)
 
     def bring_back(self, messages: Callable[[], Iterator[pa.RecordBatch]], number: int) -> None:
         """Commit what of these can be read, as batch `number` of MENDED_STREAM; MENDED of its commit names files with it."""
         raise NotImplementedError
 
-    def leave_quarantine(self) -> None:
-        """Take out of the quarantine what `mend` has brought to the table."""
+    def leave_quarantine(self, some: Sequence[DataFile] = ()) -> None:
+        """Take out of the quarantine what `mend` has brought to the table; of `some` of its files, or where a run was killed of all."""
         apart = self.quarantine
         if apart is None or self.table.done(MENDED_STREAM) != apart.snapshot.version:
             return
-        names, there = [f"_{each}" for each in PLACE], set()
-        for path in self.table.last_info(MENDED) or ():
-            with self.table.files.open_parquet(path) as file:
-                there |= {tuple(each.values()) for each in file.read(columns=names).to_pylist()}
-        kept = ParquetFiles(
-            apart.files,
-            f"compact-{apart.snapshot.version:010}-{Entropy().token(8)}",
-            arrow_of(quarantine_type()),
-            (DAY,),
-            rule=PartitionRule(apart.whole_files),
-        )
-        before = list(apart.snapshot.files.values())
-        for batch in _messages(apart, errors=True):
-            places = zip(*(batch.column(each).to_pylist() for each in PLACE), strict=True)
-            left = pa.array([each not in there for each in places], pa.bool_())
-            kept.write(set_aside(batch.filter(left), batch.column(ERROR).filter(left)))
-        self.mended = len(there)
-        apart.commit(Commit(adds=kept.close(), removes=before), "MEND")
+        there = places_in(self.table.files, self.table.last_info(MENDED) or ())
+        gone = list(some or apart.snapshot.files.values())
+        apart.commit(Commit(adds=without(apart, gone, there), removes=gone), "MEND")
+        self.mended += len(there)
         self._job.progress.say(f"{len(there):,} messages of {self.topic} have left the quarantine")
 
-    def _append_aside(self, apart: TableWriter, adds: Sequence[DataFile], number: int) -> None:
-        commit = Commit(adds=adds, batch=(self._stream_id, number), blind=True)
-        apart.commit(commit, "STREAMING UPDATE")
 
-
-def _messages(apart: TableWriter, *, errors: bool = False) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a quarantine; with what is wrong with them if `errors`."""
-    schema = messages_schema()
-    if errors:
-        schema = schema.insert(0, pa.field(ERROR, pa.string()))
-    for each in apart.snapshot.files.values():
-        with apart.files.open_parquet(each.path) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=schema.names):
-                yield from as_columns(pa.table(batch), schema).to_batches()
-
-
-def is_fresh(table: TableWriter, positions: TableFiles, topic: str) -> bool:
+def is_fresh(table: Table, positions: TableFiles, topic: str) -> bool:
     """Return True if it does not exist, or the run that created it ended before it began to read."""
     there = table.snapshot
     if there.version < 0:
@@ -354,7 +320,6 @@ def is_fresh(table: TableWriter, positions: TableFiles, topic: str) -> bool:
 
 
 def new_stream_id(pipeline: str) -> str:
-    """A name for a stream that no other has."""
     return f"{pipeline}-{Entropy().token(8)}"
 
 

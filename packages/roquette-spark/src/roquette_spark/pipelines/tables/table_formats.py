@@ -1,14 +1,17 @@
 """The formats of tables, and the options that choose one."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from roquette.base.clock import Clock
 from roquette.base.options import option
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.stream import StreamedOptions
-from roquette_spark.pipelines.tables.table import open_table
-from roquette_spark.pipelines.tables.table_writer import CATALOG_FILE, CatalogAddress, TableWriter
+from roquette_spark.pipelines.tables.delta_table import open_table
+from roquette_spark.pipelines.tables.table import Table
+from roquette_spark.pipelines.tables.table_place import CATALOG_FILE, CatalogAddress
 
 DELTA, ICEBERG = FORMATS = ("delta", "iceberg")
 
@@ -20,7 +23,7 @@ class TableFormat:
     name: str = DELTA
     catalog: CatalogAddress = CatalogAddress()  # noqa: RUF009 (a frozen value)
 
-    def open(self, root: str, *, clock: Clock | None = None) -> TableWriter:
+    def open(self, root: str, *, clock: Clock | None = None) -> Table:
         """A table that is there, or one that is yet to be created (its version is -1).
 
         Raises:
@@ -37,7 +40,7 @@ class TableFormat:
         return open_iceberg_table(root, catalog=self.catalog, clock=clock)
 
 
-def open_found(root: str, version: int | None = None) -> TableWriter:
+def open_found(root: str, version: int | None = None) -> Table:
     """The table that is at a place, whatever its format; its version is -1 where there is none of ours.
 
     One of Iceberg is found by the catalog in its folder. With a version it is read as of that.
@@ -46,6 +49,15 @@ def open_found(root: str, version: int | None = None) -> TableWriter:
     table = TableFormat(ICEBERG if own_catalog else DELTA).open(root)
     if version is not None:
         table.reload(version)
+    return table
+
+
+def open_place(place: Mapping[str, Any]) -> Table:
+    """To read a version of a table, by what `Table.place` gives."""
+    catalog = place.get("catalog")
+    form = TableFormat() if catalog is None else TableFormat(ICEBERG, CatalogAddress(**catalog))
+    table = form.open(place["root"])
+    table.reload(place["version"])
     return table
 
 

@@ -9,11 +9,11 @@ from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.table_files import Snapshot, TableFiles
 from roquette_spark.pipelines.kit.topics import checkpoint_offsets
-from roquette_spark.pipelines.tables.delta_log import LOG_FOLDER, UNFINISHED
 
 OWN_FOLDER = "_roquette"  # lock, staging, checkpoint of the stream; readers skip names with "_"
 CHECKPOINT = f"{OWN_FOLDER}/checkpoint"
 STAGING = f"{OWN_FOLDER}/staging"
+CATALOG_FILE = f"{OWN_FOLDER}/catalog.db"  # in the folder of a table that has a catalog of its own
 # Settings of a table, in its log.
 STREAM_SETTING = "roquette.stream"  # PIPELINE-TOKEN
 SHARED_SETTING = "roquette.shared_stream"  # "true": the stream fills other tables, too
@@ -37,8 +37,8 @@ def check_place(
     snapshot: Snapshot,
     owner: Owner,
     *,
-    log_folder: str = LOG_FOLDER,
-    unfinished: str = UNFINISHED,
+    log_folder: str,
+    unfinished: str,
 ) -> None:
     """A place is the owner's if its log says so, or if there is nothing.
 
@@ -64,7 +64,8 @@ def check_place(
     wanted = f"the quarantine of {owner.pipeline}" if owner.quarantine else owner.pipeline
     if found != wanted:
         raise _refused(owner, files.root, f"is a table of {found or 'another program'}")
-    topics = _topics_of(files, snapshot)
+    kept = snapshot.settings.get(TOPIC_SETTING)
+    topics = {kept} if kept else set(checkpoint_offsets(files, CHECKPOINT))
     if topics and owner.topic not in topics:
         raise _refused(owner, files.root, f"is a table of topic {', '.join(sorted(topics))}")
 
@@ -81,12 +82,6 @@ def _pipeline_of(settings: Mapping[str, str]) -> str:
         if stream.startswith(f"{name}-"):
             return name if setting in settings else f"the quarantine of {name}"
     return ""
-
-
-def _topics_of(files: TableFiles, snapshot: Snapshot) -> set[str]:
-    """Empty if unknown."""
-    kept = snapshot.settings.get(TOPIC_SETTING)
-    return {kept} if kept else set(checkpoint_offsets(files, CHECKPOINT))
 
 
 def leftovers(files: TableFiles, snapshot: Snapshot, *, only_past: bool = False) -> list[str]:
@@ -121,7 +116,7 @@ def _is_past(name: re.Match[str], snapshot: Snapshot) -> bool:
 
 
 def own_names(partitioned_by: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern by which tasks, `publish` and compaction name files, and snapshots their folders."""
+    """Return the pattern by which tasks and compaction name files, and snapshots their folders."""
     folders = "".join(f"{re.escape(name)}=[^/]*/" for name in partitioned_by)
     compact = r"compact-(?:(?P<version>\d{10,})-)?\w+"
     batch = rf"{folders}(?:batch-(?P<batch>\d{{10,}})(?:-\w+)?|{compact})"
@@ -140,3 +135,23 @@ def dead_staging(files: TableFiles, snapshot: Snapshot) -> list[str]:
         return [STAGING]
     found = (re.fullmatch(r"(\d{10,})-\w+", name) for name in files.list_names(STAGING))
     return [f"{STAGING}/{each[0]}" for each in found if each and int(each[1]) < snapshot.version]
+
+
+# Who knows where tables of Iceberg are; known without pyiceberg.
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogAddress:
+    """A server of Iceberg's REST catalog; without an address the table has a catalog in its own folder.
+
+    Secrets are not part of it: pyiceberg reads them from variables PYICEBERG_CATALOG__ROQUETTE__...
+
+    Attributes:
+        uri: such as http://host:8181.
+        warehouse: what the server calls the place of tables; may be empty.
+        namespace: of the tables; parts with dots.
+    """
+
+    uri: str = ""
+    warehouse: str = ""
+    namespace: str = "roquette"

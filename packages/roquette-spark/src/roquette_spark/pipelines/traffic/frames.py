@@ -43,7 +43,6 @@ def by_topic(frame: "DataFrame") -> list[dict[str, Any]]:
 
 
 def by_broker(frame: "DataFrame") -> list[dict[str, Any]]:
-    """The same by broker."""
     return _rows(_totals(frame, ["broker_name"]).orderBy("broker_name"), MOST_TOPICS)
 
 
@@ -96,28 +95,27 @@ def _commonest(frame: "DataFrame", column: str, count: int) -> list[dict[str, An
 def _totals(frame: "DataFrame", names: list[str]) -> "DataFrame":
     from pyspark.sql import functions as F
 
-    return (
-        frame.groupBy(*names)
-        .agg(
-            F.count("*").alias("messages"),
-            F.sum("size").alias("bytes"),
-            F.max("size").alias("largest"),
-            F.min("stored_ms").alias("first_ms"),
-            F.max("stored_ms").alias("last_ms"),
-            F.percentile_approx("latency_ms", list(_SHARES), 1000).alias("latency"),
-        )
-        .withColumns(_named("latency"))
-        .drop("latency")
+    found = frame.groupBy(*names).agg(
+        F.count("*").alias("messages"),
+        F.sum("size").alias("bytes"),
+        F.max("size").alias("largest"),
+        F.min("stored_ms").alias("first_ms"),
+        F.max("stored_ms").alias("last_ms"),
+        F.percentile_approx("latency_ms", list(_SHARES), 1000).alias("latency"),
     )
+    return _named(found, "latency")
 
 
-def _named(column: str) -> dict[str, Any]:
+def _named(frame: "DataFrame", *columns: str) -> "DataFrame":
+    """With columns of their own for the shares of percentiles."""
     from pyspark.sql import functions as F
 
-    return {
+    named = {
         f"{column}_p{int(share * 100)}_ms": F.element_at(column, place + 1)
+        for column in columns
         for place, share in enumerate(_SHARES)
     }
+    return frame.withColumns(named).drop(*columns)
 
 
 def trace_events(messages: "DataFrame") -> "DataFrame":
@@ -166,10 +164,8 @@ def sends(events: "DataFrame") -> list[dict[str, Any]]:
             F.count_if(~F.col("success")).alias("failed"),
             F.percentile_approx("cost_ms", list(_SHARES), 1000).alias("cost"),
         )
-        .withColumns(_named("cost"))
-        .drop("cost")
     )
-    return _rows(found.orderBy("topic", "client_group"), MOST_GROUPS)
+    return _rows(_named(found, "cost").orderBy("topic", "client_group"), MOST_GROUPS)
 
 
 def end_to_end(events: "DataFrame") -> list[dict[str, Any]]:
@@ -197,20 +193,14 @@ def end_to_end(events: "DataFrame") -> list[dict[str, Any]]:
         F.count_if(~F.col("success")).alias("failed"),
     )
     both = each.join(sent, "msg_id").withColumn("wait_ms", F.col("begun_ms") - F.col("sent_ms"))
-    found = (
-        both.groupBy("topic", "client_group")
-        .agg(
-            F.count("*").alias("messages"),
-            F.sum("deliveries").alias("deliveries"),
-            F.sum("failed").alias("failed"),
-            F.percentile_approx("wait_ms", list(_SHARES), 1000).alias("wait"),
-            F.percentile_approx("cost_ms", list(_SHARES), 1000).alias("cost"),
-        )
-        .withColumns(_named("wait"))
-        .withColumns(_named("cost"))
-        .drop("wait", "cost")
+    found = both.groupBy("topic", "client_group").agg(
+        F.count("*").alias("messages"),
+        F.sum("deliveries").alias("deliveries"),
+        F.sum("failed").alias("failed"),
+        F.percentile_approx("wait_ms", list(_SHARES), 1000).alias("wait"),
+        F.percentile_approx("cost_ms", list(_SHARES), 1000).alias("cost"),
     )
-    return _rows(found.orderBy("topic", "client_group"), MOST_GROUPS)
+    return _rows(_named(found, "wait", "cost").orderBy("topic", "client_group"), MOST_GROUPS)
 
 
 def _rows(frame: "DataFrame", most: int) -> list[dict[str, Any]]:

@@ -75,7 +75,6 @@ class TrafficOptions(PipelineOptions):
 
 
 def plan(options: TrafficOptions) -> Plan:
-    """Say what would be read and written."""
     check(options)
     reads, writes = [], []
     if options.messages:
@@ -116,7 +115,6 @@ def check_cluster(options: TrafficOptions) -> None:
 
 
 def run(options: TrafficOptions, job: Job) -> Result:
-    """Snapshots first, then what Spark is for."""
     check(options)
     check_cluster(options)
     end_ms = job.clock.now_ms()
@@ -130,7 +128,8 @@ def run(options: TrafficOptions, job: Job) -> Result:
         if options.messages:
             look_at_messages(options, job, spark, found)
         if options.lag and not job.stop.is_set():
-            look_at_offsets(options, job, spark, found)
+            job.progress.step("asking brokers for offsets")
+            found.offsets = read_offsets(spark, options.namesrv, options.topics, options.groups)
         if options.messages and options.trace_topic and not job.stop.is_set():
             look_at_traces(options, job, spark, found)
     return Result(
@@ -205,14 +204,6 @@ def messages_of(
         begin_ms=found.begin_ms,
         end_ms=found.end_ms,
     )
-
-
-def look_at_offsets(
-    options: TrafficOptions, job: Job, spark: "SparkSession", found: TrafficFindings
-) -> None:
-    """Ends of queues and places of groups."""
-    job.progress.step("asking brokers for offsets")
-    found.offsets = read_offsets(spark, options.namesrv, options.topics, options.groups)
 
 
 def look_at_traces(

@@ -1,19 +1,19 @@
 """Findings of `traffic`: for people (charts and tables), for programs (summary.json) and as a line."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any
 
-from roquette.base.options import clock_text, counted, duration_text, plural, size_text, time_text
+from roquette.base.options import clock_text, counted, duration_text, size_text, time_text
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.report import (
     MOST_ROWS,
     Cell,
+    Chart,
     Column,
     Report,
-    Section,
     bars,
     columns,
     lines,
@@ -235,31 +235,24 @@ class TrafficFindings:
 
 def report_of(found: TrafficFindings) -> Report:
     """Everything; a section without rows is left out."""
-    report = Report(
-        title="Traffic",
-        lead=f"From {time_text(found.begin_ms)} to {time_text(found.end_ms)} UTC.",
-    )
+    span = f"From {time_text(found.begin_ms)} to {time_text(found.end_ms)} UTC."
+    report = Report(title="Traffic", lead=span)
     if found.topics:
-        report.facts += [
-            (
-                f"{_sum(found.topics, 'messages'):,}",
-                plural(_sum(found.topics, "messages"), "message"),
-            ),
-            (size_text(_sum(found.topics, "bytes")), "in the log"),
-            (str(len(found.topics)), plural(len(found.topics), "topic") + " with messages"),
-        ]
+        report.count(_sum(found.topics, "messages"), "message")
+        report.facts.append((size_text(_sum(found.topics, "bytes")), "in the log"))
+        report.count(len(found.topics), "topic", " with messages")
     if found.offsets:
-        what = plural(found.behind, "message") + " that groups have still to consume"
-        report.facts.append((f"{found.behind:,}", what))
+        report.count(found.behind, "message", " that groups have still to consume")
     if found.routes is not None:
         open_now = len(found.routes.open)
-        what = plural(open_now, "topic") + " on which name servers disagree now"
-        report.facts.append((str(open_now), what))
-        routes = [_routes(found.routes)]
-    else:
-        routes = []
-    sections = (_volume, _latency, _tags, _keys, _balance, _lag, _traces)
-    report.sections = [section for make in sections for section in make(found)] + routes
+        report.count(open_now, "topic", " on which name servers disagree now")
+    if found.topics:
+        _add_volume(report, found)
+    _add_shares(report, found)
+    _add_lag(report, found)
+    _add_traces(report, found)
+    if found.routes is not None:
+        _add_routes(report, found.routes)
     return report
 
 
@@ -276,47 +269,44 @@ def _spans(kind: str, heads: Sequence[str]) -> dict[str, Column]:
     return {head: column(f"{kind}_p{p}_ms") for head, p in zip(heads, (50, 95, 99), strict=True)}
 
 
-def _volume(found: TrafficFindings) -> list[Section]:
-    if not found.topics:
-        return []
-    seconds = found.bucket_ms / 1000
+def _largest(
+    rows: Sequence[Row], by: str, name: Callable[[Row], str], text: Callable[[Row], str]
+) -> Chart:
+    """Bars of the rows with the most of a number."""
+    ordered = sorted(rows, key=lambda row: -row[by])[:PLOTTED]
+    return bars([(name(row), float(row[by]), text(row)) for row in ordered])
+
+
+def _add_volume(report: Report, found: TrafficFindings) -> None:
     series: dict[str, list[tuple[float, float]]] = {}
     for row in found.over_time:
-        points = series.setdefault(row["topic"], [])
-        points.append((float(row["bucket_ms"]), row["messages"] / seconds))
-    rates = lines(fill_gaps(series, found.bucket_ms), "messages a second", x_text=clock_text)
-    sizes = [
-        (
-            row["topic"],
-            float(row["bytes"]),
-            f"{size_text(row['bytes'])}, {counted(row['messages'], 'message')}",
-        )
-        for row in sorted(found.topics, key=lambda row: -row["bytes"])[:PLOTTED]
-    ]
-    table = table_of(
-        found.topics,
-        {
-            "topic": "topic",
-            "messages": "messages",
-            "mean bytes": lambda row: round(row["bytes"] / row["messages"]),
-            "largest": "largest",
-            "first": lambda row: time_text(row["first_ms"]),
-            "last": lambda row: time_text(row["last_ms"]),
-        },
+        point = float(row["bucket_ms"]), row["messages"] / (found.bucket_ms / 1000)
+        series.setdefault(row["topic"], []).append(point)
+    report.add(
+        "Messages over time",
+        f"Messages a second by time of storing, {duration_text(found.bucket_ms)} each; the busiest topics.",
+        lines(fill_gaps(series, found.bucket_ms), "messages a second", x_text=clock_text),
     )
-    return [
-        Section(
-            "Messages over time",
-            f"Messages a second by time of storing, {duration_text(found.bucket_ms)} each; the busiest topics.",
-            [rates],
+    report.add(
+        "Volume by topic",
+        "Bytes in the log, the largest topics first.",
+        _largest(
+            found.topics,
+            "bytes",
+            lambda row: row["topic"],
+            lambda row: f"{size_text(row['bytes'])}, {counted(row['messages'], 'message')}",
         ),
-        Section("Volume by topic", "Bytes in the log, the largest topics first.", [bars(sizes)]),
-        Section(
-            "Sizes by topic",
-            "Bytes of a stored record: body, properties and about 100 bytes around them.",
-            [table],
-        ),
-    ]
+    )
+    shown: dict[str, Column] = {
+        "topic": "topic",
+        "messages": "messages",
+        "mean bytes": lambda row: round(row["bytes"] / row["messages"]),
+        "largest": "largest",
+        "first": lambda row: time_text(row["first_ms"]),
+        "last": lambda row: time_text(row["last_ms"]),
+    }
+    text = "Bytes of a stored record: body, properties and about 100 bytes around them."
+    report.add("Sizes by topic", text, table_of(found.topics, shown))
 
 
 def fill_gaps(
@@ -336,61 +326,54 @@ def fill_gaps(
     return filled
 
 
-def _latency(found: TrafficFindings) -> list[Section]:
+def _add_shares(report: Report, found: TrafficFindings) -> None:
+    """How messages are spread over times, tags, keys and queues."""
     rows = [
         *({"": f"topic {row['topic']}", **row} for row in found.topics[:MOST_ROWS]),
         *({"": f"broker {row['broker_name'] or '(unknown)'}", **row} for row in found.brokers),
     ]
-    if not rows:
-        return []
     spans = _spans("latency", ("half within", "95 % within", "99 % within"))
-    table = table_of(rows, {"": "", "messages": "messages", **spans})
-    return [
-        Section(
-            "From producer to broker",
-            "Time from the message's making to its storing. Two clocks: a negative time is their difference. "
-            "Delayed messages count from their making, too.",
-            [table],
-        )
-    ]
-
-
-def _tags(found: TrafficFindings) -> list[Section]:
-    """Bars only where tags tell messages apart."""
-    if len(found.tags) < 2:
-        return []
-    items = [
-        (
-            f"{row['topic']}: {row['tag']}",
-            float(row["messages"]),
-            f"{row['messages']:,}, {size_text(row['bytes'])}",
-        )
-        for row in sorted(found.tags, key=lambda row: -row["messages"])[:PLOTTED]
-    ]
-    return [Section("Messages by tag", "The commonest tags of all topics.", [bars(items)])]
-
-
-def _keys(found: TrafficFindings) -> list[Section]:
-    totals = {row["topic"]: row["messages"] for row in found.topics}
-    rows = [row for row in found.hot_keys if row["messages"] > 1 and row["topic"] in totals]
-    if not rows:
-        return []
-    table = table_of(
-        rows,
-        {
-            "topic": "topic",
-            "key": "key",
-            "messages": "messages",
-            "share": lambda row: f"{100 * row['messages'] / totals[row['topic']]:.1f} %",
-        },
+    report.add(
+        "From producer to broker",
+        "Time from the message's making to its storing. Two clocks: a negative time is their difference. "
+        "Delayed messages count from their making, too.",
+        table_of(rows, {"": "", "messages": "messages", **spans}),
     )
-    return [
-        Section(
-            "Hot keys",
-            "The commonest message groups, or keys where there is no group, and their share of the topic.",
-            [table],
+    if len(found.tags) > 1:  # only where tags tell messages apart
+        tags = _largest(
+            found.tags,
+            "messages",
+            lambda row: f"{row['topic']}: {row['tag']}",
+            lambda row: f"{row['messages']:,}, {size_text(row['bytes'])}",
         )
-    ]
+        report.add("Messages by tag", "The commonest tags of all topics.", tags)
+    totals = {row["topic"]: row["messages"] for row in found.topics}
+    hot = [row for row in found.hot_keys if row["messages"] > 1 and row["topic"] in totals]
+    keys: dict[str, Column] = {
+        "topic": "topic",
+        "key": "key",
+        "messages": "messages",
+        "share": lambda row: f"{100 * row['messages'] / totals[row['topic']]:.1f} %",
+    }
+    report.add(
+        "Hot keys",
+        "The commonest message groups, or keys where there is no group, and their share of the topic.",
+        table_of(hot, keys),
+    )
+    queues: dict[str, Column] = {
+        "topic": "topic",
+        "queues": "queues",
+        "without any": "empty",
+        "mean": lambda row: round(row["mean"]),
+        "fullest": "fullest",
+        "which": lambda row: f"{row['fullest_broker']} {row['fullest_queue']}",
+        "fullest / mean": lambda row: Cell(f"{row['ratio']:.2f}", row["ratio"] < UNEVEN),
+    }
+    report.add(
+        "Balance of queues",
+        "Messages of the span by queue. A fullest queue of twice the mean or more is one key's, or a route's fault.",
+        table_of(imbalance(found.queues, found.offsets), queues),
+    )
 
 
 def imbalance(queues: Sequence[Row], offsets: Sequence[Row]) -> list[dict[str, Any]]:
@@ -421,37 +404,10 @@ def imbalance(queues: Sequence[Row], offsets: Sequence[Row]) -> list[dict[str, A
     return sorted(found, key=lambda row: (-row["ratio"], row["topic"]))
 
 
-def _balance(found: TrafficFindings) -> list[Section]:
-    rows = imbalance(found.queues, found.offsets)
-    if not rows:
-        return []
-    table = table_of(
-        rows,
-        {
-            "topic": "topic",
-            "queues": "queues",
-            "without any": "empty",
-            "mean": lambda row: round(row["mean"]),
-            "fullest": "fullest",
-            "which": lambda row: f"{row['fullest_broker']} {row['fullest_queue']}",
-            "fullest / mean": lambda row: Cell(f"{row['ratio']:.2f}", row["ratio"] < UNEVEN),
-        },
-    )
-    return [
-        Section(
-            "Balance of queues",
-            "Messages of the span by queue. A fullest queue of twice the mean or more is one key's, or a route's fault.",
-            [table],
-        )
-    ]
-
-
-def _lag(found: TrafficFindings) -> list[Section]:
+def _add_lag(report: Report, found: TrafficFindings) -> None:
     by_group: dict[tuple[str, str], list[Row]] = {}
     for row in found.consumed:
         by_group.setdefault((row["group"], row["topic"]), []).append(row)
-    if not by_group:
-        return []
     totals: list[dict[str, Any]] = [
         {
             "group": group,
@@ -463,10 +419,6 @@ def _lag(found: TrafficFindings) -> list[Section]:
         for (group, topic), rows in by_group.items()
     ]
     totals.sort(key=lambda row: -row["lag"])
-    plotted = [
-        (f"{row['group']}: {row['topic']}", float(row["lag"]), f"{row['lag']:,}")
-        for row in totals[:PLOTTED]
-    ]
 
     def fullest(row: Row) -> str:
         worst = row["worst"]
@@ -476,75 +428,60 @@ def _lag(found: TrafficFindings) -> list[Section]:
         late = row["last"] and row["worst"]["lag"]
         return duration_text(found.end_ms - row["last"] if late else None)
 
-    table = table_of(
-        totals,
-        {
-            "group": "group",
-            "topic": "topic",
-            "lag": "lag",
-            "most in one queue": fullest,
-            "last consumed was stored": lambda row: (
-                time_text(row["last"]) if row["last"] else "never"
-            ),
-            "behind by": behind_by,
-        },
-    )
-    return [
-        Section("Lag", "Messages that groups have still to consume.", [bars(plotted)]),
-        Section("Lag by group and topic", "The furthest behind first.", [table]),
-    ]
+    def last(row: Row) -> str:
+        return time_text(row["last"]) if row["last"] else "never"
+
+    names, lags = lambda row: f"{row['group']}: {row['topic']}", lambda row: f"{row['lag']:,}"
+    text = "Messages that groups have still to consume."
+    report.add("Lag", text, _largest(totals, "lag", names, lags))
+    shown: dict[str, Column] = {
+        "group": "group",
+        "topic": "topic",
+        "lag": "lag",
+        "most in one queue": fullest,
+        "last consumed was stored": last,
+        "behind by": behind_by,
+    }
+    report.add("Lag by group and topic", "The furthest behind first.", table_of(totals, shown))
 
 
-def _traces(found: TrafficFindings) -> list[Section]:
-    sections = []
+def _add_traces(report: Report, found: TrafficFindings) -> None:
     spans = ("half within", "95 %", "99 %")
-    if found.end_to_end:
-        consumed = table_of(
-            found.end_to_end,
-            {
-                "topic": "topic",
-                "group": "client_group",
-                "messages": "messages",
-                "again": lambda row: row["deliveries"] - row["messages"],
-                "failed": lambda row: row["failed"] or 0,
-                **_spans("wait", spans),
-                "work, 95 %": lambda row: duration_text(row["cost_p95_ms"]),
-            },
-        )
-        text = "From the send to the first consumption, as the clients' traces say; their clocks may differ."
-        sections.append(Section("End to end", text, [consumed]))
-    if found.sends:
-        sent = table_of(
-            found.sends,
-            {
-                "topic": "topic",
-                "producer group": "client_group",
-                "sends": "sends",
-                "failed": lambda row: row["failed"] or 0,
-                **_spans("cost", spans),
-            },
-        )
-        sections.append(Section("Sends", "What a send cost its producer.", [sent]))
-    return sections
+    consumed: dict[str, Column] = {
+        "topic": "topic",
+        "group": "client_group",
+        "messages": "messages",
+        "again": lambda row: row["deliveries"] - row["messages"],
+        "failed": lambda row: row["failed"] or 0,
+        **_spans("wait", spans),
+        "work, 95 %": lambda row: duration_text(row["cost_p95_ms"]),
+    }
+    text = "From the send to the first consumption, as the clients' traces say; their clocks may differ."
+    report.add("End to end", text, table_of(found.end_to_end, consumed))
+    sent: dict[str, Column] = {
+        "topic": "topic",
+        "producer group": "client_group",
+        "sends": "sends",
+        "failed": lambda row: row["failed"] or 0,
+        **_spans("cost", spans),
+    }
+    report.add("Sends", "What a send cost its producer.", table_of(found.sends, sent))
 
 
-def _routes(routes: RouteHistory) -> Section:
+def _add_routes(report: Report, routes: RouteHistory) -> None:
     plotted = [
         (clock_text(at), float(count), f"{time_text(at)}: {counted(count, 'topic')}")
         for at, count in _thinned(routes.disagreeing_by_time)
     ]
-    table = table_of(
-        routes.found,
-        {
-            "topic": lambda each: each.topic,
-            "since": lambda each: time_text(each.begin_ms),
-            "agreed again": lambda each: (
-                Cell("not yet", False) if each.healed_ms is None else time_text(each.healed_ms)
-            ),
-            "for at least": lambda each: duration_text(each.lasted_ms),
-            "what differed": lambda each: "; ".join(each.differences),
-        },
-    )
+    shown: dict[str, Column] = {
+        "topic": lambda each: each.topic,
+        "since": lambda each: time_text(each.begin_ms),
+        "agreed again": lambda each: (
+            Cell("not yet", False) if each.healed_ms is None else time_text(each.healed_ms)
+        ),
+        "for at least": lambda each: duration_text(each.lasted_ms),
+        "what differed": lambda each: "; ".join(each.differences),
+    }
     silent = ", ".join(
         f"{server} {counted(count, 'time')}" for server, count in routes.unanswered.items()
     )
@@ -554,12 +491,9 @@ def _routes(routes: RouteHistory) -> Section:
         + (f" No answer came from {silent}." if silent else "")
         + " Brokers register with each server by themselves; a client knows only what its server says."
     )
-    verdict = table if table.rows else "They agreed in every snapshot."
-    return Section(
-        "Routes on which name servers disagree",
-        text,
-        [columns(plotted, "topics by snapshot"), verdict],
-    )
+    verdict = table_of(routes.found, shown) or "They agreed in every snapshot."
+    chart = columns(plotted, "topics by snapshot")
+    report.add("Routes on which name servers disagree", text, chart, verdict)
 
 
 def _thinned(points: list[tuple[int, int]], most: int = 120) -> list[tuple[int, int]]:
@@ -572,52 +506,30 @@ def _thinned(points: list[tuple[int, int]], most: int = 120) -> list[tuple[int, 
 
 
 def summary_of(found: TrafficFindings) -> dict[str, Any]:
-    """For summary.json."""
     seconds = max(1, (found.end_ms - found.begin_ms) // 1000)
     groups: dict[str, int] = {}
     for row in found.consumed:
         groups[row["group"]] = groups.get(row["group"], 0) + row["lag"]
-    summary: dict[str, Any] = {
-        "begin_ms": found.begin_ms,
-        "end_ms": found.end_ms,
+    as_they_are = ("begin_ms", "end_ms", "brokers", "queues", "tags", "hot_keys", "sends")
+    summary = {
+        **{name: getattr(found, name) for name in (*as_they_are, "end_to_end")},
         "messages": _sum(found.topics, "messages"),
         "bytes": _sum(found.topics, "bytes"),
         "topics": [
             row | {"per_second": round(row["messages"] / seconds, 3)} for row in found.topics
         ],
-        "brokers": found.brokers,
-        "queues": found.queues,
         "imbalance": imbalance(found.queues, found.offsets),
-        "tags": found.tags,
-        "hot_keys": found.hot_keys,
         "lag": found.consumed,
         "lag_by_group": groups,
-        "sends": found.sends,
-        "end_to_end": found.end_to_end,
     }
-    if found.routes is not None:
-        summary["routes"] = {
-            "snapshots": found.routes.snapshots,
-            "name_servers": found.routes.name_servers,
-            "unanswered": found.routes.unanswered,
-            "disagreements": [
-                {
-                    "topic": each.topic,
-                    "begin_ms": each.begin_ms,
-                    "healed_ms": each.healed_ms,
-                    "snapshots": each.snapshots,
-                    "differences": each.differences,
-                    "views": each.views,
-                }
-                for each in found.routes.found
-            ],
-            "left_out": found.routes.left_out,
-        }
+    if (routes := found.routes) is not None:
+        told = [{k: v for k, v in asdict(each).items() if k != "seen_ms"} for each in routes.found]
+        kept = ("snapshots", "name_servers", "unanswered", "left_out")
+        summary["routes"] = {n: getattr(routes, n) for n in kept} | {"disagreements": told}
     return summary
 
 
 def last_line(found: TrafficFindings) -> str:
-    """Return what the terminal says at the end."""
     parts = []
     if found.topics:
         messages = counted(_sum(found.topics, "messages"), "message")

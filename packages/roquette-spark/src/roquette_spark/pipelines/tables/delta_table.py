@@ -1,4 +1,4 @@
-"""The log of a table by delta-rs: which Parquet files are the table now, which batches it has.
+"""Delta Lake by delta-rs: which Parquet files are the table now, which batches it has.
 
 What the library leaves to its caller is done here: a batch comes once, another process of ours is an error, files fit
 the table's columns, an entry is safe on a local disk before anybody is told. Decisions 13 and 45.
@@ -6,15 +6,17 @@ the table's columns, an entry is safe on a local disk before anybody is told. De
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from roquette.base.clock import Clock
+from roquette.base.clock import Clock, SystemClock
+from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import (
@@ -26,6 +28,8 @@ from roquette_spark.pipelines.kit.table_files import (
     TableFiles,
     partition_text,
 )
+from roquette_spark.pipelines.rows.parquet_files import Rows, encode_statistics, read_rows
+from roquette_spark.pipelines.tables.table import Table
 
 # Whether Parquet files have the columns of a table, and a table's columns may become others.
 
@@ -43,26 +47,25 @@ def misfits(found: pa.Schema, wanted: pa.Schema) -> str:
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
     t = pa.types
-    if found == wanted:
-        return True
-    if t.is_signed_integer(found) and t.is_signed_integer(wanted):
+
+    def both(*kinds: Callable[[pa.DataType], bool]) -> bool:
+        return all(any(is_kind(each) for is_kind in kinds) for each in (found, wanted))
+
+    if both(t.is_signed_integer) or both(t.is_floating):
         return bool(found.bit_width <= wanted.bit_width)
-    if t.is_floating(found) and t.is_floating(wanted):
-        return bool(found.bit_width <= wanted.bit_width)
-    if t.is_timestamp(found) and t.is_timestamp(wanted):
+    if both(t.is_timestamp):
         # INT96, which Spark writes, has no zone and is UTC.
         return found.unit == "ns" or (found.tz is None) == (wanted.tz is None)
-    if t.is_decimal(found) and t.is_decimal(wanted):
+    if both(t.is_decimal):
         return bool(found.scale == wanted.scale and found.precision <= wanted.precision)
-    for alike in ((t.is_string, t.is_large_string), (t.is_binary, t.is_large_binary)):
-        if any(each(found) for each in alike) and any(each(wanted) for each in alike):
-            return True
-    if t.is_struct(found) and t.is_struct(wanted):
+    if both(t.is_struct):
         return not misfits(pa.schema(list(found)), pa.schema(list(wanted)))
-    if t.is_map(found) and t.is_map(wanted):
+    if both(t.is_map):
         return _fits(found.key_type, wanted.key_type) and _fits(found.item_type, wanted.item_type)
-    lists = (t.is_list(found) or t.is_large_list(found)) and t.is_list(wanted)
-    return lists and _fits(found.value_type, wanted.value_type)
+    if both(t.is_list, t.is_large_list):
+        return _fits(found.value_type, wanted.value_type)
+    texts = both(t.is_string, t.is_large_string) or both(t.is_binary, t.is_large_binary)
+    return texts or bool(found == wanted)
 
 
 def check_wider(before: str, after: str) -> None:
@@ -108,57 +111,51 @@ _UNITS_MS = {
 }
 
 
-class DeltaLog:
-    """The log below one root. It stays at the version that was read last, or made by this writer.
+class DeltaTable(Table):
+    """Open it with `open_table`."""
 
-    Attributes:
-        keep_versions: so many of the newest versions stay readable: neither their files nor their entries go.
-    """
+    log_folder, unfinished = LOG_FOLDER, UNFINISHED
 
-    def __init__(self, files: TableFiles, clock: Clock) -> None:
-        self._clock = clock
-        self._files = files
+    def __init__(self, files: TableFiles, clock: Clock, entropy: Entropy) -> None:
         self._address = _address(files)
         self._table: Any = None
-        self.keep_versions = 1
         self._removed: dict[int, frozenset[str]] = {}  # of the newest versions, what each took out
+        super().__init__(files, clock, entropy)
 
-    def read(self, version: int | None = None) -> Snapshot:
-        """The newest version, or an older one.
+    @property
+    def shared(self) -> bool:
+        return not self.files.local
 
-        Raises:
-            TableCorrupt: the log is malformed or has a hole.
-            ConfigError: deltalake is not installed, or the table has a feature that we would read wrong rows by.
-        """
+    def reload(self, version: int | None = None) -> None:
+        """As its base, and TableCorrupt where the log is malformed or has a hole; ConfigError, too, without deltalake."""
         self._removed = {}
-        if not self._files.exists(LOG_FOLDER):
-            self._table = None
-            return Snapshot()
+        if not self.files.exists(LOG_FOLDER):
+            self._table, self.snapshot = None, Snapshot()
+            return
         library = _library()
         try:
             self._table = library.DeltaTable(self._address, version=version)
             self._check_features()
-            return self._snapshot()
+            self.snapshot = self._read()
         except library.exceptions.TableNotFoundError:
-            self._table = None
-            return Snapshot()
+            self._table, self.snapshot = None, Snapshot()
         except OSError as error:
-            raise PipelineError(f"{self._files.root} cannot be read: {_reason(error)}") from None
+            raise PipelineError(f"{self.files.root} cannot be read: {_reason(error)}") from None
         except (library.exceptions.DeltaError, KeyError, TypeError, ValueError) as error:
             if version is not None:
                 raise ConfigError(
-                    f"{self._files.root}: version {version} cannot be read any more: {_reason(error)}"
+                    f"{self.files.root}: version {version} cannot be read any more: {_reason(error)}"
                 ) from None
             raise TableCorrupt(
-                f"{self._files.root}: {LOG_FOLDER} is damaged or not of ours: {_reason(error)}{_torn(self._files)}"
+                f"{self.files.root}: {LOG_FOLDER} is damaged or not of ours: {_reason(error)}{_torn(self.files)}"
             ) from None
 
-    def _snapshot(self) -> Snapshot:
+    def _read(self) -> Snapshot:
         table = self._table
         about = table.metadata()
         given = dict(about.configuration)
         files = {file.path: file for file in self._live_files()}
-        removed = _removed_files(self._files)
+        removed = _removed_files(self.files)
         return Snapshot(
             version=table.version(),
             files=files,
@@ -174,10 +171,11 @@ class DeltaLog:
 
     def _check_features(self) -> None:
         """Raises ConfigError."""
-        protocol, root = self._table.protocol(), self._files.root
+        protocol, root = self._table.protocol(), self.files.root
         unknown = set(protocol.reader_features or ()) - _READABLE
-        if protocol.min_reader_version == 2:
-            unknown |= {"columnMapping"} & {self._mapping()}
+        mapping = self._table.metadata().configuration.get("delta.columnMapping.mode", "none")
+        if protocol.min_reader_version == 2 and mapping != "none":
+            unknown.add("columnMapping")
         if unknown:
             raise ConfigError(
                 f"{root}: another program has given the table {', '.join(sorted(unknown))}, and by that its files cannot "
@@ -185,13 +183,9 @@ class DeltaLog:
                 "or give another --to"
             )
 
-    def _mapping(self) -> str:
-        mode = self._table.metadata().configuration.get("delta.columnMapping.mode", "none")
-        return "" if mode == "none" else "columnMapping"
-
     def _live_files(self) -> list[DataFile]:
         """Each file with the rows that are there: another engine may have deleted some by a vector beside it."""
-        found = _files_of(self._table, self._files)
+        found = _files_of(self._table, self.files)
         if "deletionVectors" not in (self._table.protocol().reader_features or ()):
             return found
         base, vectors = len(f"{self._table.table_uri.rstrip('/')}/"), {}
@@ -206,15 +200,22 @@ class DeltaLog:
         return {name: batch for name, batch in found.items() if batch >= 0}
 
     def done(self, stream: str) -> int:
-        """The newest batch of a stream; -1 when there is none."""
         found = None if self._table is None else self._table.transaction_version(stream)
         return -1 if found is None else int(found)
 
     def create(
         self, schema: str, partitioned_by: Sequence[str], settings: Mapping[str, str]
     ) -> None:
-        """Version 0. Raises PipelineError when there is one."""
-        library = _library()
+        there, library = self.snapshot, _library()
+        if there.version >= 0:
+            if there.files or there.partitioned_by != tuple(partitioned_by):
+                raise PipelineError(
+                    f"{self.files.root} has another table: remove it, or give another --to"
+                )
+            self._set_settings(settings)  # from now on a writer of the version before fails
+            self._set_schema(schema)
+            self.reload()
+            return
         try:
             self._table = library.DeltaTable.create(
                 self._address,
@@ -224,75 +225,61 @@ class DeltaLog:
                 raise_if_key_not_exists=False,
             )
         except (library.exceptions.DeltaError, OSError) as error:
-            raise PipelineError(f"{self._files.root} cannot be created: {_reason(error)}") from None
+            raise PipelineError(f"{self.files.root} cannot be created: {_reason(error)}") from None
         self._make_safe(0)
+        self.reload()
+
+    def widen(self, schema: str, settings: Mapping[str, str]) -> None:
+        check_wider(self.snapshot.schema, schema)
+        # Settings come first: a writer that is killed in between finds columns missing, and comes here again.
+        if {**self.snapshot.settings, **settings} != self.snapshot.settings:
+            self._set_settings(settings)
+        if json.loads(schema) != json.loads(self.snapshot.schema):
+            self._set_schema(schema)
+        self.reload()
 
     def drop(self) -> None:
-        """Remove all entries, the newest first, so that what a kill leaves is a table; what others have put there stays."""
-        for name in sorted(self._files.list_names(LOG_FOLDER), reverse=True):
-            if re.fullmatch(_ENTRIES, name):
-                self._files.remove(f"{LOG_FOLDER}/{name}")
+        """As its base: all entries, the newest first, so that what a kill leaves is a table; what others have put there stays.
 
-    def set_settings(self, settings: Mapping[str, str]) -> int:
-        """One version more with these, the others stay; returns it. Raises PipelineError as `commit`."""
-        given = dict(settings)
-        return self._write(
-            lambda properties, hooks: self._table.alter.set_table_properties(
-                given,
-                raise_if_not_exists=False,
-                commit_properties=properties,
-                post_commithook_properties=hooks,
-            ),
-            Commit(),
-            "SET TBLPROPERTIES",
-        )
+        Where there is no lock the log stays: `create` changes it by commits, which another writer's would stop.
+        """
+        assert not self.snapshot.files, self.files.root
+        if self.files.local:
+            for name in sorted(self.files.list_names(LOG_FOLDER), reverse=True):
+                if re.fullmatch(_ENTRIES, name):
+                    self.files.remove(f"{LOG_FOLDER}/{name}")
+            self.reload()
 
-    def set_schema(self, schema: str) -> int:
-        """One version more with these columns and the same files; returns it. Raises PipelineError as `commit`."""
+    def _set_settings(self, settings: Mapping[str, str]) -> int:
+        """One version more with these, the others stay; returns it."""
+        alter = self._table.alter.set_table_properties
+        write = partial(alter, dict(settings), raise_if_not_exists=False)
+        return self._commit(write, Commit(), "SET TBLPROPERTIES")
+
+    def _set_schema(self, schema: str) -> int:
+        """One version more with these columns and the same files; returns it."""
         new = _library().Schema.from_json(schema)
         columns = list(self._table.metadata().partition_columns)
-        assert columns, (
-            self._files.root
-        )  # our tables have partitions; without them this would remove all files
+        # Our tables have partitions; without them this would remove all files.
+        assert columns, self.files.root
         nothing: list[Any] = [(columns[0], "in", [])]
-        return self._write(
-            lambda properties, hooks: self._table.create_write_transaction(
-                [],
-                "overwrite",
-                new,
-                columns,
-                partition_filters=nothing,
-                commit_properties=properties,
-                post_commithook_properties=hooks,
-            ),
-            Commit(),
-            "CHANGE COLUMNS",
-        )
+        overwrite = partial(self._table.create_write_transaction, [], "overwrite")
+        write = partial(overwrite, new, columns, partition_filters=nothing)
+        return self._commit(write, Commit(), "CHANGE COLUMNS")
 
-    def commit(self, commit: Commit, operation: str, *, now_ms: int) -> int:
-        """One version more; returns it.
-
-        Raises:
-            Overtaken: another writer was faster.
-            PipelineError: the batch is there already, or a file does not fit the table's columns: nothing of this
-                commit counts.
-        """
-        transaction = _library().transaction
-        if commit.batch is not None and self.done(commit.batch[0]) >= commit.batch[1]:
-            raise PipelineError(
-                f"batch {commit.batch[1]} of {commit.batch[0]} is in {self._files.root} already"
-            )
+    def write(self, commit: Commit, operation: str) -> None:
+        transaction, now_ms = _library().transaction, self._clock.now_ms()
         marked = [file.path for file in commit.removes if file.live is not None]
         if marked:
             raise ConfigError(
-                f"{self._files.root}: another program has deleted rows of {marked[0]} by a deletion vector, and so no commit of "
+                f"{self.files.root}: another program has deleted rows of {marked[0]} by a deletion vector, and so no commit of "
                 "ours can replace that file: let it purge them first (REORG TABLE ... APPLY (PURGE))"
             )
         self._check_columns(commit.adds)
         rules = [key for key in self._table.metadata().configuration if key.startswith(_RULES)]
         if commit.adds and rules:
             raise ConfigError(
-                f"{self._files.root}: another program has given the table rules for its rows ({', '.join(sorted(rules))}), "
+                f"{self.files.root}: another program has given the table rules for its rows ({', '.join(sorted(rules))}), "
                 "which are not looked at here: drop them there, or give another --to"
             )
         actions = [
@@ -313,39 +300,23 @@ class DeltaLog:
             for file in commit.adds
         ]
         schema, columns = self._table.schema(), list(self._table.metadata().partition_columns)
-        return self._write(
-            lambda properties, hooks: self._table.create_write_transaction(
-                actions,
-                "append",
-                schema,
-                columns,
-                commit_properties=properties,
-                post_commithook_properties=hooks,
-            ),
-            commit,
-            operation,
-        )
+        append = partial(self._table.create_write_transaction, actions, "append")
+        version = self._commit(partial(append, schema, columns), commit, operation)
+        self.snapshot = self._after(commit, version)
 
     def _check_columns(self, adds: Sequence[DataFile]) -> None:
         """A file of other types would make the table unreadable, and the library does not look."""
-        if not adds:
-            return
         wanted = self.arrow_schema()
-        unread = [file.path for file in adds if file.footer is None]
-        footers = dict(zip(unread, self._files.footers(unread), strict=True))
-        for file in adds:
-            footer = file.footer or footers[file.path]
-            wrong = misfits(footer.schema.to_arrow_schema(), wanted)
-            if wrong:
+        for path, footer in self._footers(adds).items():
+            if wrong := misfits(footer.schema.to_arrow_schema(), wanted):
                 raise PipelineError(
-                    f"{self._files.address(file.path)} does not fit the table's columns: {wrong}: nothing was changed"
+                    f"{self.files.address(path)} does not fit the table's columns: {wrong}: nothing was changed"
                 )
 
     def arrow_schema(self) -> pa.Schema:
-        """The table's columns, those of the partitions among them."""
         return pa.schema(self._table.schema().to_arrow())
 
-    def _write(self, write: Any, commit: Commit, operation: str) -> int:
+    def _commit(self, write: Any, commit: Commit, operation: str) -> int:
         library = _library()
         version = int(self._table.version()) + 1
         batch = commit.batch
@@ -355,7 +326,7 @@ class DeltaLog:
             app_transactions=None if batch is None else [library.Transaction(*batch)],
         )
         try:
-            write(properties, self._hooks(library))
+            write(commit_properties=properties, post_commithook_properties=self._hooks(library))
         except (library.exceptions.DeltaError, OSError) as error:
             self._explain(error, commit, version)
         self._make_safe(version)
@@ -369,11 +340,10 @@ class DeltaLog:
         needed = int(self._table.version()) + 2 - self.keep_versions - 2 * CHECKPOINT_INTERVAL
         path = f"{LOG_FOLDER}/{entry_name(max(0, needed))}"
         before_ms = self._clock.now_ms() - KEPT_DAYS * _DAY_MS
-        young = self._files.exists(path) and self._files.stat(path).modified_ms > before_ms
+        young = self.files.exists(path) and self.files.stat(path).modified_ms > before_ms
         return library.PostCommitHookProperties(cleanup_expired_logs=None if young else False)
 
-    def held_files(self) -> set[str]:
-        """Replaced files that any version to be kept names."""
+    def _held(self, before_ms: int | None) -> set[str]:
         if self._table is None:
             return set()
         last = int(self._table.version())
@@ -381,16 +351,16 @@ class DeltaLog:
         self._removed = {
             version: self._removed[version]
             if version in self._removed
-            else frozenset(_removals(_actions(self._files, version)))
+            else frozenset(_removals(_actions(self.files, version)))
             for version in versions
         }
         return set().union(*self._removed.values())
 
     def _explain(self, error: Exception, commit: Commit, version: int) -> None:
         """A write has failed. Raises PipelineError unless the version is this commit: its answer was lost."""
-        root = self._files.root
+        root = self.files.root
         try:
-            there = _actions(self._files, version)
+            there = _actions(self.files, version)
         except OSError as worse:
             error, there = worse, []
         if not there:
@@ -403,26 +373,23 @@ class DeltaLog:
             raise Overtaken(f"version {version} is written: {_reason(error)}") from None
 
     def ours_since(self, version: int) -> bool:
-        """Whether a process of ours has made a later version."""
         return any(_OURS in (each.get("commitInfo") or {}) for each in self._since(version))
 
     def keeps_rows_since(self, version: int) -> bool:
-        """Whether no later version takes out rows of that one: files go where others have their rows."""
         removes = (each["remove"] for each in self._since(version) if each.get("remove"))
         return not any(each.get("dataChange", True) for each in removes)
 
     def _since(self, version: int) -> Iterator[dict[str, Any]]:
         for each in range(version + 1, int(self._table.version()) + 1):
-            yield from _actions(self._files, each)
+            yield from _actions(self.files, each)
 
     def _make_safe(self, version: int) -> None:
         """delta-rs does not flush what it has written to a local disk."""
-        self._files.sync(f"{LOG_FOLDER}/{entry_name(version)}")
+        self.files.sync(f"{LOG_FOLDER}/{entry_name(version)}")
 
     def last_info(self, name: str) -> Any:
-        """Return what the newest commit that has it gave as `Commit.info[name]`; None if none has, or its entry is gone."""
         version = -1 if self._table is None else self._table.version()
-        while version >= 0 and (found := _actions(self._files, version)):
+        while version >= 0 and (found := _actions(self.files, version)):
             for action in found:
                 info = action.get("commitInfo") or {}
                 if name in info:
@@ -430,20 +397,41 @@ class DeltaLog:
             version -= 1
         return None
 
-    def keep_removals(self, keep_ms: int) -> bool:
-        """Let checkpoints know files that were replaced for at least as long; whether that took a version.
+    def vacuum(self, *, keep_ms: int) -> int:
+        """As its base; checkpoints are to know files that were replaced for at least as long."""
+        count, kept = super().vacuum(keep_ms=keep_ms), self.snapshot.removed
+        known = self._table.metadata().configuration.get(_FILES_KEPT) if kept else None
+        if kept and keep_ms > (_DEFAULT_FILES_KEPT_MS if known is None else interval_ms(known)):
+            self._set_settings({_FILES_KEPT: f"interval {keep_ms // 1000 + 1} seconds"})
+            self.reload()
+            self.snapshot = replace(self.snapshot, removed=kept)
+        return count
 
-        Raises PipelineError as `commit`.
-        """
-        kept = self._table.metadata().configuration.get(_FILES_KEPT)
-        if keep_ms <= (_DEFAULT_FILES_KEPT_MS if kept is None else interval_ms(kept)):
-            return False
-        self.set_settings({_FILES_KEPT: f"interval {keep_ms // 1000 + 1} seconds"})
-        return True
+    def _clean_log(self) -> None:
+        for name in self.files.list_names(LOG_FOLDER) if self.files.local else ():
+            if re.fullmatch(UNFINISHED, name):
+                self.files.remove(f"{LOG_FOLDER}/{name}")
+
+    def joinable(self) -> list[DataFile]:
+        """As its base. No commit of ours can take out a file with a deletion vector."""
+        return [file for file in self.snapshot.files.values() if file.live is None]
+
+    def rows_of(
+        self, files: Iterable[DataFile], columns: Sequence[str] = ()
+    ) -> dict[DataFile, Rows]:
+        schema = self.arrow_schema()
+        kept = pa.schema([each for each in schema if not columns or each.name in columns])
+        return {file: partial(read_rows, self.files.root, file, kept) for file in files}
+
+
+def open_table(
+    root: str, *, clock: Clock | None = None, entropy: Entropy | None = None
+) -> DeltaTable:
+    """A table that is there, or one that is yet to be created (its version is -1)."""
+    return DeltaTable(TableFiles(root), clock or SystemClock(), entropy or Entropy())
 
 
 def entry_name(version: int) -> str:
-    """The file of a version in the log's folder."""
     return f"{version:020}.json"
 
 
@@ -521,8 +509,6 @@ def _files_of(table: Any, files: TableFiles) -> list[DataFile]:
 
 
 def _stats_text(row: Mapping[str, Any]) -> str:
-    from roquette_spark.pipelines.rows.parquet_files import encode_statistics
-
     found = {"minValues": row.get("min"), "maxValues": row.get("max")}
     found["nullCount"] = row.get("null_count")
     return encode_statistics({"numRecords": row["num_records"], **_without_none(found)})
