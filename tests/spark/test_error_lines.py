@@ -88,6 +88,14 @@ ModuleNotFoundError: No module named 'pyarrow'
             "Spark's JVM has ended by itself (killed, or out of memory?): the same command goes on where it "
             "stopped",
         ),
+        (
+            RuntimeError(
+                "[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):\n"
+                '  File "/x/table_writer.py", line 2, in commit\n'
+                "roquette_spark.pipelines.kit.table_files.Overtaken: another program has changed /t\n\tat org.x.Y\n"
+            ),
+            "another program has changed /t",
+        ),
         (RuntimeError("first\n\tat org.x.Y\n"), "first"),
         (KeyError(), "KeyError"),
     ],

@@ -39,7 +39,7 @@ _SPARK_SAYS: tuple[tuple[re.Pattern[str], str], ...] = (
 _NO_JAVA = "JAVA_GATEWAY_EXITED"  # PySpark, when `java` is missing, too old, or died
 # Errors within Spark's text: with a source's line anywhere, of ours on a line of its own, any of Python's.
 _SOURCE_LINE = re.compile(r"(?:^|[\s:])(?:[\w.]+\.)?[A-Z]\w+: (rocketmq\w*: [^\n]*)")
-_OURS = re.compile(r"^\W*roquette\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
+_OURS = re.compile(r"^\W*roquette(?:_spark)?\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 # Where Py4J begins: it names the call, and behind it Java's class and text.
 _PY4J = re.compile(r"^An error occurred while calling \S+\s*:?\s*(?:(?:\w+\.)+\w+: )?", re.DOTALL)
 _PYTHON = re.compile(r"^(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Refused)): (.+)$", re.MULTILINE)
