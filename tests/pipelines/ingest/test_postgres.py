@@ -109,8 +109,9 @@ def test_all_that_postgres_has_comes_to_the_tables_through_a_kill_of_each_step(
     with running(1) as database:
         way = Way(database, place.address, tmp_path, 1)
         database.change(100)
-        way.kill("ingest")
+        way.finish("ingest")
         database.change(60)
+        way.kill("ingest")
         way.finish("ingest")
         in_turns(way, ["delta", "iceberg", "state"], way.kill)
         in_turns(way, ["delta", "iceberg", "state"], way.finish)
@@ -130,6 +131,8 @@ def test_twenty_kills_of_each_step(place: Place, tmp_path: Path) -> None:
         way = Way(database, place.address, tmp_path, 2)
         struck = dict.fromkeys(("ingest", "delta", "iceberg", "state"), 0)
         rounds = 0
+        database.change(80)
+        way.finish("ingest")
         while min(struck.values()) < 20:
             rounds += 1
             assert rounds < 60, struck

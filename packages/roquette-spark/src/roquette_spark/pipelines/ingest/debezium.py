@@ -70,12 +70,13 @@ class Engine:
         self._java = java = _start_java(log)
         wanted = {**DEFAULTS, **properties}
         self._working = ""
+        self._has_all_rows = files.exists(offsets)
         if OFFSETS not in properties:
             self._working = offsets + ".working"
             wanted[OFFSETS] = "org.apache.kafka.connect.storage.FileOffsetBackingStore"
             wanted[_OFFSETS_FILE] = self._working
             # Kafka Connect does not write its file in one step: torn by a kill it counts as none, and the new snapshot says nothing
-            # of rows that were deleted meanwhile. So the file that counts is a copy of it.
+            # of rows that were deleted meanwhile. So the file that counts is a copy of it, from the end of the snapshot on.
             self._files.remove(self._working)
             self._copy(offsets, self._working)
         given = java("java.util.Properties")()
@@ -96,7 +97,11 @@ class Engine:
         beans = self._java("java.lang.management.ManagementFactory").getPlatformMBeanServer()
         pattern = self._java("javax.management.ObjectName")(_STREAMING)
         names = beans.queryNames(pattern, None)
-        return any(bool(beans.getAttribute(name, "Connected")) for name in names)
+        found = any(bool(beans.getAttribute(name, "Connected")) for name in names)
+        if found and not self._has_all_rows:
+            self._has_all_rows = True
+            self._keep()
+        return found
 
     def close(self) -> None:
         """Stop, when what is in hand has been taken. Raises what `take` raised, PipelineError for what Debezium did."""
@@ -107,6 +112,10 @@ class Engine:
             raise self._error
         if self.failure:
             raise PipelineError(f"ingest: Debezium has ended: {self.failure}")
+
+    def _keep(self) -> None:
+        if self._working:
+            self._copy(self._working, self._offsets)
 
     def _copy(self, path: str, to: str) -> None:
         if self._files.exists(path):
@@ -126,8 +135,8 @@ class Engine:
         for one in records:
             committer.markProcessed(one)
         committer.markBatchFinished()
-        if self._working:
-            self._copy(self._working, self._offsets)
+        if self._has_all_rows:
+            self._keep()
 
     def complete(self, ok: bool, message: Any, error: Any) -> None:
         """The engine has stopped."""

@@ -163,7 +163,13 @@ def run(options: IngestOptions, job: Job) -> Result:
         ConfigError: the properties, or a package. PipelineError: Debezium cannot go on. ClientError: as `Topics.take`.
     """
     properties = _properties(options, job.files)
-    known_topics(options.namesrv, "ingest")
+    prefix = topic_of(properties["topic.prefix"] + ".")
+    there = [each for each in known_topics(options.namesrv, "ingest") if each.startswith(prefix)]
+    if there and OFFSETS not in properties and not job.files.exists(_offsets(options)):
+        job.progress.say(
+            f"warning: {there[0]} is there, but no run has brought all rows yet: those deleted since an earlier one stay in what is "
+            "made of the topics; to be rid of them, begin with topics of another topic.prefix"
+        )
     idle_s = parse_duration(options.idle) / 1000 if options.idle else math.inf
     job.progress.step("start Debezium, read the rows that are there")
     with Client(options.namesrv, group="roquette-ingest") as client:
