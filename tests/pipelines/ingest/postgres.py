@@ -8,9 +8,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,19 @@ COLUMNS = [
     "d",
     "s",
 ]
+
+
+def values(row: dict[str, Any]) -> dict[str, Any]:
+    """Texts of PostgreSQL, and of columns that are texts, as what they say."""
+    makers: dict[str, Callable[[Any], Any]] = {
+        "price": Decimal, "free": Decimal, "born": date.fromisoformat, "at": datetime.fromisoformat,
+        "seen": datetime.fromisoformat, "t": time.fromisoformat, "doc": json.loads,
+        "raw": lambda text: bytes.fromhex(text[2:]), "f": float, "d": float,
+    }  # fmt: skip
+    return {
+        name: makers[name](value) if name in makers and isinstance(value, str | Decimal) else value
+        for name, value in row.items()
+    }
 
 
 def programs() -> Path | None:
@@ -117,18 +130,8 @@ slot.name={slot}
     def rows(self) -> dict[int, dict[str, Any]]:
         """What there is now, by id."""
         lines = self.sql("SET TimeZone = 'UTC'; SELECT to_json(o) FROM orders o").splitlines()
-        return {row["id"]: row for row in map(self._plain, lines)}
-
-    def _plain(self, line: str) -> dict[str, Any]:
-        row = json.loads(line, parse_float=Decimal)
-        makers = {
-            "price": Decimal, "free": Decimal, "born": date.fromisoformat, "at": datetime.fromisoformat,
-            "seen": datetime.fromisoformat, "raw": lambda text: bytes.fromhex(text[2:]), "f": float, "d": float,
-        }  # fmt: skip
-        return {
-            name: value if value is None else makers.get(name, lambda same: same)(value)
-            for name, value in row.items()
-        }
+        found = [values(json.loads(line, parse_float=Decimal)) for line in lines]
+        return {row["id"]: row for row in found}
 
 
 @contextlib.contextmanager
