@@ -280,7 +280,9 @@ def against_table(
             checks[2].skipped = "the table has no column store_timestamp"
         sums = both.agg(
             F.sum("in_table").alias("rows"),
-            F.sum(F.expr(f"if(in_topic = 1 and not coalesce({other}, false), in_table, 0)")).alias("proven"),
+            F.sum(F.expr(f"if(in_topic = 1 and not coalesce({other}, false), in_table, 0)")).alias(
+                "proven"
+            ),
             F.sum(F.expr(f"if(in_topic = 0 and not coalesce({extra}, false), in_table, 0)")).alias(
                 "unproven"
             ),

@@ -69,7 +69,7 @@ class Engine:
         self._error: Exception | None = None
         self._java = java = _start_java(log)
         wanted = {**DEFAULTS, **properties}
-        self._working = ""
+        self._working, self._writing = "", threading.Lock()  # Connect's file
         self._has_all_rows = files.exists(offsets)
         if OFFSETS not in properties:
             self._working = offsets + ".working"
@@ -100,7 +100,8 @@ class Engine:
         found = any(bool(beans.getAttribute(name, "Connected")) for name in names)
         if found and not self._has_all_rows:
             self._has_all_rows = True
-            self._keep()
+            with self._writing:
+                self._keep()
         return found
 
     def close(self) -> None:
@@ -132,11 +133,12 @@ class Engine:
         except Exception as error:
             self._error = error
             raise
-        for one in records:
-            committer.markProcessed(one)
-        committer.markBatchFinished()
-        if self._has_all_rows:
-            self._keep()
+        with self._writing:
+            for one in records:
+                committer.markProcessed(one)
+            committer.markBatchFinished()
+            if self._has_all_rows:
+                self._keep()
 
     def complete(self, ok: bool, message: Any, error: Any) -> None:
         """The engine has stopped."""

@@ -63,7 +63,8 @@ def message_of(change: DatabaseEvent) -> Message:
     words: tuple[str, ...] = ()
     if change.key is not None:
         found = json.loads(change.key)
-        found = found.get("payload", found) if isinstance(found, dict) else found
+        if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
+            found = found["payload"]
         values = found.values() if isinstance(found, dict) else [found]
         word = "|".join(str(value) for value in values)
         words = (word,) if re.fullmatch(r"\S+", word) and len(word) <= _LONGEST_KEY else ()
