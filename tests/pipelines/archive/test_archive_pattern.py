@@ -287,6 +287,7 @@ def test_a_topic_comes_to_the_stream_while_it_runs(
         "lag_messages",
         "last_batch",
         "quarantined_messages",
+        "unmet_rows_total",
         "rows_total",
         "last_commit_age_seconds",
     ]

@@ -31,7 +31,7 @@ from roquette_spark.pipelines.state.pipeline import (
     CurrentStateOptions,
     StateView,
 )
-from roquette_spark.pipelines.tables.table import Table
+from roquette_spark.pipelines.tables.delta_table import DeltaTable
 from roquette_spark.values.offsets import QueueRange
 
 pytestmark = pytest.mark.spark
@@ -518,15 +518,15 @@ def test_what_takes_no_rows_out_does_not_end_a_run(
 
     with monkeypatch.context() as between:
 
-        def write(self: Table, commit: Commit, operation: str) -> None:
+        def write(self: DeltaTable, commit: Commit, operation: str) -> None:
             if operation == "MERGE" and not acted:
                 acted.append(operation)
                 act()
             plain(self, commit, operation)
 
         acted: list[str] = []
-        plain = Table.write
-        between.setattr(Table, "write", write)
+        plain = DeltaTable.write
+        between.setattr(DeltaTable, "write", write)
         if not goes_on:
             with pytest.raises(PipelineError, match=r"another program has changed .* start again"):
                 run(options)
