@@ -97,7 +97,8 @@ def check(folder: Path, flights: list[dict[str, Any]], broken: int) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("runs", [1, 2])
 def test_runs_bring_every_flight_to_each_table_and_topic_once(runs: int, tmp_path: Path) -> None:
     folder = tmp_path / "flights"
     assert init("--declarative", str(folder)).exit_code == 0
