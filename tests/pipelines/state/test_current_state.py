@@ -376,8 +376,17 @@ def test_a_batch_may_be_set_aside_and_come_back(
     assert not (tmp_path / "state/_roquette/mended").exists()
 
 
-@EITHER
-@pytest.mark.parametrize("killed", ["", "before its commit", "between two commits"])
+@pytest.mark.parametrize(
+    ("version", "killed"),
+    [
+        ("v", "before its commit"),
+        ("v + 1", "between two commits"),
+        pytest.param("v", "", marks=pytest.mark.long),
+        pytest.param("v", "between two commits", marks=pytest.mark.long),
+        pytest.param("v + 1", "", marks=pytest.mark.long),
+        pytest.param("v + 1", "before its commit", marks=pytest.mark.long),
+    ],
+)
 def test_what_can_be_read_after_a_mend_leaves_the_quarantine(
     spark: Any,
     changes: Changes,
@@ -468,10 +477,10 @@ def test_lag_batch_and_quarantine_are_told(
     ("other", "goes_on"),
     [
         ("optimize", True),
-        ("vacuum", True),
+        pytest.param("vacuum", True, marks=pytest.mark.long),
         ("append", True),
         ("delete", False),
-        ("columns", False),
+        pytest.param("columns", False, marks=pytest.mark.long),
     ],
 )
 def test_what_takes_no_rows_out_does_not_end_a_run(
