@@ -35,13 +35,6 @@ SUBJECTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    place = Place("roquette", tmp_path_factory.mktemp("cluster"))
-    yield place
-    place.discard()
-
-
 @pytest.fixture
 def sea(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     with serving("seaweed") as server:

@@ -5,7 +5,6 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from roquette.apps.main import app
 pytestmark = pytest.mark.spark
 TOPIC = "shop-public-orders"
 LONG_S = 240
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    place = Place("roquette", tmp_path_factory.mktemp("cluster"))
-    yield place
-    place.discard()
 
 
 class Way:

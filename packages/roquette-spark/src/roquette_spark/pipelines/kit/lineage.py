@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from roquette.base.clock import Clock
-from roquette.base.options import without_password
+from roquette.base.options import split_addresses, without_password
 from roquette.errors import ConfigError
 
 PRODUCER = "urn:roquette:pipelines"
@@ -43,7 +43,7 @@ class Dataset:
 
 def topic_dataset(namesrv: str, topic: str, rows: int | None = None) -> Dataset:
     """A topic: as Kafka's, the first of the servers names the cluster."""
-    first = namesrv.replace(",", ";").split(";")[0].strip()
+    first = split_addresses(namesrv)[0]
     return Dataset(namespace=f"rocketmq://{first}", name=topic, rows=rows)
 
 

@@ -15,7 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquette_spark.pipelines.kit.message_rows import BY_DAY, MOST_DIGITS
-from roquette_spark.pipelines.rows.decoder import NULL, Bodies, Kind, joined, kind_of, widened
+from roquette_spark.pipelines.rows.decoder import (
+    NULL,
+    Bodies,
+    Kind,
+    array_of,
+    joined,
+    kind_of,
+    struct_of,
+    widened,
+)
 from roquette_spark.pipelines.rows.json_rows import (
     JsonReader,
     Row,
@@ -113,8 +122,7 @@ def _meaning(schema: Any) -> tuple[Kind, Change | None]:
         return _struct(schema["fields"])
     if plain == "array":
         inner, each = _meaning(schema["items"])
-        whole: Kind = {"type": "array", "elementType": inner, "containsNull": True}
-        return whole, None if each is None else _all(each)
+        return array_of(inner), None if each is None else _all(each)
     return _KINDS.get(plain, "string"), None  # maps are texts
 
 
@@ -138,11 +146,8 @@ def _struct(fields: list[Any]) -> tuple[Kind, Change | None]:
                 value[name] = changes[name](value[name])
         return value
 
-    columns = [
-        {"name": name, "type": kind, "nullable": True, "metadata": {}}
-        for name, (kind, _) in found.items()
-    ]
-    return {"type": "struct", "fields": columns}, change if changes else None
+    columns = struct_of({name: kind for name, (kind, _) in found.items()})
+    return columns, change if changes else None
 
 
 def _all(change: Change) -> Change:
