@@ -4,7 +4,8 @@ import logging
 import os
 import subprocess
 import sys
-from pathlib import Path
+import zipfile
+from pathlib import Path, PurePath
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -159,8 +160,12 @@ def test_threads_of_pyspark_have_nothing_to_say_on_the_terminal(
 
 
 def test_executors_are_sent_both_packages(tmp_path: Path) -> None:
-    """What a worker imports that has nothing of ours installed."""
+    """What a worker imports that has nothing of ours installed; in a zip no folder is a package by itself."""
     package = session.package_zip(tmp_path)
+    with zipfile.ZipFile(package) as archive:
+        names = {PurePath(name) for name in archive.namelist()}
+    imported = [name for name in names if "declarative" not in name.parts]  # a project for users
+    assert [str(n.parent) for n in imported if n.parent / "__init__.py" not in names] == []
     code = f"import sys; sys.path[:] = [{str(package)!r}, *sys.path[1:]]; import roquette_spark, roquette.base.options"
     bare = {"PATH": os.environ["PATH"]}
 
