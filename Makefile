@@ -1,6 +1,6 @@
 # Two commands do everything on a machine that has Python 3.11+ and make:
 #   make demo     a real data set through name servers, brokers, consumers and Spark
-#                 (make pipelines: the same data through six pipelines)
+#                 (make pipelines: the same data through all pipelines)
 #   make test     every test in its quick form
 PYTHON ?= python3
 VENV   := .venv
@@ -137,7 +137,7 @@ long-mutants: install
 demo: setup-spark ## the main job: 336,776 real flights through two brokers, three consumers and Spark
 	@$(BIN)/python -m examples.demo$(if $(OUTPUT), --output "$(OUTPUT)")
 
-pipelines: setup-spark ## the same flights through six pipelines, totals checked against the CSV
+pipelines: setup-spark ## the same flights through all pipelines, totals checked against the CSV and PostgreSQL
 	@$(BIN)/python -m examples.pipelines_demo$(if $(OUTPUT), --output "$(OUTPUT)")
 
 figures: $(VENV)/.base-installed ## count modules, lines, tokens, documents, and the calls of an operation

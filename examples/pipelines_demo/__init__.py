@@ -1,1 +1,1 @@
-"""The demo's data set through all six pipelines: python -m examples.pipelines_demo."""
+"""The demo's data set through all seven pipelines: python -m examples.pipelines_demo."""

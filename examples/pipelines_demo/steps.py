@@ -1,4 +1,4 @@
-"""The six pipelines, one after another; each is one command (or the few that a person would type), then a comparison."""
+"""The pipelines over the topic of flights, one after another; each is one command (or the few that a person would type), then a comparison."""
 
 import asyncio
 import hashlib
@@ -21,6 +21,8 @@ from examples.pipelines_demo.run import (
     table_rows,
 )
 from examples.pipelines_demo.topics import TRIES, Desk, queue_count, read_topic
+
+from roquette_spark.pipelines.kit.frame import Result
 
 PLACE = ("_broker_name", "_queue_id", "_queue_offset")
 NEW_QUEUES = 12  # the topic has 8
@@ -61,11 +63,12 @@ def current_state(run: Run) -> None:
     """The last flight of each aircraft."""
     to = run.directory / "state"
     words = ["--topic", TOPIC, "--to", str(to), "--key", "tailnum", "--version", "id"]
-    found = run.pipeline("current-state", *words, "--schema", SPARK_SCHEMA)
+    without = sum(flight["tailnum"] is None for flight in run.flights)
+    status = Result.BAD_MESSAGES if without else 0
+    found = run.pipeline("current-state", *words, "--schema", SPARK_SCHEMA, status=status)
     last = {f["tailnum"]: f["id"] for f in run.flights if f["tailnum"] is not None}
     rows = {row["tailnum"]: row["id"] for row in table_rows(to, ["tailnum", "id"])}
     check("the last flight of each aircraft", rows, last)
-    without = sum(flight["tailnum"] is None for flight in run.flights)
     check("flights without a tail number, in quarantine", found["quarantined"], without)
 
 

@@ -1,23 +1,17 @@
-"""A PostgreSQL of Debian for tests: its own folder and port, and rows of all kinds that change at random."""
+"""A PostgreSQL whose rows, of all kinds, change at random."""
 
 import contextlib
 import json
-import os
 import random
-import shutil
-import signal
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipelines.processes import wait_until
-from tests.pipelines.seaweed import free_ports
+from examples.pipelines_demo import postgres
+from examples.pipelines_demo.postgres import Postgres
 
 TABLE = """CREATE TABLE orders (id bigint PRIMARY KEY, customer text NOT NULL, price numeric(10,2), free numeric, born date,
 at timestamp, seen timestamptz, t time, paid boolean, doc jsonb, raw bytea, tags text[], u uuid, f real, d double precision, s smallint)"""
@@ -54,42 +48,12 @@ def values(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def programs() -> Path | None:
-    """Where Debian has PostgreSQL's programs, of the newest version."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[4]))
-    return found[-1].parent if found else None
-
-
 @dataclass
-class Postgres:
-    """A running server; `user` is who may do all."""
+class RandomPostgres(Postgres):
+    """A running server with a table `orders`, whose rows change at random."""
 
-    port: int
     random: random.Random
-    user: str = "shop"
     next_id: int = 1
-
-    def sql(self, text: str) -> str:
-        """Run statements; what they print."""
-        words = ["psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", self.user, "-d", "postgres"]
-        done = subprocess.run(
-            [*words, "-XqAt", "-v", "ON_ERROR_STOP=1"], input=text, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def properties(self, slot: str) -> str:
-        """Debezium's, of this server."""
-        return f"""connector.class=io.debezium.connector.postgresql.PostgresConnector
-database.hostname=127.0.0.1
-database.port={self.port}
-database.user={self.user}
-database.password=none
-database.dbname=postgres
-topic.prefix=shop
-plugin.name=pgoutput
-slot.name={slot}
-"""
 
     def change(self, count: int) -> None:
         """Rows come, change and go, in transactions of a few."""
@@ -135,50 +99,10 @@ slot.name={slot}
 
 
 @contextlib.contextmanager
-def running(seed: int) -> Iterator[Postgres]:
+def running(seed: int) -> Iterator[RandomPostgres]:
     """A server with an empty table `orders`; skips where Debian's package is not installed."""
-    binaries = programs()
-    if binaries is None or shutil.which("psql") is None:
+    if postgres.programs() is None:
         pytest.skip("needs Debian's package postgresql")
-    # The server refuses to be root, and its user must be able to go into the folder.
-    folder = Path(tempfile.mkdtemp(prefix="roquette-postgres-", dir="/tmp"))
-    as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-    before = as_user if os.geteuid() == 0 else []
-    try:
-        if before:
-            shutil.chown(folder, "postgres")
-        (port,) = free_ports(1)
-        data = folder / "data"
-        make = [
-            binaries / "initdb",
-            "-D",
-            data,
-            "-U",
-            "shop",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--no-sync",
-            "--locale=C.UTF-8",
-        ]
-        subprocess.run([*before, *make], check=True, capture_output=True, cwd=folder)
-        words = [binaries / "postgres", "-D", data, "-p", port, "-k", folder, "-h", "127.0.0.1"]
-        words += ["-c", "wal_level=logical", "-c", "fsync=off"]
-        with (folder / "log").open("wb") as log:
-            server = subprocess.Popen(
-                [*before, *map(str, words)], stdout=log, stderr=log, cwd=folder
-            )
-        try:
-            asks = [binaries / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
-            assert wait_until(
-                lambda: subprocess.run(asks, capture_output=True, check=False).returncode == 0, 60
-            )
-            found = Postgres(port, random.Random(seed))
-            found.sql(TABLE)
-            yield found
-        finally:
-            server.send_signal(signal.SIGQUIT)  # at once
-            server.wait(30)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with postgres.running() as server:
+        server.sql(TABLE)
+        yield RandomPostgres(server.port, random.Random(seed))

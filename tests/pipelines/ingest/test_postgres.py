@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipelines.ingest.postgres import COLUMNS, Postgres, running, values
+from tests.pipelines.ingest.postgres import COLUMNS, RandomPostgres, running, values
 from tests.pipelines.processes import SHORT_LIFE, PipelineProcess, wait_until
 from tests.spark.places import Place
 from typer.testing import CliRunner
@@ -24,7 +24,7 @@ LONG_S = 240
 class Way:
     """The steps of the way, as commands of one folder."""
 
-    def __init__(self, database: Postgres, address: str, folder: Path, seed: int) -> None:
+    def __init__(self, database: RandomPostgres, address: str, folder: Path, seed: int) -> None:
         self.database, self._address, self.folder = database, address, folder
         self._random = random.Random(seed)
         self._properties = folder / "shop.properties"

@@ -37,7 +37,8 @@ from roquette_spark.pipelines.tables.iceberg_table import (
     IcebergTable,
     open_iceberg_table,
 )
-from roquette_spark.pipelines.tables.table_place import CATALOG_FILE
+from roquette_spark.pipelines.tables.table_formats import open_place
+from roquette_spark.pipelines.tables.table_place import CATALOG_FILE, CatalogAddress
 
 OWNER = Owner("archive", "T")
 STREAM = "archive-1"
@@ -459,3 +460,34 @@ def test_a_replay_takes_each_row_once(tmp_path: Path, clock: SetClock) -> None:
     found = open_found(str(tmp_path))
     assert (type(found), found.snapshot.rows) == (IcebergTable, 6)
     assert open_found(str(tmp_path / "none")).snapshot.version == -1
+
+
+def test_a_catalog_of_any_kind_by_its_name_in_pyicebergs_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One SQL catalog with two tables, as its other users see them."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__URI", f"sqlite:///{tmp_path}/catalog.db")
+    shop = CatalogAddress("shop", namespace="lake.raw")
+    for number, name in enumerate(("orders", "payments")):
+        table = open_iceberg_table(str(tmp_path / name), catalog=shop)
+        table.claim(OWNER)
+        table.create(SCHEMA, ("dt",), SETTINGS)
+        add(table, range(number + 2), 0)
+        place = table.place()
+        table.close()
+        assert open_place(place).snapshot.version == place["version"], (
+            "by what other processes are told"
+        )
+        assert not (tmp_path / name / CATALOG_FILE).exists()
+
+    theirs = load_catalog("shop", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
+    found = {
+        name: theirs.load_table(f"lake.raw.{name}").scan().to_arrow()
+        for name in ("orders", "payments")
+    }
+    assert {name: rows.num_rows for name, rows in found.items()} == {"orders": 2, "payments": 3}
+    with pytest.raises(
+        ConfigError, match=r"no catalog prod \(there: shop\): say what it is in .pyiceberg.yaml"
+    ):
+        open_iceberg_table(str(tmp_path / "x"), catalog=CatalogAddress("prod")).claim(OWNER)

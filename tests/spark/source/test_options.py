@@ -219,6 +219,14 @@ def test_a_table_can_end_by_offsets_and_by_time_and_a_stream_cannot() -> None:
             NEEDED | {"maxOffsetsPerTrigger": "0"},
             "maxOffsetsPerTrigger must be a whole number of at least 1",
         ),
+        (
+            NEEDED | {"maxOffsetsPerTriggerByTopic": '{"T":0}'},
+            "must be a JSON object of topics and whole numbers",
+        ),
+        (
+            NEEDED | {"maxOffsetsPerTriggerByTopic": "1000"},
+            "must be a JSON object of topics and whole numbers",
+        ),
         (NEEDED | {"maxBytesPerTrigger": "lots"}, "maxBytesPerTrigger must be a size such as 128m"),
         (NEEDED | {"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time such as 10s"),
         (NEEDED | {"failOnDataLoss": "yes"}, "failOnDataLoss must be true or false"),

@@ -229,6 +229,25 @@ def test_both_limits_count(cluster: ListReader) -> None:
     assert end == encode_offsets({A0: 2, A1: 1, B0: 0})
 
 
+def test_a_limit_of_a_topic_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    c0, c1 = MessageQueue("U", "a", 0), MessageQueue("U", "a", 1)
+    source = ListReader(
+        {A0: records(10), A1: records(4), c0: records(6), c1: records(2)}, per_pull=100
+    )
+    monkeypatch.setattr(stream_reader, "open_reader", lambda _: source)
+    start = encode_offsets({A0: 0, A1: 0, c0: 0, c1: 0})
+
+    def end(**more: str) -> dict[str, object]:
+        given = options(subscribe="T,U", maxOffsetsPerTriggerByTopic='{"T":7,"other":1}', **more)
+        reader = RocketmqStreamReader(SCHEMA, given)
+        return reader.latestOffset(start, reader.getDefaultReadLimit())
+
+    assert end() == encode_offsets({A0: 5, A1: 2, c0: 6, c1: 2})
+    assert end(maxOffsetsPerTrigger="5") == encode_offsets({A0: 1, A1: 1, c0: 2, c1: 1}), (
+        "within that of all"
+    )
+
+
 def test_few_messages_wait_until_they_are_enough_or_late(cluster: ListReader) -> None:
     clock = Clock()
     given = options(minOffsetsPerTrigger="5", maxTriggerDelay="60s")

@@ -258,6 +258,8 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(options.max_bytes_per_trigger)
         if options.min_offsets_per_trigger is not None:
             return ReadMinRows(options.min_offsets_per_trigger)
+        if options.limits_by_topic is not None:
+            return ReadMinRows(1)  # of Spark's limits none is by topic
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -287,6 +289,9 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 target = limit_bytes(
                     open_reader(options), backlog, target, options.max_bytes_per_trigger
                 )
+            for topic, most in options.limits_by_topic or ():
+                own = {queue: end for queue, end in target.items() if queue.topic == topic}
+                target |= share_limit(begin, own, most)
             if options.max_offsets_per_trigger is not None:
                 target = share_limit(begin, target, options.max_offsets_per_trigger)
             return self._planned(start, known, target, fresh)

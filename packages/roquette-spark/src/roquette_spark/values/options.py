@@ -240,6 +240,15 @@ def _json_object(text: str) -> str:
     return text
 
 
+def _limits(text: str) -> tuple[tuple[str, int], ...]:
+    found = json.loads(text)
+    if not isinstance(found, dict) or not found:
+        raise ValueError
+    if any(type(limit) is not int or limit < 1 for limit in found.values()):
+        raise ValueError
+    return tuple(found.items())
+
+
 def _addresses(text: str) -> str:
     for one in split_addresses(text):
         host, _, port = one.rpartition(":")
@@ -252,6 +261,10 @@ ADDRESSES: Final = OptionKind(wanted="host:port;host:port", parse=_addresses)
 NAMES: Final = OptionKind(wanted="names, with commas", parse=split_names)
 PATTERN: Final = OptionKind(wanted="a regular expression", parse=_pattern)
 JSON_OBJECT: Final = OptionKind(wanted='a JSON object such as {"anon":true}', parse=_json_object)
+LIMITS: Final = OptionKind(
+    wanted='a JSON object of topics and whole numbers of at least 1, such as {"orders":1000}',
+    parse=_limits,
+)
 TAGS: Final = OptionKind(wanted="tags such as A || B", parse=lambda text: text or "*")
 
 SOURCE: Final = "rocketmq"
@@ -413,6 +426,13 @@ class ReadOptions(AccessOptions):
         None,
         "streams: messages per micro-batch, shared among queues by what each has waiting, at least one each",
         least=1,
+        unset="no limit",
+    )
+    limits_by_topic: tuple[tuple[str, int], ...] | None = option(
+        None,
+        "streams: messages of each of these topics per micro-batch, within the limit of all",
+        name="maxOffsetsPerTriggerByTopic",
+        kind=LIMITS,
         unset="no limit",
     )
     max_bytes_per_trigger: int | None = option(

@@ -70,8 +70,8 @@ def check_root(root: str, address: CatalogAddress) -> None:
     """Raises ConfigError when no table of Iceberg can be there."""
     if "://" in root and not root.startswith("file://") and not address.uri:
         raise ConfigError(
-            f"{root}: a table of Iceberg in an object store needs a catalog: give the address of a REST catalog, or "
-            "a local directory"
+            f"{root}: a table of Iceberg in an object store needs a catalog: give the address of a REST catalog, "
+            "the name of one in pyiceberg's configuration, or a local directory"
         )
     if re.search(r"[?#]", root):
         raise ConfigError(f"{root}: Iceberg's addresses cannot have ? or #")
@@ -144,7 +144,7 @@ class TableCatalog:
             raise PipelineError(f"the catalog of {self._files.root}: {error}") from None
         except (RESTError, RequestException) as error:
             raise PipelineError(
-                f"the catalog {self.address.uri} of {self._files.root}: {error} (pyiceberg takes secrets from "
+                f"the catalog {self.address.uri} of {self._files.root}: {error} (pyiceberg takes secrets of an address from "
                 "PYICEBERG_CATALOG__ROQUETTE__CREDENTIAL or ..._TOKEN)"
             ) from None
 
@@ -175,13 +175,29 @@ class TableCatalog:
 
     def _open(self) -> Any:
         if self._catalog is None:
-            self._catalog = load_catalog(NAME, **self._properties())
+            name = NAME if "://" in (self.address.uri or "://") else self.address.uri
+            self._catalog = load_catalog(name, **self._properties())
         return self._catalog
 
     def _properties(self) -> dict[str, Any]:
+        # pyiceberg has looked at the environment when it was imported.
+        configured = Config()
+        if self.address.uri and "://" not in self.address.uri:
+            known = configured.get_catalog_config(self.address.uri)
+            if known is None:
+                there = configured.config.get("catalog")
+                names = ", ".join(sorted(there)) if isinstance(there, dict) and there else "none"
+                raise ConfigError(
+                    f"pyiceberg's configuration has no catalog {self.address.uri} (there: {names}): say what it is in "
+                    f".pyiceberg.yaml, or by PYICEBERG_CATALOG__{self.address.uri.upper()}__TYPE and ..."
+                )
+            return {
+                **({} if self._files.local else _object_store()),
+                **known,
+                **self._local_files(),
+            }
         if self.address.uri:
-            # pyiceberg has looked at the environment when it was imported.
-            known = Config().get_catalog_config(NAME) or {}
+            known = configured.get_catalog_config(NAME) or {}
             tokens = f"{self.address.uri.rstrip('/')}/v1/oauth/tokens"
             found = {"oauth2-server-uri": tokens, **known, "type": "rest", "uri": self.address.uri}
             if self.address.warehouse:
@@ -190,12 +206,13 @@ class TableCatalog:
             self._files.make_folder(OWN_FOLDER)
             found = {"type": "sql", "uri": f"sqlite:///{self._files.root}/{CATALOG_FILE}"}
         if self._files.local:
-            return {
-                **found,
-                "warehouse": found.get("warehouse", self.location),
-                "py-io-impl": "roquette_spark.pipelines.tables.iceberg_table.SyncedFileIO",
-            }
+            return {"warehouse": self.location, **found, **self._local_files()}
         return {**found, **_object_store()}
+
+    def _local_files(self) -> dict[str, str]:
+        """Local files are on the disk when a commit says so."""
+        name = "roquette_spark.pipelines.tables.iceberg_table.SyncedFileIO"
+        return {"py-io-impl": name} if self._files.local else {}
 
 
 def _object_store() -> dict[str, str]:

@@ -68,8 +68,9 @@ class TableOptions(StreamedOptions):
     table_format: str = option(DELTA, "What the tables are.", choices=FORMATS)
     catalog: str = option(
         "",
-        "With Iceberg: the address of a REST catalog; default is a catalog in the table's own folder.",
-        metavar="URL",
+        "With Iceberg: the address of a REST catalog, or the name of any catalog in pyiceberg's configuration; default is "
+        "a catalog in the table's own folder.",
+        metavar="URL|NAME",
     )
     warehouse: str = option("", "What the REST catalog calls the place of tables.", metavar="NAME")
     namespace: str = option("roquette", "With Iceberg: where tables are in the catalog.")

@@ -142,13 +142,14 @@ def dead_staging(files: TableFiles, snapshot: Snapshot) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CatalogAddress:
-    """A server of Iceberg's REST catalog; without an address the table has a catalog in its own folder.
+    """Who knows a table of Iceberg; without an address the table has a catalog in its own folder.
 
-    Secrets are not part of it: pyiceberg reads them from variables PYICEBERG_CATALOG__ROQUETTE__...
+    Secrets are not part of it: pyiceberg reads them from its own configuration.
 
     Attributes:
-        uri: such as http://host:8181.
-        warehouse: what the server calls the place of tables; may be empty.
+        uri: of a server of Iceberg's REST catalog, such as http://host:8181; or the name of a catalog, of any kind, in
+            pyiceberg's configuration (.pyiceberg.yaml, PYICEBERG_CATALOG__NAME__...).
+        warehouse: what a REST server calls the place of tables; may be empty.
         namespace: of the tables; parts with dots.
     """
 
