@@ -51,8 +51,8 @@ class Lock:
 
 
 SECOND = {
-    # `make test-long PART=spark-4.2`: the other version that the connector serves.
-    "spark-4.2": Lock(("pyspark>=4.2,<4.3",), has_project=True),
+    # `make test-long PART=spark-4.2`: the other versions that the connector and the tables serve.
+    "spark-4.2": Lock(("pyspark>=4.2,<4.3", "pyiceberg==0.11.1"), has_project=True),
     # Reads our tables with the libraries of Delta and Iceberg for it; there is no Iceberg for newer ones.
     "spark-4.1": Lock(("pyspark==4.1.4",)),
     # Apache's own Python client, of the interop tests.

@@ -29,7 +29,15 @@ NEW_QUEUES = 12  # the topic has 8
 DOUBLED = 3  # rows put twice into the damaged table
 ALL_CHECKS = (
     *("holes", "lost", "duplicates", "unmeant", "inversions", "scattered", "unconsumed"),
-    *("table_missing", "table_twice", "table_extra", "table_files", "unfinished"),
+    *(
+        "table_missing",
+        "table_twice",
+        "table_other",
+        "table_extra",
+        "table_skipped",
+        "table_files",
+        "unfinished",
+    ),
 )
 
 

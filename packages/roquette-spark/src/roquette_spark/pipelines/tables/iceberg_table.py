@@ -269,6 +269,7 @@ ORPHANS_KEPT_MS = 24 * 3_600_000  # files of metadata
 _UNFINISHED = r"00000-[-0-9a-f]{36}\.metadata\.json"  # of a creation that was killed
 _BATCH = "roquette.txn."  # and the stream
 _INFO = "roquette.info."  # and the name
+_RETRIES = "commit.retry.num-retries"
 _OPERATION = "roquette.operation"  # in the words of our snapshots
 # How long the list of earlier versions gets, and how many lists of files a commit leaves.
 _PROPERTIES = {
@@ -372,6 +373,8 @@ class IcebergTable(Table):
         if commit.batch is not None:
             properties[_BATCH + commit.batch[0]] = str(commit.batch[1])
         words = {_OPERATION: operation}
+        # In our copy only: pyiceberg 0.12 tries a refused commit again, on top of what another run of the same batch has done.
+        self._table.metadata.properties[_RETRIES] = "0"
         with self._catalog.asking(), self._table.transaction() as change:
             change.set_properties(properties)
             update = change.update_snapshot(snapshot_properties=words)

@@ -320,8 +320,8 @@ def nobody_there(looks: Looks) -> Iterator[Sign]:
             f"group {group}, topic {topic}",
             f"{sum(at.lag for at in positions)} messages wait in {len(positions)} queues, the first for "
             f"{span_words(waited_ms)}; no member is online",
-            "its processes are gone, or nobody uses it any more",
-            f"start its consumers; {_without_them(group, topic, 'last')}",
+            "its processes are gone, or nobody uses it any more; a pipeline's group has no members, and it has not run since",
+            f"start its consumers, or run its pipeline; {_without_them(group, topic, 'last')}",
         )
 
 
@@ -337,7 +337,7 @@ def deleted_unread(looks: Looks) -> Iterator[Sign]:
             f"group {group}, topic {topic}",
             f"{count} messages were deleted before they were consumed; no member is online",
             "the group was away for longer than messages are kept (fileReservedTime), or the disk was full",
-            f"start its consumers, which go on with what is left; {_without_them(group, topic, 'first')}",
+            f"start its consumers, or its pipeline, which go on with what is left; {_without_them(group, topic, 'first')}",
         )
 
 
