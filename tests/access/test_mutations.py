@@ -202,7 +202,7 @@ _names_settings,
         ("replication_port_without_ticket", "operator_follows_the_log"),
     ),
     "a sender says where a waiting message belongs": (
-        lambda patch: patch.setattr(writer, "_keep_place", nothing),
+        lambda patch: patch.setattr(writer, "keep_place", nothing),
         ("message_smuggled_by_properties",),
     ),
     "what servers sign serves again": (

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from roquette.broker.floor.set_aside import SetAside
 from roquette.broker.floor.timer_rules import TimerRules, asks_for_timer, strip_timer
+from roquette.broker.floor.waiting import keep_place
 from roquette.errors import (
     BatchTooLarge,
     MessageIllegal,
@@ -91,7 +92,7 @@ class MessageWriter:
             if level > 0:
                 level = min(level, len(self.delay_ms))
                 named[properties.DELAY] = str(level)
-                _keep_place(draft, named)
+                keep_place(named, draft.topic, draft.queue_id)
                 draft.topic, draft.queue_id = names.SCHEDULE_TOPIC, level - 1
                 draft.unit_code = now_ms + self.delay_ms[level - 1]
         text = fitting(named) if draft.own else encode_properties(named)
@@ -115,7 +116,7 @@ class MessageWriter:
         out_ms = self._timers.slot_of(named, now_ms)
         if out_ms is not None:
             named[properties.TIMER_OUT_MS] = str(out_ms)
-            _keep_place(draft, named)
+            keep_place(named, draft.topic, draft.queue_id)
             draft.topic, draft.queue_id = names.TIMER_TOPIC, 0
 
     def put_copy(
@@ -165,11 +166,6 @@ class MessageWriter:
                 f"service not available now: the message store takes no messages: {error}",
             )
         return Refused(ResponseCode.SYSTEM_ERROR, f"UNKNOWN_ERROR {error}")
-
-
-def _keep_place(draft: Draft, named: dict[str, str]) -> None:
-    named[properties.REAL_TOPIC] = draft.topic
-    named[properties.REAL_QID] = str(draft.queue_id)
 
 
 def fitting(named: dict[str, str]) -> str:

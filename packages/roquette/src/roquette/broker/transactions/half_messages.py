@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from roquette.broker.floor.set_aside import sound_record, sound_records
+from roquette.broker.floor.waiting import keep_place
 from roquette.broker.floor.writer import MessageWriter
 from roquette.errors import MessageIllegal, Refused, StoreError
 from roquette.message import names, properties, sysflag
@@ -285,8 +286,7 @@ class HalfMessages:
         key = named.get(properties.UNIQ_KEY)
         if key:
             named[properties.TRANSACTION_ID] = key
-        named[properties.REAL_TOPIC] = draft.topic
-        named[properties.REAL_QID] = str(draft.queue_id)
+        keep_place(named, draft.topic, draft.queue_id)
         draft.topic = names.TRANS_HALF_TOPIC
         draft.sys_flag &= _NO_TRANSACTION
         try:
