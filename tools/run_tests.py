@@ -250,7 +250,10 @@ def fingerprint() -> str:
     found = hashlib.sha256()
     for folder in ("packages", "tests", "locks", "tools"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_file() and path.suffix not in (".pyc", ".so"):
+            made = (
+                path.suffix in (".pyc", ".so") or "build" in path.parts or ".egg-info" in str(path)
+            )
+            if path.is_file() and not made:
                 found.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return found.hexdigest()[:16]
 
