@@ -28,6 +28,7 @@ from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive import pipeline
 from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
 from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.message_rows import RowForm
 from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.rows import tasks
 from roquette_spark.pipelines.rows.decoder import possible_columns
@@ -226,7 +227,7 @@ def test_a_table_keeps_its_partitions(options: ArchiveOptions) -> None:
     run(options, partition="yes")
 
     with pytest.raises(
-        ConfigError, match=r"begun with .*--partition yes: give the same, or another"
+        ConfigError, match=r"begun with .*--partition yes, .*: give the same, or another"
     ):
         run(options)
     assert run(options, partition="yes").summary["new_rows"] == 0
@@ -308,7 +309,8 @@ def test_fields_that_cannot_be_columns_are_left_to_the_rescued_ones() -> None:
     schema = json.dumps({"type": "struct", "fields": found})
 
     def names(partition: str) -> list[str]:
-        return [each["name"] for each in json.loads(possible_columns(schema, partition))["fields"]]
+        takes = RowForm("json", partition=partition).takes
+        return [each["name"] for each in json.loads(possible_columns(schema, takes))["fields"]]
 
     assert names("day") == ["n", "hour", "m"]
     assert names("hour") == ["n", "m"]

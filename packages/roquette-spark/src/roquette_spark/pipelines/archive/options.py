@@ -1,8 +1,10 @@
 """Options of `archive`, and the place of a topic's table."""
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from roquette.base.options import REQUIRED, option
+from roquette.base.options import REQUIRED, key_values, option
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.topics import folder_name
@@ -84,6 +86,24 @@ class ArchiveOptions(TableOptions):
         "What becomes of rows that are not: quarantine, or mark (they stay, what they do not meet is in the column _unmet).",
         choices=(QUARANTINED, MARKED),
     )
+    rename: tuple[str, ...] = option(
+        (),
+        "A field of bodies (none within another) has a column of another name.",
+        metavar="FIELD=COLUMN",
+    )
+    mask: tuple[str, ...] = option(
+        (),
+        "This column of bodies is null, and what its field has is nowhere in the tables: the quarantine has no bodies then, "
+        "so --keep-body and --from-quarantine are refused.",
+        metavar="COLUMN",
+    )
+    route: tuple[str, ...] = option(
+        (),
+        "The table of a topic whose whole name REGEX matches is in the folder NAME below --to, with $1 for the first group; "
+        "of several the first that matches.",
+        metavar="REGEX=NAME",
+        split=False,
+    )
     keep_body: bool = option(False, "Keep each body as it is, too, as column _body.")
     starting: str = option(
         "earliest",
@@ -127,6 +147,10 @@ def check_options(options: ArchiveOptions) -> None:
         options.max_bad or options.from_quarantine or options.set_aside >= 0 or options.expect
     ):
         raise ConfigError("archive: --format raw takes every message: it has no quarantine")
+    for words in _wrong_fields(options):
+        raise ConfigError(f"archive: {words}")
+    for route in options.route:
+        _parsed_route(route)
     if options.expect:
         read_expectations(options.expect)
     if options.registry:
@@ -135,8 +159,66 @@ def check_options(options: ArchiveOptions) -> None:
         raise ConfigError("archive: --schema does not go with --registry, which has the schemas")
 
 
+def asked_form(options: ArchiveOptions) -> forms.RowForm:
+    """The form of a new table's rows, but for its columns. Raises ConfigError for a malformed --rename."""
+    return forms.RowForm(
+        options.format,
+        keep_body=options.keep_body,
+        day_of=options.day_of,
+        partition=options.partition,
+        renames=key_values(options.rename, "archive: --rename"),
+        masked=tuple(sorted({name.lower() for name in options.mask})),
+    )
+
+
+def _wrong_fields(options: ArchiveOptions) -> Iterator[str]:
+    """What does not go together in --rename, --mask and the options that name columns."""
+    form, columns = asked_form(options), set[str]()
+    if options.format == "raw" and (form.renames or form.masked):
+        yield "--format raw has no columns to --rename or to --mask"
+    if form.masked and (options.keep_body or options.from_quarantine):
+        yield "--mask goes neither with --keep-body nor with --from-quarantine: no table has bodies then"
+    for name, column in form.renames.items():
+        columns.add(column.lower())
+        if not forms.may_be_column(column, options.partition):
+            yield f"--rename {name}={column}: no column of a body can be called {column}"
+    if len(columns) < len(options.rename):
+        yield "--rename: each field has one column, each column one field"
+    for name in sorted({options.day_of, options.partition, *options.sort_by} - forms.NO_FIELDS):
+        if name.lower() in form.masked:
+            yield f"no days, folders or order can be of {name}, which has no values (--mask)"
+        if name in form.renames and name.lower() not in columns:
+            yield f"--day-of, --partition, --sort-by: for {name} give its column, {form.renames[name]}"
+
+
+def _parsed_route(route: str) -> tuple[re.Pattern[str], str]:
+    """The expression, and the name as a template of `re`. Raises ConfigError."""
+    pattern, _, name = route.rpartition("=")
+    template = re.sub(r"\$(\d)", r"\\g<\1>", name)
+    try:
+        found = re.compile(pattern)
+        found.sub(template, "")
+    except re.error as error:
+        raise ConfigError(f"archive: --route {route} cannot be used: {error}") from None
+    if not pattern or not re.fullmatch(r"(?:[\w%|~!-]|\$\d)+", name, re.ASCII):
+        raise ConfigError(
+            f"archive: --route {route} is not REGEX=NAME, with letters, digits, - and _ in NAME, and $1 for a group"
+        )
+    return found, template
+
+
+def routed(routes: Sequence[str], topic: str) -> str:
+    """The folder of a topic's table. Raises ConfigError for a route that is none, or leaves nothing of a name."""
+    for pattern, template in map(_parsed_route, routes):
+        if found := pattern.fullmatch(topic):
+            if not (name := found.expand(template)):
+                raise ConfigError(f"archive: --route leaves topic {topic} without a name")
+            return folder_name(name)
+    return folder_name(topic)
+
+
 def table_root(options: ArchiveOptions, topic: str) -> str:
-    return f"{options.to}/{folder_name(topic)}"
+    return f"{options.to}/{routed(options.route, topic)}"
 
 
 def stream_root(options: ArchiveOptions) -> str:

@@ -6,6 +6,7 @@ did not count and Spark's checkpoint asks for the same batch again. docs/decisio
 """
 
 import contextlib
+import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette_spark.pipelines.archive.options import (
     ArchiveOptions,
     check_options,
+    routed,
     stream_root,
     table_root,
 )
@@ -271,6 +273,7 @@ class ArchiveStream:
                 positions = stream_positions(options)
                 self._lock = positions.lock(f"{OWN_FOLDER}/lock")
                 anew = options.from_certificate
+                self._keep_routes(positions)
                 self._shared = shared_stream(positions, "archive", anew=anew)
             for topic, own in self._states.items():
                 waiting = any(each.end > each.start for each in own)
@@ -318,6 +321,19 @@ class ArchiveStream:
             self._lock.release()
             self._lock = None
 
+    def _keep_routes(self, positions: TableFiles) -> None:
+        """Raises ConfigError when a topic that the stream has begun would go on in another table."""
+        path, routes = f"{OWN_FOLDER}/routes", self._options.route
+        before = json.loads(positions.read(path)) if positions.exists(path) else []
+        for topic in checkpoint_offsets(positions, CHECKPOINT):
+            if (kept := routed(before, topic)) != routed(routes, topic):
+                raise ConfigError(
+                    f"archive: --route: the table of {topic} was begun as {kept} below {self._options.to}: give the same "
+                    "routes of such topics, or another --to"
+                )
+        if list(routes) != before:
+            positions.write(path, json.dumps(routes).encode())
+
     def _check_columns(self) -> None:
         """Raises ConfigError when an option names a column that no topic has: that is a mistake, one without it is not."""
         lacks = [set(each.lacks) for each in self.archives]
@@ -334,7 +350,9 @@ class ArchiveStream:
         self._by_topic[topic] = archive
         for option in archive.lacks:
             what = "its rows are in order without it"
-            if not option.startswith("--sort-by"):
+            if option.startswith(("--rename", "--mask")):
+                what = "it holds when messages bring such a field"
+            elif not option.startswith("--sort-by"):
                 what = "its table has it as text, null until messages bring it"
             self._job.progress.say(f"warning: topic {topic} has no column for {option}: {what}")
 
@@ -402,9 +420,14 @@ def _group(options: ArchiveOptions) -> str:
 def _places(options: ArchiveOptions, choice: Choice) -> list[str]:
     """A plan's lines about each table. Raises ConfigError for one that is not this archive's."""
     keep_ms, lines = options.keep_replaced_minutes * 60_000, []
-    shared = stream_positions(options)
+    shared, topics = stream_positions(options), dict[str, str]()
     for topic in choice.topics:
-        table = options.tables().open(table_root(options, topic))
+        other = topics.setdefault(root := table_root(options, topic), topic)
+        if other != topic:
+            raise ConfigError(
+                f"archive: --route: topics {other} and {topic} would have one table, {root}: a table is of one topic"
+            )
+        table = options.tables().open(root)
         table.keep_versions = options.keep_versions
         lines += table.describe(Owner("archive", topic), keep_ms=keep_ms)
         own = position_files(table.files, options.checkpoints)

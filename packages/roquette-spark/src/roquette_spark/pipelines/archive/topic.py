@@ -14,7 +14,7 @@ import pyarrow as pa
 from roquette.base.entropy import Entropy
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
-from roquette_spark.pipelines.archive.options import MARKED, ArchiveOptions, table_root
+from roquette_spark.pipelines.archive.options import MARKED, ArchiveOptions, asked_form, table_root
 from roquette_spark.pipelines.archive.report import (
     CERTIFICATE,
     Certificate,
@@ -46,8 +46,10 @@ from roquette_spark.pipelines.rows.connect_json import connect_columns
 from roquette_spark.pipelines.rows.decoder import (
     Kind,
     arrow_of,
+    fields_of,
     grew_from,
     possible_columns,
+    renamed,
     struct_of,
     table_type,
     widened,
@@ -219,12 +221,14 @@ def kept_form(table: Table, options: ArchiveOptions) -> forms.RowForm:
         ConfigError: the options say it otherwise.
     """
     form = forms.RowForm.of_settings(table.snapshot.settings[ROWS_SETTING])
-    given = (options.format, options.keep_body, options.day_of, options.partition)
-    if given != (form.kind, form.keep_body, form.day_of, form.partition):
+    asked = replace(asked_form(options), body_schema=form.body_schema, marks=form.marks)
+    if replace(asked, avro_schema=form.avro_schema) != form:
+        fields = [f"--rename {name}={column}" for name, column in form.renames.items()]
+        fields += [f"--mask {name}" for name in form.masked]
         raise ConfigError(
             f"archive: the table {table.files.root} was begun with --format {form.kind}, "
-            f"--{'' if form.keep_body else 'no-'}keep-body, --day-of {form.day_of}, --partition {form.partition}: "
-            "give the same, or another --to"
+            f"--{'' if form.keep_body else 'no-'}keep-body, --day-of {form.day_of}, --partition {form.partition}, "
+            f"{', '.join(fields) or 'no --rename, no --mask'}: give the same, or another --to"
         )
     return form
 
@@ -315,9 +319,7 @@ class TopicArchive(StreamedTable):
                 )
             return form
         schema, avro = self._given_schema()
-        form = forms.RowForm(
-            options.format, schema, avro, options.keep_body, options.day_of, options.partition
-        )
+        form = replace(asked_form(options), body_schema=schema, avro_schema=avro)
         if self._may_lack(form):
             form, self.lacks = with_places(form)
         return form
@@ -328,7 +330,13 @@ class TopicArchive(StreamedTable):
 
     def _given_schema(self) -> tuple[str, str]:
         """Spark's JSON of the body's columns, and the Avro schema if it is one."""
-        options = self._options
+        schema, avro = self._schema_of_bodies()
+        names = asked_form(self._options).renames
+        return json.dumps(renamed(json.loads(schema), names)) if names else schema, avro
+
+    def _schema_of_bodies(self) -> tuple[str, str]:
+        """The same by the names of the bodies' fields."""
+        options, takes = self._options, asked_form(self._options).takes
         if options.format == "raw":
             return "", ""
         if options.format == "avro":
@@ -339,7 +347,7 @@ class TopicArchive(StreamedTable):
 
             subject = options.registry_subject.replace("{topic}", self.topic)
             newest = newest_columns(Registry(options.registry), subject)
-            return possible_columns(newest, options.partition), ""
+            return possible_columns(newest, takes), ""
         if options.schema:
             return schema_of_text(options.schema, "archive"), ""
         self._job.progress.step(f"looking at messages of {self.topic} for their columns")
@@ -356,7 +364,7 @@ class TopicArchive(StreamedTable):
                 f"warning: no message in the sample of topic {self.topic} is a JSON object: such messages go to its "
                 f"quarantine; {_WHEN_OBJECTS_COME[options.schema_evolution]}"
             )
-        return possible_columns(found, options.partition), ""
+        return possible_columns(found, takes), ""
 
     def _takes(self, form: forms.RowForm, body_schema: str) -> bool:
         """Return True if a table has the columns of a schema that is given; more have come to it if it may evolve."""
@@ -376,6 +384,7 @@ class TopicArchive(StreamedTable):
         self.lacks += [
             f"--sort-by {name}" for name in self._options.sort_by if name not in self._sort
         ]
+        self.lacks += self._without_field()
         if self.form.kind != "raw":
             apart = self.claim_quarantine(fresh=self._fresh)
             apart.keep_versions = self._options.keep_versions
@@ -383,6 +392,14 @@ class TopicArchive(StreamedTable):
         columns = table_type(self.form).json()
         self.prepare(columns, self.form.partitioned_by, {ROWS_SETTING: self.form.settings()}, new)
         self.leave_quarantine()
+
+    def _without_field(self) -> list[str]:
+        """Options of fields that no body has had so far: mistakes, if no topic has."""
+        form = self.form
+        there = {name.lower() for name in fields_of(json.loads(form.body_schema or "null"))}
+        asked = {f"--rename {name}={column}": column for name, column in form.renames.items()}
+        asked |= {f"--mask {name}": name for name in form.masked}
+        return [flag for flag, column in asked.items() if column.lower() not in there]
 
     def _check_sort(self, columns: pa.Schema) -> None:
         """Raises ConfigError for what is no column of the table's files, or has no order."""

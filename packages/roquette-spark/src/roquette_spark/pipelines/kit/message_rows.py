@@ -1,7 +1,9 @@
 """Messages as rows of an archive: which columns there are, and those of Avro's schemas."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
 
 from roquette.errors import ConfigError
 
@@ -9,6 +11,7 @@ _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")  # of columns, says Delta
 DAY = "dt"  # the column that partitions unless another one is asked for; a date in UTC
 HOUR = "hour"  # of tables by the hour; 0 to 23, in UTC
 BY_DAY, BY_HOUR = "day", "hour"
+NO_FIELDS = frozenset({BY_DAY, BY_HOUR, "store_timestamp", "born_timestamp"})
 ERROR = "error"
 
 # What a row keeps of its message, by the source's names.
@@ -51,6 +54,8 @@ class RowForm:
         day_of: the column the day is taken from.
         partition: BY_DAY, BY_HOUR, or the name of a column of the table.
         marks: rows have the column UNMET.
+        renames: fields of bodies whose columns have other names, and these names.
+        masked: columns whose values are left out, wherever a row or a message of the quarantine would have them.
     """
 
     kind: str
@@ -60,6 +65,8 @@ class RowForm:
     day_of: str = "store_timestamp"
     partition: str = BY_DAY
     marks: bool = False
+    renames: Mapping[str, str] = field(default_factory=dict)
+    masked: tuple[str, ...] = ()
 
     @property
     def partitioned_by(self) -> tuple[str, ...]:
@@ -68,15 +75,23 @@ class RowForm:
 
     @classmethod
     def of_settings(cls, text: str) -> "RowForm":
-        return cls(**{name: value for name, value in json.loads(text).items() if name != NEWER})
+        found = {name: value for name, value in json.loads(text).items() if name != NEWER}
+        return cls(**{**found, "masked": tuple(found.get("masked", ()))})
 
     def settings(self) -> str:
         found = {name: getattr(self, name) for name in self.__slots__}
         if self.partition == BY_DAY:
             del found["partition"]  # versions before know nothing else
-        if not self.marks:
-            del found["marks"]
+        for name in ("marks", "renames", "masked"):
+            if not found[name]:
+                del found[name]
         return json.dumps(found if self.kind == "raw" else {**found, NEWER: True})
+
+    def takes(self, name: str) -> bool:
+        """Return True if a field of bodies can become a column."""
+        taken = {column.lower() for column in self.renames.values()}
+        free = name.lower() not in taken and may_be_column(name, self.partition)
+        return free or name in self.renames
 
     def extra_names(self) -> list[str]:
         """Those of EXTRA_COLUMNS that its rows have."""
@@ -89,10 +104,11 @@ class RowForm:
         return [*names, UNMET] if self.marks else names
 
 
-def own_columns(partition: str = BY_DAY) -> set[str]:
+@cache
+def own_columns(partition: str = BY_DAY) -> frozenset[str]:
     """Names that are ours beside a body's columns; case does not count."""
     found = {DAY, "_body", UNMET, *EXTRA_COLUMNS, *(f"_{name}" for name in BESIDE_COLUMNS)}
-    return found | {HOUR} if partition == BY_HOUR else found
+    return frozenset(found | {HOUR} if partition == BY_HOUR else found)
 
 
 def check_names(form: RowForm) -> None:

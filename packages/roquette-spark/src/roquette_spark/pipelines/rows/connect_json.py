@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roquette_spark.pipelines.kit.message_rows import BY_DAY, MOST_DIGITS
+from roquette_spark.pipelines.kit.message_rows import MOST_DIGITS, may_be_column
 from roquette_spark.pipelines.rows.decoder import (
     NULL,
     Bodies,
@@ -190,8 +190,8 @@ def _schema_of(body: bytes) -> tuple[bytes, Kind, Change | None] | None:
 class ConnectReader(JsonReader):
     """Reads the bodies of one task; those without a schema are JSON. Its schema widens the columns, as JsonReader's values do."""
 
-    def __init__(self, body_schema: str, partition: str = BY_DAY) -> None:
-        super().__init__(body_schema, partition)
+    def __init__(self, body_schema: str, takes: Callable[[str], bool] = may_be_column) -> None:
+        super().__init__(body_schema, takes)
         self._schemas, self._seen = _Schemas(), NULL
 
     def read(self, bodies: pa.Array) -> Bodies:
@@ -203,7 +203,7 @@ class ConnectReader(JsonReader):
         """A body by itself."""
         value, why, kind = self._schemas.read(body)
         if kind is not self._seen and kind != NULL:
-            self._seen, self.news = kind, widened(self.news, kind, self._own)
+            self._seen, self.news = kind, widened(self.news, kind, self._takes)
         return self.place(value) if why is None else (None, why, None)
 
 

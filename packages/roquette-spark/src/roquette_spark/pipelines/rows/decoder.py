@@ -32,8 +32,8 @@ from roquette_spark.pipelines.kit.message_rows import (
     RESCUED,
     UNMET,
     RowForm,
+    may_be_column,
     may_be_name,
-    own_columns,
 )
 from roquette_spark.pipelines.kit.table_files import LONGEST_FOLDER, too_long
 from roquette_spark.pipelines.rows.expectations import NOT_MET, Expectations, reasons_of
@@ -174,7 +174,13 @@ def joined(one: Kind, other: Kind) -> Kind:
     return "double" if one in _NUMBERS and other in _NUMBERS else "string"
 
 
-def widened(known: Kind, found: Kind, own: Collection[str] = (), *, limited: bool = True) -> Kind:
+def widened(
+    known: Kind,
+    found: Kind,
+    takes: Callable[[str], bool] = may_be_name,
+    *,
+    limited: bool = True,
+) -> Kind:
     """A schema that keeps what it has and takes more, as both Delta Lake and Iceberg allow it.
 
     Fields that it lacks come to it, as long as there is room. Of types whole numbers become long, float becomes double, and decimals get
@@ -182,18 +188,18 @@ def widened(known: Kind, found: Kind, own: Collection[str] = (), *, limited: boo
     known but null, names that no column can have, and a name that reads like another one's path (a.b beside b within a).
 
     Args:
-        own: names that its columns cannot have, in lower case.
+        takes: whether a name can be that of one of its columns.
         limited: to MOST_FIELDS.
     """
-    return _Widening(known, own, MOST_FIELDS if limited else None).of(known, found, "")
+    return _Widening(known, takes, MOST_FIELDS if limited else None).of(known, found, "")
 
 
 class _Widening:
     """Of one schema; what it counts and names is looked up when something is added, which is rare."""
 
-    def __init__(self, known: Kind, own: Collection[str], most: int | None) -> None:
+    def __init__(self, known: Kind, takes: Callable[[str], bool], most: int | None) -> None:
         self._known = known
-        self._own = own
+        self._column = takes
         self._most = most
         self._count = -1
         self._names: set[str] = set()
@@ -227,7 +233,7 @@ class _Widening:
         return {**known, "fields": list(fields.values())}
 
     def _takes(self, name: str, path: str) -> bool:
-        return may_be_name(name) and (name != path or name.lower() not in self._own)
+        return self._column(name) if name == path else may_be_name(name)
 
     def _has_room(self, path: str, kind: Kind) -> bool:
         if self._count < 0:
@@ -266,10 +272,15 @@ def is_wider(known: Kind, found: Kind) -> bool:
     return (known, found) == ("float", "double") or (known in _WHOLE[:3] and found == "long")
 
 
-def possible_columns(schema: str, partition: str = BY_DAY) -> str:
+def possible_columns(schema: str, takes: Callable[[str], bool] = may_be_column) -> str:
     """A schema that nobody wrote for us (Spark's JSON), without fields that cannot be columns: those are rescued."""
-    none = struct_of({})
-    return json.dumps(widened(none, json.loads(schema), own_columns(partition), limited=False))
+    return json.dumps(widened(struct_of({}), json.loads(schema), takes, limited=False))
+
+
+def renamed(kind: Kind, names: Mapping[str, str]) -> Kind:
+    """A struct whose fields have other names."""
+    fields = [{**each, "name": names.get(each["name"], each["name"])} for each in kind["fields"]]
+    return {**kind, "fields": fields}
 
 
 def grew_from(known: Kind, given: Kind) -> bool:

@@ -22,7 +22,7 @@ import pyarrow.json
 
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
-from roquette_spark.pipelines.kit.message_rows import BY_DAY, own_columns
+from roquette_spark.pipelines.kit.message_rows import may_be_column
 from roquette_spark.pipelines.rows.decoder import (
     NULL,
     Bodies,
@@ -32,8 +32,10 @@ from roquette_spark.pipelines.rows.decoder import (
     changed,
     complete,
     decimal_of,
+    fields_of,
     joined,
     kind_of,
+    struct_of,
     text_day,
     widened,
     within,
@@ -138,7 +140,7 @@ def read_object(body: bytes | None) -> tuple[Any, str | None]:
 
 
 def infer_columns(bodies: Iterable[bytes | None], topic: str) -> str:
-    """The columns of a sample of bodies, as Spark's JSON; what is only null is a text.
+    """The fields of a sample of bodies, as Spark's JSON; what is only null is a text.
 
     Raises:
         NoObjects: no body of the sample is a JSON object with fields.
@@ -151,9 +153,10 @@ def infer_columns(bodies: Iterable[bytes | None], topic: str) -> str:
 
 
 def complete_columns(found: Kind, topic: str) -> str:
-    """Spark's JSON of what a sample of bodies has. Raises NoObjects."""
-    kind = complete(_known(found))
-    if not isinstance(kind, dict):
+    """Spark's JSON of what a sample of bodies has, whatever its fields are called. Raises NoObjects."""
+    kinds = {name: complete(kind) for name, kind in fields_of(_known(found)).items()}
+    kind = struct_of({name: each for name, each in kinds.items() if each is not None})
+    if not kind["fields"]:
         raise NoObjects(
             f"no message in the sample of topic {topic} is a JSON object: use --format raw, or give --schema"
         )
@@ -193,7 +196,7 @@ class JsonReader:
 
     Args:
         body_schema: Spark's JSON of the columns.
-        partition: of the table, which has columns of its own.
+        takes: as of `widened`.
 
     Attributes:
         schema: the columns.
@@ -203,11 +206,11 @@ class JsonReader:
         ConfigError: values of JSON are never of a column's type.
     """
 
-    def __init__(self, body_schema: str, partition: str = BY_DAY) -> None:
+    def __init__(self, body_schema: str, takes: Callable[[str], bool] = may_be_column) -> None:
         from pyspark.sql.types import StructType
 
         self.news: Kind = json.loads(body_schema)
-        self._own = own_columns(partition)
+        self._takes = takes
         self._place = _struct(self.news)
         self._regular = _is_regular(self.news)
         self.schema = arrow_of(StructType.fromJson(self.news))
@@ -274,7 +277,7 @@ class JsonReader:
         row, left = self._place(value)
         if left is None:
             return row, None, None
-        self.news = widened(self.news, kind_of(left, self.news), self._own)
+        self.news = widened(self.news, kind_of(left, self.news), self._takes)
         return row, None, text_of(left)
 
 

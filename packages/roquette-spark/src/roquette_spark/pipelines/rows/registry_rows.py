@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquette.errors import ConfigError
-from roquette_spark.pipelines.kit.message_rows import BY_DAY, own_columns
+from roquette_spark.pipelines.kit.message_rows import may_be_column
 from roquette_spark.pipelines.rows.avro_rows import columns_of_avro, parsed, read_body
 from roquette_spark.pipelines.rows.decoder import (
     NULL,
@@ -50,12 +50,14 @@ class RegistryReader:
     A registry that does not answer fails the task, which is tried again: what cannot be read for now is not bad.
     """
 
-    def __init__(self, body_schema: str, registry: Registry, partition: str = BY_DAY) -> None:
+    def __init__(
+        self, body_schema: str, registry: Registry, takes: Callable[[str], bool] = may_be_column
+    ) -> None:
         self._registry = registry
-        self._json = JsonReader(body_schema, partition)
+        self._json = JsonReader(body_schema, takes)
         # What it would say of new columns the schemas say better.
-        self._typed = JsonReader(body_schema, partition)
-        self._own = own_columns(partition)
+        self._typed = JsonReader(body_schema, takes)
+        self._takes = takes
         self._readers: dict[int, Reader] = {}
 
     @property
@@ -64,7 +66,7 @@ class RegistryReader:
         return self._json.news
 
     def _declare(self, kind: Kind) -> None:
-        self._json.news = widened(self._json.news, kind, self._own)
+        self._json.news = widened(self._json.news, kind, self._takes)
 
     def read(self, bodies: pa.Array) -> Bodies:
         """As BodyReader says. Raises ConnectError when the registry does not answer, ConfigError when it refuses."""

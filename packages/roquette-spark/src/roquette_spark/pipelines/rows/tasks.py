@@ -1,6 +1,8 @@
 """A micro-batch written by its tasks: each reads its share of the messages and writes files; the driver commits what they name."""
 
 import contextlib
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,22 +10,29 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from roquette.base.entropy import Entropy
-from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, RowForm
+from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, ERROR, RowForm
 from roquette_spark.pipelines.kit.table_files import DataFile, TableFiles
 from roquette_spark.pipelines.rows.decoder import (
     ASIDE,
     NULL,
+    UNREADABLE,
+    Bodies,
     BodyReader,
     Decoded,
     Decoder,
     Kind,
+    fields_of,
     messages_schema,
+    renamed,
     set_aside,
+    struct_of,
     widened,
 )
 from roquette_spark.pipelines.rows.expectations import expectations
+from roquette_spark.pipelines.rows.json_rows import JsonReader, decode_object, text_of
 from roquette_spark.pipelines.rows.parquet_files import (
     ParquetFiles,
     add_counts,
@@ -46,22 +55,74 @@ def body_reader(form: RowForm, registry: str = "") -> BodyReader | None:
     """
     if form.kind == "raw":
         return None
-    if form.kind == "json":
-        from roquette_spark.pipelines.rows.json_rows import JsonReader
+    if form.renames or form.masked:
+        fields = {column: name for name, column in form.renames.items()}
+        bodies = json.dumps(renamed(json.loads(form.body_schema), fields))
+        return _ChangedFields(_reader(form, bodies, registry), form)
+    return _reader(form, form.body_schema, registry)
 
-        return JsonReader(form.body_schema, form.partition)
+
+def _reader(form: RowForm, schema: str, registry: str) -> BodyReader:
+    """`schema` has the names of the bodies' fields."""
+    if form.kind == "json":
+        return JsonReader(schema, form.takes)
     if form.kind == "connect":
         from roquette_spark.pipelines.rows.connect_json import ConnectReader
 
-        return ConnectReader(form.body_schema, form.partition)
+        return ConnectReader(schema, form.takes)
     if form.kind == "registry":
         from roquette_spark.pipelines.rows.registry_rows import RegistryReader
         from roquette_spark.registry import Registry
 
-        return RegistryReader(form.body_schema, Registry(registry), form.partition)
+        return RegistryReader(schema, Registry(registry), form.takes)
     from roquette_spark.pipelines.rows.avro_rows import AvroReader
 
-    return AvroReader(form.body_schema, form.avro_schema)
+    return AvroReader(schema, form.avro_schema)
+
+
+class _ChangedFields:
+    """Reads bodies some of whose fields have columns of other names, or columns without values.
+
+    What has no column keeps the body's name; so does a field that is called as another one's column. A masked field is in no row.
+    """
+
+    def __init__(self, reader: BodyReader, form: RowForm) -> None:
+        self._reader = reader
+        self._renames = form.renames
+        self._masked = {name.lower() for name in form.masked}
+        names = fields_of(json.loads(form.body_schema))
+        self._blank = [name.lower() in self._masked for name in names]
+
+    @property
+    def news(self) -> Kind:
+        if self._reader.news == NULL:
+            return NULL
+        found = fields_of(renamed(self._reader.news, self._renames)).items()
+        return struct_of({n: kind for n, kind in found if n.lower() not in self._masked})
+
+    def read(self, bodies: pa.Array) -> Bodies:
+        found = self._reader.read(bodies)
+        pairs = zip(found.columns, self._blank, strict=True)
+        columns = [pa.nulls(len(each), each.type) if blank else each for each, blank in pairs]
+        rescued = found.rescued
+        if rescued is not None and self._masked:
+            rescued = pa.array(map(self._shown, rescued.to_pylist()), pa.string())
+        return Bodies(columns, found.errors, rescued)
+
+    def _shown(self, text: str | None) -> str | None:
+        left = {} if text is None else decode_object(text)
+        column = self._renames.get
+        kept = {n: each for n, each in left.items() if column(n, n).lower() not in self._masked}
+        return text_of(kept) if kept else None
+
+
+def _without_bodies(bad: pa.Table) -> pa.Table:
+    """Rows of the quarantine that show nothing of a body, in their reasons neither."""
+    why, body = bad.schema.get_field_index(ERROR), bad.schema.get_field_index("body")
+    told = rf"(?s)^({re.escape(UNREADABLE)} \(\w+): .*"
+    reasons = pc.replace_substring_regex(bad.column(why), told, r"\1)")
+    bad = bad.set_column(why, bad.schema.field(why), reasons)
+    return bad.set_column(body, bad.schema.field(body), pa.nulls(bad.num_rows, pa.binary()))
 
 
 WORTH_A_TASK = 10_000  # messages
@@ -205,7 +266,7 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
             counts = count_queues(decoded.good, f"{beside}broker_name", f"{beside}queue_id")
             add_counts(found.queues, counts)
             if decoded.bad is not None and bad is not None:
-                bad.write(decoded.bad)
+                bad.write(_without_bodies(decoded.bad) if form.masked else decoded.bad)
                 add_counts(found.queues, count_queues(decoded.bad, "broker_name", "queue_id"))
         found.good = good.close()
         found.bad = [] if bad is None else bad.close()
