@@ -143,6 +143,30 @@ def test_an_empty_topic_is_an_empty_table(spark: Any, cluster: FakeCluster) -> N
     assert source(spark.read, cluster, startingOffsets="latest").load().count() == 0
 
 
+def test_batches_of_a_pattern_have_of_a_topic_what_its_limit_allows(
+    spark: Any, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    cluster.queues[MessageQueue("U", "broker-a", 0)] = [
+        make_record(offset, topic="U", queue_id=0) for offset in range(250)
+    ]
+    given = {
+        "namesrvAddr": cluster.address,
+        "subscribePattern": "[TU]",
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTriggerByTopic": '{"T":600,"elsewhere":1}',
+    }
+    batches: list[dict[str, int]] = []
+
+    def look(frame: Any, number: int) -> None:
+        batches.append({row[0]: row[1] for row in frame.groupBy("topic").count().collect()})
+
+    stream = spark.readStream.format("rocketmq").options(**given).load()
+    query = stream.writeStream.foreachBatch(look).trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+
+    assert batches == [{"T": 600, "U": 250}, {"T": 600}, {"T": 100}]
+
+
 def test_a_stream_restarts_from_its_checkpoint_without_loss_or_duplicates(
     spark: Any, cluster: FakeCluster, tmp_path: Path
 ) -> None:
