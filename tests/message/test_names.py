@@ -122,3 +122,20 @@ def test_pop_retry_topics_in_both_forms() -> None:
     assert names.origin_of_retry_topic("%RETRY%billing_orders", "billing") == "orders"
     assert names.origin_of_retry_topic("%RETRY%billing", "billing") == "%RETRY%billing"
     assert names.origin_of_retry_topic("orders", "billing") == "orders"
+
+
+@pytest.mark.parametrize(
+    ("group", "pipeline"),
+    [
+        ("archive-lake-1a2b3c4d", "archive"),
+        ("current-state-users-00112233", "current-state"),
+        ("archive--1a2b3c4d", "archive"),
+        ("archive-lake", ""),
+        ("archive-lake-1a2b3c4", ""),
+        ("my-archive-lake-1a2b3c4d", ""),
+        ("archived-1a2b3c4d", ""),
+        ("billing", ""),
+    ],
+)
+def test_a_pipelines_group_is_known_by_its_name(group: str, pipeline: str) -> None:
+    assert names.pipeline_of_group(group) == pipeline

@@ -206,6 +206,71 @@ def test_somebody_who_reads_and_is_no_member_is_not_away() -> None:
     nurse(scenario, store_a=UNTIMED, store_b=UNTIMED)
 
 
+PIPELINE = "archive-lake-1a2b3c4d"
+
+
+async def commit_all(ward: Ward, group: str = PIPELINE) -> None:
+    """A run of a pipeline that has caught up: it is no member."""
+    ends = {queue: at for b in (await ward.look()).masters() for queue, at in b.queues.items()}
+    for queue in await ward.mq.queues("orders"):
+        address = f"{A if queue.broker_name == 'broker-a' else B}:10911"
+        place = ends[queue].max_offset
+        pull = calls.pull(group, queue, place, 1)  # so a broker learns of a group
+        for call in (pull, calls.commit(group, queue, place)):
+            await ward.mq.session.api.call(address, call)
+
+
+def test_a_group_of_a_pipeline_has_no_members() -> None:
+    async def scenario(ward: Ward) -> None:
+        await spread(ward, 2)
+        await commit_all(ward)
+        assert await ward.findings() == [], "it has read everything"
+        looks = asyncio.get_running_loop().create_task(ward.findings(20))
+        await asyncio.sleep(10)
+        await spread(ward, 62)
+        assert await looks == [], "it is between two batches"
+        later(ward, 23 * 60)
+        assert await ward.findings() == [], "it runs once a day"
+        (row,) = json.loads(await done(ward.mq, "roquette group list -o json"))
+        assert (row["group"], row["members"], row["lag"]) == (PIPELINE, 0, 496)
+        refused = await type_at(ward.mq, ["roquette", "group", "show", PIPELINE])
+        assert f"'roquette group lag {PIPELINE}'" in str(refused.exception)
+        lag = await done(ward.mq, f"roquette group lag {PIPELINE} -o json")
+        assert [row["lag"] for row in json.loads(lag)] == [62] * 8
+
+        later(ward, 27 * 60)
+        finding = await one(ward, "RQ-D048")
+        assert finding.subject == f"group {PIPELINE}, topic orders"
+        assert finding.evidence.startswith(
+            "496 messages wait in 8 queues, the first for 27 h 0 min"
+        )
+        assert finding.cause.startswith("by its name a pipeline (archive) commits to it, and no run")
+        await commit_all(ward)
+        assert await ward.findings() == []
+        await spread(ward, 1)
+        later(ward, 60 * 60)
+        await done(ward.mq, commands_of((await one(ward, "RQ-D048")).fix)[-1], "--yes")
+        await asyncio.sleep(1)
+        assert await ward.findings() == []
+
+    nurse(scenario, store_a=UNTIMED, store_b=UNTIMED)
+
+
+def test_a_pipeline_that_is_too_slow_is_told_so() -> None:
+    async def scenario(ward: Ward) -> None:
+        await spread(ward, 2)
+        await commit_all(ward)
+        looks = asyncio.get_running_loop().create_task(ward.findings(20))
+        await asyncio.sleep(10)
+        await spread(ward, 1)
+        await commit_all(ward)
+        await spread(ward, 62)
+        (finding,) = await looks
+        assert finding.code == "RQ-D016" and "larger batches" in finding.fix
+
+    nurse(scenario, store_a=UNTIMED, store_b=UNTIMED)
+
+
 SHORT: dict[str, Any] = UNTIMED | {"file_reserved_hours": 12, "file_reserved_bytes": 2 << 20}
 
 

@@ -19,6 +19,7 @@ from roquette.base.clock import SystemClock
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette.message.message import MessageQueue
+from roquette.message.names import pipeline_of_group
 from roquette.wire.codes import RequestCode
 from roquette_spark.pipelines.archive import pipeline
 from roquette_spark.pipelines.archive.options import ArchiveOptions
@@ -69,6 +70,7 @@ def test_each_batch_moves_the_group(
     options = ArchiveOptions(topics=("orders",), to="x")
     group = group_of(options, "archive", str(tmp_path / "lake"))
     assert group.startswith("archive-lake-") and len(group) == 21
+    assert pipeline_of_group(group) == "archive", "the doctor knows it"
 
     archive(cluster.address, tmp_path, batch=6, **more)
     assert places(cluster, group) == {0: 10, 1: 10}

@@ -31,6 +31,7 @@ from roquette.message.names import (
     is_system_topic,
     is_users_group,
     perm_text,
+    pipeline_of_group,
 )
 from roquette.wire.bodies import (
     ConsumerConnection,
@@ -368,9 +369,10 @@ def _members(
     online = yield from list_clients(group=group)
     rows = [row for row in online.rows if row.kind == "consumer"]
     if not rows:
-        raise ConfigError(
-            f"group {group} has no member that is online: 'roquette group list' shows the groups"
-        )
+        words = "'roquette group list' shows the groups"
+        if pipeline_of_group(group):
+            words = f"it is a pipeline's, and 'roquette group lag {group}' says how far that is"
+        raise ConfigError(f"group {group} has no member that is online: {words}")
     found: list[tuple[ClientRow, ConsumerRunningInfo | None, str]] = []
     for row in rows:
         answers = yield from ask_all(

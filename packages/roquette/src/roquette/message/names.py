@@ -3,6 +3,7 @@
 Apache: TopicValidator, Validators, MixAll, PermName.
 """
 
+import re
 from functools import lru_cache
 from typing import Final
 
@@ -196,6 +197,18 @@ def is_system_group(name: str) -> bool:
 def is_users_group(name: str) -> bool:
     """Return True if a group is neither the system's nor one that Apache's brokers have from their start."""
     return not (name in PREDEFINED_GROUPS or is_system_group(name))
+
+
+_PIPELINES_GROUP: Final = re.compile(r"(archive|current-state)-.*-[0-9a-f]{8}")
+
+
+def pipeline_of_group(name: str) -> str:
+    """Which pipeline of roquette_spark has the group, such as "archive", by the name it makes where it is given none; "" for others.
+
+    Such a group has no members: runs commit to it what their tables have, and go on from checkpoints.
+    """
+    found = _PIPELINES_GROUP.fullmatch(name)
+    return "" if found is None else found[1]
 
 
 def topic_error(name: str, longest: int = MAX_TOPIC) -> str | None:

@@ -16,7 +16,7 @@ from roquette.admin.doctor.findings import Looks, Sign, change_setting, command
 from roquette.admin.facts import ClusterFacts, GroupFacts, GroupPosition, whole
 from roquette.base.options import counted
 from roquette.message.message import MessageQueue, unread
-from roquette.message.names import DLQ_PREFIX, is_users_group
+from roquette.message.names import DLQ_PREFIX, is_users_group, pipeline_of_group
 from roquette.wire.bodies import ProcessQueueInfo
 
 SETTLED_MS: Final = 60_000  # a group whose members are younger may still divide its queues
@@ -249,7 +249,7 @@ def _totals(facts: ClusterFacts) -> dict[tuple[str, str], tuple[int, int]]:
 
 
 def lag_growing(looks: Looks) -> Iterator[Sign]:
-    """Groups that consume less than is sent."""
+    """Groups that consume less than is sent. A pipeline's that has not moved is between two batches, or RQ-D048's."""
     if looks.before is None or looks.seconds <= 0:
         return
     before, online = _totals(looks.before), {group.group: group for group in looks.now.groups}
@@ -261,6 +261,7 @@ def lag_growing(looks: Looks) -> Iterator[Sign]:
             not is_users_group(group)
             or grown < max(MIN_LAG, lag_before // 10)
             or lag < rate * CATCH_UP_S
+            or (pipeline_of_group(group) and done == done_before)
         ):
             continue
         members = len(online[group].members) if group in online else 0
@@ -272,6 +273,8 @@ def lag_growing(looks: Looks) -> Iterator[Sign]:
             else "no consumer of the group is online",
             "add consumers, at most one for each queue, or more concurrency"
             if members
+            else "give its pipeline larger batches, a shorter interval, or more cores"
+            if pipeline_of_group(group)
             else f"start its consumers, or {command('group', 'delete', group)} if it is not used any more",
         )
 
@@ -281,6 +284,8 @@ def lag_growing(looks: Looks) -> Iterator[Sign]:
 
 AWAY_MS: Final = 600_000
 """A group may be away for so long: it is deployed, or a job that runs again and again."""
+PIPELINE_AWAY_MS: Final = 26 * 3_600_000
+"""A pipeline's: it may run once a day, and takes its time."""
 _HOUR_MS: Final = 3_600_000
 
 
@@ -314,14 +319,19 @@ def nobody_there(looks: Looks) -> Iterator[Sign]:
     for (group, topic), positions in looks.now.behind().items():
         waited_ms = max(broker.waits.get((group, topic), 0) for broker in looks.now.masters())
         moves = any(before.get((at.group, at.queue), at.offset) != at.offset for at in positions)
-        if group not in looks.now.offline or waited_ms < AWAY_MS or moves:
+        pipeline = pipeline_of_group(group)
+        most_ms = PIPELINE_AWAY_MS if pipeline else AWAY_MS
+        if group not in looks.now.offline or waited_ms < most_ms or moves:
             continue
+        why = "its processes are gone, or nobody uses it any more; or a pipeline commits to it, and has not run since"
+        if pipeline:
+            why = f"by its name a pipeline ({pipeline}) commits to it, and no run has since: it is not started any more, or fails"
         yield Sign(
             f"group {group}, topic {topic}",
             f"{sum(at.lag for at in positions)} messages wait in {len(positions)} queues, the first for "
             f"{span_words(waited_ms)}; no member is online",
-            "its processes are gone, or nobody uses it any more; a pipeline's group has no members, and it has not run since",
-            f"start its consumers, or run its pipeline; {_without_them(group, topic, 'last')}",
+            why,
+            _with_or_without_them(group, topic, "last"),
         )
 
 
@@ -337,7 +347,7 @@ def deleted_unread(looks: Looks) -> Iterator[Sign]:
             f"group {group}, topic {topic}",
             f"{count} messages were deleted before they were consumed; no member is online",
             "the group was away for longer than messages are kept (fileReservedTime), or the disk was full",
-            f"start its consumers, or its pipeline, which go on with what is left; {_without_them(group, topic, 'first')}",
+            _with_or_without_them(group, topic, "first"),
         )
 
 
@@ -355,8 +365,12 @@ def deleted_soon(looks: Looks) -> Iterator[Sign]:
                 f"the first message that waits on {broker.name} has been there for {span_words(waited_ms)}, and may be "
                 f"deleted in {left} (fileReservedTime={kept_h})",
                 "the group is away, or slower than messages are deleted",
-                f"{change_setting(broker, 'fileReservedTime', kept_h * 3)}; "
-                f"and add consumers, after a look at those there are: {command('group', 'show', group)}",
+                f"{change_setting(broker, 'fileReservedTime', kept_h * 3)}; and "
+                + (
+                    "run its pipeline, which goes on from its checkpoint"
+                    if pipeline_of_group(group)
+                    else f"add consumers, after a look at those there are: {command('group', 'show', group)}"
+                ),
             )
 
 
@@ -388,6 +402,12 @@ def dead_unseen(looks: Looks) -> Iterator[Sign]:
         )
 
 
-def _without_them(group: str, topic: str, place: str) -> str:
+def _with_or_without_them(group: str, topic: str, place: str) -> str:
+    """How the group goes on, or is left without its messages: a pipeline does not go on from the group's places."""
+    delete = command("group", "delete", group)
+    if pipeline_of_group(group):
+        return (
+            f"run its pipeline, which goes on from its checkpoint; if its tables are gone: {delete}"
+        )
     seek = command("group", "seek", group, "--topic", topic, "--to", place)
-    return f"without them: {seek}; or for ever: {command('group', 'delete', group)}"
+    return f"start its consumers, or run its pipeline; without them: {seek}; or for ever: {delete}"
