@@ -244,7 +244,9 @@ def test_a_group_of_a_pipeline_has_no_members() -> None:
         assert finding.evidence.startswith(
             "496 messages wait in 8 queues, the first for 27 h 0 min"
         )
-        assert finding.cause.startswith("by its name a pipeline (archive) commits to it, and no run")
+        assert finding.cause.startswith(
+            "by its name a pipeline (archive) commits to it, and no run"
+        )
         await commit_all(ward)
         assert await ward.findings() == []
         await spread(ward, 1)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,9 @@ from roquette_spark.source.queues import queue_bounds
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place("roquette", tmp_path)
-    yield place
-    place.discard()
-
-
-def start(place: Place, folder: Path) -> subprocess.Popen[str]:
+def start(place: Place, topics: tuple[str, str], folder: Path) -> subprocess.Popen[str]:
     script = Path(__file__).with_name("killed_stream.py")
-    words = [place.address, "origin", "target", str(folder / "checkpoint")]
+    words = [place.address, *topics, str(folder / "checkpoint")]
     return subprocess.Popen(
         [sys.executable, str(script), *words],
         stdout=subprocess.PIPE,
@@ -46,9 +38,8 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def stored(place: Place) -> int:
-    """Messages in the target."""
-    return sum(queue_bounds(place.address, ["target"])[1].values())
+def stored(place: Place, topic: str) -> int:
+    return sum(queue_bounds(place.address, [topic])[1].values())
 
 
 def by_key(rows: list[Any]) -> dict[str, list[bytes]]:
@@ -64,49 +55,49 @@ def check_kills(
 ) -> None:
     """Kill the driver `kills` times, let it end once, compare the two topics."""
     draw = random.Random(kills)
-    place.create("origin", 4)
-    place.create("target", 4)
+    topics = place.create(f"kills-{kills}-origin", 4), place.create(f"kills-{kills}-target", 4)
+    first, second = topics
     rows = spark.range(0, count, 1, 2).selectExpr(
         "string(id) AS body", "concat('k', id % 9) AS key"
     )
-    sink(rows.write, place, "origin").mode("append").save()
+    sink(rows.write, place, first).mode("append").save()
     done = 0
     while done < kills:
-        before = stored(place)
-        process = start(place, folder)
-        while stored(place) == before and process.poll() is None:
+        before = stored(place, second)
+        process = start(place, topics, folder)
+        while stored(place, second) == before and process.poll() is None:
             time.sleep(0.02)
         time.sleep(draw.uniform(0.0, longest_s))  # it is sending now
         if process.poll() is not None:  # it was faster: more to do
             assert process.returncode == 0
-            sink(rows.write, place, "origin").mode("append").save()
+            sink(rows.write, place, first).mode("append").save()
             count += rows.count()
             continue
         kill(process)
         done += 1
-    process = start(place, folder)
+    process = start(place, topics, folder)
     try:
         assert process.stdout is not None
         assert [line.strip() for line in process.stdout] == ["started", "done"]
     finally:
         kill(process)
 
-    origin, target = read(spark, place, "origin"), read(spark, place, "target")
+    origin, target = read(spark, place, first), read(spark, place, second)
     once = by_key(remove_duplicates(target).collect())
     assert once == by_key(origin.collect())  # each message, once, and each key in its order
     assert sum(len(bodies) for bodies in once.values()) == count
     print(
-        f"{done} kills: {count} messages, {stored(place) - count} stored twice, 0 after the helper"
+        f"{done} kills: {count} messages, {stored(place, second) - count} stored twice, 0 after the helper"
     )
 
 
 @pytest.mark.promise("Spark and pipelines", "repetitions of a killed write are found by id")
 @pytest.mark.timeout(900)
-def test_two_kills_of_the_driver(spark: Any, place: Place, tmp_path: Path) -> None:
-    check_kills(spark, place, tmp_path, 2, 4_000)
+def test_two_kills_of_the_driver(spark: Any, roquette: Place, tmp_path: Path) -> None:
+    check_kills(spark, roquette, tmp_path, 2, 4_000)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_fifty_kills_of_the_driver(spark: Any, place: Place, tmp_path: Path) -> None:
-    check_kills(spark, place, tmp_path, 50, 200_000)
+def test_fifty_kills_of_the_driver(spark: Any, roquette: Place, tmp_path: Path) -> None:
+    check_kills(spark, roquette, tmp_path, 50, 200_000)

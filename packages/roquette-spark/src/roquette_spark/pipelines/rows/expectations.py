@@ -26,7 +26,7 @@ def read_expectations(path: str) -> str:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--expect {path} cannot be read: {error}") from None
-    Expectations(text, f"--expect {path}")
+    expectations(text, f"--expect {path}")
     return text
 
 
@@ -85,9 +85,9 @@ class Expectations:
 
 
 @cache
-def expectations(text: str) -> Expectations:
-    """Of a worker: one schema for all of its tasks."""
-    return Expectations(text)
+def expectations(text: str, where: str = "--expect") -> Expectations:
+    """Of a process, a worker or the driver: one schema for all of its tasks or topics."""
+    return Expectations(text, where)
 
 
 def reasons_of(unmet: Mapping[str, pa.Array], count: int) -> pa.Array:

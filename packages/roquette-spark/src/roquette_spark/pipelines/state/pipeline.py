@@ -25,7 +25,7 @@ from roquette_spark.pipelines.kit.frame import (
     Result,
 )
 from roquette_spark.pipelines.kit.lineage import table_dataset, topic_dataset
-from roquette_spark.pipelines.kit.report import Report, ReportTable, Section, lines
+from roquette_spark.pipelines.kit.report import Report, ReportTable, lines
 from roquette_spark.pipelines.kit.stream import (
     Batches,
     RunHealth,
@@ -195,54 +195,35 @@ def report_of(
     Args:
         keys: None if they were not counted; `reasons`: why messages are in quarantine, of all runs, and how many.
     """
-    quarantined = sum(count for _, count in reasons)
-    sections = [
-        Section(
-            "The table",
-            f"Readers of its log have one row per key by a view (folder _view). Readers without find version {pointer.version} "
-            "in the folder that the file CURRENT names.",
-            [
-                ReportTable(
-                    ["", ""],
-                    [
-                        ["version", snapshot.version],
-                        ["files", len(snapshot.files)],
-                        ["bytes", snapshot.size],
-                        ["rows in files, changes among them", snapshot.rows],
-                        [
-                            "keys that are there twice",
-                            "not counted" if keys is None else keys.twice,
-                        ],
-                    ],
-                )
-            ],
-        )
-    ]
-    if batches.kept:
-        pace = Section(
-            "Pace",
-            "Changes a second of each batch of this run, by the seconds since its begin.",
-            [lines(rates(batches), "changes a second")],
-        )
-        sections.insert(0, pace)
-    if reasons:
-        sections.append(
-            Section(
-                "Quarantine",
-                "Why messages could not be read. They are whole in the table beside this one whose name ends with .quarantine.",
-                [ReportTable(["what is wrong", "messages"], reasons)],
-            )
-        )
-    return Report(
+    report = Report(
         title=f"Current state of {topic}",
         lead=f"One row per {', '.join(key)}: the newest change of each.",
-        facts=[
-            *_facts(keys),
-            (f"{batches.rows:,}", plural(batches.rows, "change") + " in this run"),
-            (f"{quarantined:,}", plural(quarantined, "message") + " in quarantine"),
-        ],
-        sections=sections,
+        facts=_facts(keys),
     )
+    report.count(batches.rows, "change", " in this run")
+    report.count(sum(count for _, count in reasons), "message", " in quarantine")
+    if batches.kept:
+        text = "Changes a second of each batch of this run, by the seconds since its begin."
+        report.add("Pace", text, lines(rates(batches), "changes a second"))
+    numbers: list[list[object]] = [
+        ["version", snapshot.version],
+        ["files", len(snapshot.files)],
+        ["bytes", snapshot.size],
+        ["rows in files, changes among them", snapshot.rows],
+        ["keys that are there twice", "not counted" if keys is None else keys.twice],
+    ]
+    report.add(
+        "The table",
+        f"Readers of its log have one row per key by a view (folder _view). Readers without find version {pointer.version} "
+        "in the folder that the file CURRENT names.",
+        ReportTable(["", ""], numbers),
+    )
+    report.add(
+        "Quarantine",
+        "Why messages could not be read. They are whole in the table beside this one whose name ends with .quarantine.",
+        ReportTable(["what is wrong", "messages"], reasons),
+    )
+    return report
 
 
 def _facts(keys: Keys | None) -> list[tuple[str, str]]:
