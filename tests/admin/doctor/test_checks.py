@@ -335,6 +335,7 @@ def drained(facts: ClusterFacts) -> None:
     facts.brokers[0].settings["brokerPermission"] = "6"
 
 
+PIPELINE = "archive-lake-1a2b3c4d"
 TASK = "failures=%d wellAgo=%ss setAside=%d lastError=OSError(28)"
 PRODUCTION, NONE_LOST = Intent(production=True), Intent(none_lost=True)
 E, W, N = Severity.ERROR, Severity.WARNING, Severity.NOTE
@@ -628,6 +629,26 @@ def test_what_passes_is_no_sickness(state: str) -> None:
     later(now)
 
     assert diagnose(now, before) == []
+
+
+def test_what_a_pipelines_group_lacks_its_pipeline_brings() -> None:
+    def of_a_pipeline(waited_h: float) -> ClusterFacts:
+        facts = healthy()
+        away_too_long(facts)
+        away(facts, waited_h)
+        facts.brokers[1].offsets[GROUP, TOPIC][1] = 102
+        facts.offline = [PIPELINE]
+        for broker in facts.brokers:
+            broker.offsets[PIPELINE, TOPIC] = broker.offsets.pop((GROUP, TOPIC))
+            broker.waits[PIPELINE, TOPIC] = broker.waits.pop((GROUP, TOPIC))
+        return facts
+
+    assert {each.code for each in diagnose(of_a_pipeline(25))} == {"RQ-D049"}
+    found = {each.code: each.fix for each in diagnose(of_a_pipeline(49))}
+    assert found.keys() == {"RQ-D048", "RQ-D049", "RQ-D050"}
+    for fix in found.values():
+        assert "run its pipeline, which goes on from its checkpoint" in fix
+        assert "seek" not in fix and "consumers" not in fix
 
 
 def test_a_topic_written_to_since_did_not_come_back() -> None:
