@@ -1,5 +1,6 @@
 """Tables of Iceberg in an object store, with a REST catalog: SeaweedFS."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from tests.pipelines.seaweed import LAKE, S3Server, running, weed
 
 from roquette.base.entropy import Entropy
+from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
 from roquette_spark.pipelines.kit.table_files import Commit
 
@@ -31,6 +33,7 @@ from roquette_spark.pipelines.tables.iceberg_table import (
     IcebergTable,
     open_iceberg_table,
 )
+from roquette_spark.pipelines.tables.table_formats import open_found, open_place
 from roquette_spark.pipelines.tables.table_place import CatalogAddress
 
 
@@ -100,6 +103,26 @@ def test_a_table_in_a_store_lives(catalog: CatalogAddress) -> None:
     assert numbers(table) == list(range(12))
     assert opened("flights", catalog, 4).snapshot.batches == {STREAM: 3}
     table.close()
+    with pytest.raises(ConfigError, match="its folder does not say which catalog it is in"):
+        open_found(f"s3://{LAKE}/roquette/flights")  # the bucket takes no file that does
+
+
+def test_a_server_by_its_name_in_pyicebergs_configuration(
+    catalog: CatalogAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = {"TYPE": "rest", "URI": catalog.uri, "WAREHOUSE": catalog.warehouse}
+    what["CREDENTIAL"] = os.environ["PYICEBERG_CATALOG__ROQUETTE__CREDENTIAL"]
+    what["OAUTH2_SERVER_URI"] = f"{catalog.uri}/v1/oauth/tokens"
+    for name, value in what.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__SHOP__{name}", value)
+    named = CatalogAddress("shop")
+    table = started("named", named)
+    add(table, range(3), 0)
+    place = table.place()
+    table.close()
+
+    assert open_place(place).snapshot.rows == 3
+    assert numbers(opened("named", catalog, 2)) == [0, 1, 2], "as by the server's address"
 
 
 def test_of_two_writers_in_a_store_the_second_fails(catalog: CatalogAddress) -> None:

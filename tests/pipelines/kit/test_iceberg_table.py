@@ -38,7 +38,7 @@ from roquette_spark.pipelines.tables.iceberg_table import (
     open_iceberg_table,
 )
 from roquette_spark.pipelines.tables.table_formats import open_place
-from roquette_spark.pipelines.tables.table_place import CATALOG_FILE, CatalogAddress
+from roquette_spark.pipelines.tables.table_place import ADDRESS_FILE, CATALOG_FILE, CatalogAddress
 
 OWNER = Owner("archive", "T")
 STREAM = "archive-1"
@@ -479,6 +479,13 @@ def test_a_catalog_of_any_kind_by_its_name_in_pyicebergs_configuration(
         assert open_place(place).snapshot.version == place["version"], (
             "by what other processes are told"
         )
+        alone = open_found(str(tmp_path / name))
+        assert alone.snapshot.rows == number + 2, "by the folder alone, as audit and replay find it"
+        names = [each for each, _ in TableSource(str(tmp_path / name), [], []).bounds()["files"]]
+        assert names == list(alone.snapshot.files)
+        (tmp_path / name / ADDRESS_FILE).unlink()
+        with pytest.raises(ConfigError, match="its folder does not say which catalog it is in"):
+            open_found(str(tmp_path / name))
         assert not (tmp_path / name / CATALOG_FILE).exists()
 
     theirs = load_catalog("shop", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")

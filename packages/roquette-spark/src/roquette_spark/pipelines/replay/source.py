@@ -300,8 +300,10 @@ class TableSource:
     def bounds(self) -> dict[str, Any]:
         """The files there are now, with their sizes, and where steps begin. Raises ConfigError when there are none."""
         root = Path(self._path).absolute()
-        table = open_found(str(root)).snapshot  # files that were replaced do not count
+        found = open_found(str(root))
+        table = found.snapshot  # files that were replaced do not count
         if table.version >= 0:
+            root = Path(found.files.root)
             paths = sorted(root / name for name in table.files)
         else:
             paths = [path for path in sorted(root.rglob("*.parquet")) if not _hidden(path, root)]

@@ -53,9 +53,11 @@ from roquette_spark.pipelines.tables.delta_table import arrow_schema
 from roquette_spark.pipelines.tables.iceberg_files import from_iceberg, to_iceberg
 from roquette_spark.pipelines.tables.table import Table
 from roquette_spark.pipelines.tables.table_place import (
+    ADDRESS_FILE,
     CATALOG_FILE,
     OWN_FOLDER,
     CatalogAddress,
+    Owner,
     own_names,
 )
 
@@ -303,6 +305,15 @@ class IcebergTable(Table):
     @property
     def shared(self) -> bool:
         return self._catalog.shared
+
+    def claim(self, owner: Owner) -> None:
+        """As its base. Who knows only the folder finds the catalog by its address there (see `open_found`).
+
+        Buckets of tables take no such file, and some break by it.
+        """
+        super().claim(owner)
+        if self.shared and self._home.local:
+            self._home.write(ADDRESS_FILE, json.dumps(asdict(self._catalog.address)).encode())
 
     def _clean_log(self) -> None:
         if self._table is None and not self.shared:

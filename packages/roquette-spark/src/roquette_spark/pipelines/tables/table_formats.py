@@ -1,5 +1,6 @@
 """The formats of tables, and the options that choose one."""
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from roquette.base.clock import Clock
 from roquette.base.options import option
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.stream import StreamedOptions
+from roquette_spark.pipelines.kit.table_files import TableFiles
 from roquette_spark.pipelines.tables.delta_table import open_table
 from roquette_spark.pipelines.tables.table import Table
-from roquette_spark.pipelines.tables.table_place import CATALOG_FILE, CatalogAddress
+from roquette_spark.pipelines.tables.table_place import ADDRESS_FILE, CATALOG_FILE, CatalogAddress
 
 DELTA, ICEBERG = FORMATS = ("delta", "iceberg")
 
@@ -43,10 +45,23 @@ class TableFormat:
 def open_found(root: str, version: int | None = None) -> Table:
     """The table that is at a place, whatever its format; its version is -1 where there is none of ours.
 
-    One of Iceberg is found by the catalog in its folder. With a version it is read as of that.
+    One of Iceberg is found by the catalog in its folder, or by that one's address there. With a version it is read as of that.
+
+    Raises:
+        ConfigError: it is one of Iceberg, and nothing says who knows which of its files count.
     """
     own_catalog = "://" not in root and os.path.exists(f"{root}/{CATALOG_FILE}")
-    table = TableFormat(ICEBERG if own_catalog else DELTA).open(root)
+    form, files = TableFormat(ICEBERG if own_catalog else DELTA), TableFiles(root)
+    if files.local and files.exists(ADDRESS_FILE):
+        address = json.loads(files.read(ADDRESS_FILE))
+        form = TableFormat(ICEBERG, CatalogAddress(**address))
+    elif not own_catalog and any(
+        n.endswith(".metadata.json") for n in files.list_names("metadata")
+    ):
+        raise ConfigError(
+            f"{root} is a table of Iceberg, and its folder does not say which catalog it is in: read it by pyiceberg from there"
+        )
+    table = form.open(root)
     if version is not None:
         table.reload(version)
     return table

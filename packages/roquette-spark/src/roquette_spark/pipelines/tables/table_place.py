@@ -14,6 +14,7 @@ OWN_FOLDER = "_roquette"  # lock, staging, checkpoint of the stream; readers ski
 CHECKPOINT = f"{OWN_FOLDER}/checkpoint"
 STAGING = f"{OWN_FOLDER}/staging"
 CATALOG_FILE = f"{OWN_FOLDER}/catalog.db"  # in the folder of a table that has a catalog of its own
+ADDRESS_FILE = f"{OWN_FOLDER}/catalog.json"  # which other one has the table
 # Settings of a table, in its log.
 STREAM_SETTING = "roquette.stream"  # PIPELINE-TOKEN
 SHARED_SETTING = "roquette.shared_stream"  # "true": the stream fills other tables, too
