@@ -9,7 +9,7 @@ from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.topics import folder_name
 from roquette_spark.pipelines.rows.expectations import read_expectations
-from roquette_spark.pipelines.tables.table_formats import TableOptions
+from roquette_spark.pipelines.tables.table_formats import DELTA, TableOptions
 from roquette_spark.registry import Registry
 
 EVOLUTIONS = ("add", "fixed", "fail")
@@ -67,8 +67,10 @@ class ArchiveOptions(TableOptions):
     )
     partition: str = option(
         forms.BY_DAY,
-        "The table's folders: day, hour (day and hour), or a column of the table (text, whole number, date, boolean) with few values.",
-        metavar="day|hour|COLUMN",
+        "The table's folders: day, hour (day and hour), or a column of the table (text, whole number, date, boolean) with few values. "
+        "With Iceberg also bucket(N, COLUMN), truncate(W, COLUMN), day(COLUMN), hour(COLUMN): readers that look for the column's values skip the others.",
+        kind=forms.PARTITION,
+        metavar="day|hour|COLUMN|TRANSFORM",
     )
     sort_by: tuple[str, ...] = option(
         (),
@@ -151,6 +153,10 @@ def check_options(options: ArchiveOptions) -> None:
         raise ConfigError(f"archive: {words}")
     for route in options.route:
         _parsed_route(route)
+    if options.table_format == DELTA and forms.Transform.read(options.partition):
+        raise ConfigError(
+            f"archive: --partition {options.partition} is for --table-format iceberg; with Delta Lake give a column"
+        )
     if options.expect:
         read_expectations(options.expect)
     if options.registry:
@@ -184,7 +190,9 @@ def _wrong_fields(options: ArchiveOptions) -> Iterator[str]:
             yield f"--rename {name}={column}: no column of a body can be called {column}"
     if len(columns) < len(options.rename):
         yield "--rename: each field has one column, each column one field"
-    for name in sorted({options.day_of, options.partition, *options.sort_by} - forms.NO_FIELDS):
+    transform = forms.Transform.read(options.partition)
+    parts = options.partition if transform is None else transform.column
+    for name in sorted({options.day_of, parts, *options.sort_by} - forms.NO_FIELDS):
         if name.lower() in form.masked:
             yield f"no days, folders or order can be of {name}, which has no values (--mask)"
         if name in form.renames and name.lower() not in columns:

@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from roquette_spark.pipelines.kit import message_rows as forms
 from roquette_spark.pipelines.kit.frame import Job, PipelineError
 from roquette_spark.pipelines.kit.stream import TableHealth
 from roquette_spark.pipelines.kit.table_files import (
+    LONGEST_FOLDER,
     Commit,
     Compaction,
     discard,
@@ -56,7 +57,7 @@ from roquette_spark.pipelines.rows.decoder import (
 )
 from roquette_spark.pipelines.rows.expectations import expectations, read_expectations
 from roquette_spark.pipelines.rows.json_rows import NoObjects, infer_columns, schema_of_text
-from roquette_spark.pipelines.rows.tasks import BatchWork, Written, write_messages
+from roquette_spark.pipelines.rows.tasks import MOST_VALUES, BatchWork, Written, write_messages
 from roquette_spark.pipelines.tables.mending import MENDED, MENDED_STREAM
 from roquette_spark.pipelines.tables.streamed_table import (
     SharedStream,
@@ -157,14 +158,23 @@ def check_partition(topic: str, columns: pa.Schema, form: forms.RowForm) -> None
             )
     if name in (forms.BY_DAY, forms.BY_HOUR):
         return
-    fits = [each.name for each in columns if _names_folders(each) and each.name != forms.DAY]
-    if name == forms.DAY:
-        raise ConfigError(f"{option}that is --partition day")
+    transform = form.transform
+    if transform is not None:
+        name, fits = transform.column, _made_of(columns, transform)
+        limits = {"bucket": MOST_VALUES}
+        if name in fits and pa.types.is_string(columns.field(name).type):  # four bytes a character
+            limits["truncate"] = (LONGEST_FOLDER - len(f"{transform.name}=".encode())) // 4
+        if transform.width > limits.get(transform.function, transform.width):
+            raise ConfigError(f"{option}at most {limits[transform.function]:,}")
+    else:
+        fits = [each.name for each in columns if _names_folders(each) and each.name != forms.DAY]
+        if name == forms.DAY:
+            raise ConfigError(f"{option}that is --partition day")
     if name not in fits:
         what = "has no values for folders" if name in columns.names else "is not there"
         raise ConfigError(
-            f"{option}in the table of {topic} this column {what}; day and hour are always possible, and the columns "
-            f"{', '.join(fits)}"
+            f"{option}in the table of {topic} this column {what}; day and hour are always possible, and "
+            f"{'' if transform is None else transform.function + ' of '}the columns {', '.join(fits)}"
         )
 
 
@@ -172,6 +182,14 @@ def _names_folders(field: pa.Field) -> bool:
     t = pa.types
     kinds = (t.is_string, t.is_integer, t.is_date, t.is_boolean)
     return bool(_NAME.fullmatch(field.name)) and any(each(field.type) for each in kinds)
+
+
+def _made_of(columns: pa.Schema, transform: forms.Transform) -> list[str]:
+    """The columns that the transform has values of."""
+    from roquette_spark.pipelines.rows.hidden_parts import can_make  # needs pyiceberg
+
+    named = [each for each in columns if _NAME.fullmatch(each.name)]
+    return [each.name for each in named if can_make(transform, each.type)]
 
 
 def with_places(form: forms.RowForm) -> tuple[forms.RowForm, list[str]]:
@@ -183,10 +201,16 @@ def with_places(form: forms.RowForm) -> tuple[forms.RowForm, list[str]]:
         also the options and columns in question, such as "--partition region".
     """
     schema = json.loads(form.body_schema)
-    wanted: dict[str, tuple[str, tuple[str, ...] | None]] = {}
+    wanted: dict[str, tuple[str, Collection[str] | None]] = {}
     if form.day_of not in ("store_timestamp", "born_timestamp"):
         wanted[form.day_of] = "--day-of", _TIMES if form.partition == forms.BY_HOUR else None
-    if form.partition not in (forms.BY_DAY, forms.BY_HOUR):
+    transform, instead = form.transform, "string"
+    if transform is not None:
+        fits = _made_of(arrow_of(table_type(form)), transform)
+        of_body = [each["type"] for each in schema["fields"] if each["name"] in fits]
+        wanted[transform.column] = "--partition", of_body
+        instead = "timestamp" if transform.function in forms.TIMES else instead
+    elif form.partition not in (forms.BY_DAY, forms.BY_HOUR):
         wanted[form.partition] = "--partition", _FOLDERS
     added = []
     for name, (option, kinds) in wanted.items():
@@ -195,7 +219,8 @@ def with_places(form: forms.RowForm) -> tuple[forms.RowForm, list[str]]:
             continue
         if name not in there or (kinds is not None and there[name] not in kinds):
             others = [each for each in schema["fields"] if each["name"].lower() != name.lower()]
-            schema["fields"] = [*others, *struct_of({name: "string"})["fields"]]
+            kind = instead if option == "--partition" else "string"
+            schema["fields"] = [*others, *struct_of({name: kind})["fields"]]
             added.append(f"{option} {name}")
     return (replace(form, body_schema=json.dumps(schema)), added) if added else (form, added)
 
@@ -390,7 +415,7 @@ class TopicArchive(StreamedTable):
             apart.keep_versions = self._options.keep_versions
         new = {START_SETTING: json.dumps(self._starting_offsets())} if self._fresh else None
         columns = table_type(self.form).json()
-        self.prepare(columns, self.form.partitioned_by, {ROWS_SETTING: self.form.settings()}, new)
+        self.prepare(columns, self.form.parts, {ROWS_SETTING: self.form.settings()}, new)
         self.leave_quarantine()
 
     def _without_field(self) -> list[str]:

@@ -1,16 +1,19 @@
 """Messages as rows of an archive: which columns there are, and those of Avro's schemas."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Final
 
+from roquette.base.options import OptionKind
 from roquette.errors import ConfigError
 
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")  # of columns, says Delta
 DAY = "dt"  # the column that partitions unless another one is asked for; a date in UTC
 HOUR = "hour"  # of tables by the hour; 0 to 23, in UTC
-BY_DAY, BY_HOUR = "day", "hour"
+BY_DAY, BY_HOUR = TIMES = ("day", "hour")  # and functions of a column
 NO_FIELDS = frozenset({BY_DAY, BY_HOUR, "store_timestamp", "born_timestamp"})
 ERROR = "error"
 
@@ -42,6 +45,49 @@ EVOLVING = ("json", "connect", "registry")
 NEWER = "made_by_a_newer_roquette_than_this"
 
 
+_TRANSFORM = re.compile(r"(?:(bucket|truncate)\(([1-9]\d{0,8}), *|(day|hour)\()(\w[\w-]*)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """What makes the values that partition a table of Iceberg out of a column's; readers are not told to look for them.
+
+    Attributes:
+        function: bucket, truncate, day or hour.
+        width: how many buckets, or what is kept: characters, or the step of numbers; 0 of days and hours.
+    """
+
+    function: str
+    width: int
+    column: str
+
+    @classmethod
+    def read(cls, partition: str) -> "Transform | None":
+        """Of what `--partition` says; None for days, hours and plain columns."""
+        found = _TRANSFORM.fullmatch(partition)
+        if found is None:
+            return None
+        return cls(found[1] or found[3], int(found[2] or 0), found[4])
+
+    @property
+    def name(self) -> str:
+        """In folders and in the table's metadata, such as user_bucket_16; no column can have it."""
+        what = "trunc" if self.function == "truncate" else self.function
+        return f"{self.column}_{what}" + (f"_{self.width}" if self.width else "")
+
+
+def _partition(text: str) -> str:
+    if "(" in text and Transform.read(text) is None:
+        raise ValueError(text)
+    return re.sub(", *", ", ", text)
+
+
+PARTITION: Final = OptionKind(
+    wanted="day, hour, a column, or of a column bucket(N, COLUMN), truncate(W, COLUMN), day(COLUMN), hour(COLUMN)",
+    parse=_partition,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class RowForm:
     """Form of rows: how bodies become them.
@@ -52,7 +98,7 @@ class RowForm:
         avro_schema: the writer's schema, as JSON text; "" if not Avro.
         keep_body: keep the bytes, too, as `_body`.
         day_of: the column the day is taken from.
-        partition: BY_DAY, BY_HOUR, or the name of a column of the table.
+        partition: BY_DAY, BY_HOUR, the name of a column of the table, or a Transform as text.
         marks: rows have the column UNMET.
         renames: fields of bodies whose columns have other names, and these names.
         masked: columns whose values are left out, wherever a row or a message of the quarantine would have them.
@@ -69,9 +115,22 @@ class RowForm:
     masked: tuple[str, ...] = ()
 
     @property
-    def partitioned_by(self) -> tuple[str, ...]:
-        """The columns whose values the table's folders have."""
+    def parts(self) -> tuple[str, ...]:
+        """What partitions the table: columns, or a Transform as text."""
         return {BY_DAY: (DAY,), BY_HOUR: (DAY, HOUR)}.get(self.partition, (self.partition,))
+
+    @property
+    def by_time(self) -> bool:
+        return self.partition in TIMES or self.partition.startswith(("day(", "hour("))
+
+    @property
+    def transform(self) -> Transform | None:
+        return Transform.read(self.partition)
+
+    @property
+    def partitioned_by(self) -> tuple[str, ...]:
+        """The names of the table's folders: columns, or that of the transform."""
+        return self.parts if self.transform is None else (self.transform.name,)
 
     @classmethod
     def of_settings(cls, text: str) -> "RowForm":
@@ -108,6 +167,9 @@ class RowForm:
 def own_columns(partition: str = BY_DAY) -> frozenset[str]:
     """Names that are ours beside a body's columns; case does not count."""
     found = {DAY, "_body", UNMET, *EXTRA_COLUMNS, *(f"_{name}" for name in BESIDE_COLUMNS)}
+    transform = Transform.read(partition)
+    if transform is not None:
+        found.add(transform.name.lower())
     return frozenset(found | {HOUR} if partition == BY_HOUR else found)
 
 

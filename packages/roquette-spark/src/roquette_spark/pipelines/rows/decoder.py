@@ -41,6 +41,8 @@ from roquette_spark.pipelines.rows.expectations import NOT_MET, Expectations, re
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from roquette_spark.pipelines.rows.hidden_parts import HiddenPart
+
 
 # Types of columns as Spark's JSON: what a value would need, and a schema that takes more than before. Pure.
 # A kind is a name such as "long", or a dict: struct, array, map.
@@ -436,19 +438,29 @@ class Decoder:
         self._mark = mark
         self._form = form
         self._reader = reader
-        self.schema = arrow_of(table_type(form))
+        self.schema = self._plain = arrow_of(table_type(form))
+        self.hidden: HiddenPart | None = None
+        if form.transform is not None:
+            from roquette_spark.pipelines.rows import hidden_parts  # needs pyiceberg
+
+            self.hidden = hidden_parts.HiddenPart(form.transform, self._plain)
+            self.schema = self.hidden.schema
         self.bad_schema = arrow_of(quarantine_type())
         self._place = -1  # of a column with texts that partitions the table
         if form.partition not in (BY_DAY, BY_HOUR):
-            place = self.schema.get_field_index(form.partition)
-            self._place = place if pa.types.is_string(self.schema.field(place).type) else -1
+            transform = form.transform
+            name = form.partition if transform is None else transform.column
+            place = self.schema.get_field_index(name)
+            emptied = transform is None or transform.function == "truncate"
+            if emptied and pa.types.is_string(self.schema.field(place).type):
+                self._place = place
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """`batch` has RAW_COLUMNS of messages. Raises as `decode_safely`."""
         if self._reader is None:
             columns = [batch.column(name) for name in RAW_COLUMNS]
             columns += self._when(batch, {})
-            return Decoded(self._rows(columns), None)
+            return Decoded(self._with_hidden(self._rows(columns)), None)
         return decode_safely(partial(self._decode, self._reader), batch)
 
     def _decode(self, reader: BodyReader, batch: pa.RecordBatch) -> Decoded:
@@ -463,7 +475,10 @@ class Decoder:
         else:
             good, bad = good.filter(pc.is_null(errors)), set_aside(batch, errors)
         rescued = good.num_rows - good.column(RESCUED).null_count if bodies.rescued else 0
-        return Decoded(good, bad, rescued, unmet)
+        return Decoded(self._with_hidden(good), bad, rescued, unmet)
+
+    def _with_hidden(self, rows: pa.Table) -> pa.Table:
+        return rows if self.hidden is None else self.hidden.added(rows)
 
     def _judged(
         self, expected: Expectations, rows: pa.Table, errors: pa.Array
@@ -483,7 +498,7 @@ class Decoder:
 
     def _rows(self, columns: list[pa.Array]) -> pa.Table:
         """An empty text names no folder: it is null in the column that partitions, as Delta Lake has it."""
-        rows = pa.Table.from_arrays(columns, schema=self.schema)
+        rows = pa.Table.from_arrays(columns, schema=self._plain)
         if self._place >= 0:
             texts = rows.column(self._place)
             kept = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
@@ -491,8 +506,8 @@ class Decoder:
         return rows
 
     def _too_long(self, rows: pa.Table, errors: pa.Array) -> pa.Array:
-        """The errors, and those of values that cannot be the name of a folder."""
-        if self._place < 0:
+        """The errors, and those of values that cannot be the name of a folder; what a transform makes is short."""
+        if self._place < 0 or self._form.transform is not None:
             return errors
         name, texts = self._form.partition, rows.column(self._place).combine_chunks()
         if (pc.max(pc.binary_length(texts)).as_py() or 0) <= LONGEST_FOLDER // 3 - len(name):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquette.base.entropy import Entropy
-from roquette_spark.pipelines.kit.message_rows import BY_DAY, BY_HOUR, DAY, ERROR, RowForm
+from roquette_spark.pipelines.kit.message_rows import DAY, ERROR, RowForm
 from roquette_spark.pipelines.kit.table_files import DataFile, TableFiles
 from roquette_spark.pipelines.rows.decoder import (
     ASIDE,
@@ -242,8 +242,8 @@ def write_messages(work: BatchWork, messages: Iterable[pa.RecordBatch], attempt:
         decoder.schema,
         form.partitioned_by,
         work.sort,
-        whole=work.whole,
-        most=None if form.partition in (BY_DAY, BY_HOUR) else MOST_VALUES,
+        whole=work.whole and decoder.hidden is None,
+        most=None if form.by_time else MOST_VALUES,
     )
     bad = None
     if work.quarantine:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -24,8 +24,10 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
+from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import HourTransform, IdentityTransform
 from pyiceberg.typedef import Record
 
 from roquette.errors import ConfigError
@@ -54,10 +56,7 @@ def to_iceberg(
     known = _metrics_of_footer(file, metadata, footer)
     spec, schema = metadata.spec(), metadata.schema()
     given = dict(file.partition)
-    values = [
-        _partition_value(schema.find_type(field.source_id), given.get(field.name))
-        for field in spec.fields
-    ]
+    values = [_partition_value(field, schema, given.get(field.name)) for field in spec.fields]
     made = IcebergFile.from_args(
         content=DataFileContent.DATA,
         file_path=address,
@@ -79,7 +78,7 @@ def from_iceberg(
     """The inverse, under a path that is relative to the table."""
     spec, schema = metadata.specs()[found.spec_id], metadata.schema()
     partition = [
-        (field.name, _partition_text(schema.find_type(field.source_id), found.partition[place]))
+        (field.name, _partition_text(field, schema, found.partition[place]))
         for place, field in enumerate(spec.fields)
     ]
     return DataFile(
@@ -131,14 +130,20 @@ def _stats_of_metrics(found: IcebergFile, schema: Schema) -> str:
     return json.dumps({"numRecords": found.record_count, "nullCount": nulls}, separators=(",", ":"))
 
 
-def _partition_value(kind: types.PrimitiveType, text: str | None) -> Any:
-    """As Iceberg counts: days and microseconds since 1970."""
+def _partition_value(field: PartitionField, schema: Schema, text: str | None) -> Any:
+    """As Iceberg counts: days, hours and microseconds since 1970."""
     if text is None:
         return None
+    if isinstance(field.transform, HourTransform):
+        return (datetime.fromisoformat(text) - datetime(1970, 1, 1)) // timedelta(hours=1)
+    kind = field.transform.result_type(schema.find_type(field.source_id))
     return StringLiteral(text).to(kind).value
 
 
-def _partition_text(kind: types.IcebergType, value: Any) -> str | None:
+def _partition_text(field: PartitionField, schema: Schema, value: Any) -> str | None:
+    kind = schema.find_type(field.source_id)
+    if value is not None and not isinstance(field.transform, IdentityTransform):
+        return str(field.transform.to_human_string(kind, value))
     is_day = isinstance(kind, types.DateType) and value is not None
     return partition_text(_EPOCH_DAY + timedelta(days=value) if is_day else value)
 

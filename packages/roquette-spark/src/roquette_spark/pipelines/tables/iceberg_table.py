@@ -40,6 +40,7 @@ from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
 from roquette.errors import ConfigError
 from roquette_spark.pipelines.kit.frame import PipelineError
+from roquette_spark.pipelines.kit.message_rows import Transform
 from roquette_spark.pipelines.kit.table_files import (
     Commit,
     DataFile,
@@ -47,6 +48,7 @@ from roquette_spark.pipelines.kit.table_files import (
     Snapshot,
     TableFiles,
 )
+from roquette_spark.pipelines.rows.hidden_parts import iceberg_transform
 from roquette_spark.pipelines.rows.parquet_files import Rows
 from roquette_spark.pipelines.tables import iceberg_files as history
 from roquette_spark.pipelines.tables.delta_table import arrow_schema
@@ -247,14 +249,15 @@ def iceberg_schema(spark_json: str) -> Schema:
     return assign_fresh_schema_ids(found)
 
 
-def partition_spec(schema: Schema, columns: Sequence[str]) -> PartitionSpec:
-    """By the values of columns, as they are."""
-    return PartitionSpec(
-        *(
-            PartitionField(schema.find_field(name).field_id, number, IdentityTransform(), name)
-            for number, name in enumerate(columns, _FIRST_PARTITION_ID)
-        )
-    )
+def partition_spec(schema: Schema, parts: Sequence[str]) -> PartitionSpec:
+    """By the values of columns, as they are, or by what a Transform makes of them."""
+    fields = []
+    for number, part in enumerate(parts, _FIRST_PARTITION_ID):
+        made = Transform.read(part)
+        how = IdentityTransform() if made is None else iceberg_transform(made)
+        column, name = (part, part) if made is None else (made.column, made.name)
+        fields.append(PartitionField(schema.find_field(column).field_id, number, how, name))
+    return PartitionSpec(*fields)
 
 
 def spark_json(schema: Schema) -> str:

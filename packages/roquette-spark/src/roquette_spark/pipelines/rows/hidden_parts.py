@@ -1,0 +1,58 @@
+"""Values that partition a table of Iceberg without being a column of it, as pyiceberg computes them."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.transforms import Transform as IcebergTransform
+from pyiceberg.transforms import parse_transform
+
+from roquette_spark.pipelines.kit.message_rows import TIMES, Transform
+
+
+def iceberg_transform(transform: Transform) -> IcebergTransform[Any, Any]:
+    """As the table's metadata have it."""
+    width = f"[{transform.width}]" if transform.width else ""
+    return parse_transform(f"{transform.function}{width}")
+
+
+def can_make(transform: Transform, kind: pa.DataType) -> bool:
+    """Return True if there are such values of a column's; bytes have none that can name a folder."""
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+        return False
+    return bool(iceberg_transform(transform).can_transform(_iceberg_type(kind)))
+
+
+def _iceberg_type(kind: pa.DataType) -> Any:
+    return Catalog._convert_schema_if_needed(pa.schema([("c", kind)])).fields[0].field_type
+
+
+class HiddenPart:
+    """Adds those values to rows, as a column of texts; it goes into folders' names and not into files.
+
+    Attributes:
+        schema: of the rows then.
+    """
+
+    def __init__(self, transform: Transform, schema: pa.Schema) -> None:
+        self._transform, self._how = transform, iceberg_transform(transform)
+        self._kind = _iceberg_type(schema.field(transform.column).type)
+        self.schema = schema.append(pa.field(transform.name, pa.string()))
+
+    def added(self, rows: pa.Table) -> pa.Table:
+        """Raises OverflowError for a time whose day has no name."""
+        values = rows.column(self._transform.column).combine_chunks()
+        if pa.types.is_timestamp(values.type):
+            values = values.cast(pa.timestamp("us"))  # in UTC
+            if self._transform.function in TIMES:  # few, where times are many
+                values = pc.floor_temporal(values, unit=self._transform.function)
+            values = values.cast(pa.int64())
+        elif pa.types.is_date(values.type):
+            values = values.cast(pa.int32())
+        coded, make = values.dictionary_encode(), self._how.transform(self._kind)
+        made = map(make, coded.dictionary.to_pylist())
+        texts = pa.array(
+            [self._how.to_human_string(self._kind, each) for each in made], pa.string()
+        )
+        return rows.append_column(self.schema.field(-1), texts.take(coded.indices))
