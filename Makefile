@@ -107,7 +107,7 @@ test-newest: ## unit tests with the newest of everything, then with the lowest
 # The parts of test-long.
 # Other engines beside us in turns, rows as Spark has them, a database's way to its tables.
 PIPELINES := tests/pipelines/kit/test_engines_in_turns.py tests/pipelines/rows/test_against_spark.py tests/pipelines/ingest \
-	tests/pipelines/test_declarative.py
+	tests/pipelines/test_declarative.py tests/pipelines/test_dbt.py
 long-unit: install
 	@ROQUETTE_EXAMPLES=1000 $(PYTEST) $(STEAL) -m "$(UNIT)" --timeout 7200 --ignore=tests/spark --ignore=tests/pipelines
 long-wheel: install

@@ -1,6 +1,6 @@
 """Make the environments of this checkout from the lock, and the lock from pyproject.toml. Needs nothing but Python 3.11.
 
-usage: python tools/environment.py make base|all|spark-4.2|spark-4.1     (an environment, of exactly what is locked)
+usage: python tools/environment.py make base|all|spark-4.2|spark-4.1|dbt (an environment, of exactly what is locked)
        python tools/environment.py loose newest|lowest                   (one that is not locked: `make test-newest`)
        python tools/environment.py lock [--upgrade]                      (`make lock`; pins that still fit stay)
 
@@ -55,6 +55,8 @@ SECOND = {
     "spark-4.2": Lock(("pyspark>=4.2,<4.3", "pyiceberg==0.11.1"), has_project=True),
     # Reads our tables with the libraries of Delta and Iceberg for it; there is no Iceberg for newer ones.
     "spark-4.1": Lock(("pyspark==4.1.4",)),
+    # Runs the project of docs/howto/orchestration.md. A parser that dbt 1.12 needs is published as sources only.
+    "dbt": Lock(("dbt-duckdb", "dbt-core<1.12", "deltalake", "pyarrow")),
     # Apache's own Python client, of the interop tests.
     "python-client": Lock(("rocketmq-python-client==5.1.2",)),
 }

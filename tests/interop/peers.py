@@ -190,6 +190,23 @@ def failure(*command: str, folder: Path | None = None, **env: str) -> str:
     return f"{command[0]} failed ({done.returncode}):\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
+def made(name: str, sources: list[Path], *commands: tuple[str, ...]) -> Path:
+    """A folder with copies of the sources, where these commands have run."""
+    built = CACHE / f"{name}-{digest(*(source.read_bytes() for source in sources))}"
+    with alone(name):
+        if not (built / "done").exists():
+            shutil.rmtree(built, ignore_errors=True)
+            built.mkdir(parents=True)
+            for source in sources:
+                shutil.copy(source, built)
+            for command in commands:
+                said = failure(*command, folder=built)
+                if said:
+                    absent(f"the packages of {name} could not be had: {said}")
+            (built / "done").touch()
+    return built
+
+
 _next_port = itertools.count(20000 + os.getpid() * 16 % 10000, 4)
 _claimed: list[object] = []
 

@@ -29,6 +29,7 @@ from tests.interop.peers import (
     compiled,
     digest,
     failure,
+    made,
     require_java,
 )
 
@@ -55,13 +56,13 @@ def node_peer() -> Path:
         absent(f"needs Node.js and npm for the v5 Node.js client; not found: {', '.join(missing)}")
     sources = [HERE / "node" / name for name in ("package.json", "package-lock.json", "peer.js")]
     quiet = ("--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund")
-    return _made("node5", sources, ("npm", "ci", *quiet)) / "peer.js"
+    return made("node5", sources, ("npm", "ci", *quiet)) / "peer.js"
 
 
 def python_peer() -> Path:
     """The interpreter of an environment that has Apache's Python client, and nothing of ours."""
     tool = (sys.executable, str(ROOT / "tools" / "environment.py"), "make", "python-client")
-    where = _made("python5", [ROOT / "locks" / "python-client.txt"], (*tool, "--venv", "env"))
+    where = made("python5", [ROOT / "locks" / "python-client.txt"], (*tool, "--venv", "env"))
     return where / "env" / "bin" / "python"
 
 
@@ -92,23 +93,6 @@ class Spoken(Process):
         while not (found := super().line(max(0.1, end - time.monotonic()))).startswith("{"):
             pass
         return found
-
-
-def _made(name: str, sources: list[Path], *commands: tuple[str, ...]) -> Path:
-    """A folder with copies of the sources, where these commands have run."""
-    built = CACHE / f"{name}-{digest(*(source.read_bytes() for source in sources))}"
-    with alone(name):
-        if not (built / "done").exists():
-            shutil.rmtree(built, ignore_errors=True)
-            built.mkdir(parents=True)
-            for source in sources:
-                shutil.copy(source, built)
-            for command in commands:
-                said = failure(*command, folder=built)
-                if said:
-                    absent(f"the packages of {name} could not be had: {said}")
-            (built / "done").touch()
-    return built
 
 
 def started(client: str, folder: Path, roots: Path) -> LineClient:
