@@ -87,8 +87,11 @@ def main() -> int:
         print(f"failed: {error}")
         return 1
     print("\nseconds of each command: " + ", ".join(f"{n} {s:.0f}" for n, s in run.seconds))
-    agree = {6: "All six pipelines but ingest agree", 7: "All seven pipelines agree"}[pipelines]
-    print(f"{agree} with the CSV. It took {time.monotonic() - begin:.0f} s.")
+    agree = {
+        6: "All six pipelines but ingest agree with the CSV",
+        7: "All seven pipelines agree with the CSV and PostgreSQL",
+    }[pipelines]
+    print(f"{agree}. It took {time.monotonic() - begin:.0f} s.")
     print(f"Reports: {directory}/report-*/report.html")
     return 0
 

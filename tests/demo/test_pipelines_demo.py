@@ -125,7 +125,7 @@ def test_all_pipelines_on_few_flights(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     words, reports = ("six pipelines but ingest", 9) if missing() else ("seven pipelines", 14)
-    assert f"All {words} agree with the CSV." in done.stdout
+    assert f"All {words} agree with the CSV" in done.stdout
     assert (
         len(list((tmp_path / "demo-output" / "pipelines-001").glob("report-*/report.html")))
         == reports

@@ -400,7 +400,7 @@ def _add_topic(report: Report, topic: TopicResult) -> None:
     def add(title: str, text: str, part: Chart | ReportTable) -> None:
         report.add(f"{topic.topic}: {title}", text, part)
 
-    if topic.batches.kept:
+    if len(topic.batches.kept) > 1:
         batches = counted(topic.batches.count, "batch", "batches")
         text = (
             f"Rows a second of each batch of this run ({batches}), by the seconds since its begin."

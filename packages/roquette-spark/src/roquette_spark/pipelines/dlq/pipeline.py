@@ -393,7 +393,7 @@ def run(options: DlqOptions, job: Job) -> Result:
         ConfigError: an option is wrong. Spark's errors for a wrong --where.
     """
     _check(options)
-    job.progress.step("find dead-letter topics")
+    job.progress.step("finding dead-letter topics")
     topics = find_dlq_topics(options.namesrv, options.groups)
     if not topics.total:
         return make_result(topics, [], [], 0, None)
@@ -408,7 +408,7 @@ def run(options: DlqOptions, job: Job) -> Result:
         shown = _shown(chosen, options.show)
         sent: Sent | None = None
         if options.send:
-            job.progress.step("send back")
+            job.progress.step("sending back")
             audit = AuditTable(spark, options.audit, job.files, job.clock)
             sent = send_back(
                 chosen, audit, job, namesrv=options.namesrv, to_topic=options.to_topic,

@@ -121,6 +121,30 @@ class Topics:
                     raise
 
 
+class Quiet:
+    """Whether nothing has changed for so many looks.
+
+    Debezium says that it follows some time before it reads the database's log, on a busy machine seconds. So until it has read a
+    change it must be quiet for as long as it took to start, too: otherwise a run ends whose changes are still to come.
+    """
+
+    def __init__(self, looks: float) -> None:
+        self._wanted = looks
+        self._start = self._quiet = self._taken = 0
+
+    def look(self, follows: bool, taken: int) -> bool:
+        """Note what is seen now: whether Debezium follows, and how many events there were. Return True when it is time to end."""
+        if taken != self._taken:
+            self._taken, self._quiet = taken, 0
+            if follows:
+                self._start = 0
+        elif follows:
+            self._quiet += 1
+        elif not taken:
+            self._start += 1
+        return follows and self._quiet >= max(self._wanted, self._start)
+
+
 def _properties(options: IngestOptions, files: Files) -> dict[str, str]:
     try:
         found = parse_properties(files.read_bytes(options.debezium).decode())
@@ -140,15 +164,20 @@ def _offsets(options: IngestOptions) -> str:
     return options.offsets or options.debezium + ".offsets"
 
 
+def _database(properties: dict[str, str]) -> str:
+    """What is read, in words for people."""
+    names = ("database.hostname", "database.port", "database.dbname")
+    place = [properties[name] for name in names if name in properties]
+    return " ".join([properties["connector.class"].rpartition(".")[2], *place])
+
+
 def plan(options: IngestOptions) -> Plan:
     """Say what would be read and written."""
     found = _properties(options, OsFiles())
     known_topics(options.namesrv, "ingest")
-    names = ("database.hostname", "database.port", "database.dbname")
-    place = [found[name] for name in names if name in found]
     kept = found.get(OFFSETS) or _offsets(options)
     return Plan(
-        reads=[" ".join([found["connector.class"].rpartition(".")[2], *place])],
+        reads=[_database(found)],
         writes=[f"topics {topic_of(found['topic.prefix'] + '.')}... at {options.namesrv}"],
         notes=[
             f"how far it has come is kept by {kept}",
@@ -166,13 +195,14 @@ def run(options: IngestOptions, job: Job) -> Result:
     properties = _properties(options, job.files)
     prefix = topic_of(properties["topic.prefix"] + ".")
     there = [each for each in known_topics(options.namesrv, "ingest") if each.startswith(prefix)]
-    if there and OFFSETS not in properties and not job.files.exists(_offsets(options)):
+    begun = OFFSETS in properties or job.files.exists(_offsets(options))
+    if there and not begun:
         job.progress.say(
             f"warning: {there[0]} is there, but no run has brought all rows yet: those deleted since an earlier one stay in what is "
             "made of the topics; to be rid of them, begin with topics of another topic.prefix"
         )
     idle_s = parse_duration(options.idle) / 1000 if options.idle else math.inf
-    job.progress.step("start Debezium, read the rows that are there")
+    job.progress.step("starting Debezium" + ("" if begun else ", reading the rows that are there"))
     with Client(options.namesrv, group="roquette-ingest") as client:
         topics = Topics(client, job)
         engine = Engine(
@@ -183,19 +213,17 @@ def run(options: IngestOptions, job: Job) -> Result:
             take=topics.take,
         )
         engine.start()
-        quiet_s, before = 0.0, -1
-        while not (engine.ended.is_set() or job.stop.wait(_LOOK_S)) and quiet_s < idle_s:
-            if before < 0:
-                if not engine.follows():
-                    continue
-                job.progress.step("read changes")
-            quiet_s = 0.0 if topics.taken != before else quiet_s + _LOOK_S
-            before = topics.taken
+        quiet, follows = Quiet(idle_s / _LOOK_S), False
+        while not (engine.ended.is_set() or job.stop.wait(_LOOK_S)):
+            if not follows and (follows := engine.follows()):
+                job.progress.step("reading changes")
+            if quiet.look(follows, topics.taken):
+                break
         engine.close()
-    return _result(options.namesrv, topics.sent)
+    return _result(options.namesrv, _database(properties), topics.sent)
 
 
-def _result(namesrv: str, sent: Counter[str]) -> Result:
+def _result(namesrv: str, database: str, sent: Counter[str]) -> Result:
     words = f"{counted(sent.total(), 'event')} to {counted(len(sent), 'topic')}"
     table = ReportTable(["topic", "events"], sorted(sent.items()))
     return Result(
@@ -203,8 +231,7 @@ def _result(namesrv: str, sent: Counter[str]) -> Result:
         summary={"events": sent.total(), "topics": dict(sorted(sent.items()))},
         report=Report(
             "Changes of a database",
-            words,
-            facts=[(f"{sent.total():,}", "events"), (f"{len(sent):,}", "topics")],
+            f"{database}: {words}",
             sections=[Section("Topics", "Where the events of this run went.", [table])],
         ),
         last_line=words,

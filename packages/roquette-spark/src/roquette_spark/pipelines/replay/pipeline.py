@@ -377,13 +377,13 @@ def run(options: ReplayOptions, job: Job) -> Result:
         ConfigError: options contradict each other or the state. BrokerError, RouteNotFound: of the cluster.
     """
     source, target = _parts(options)
-    job.progress.step("look at source and target")
+    job.progress.step("looking at source and target")
     state = open_state(options.state, job.files, _identity(options), job.clock.now_ms())
     if state.fresh:
         target.prepare()
         state.begin(source.bounds(), target.offsets())
     total = source.total(state)
-    job.progress.step("replay")
+    job.progress.step("sending")
     began_ms, sent, resumed = job.clock.now_ms(), 0, state.rows
     spark = job.open_spark()
     while not job.stop.is_set():
@@ -400,7 +400,7 @@ def run(options: ReplayOptions, job: Job) -> Result:
     complete = source.next_step(state, 1) is None
     check: ReplayCheck | None = None
     if complete and options.verify:
-        job.progress.step("compare")
+        job.progress.step("comparing")
         source.check(state)
         target.wait_until_readable(state, job.stop)
         wanted = _chosen(source.read_all(spark, state), options)

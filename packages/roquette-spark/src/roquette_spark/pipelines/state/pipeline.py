@@ -202,7 +202,7 @@ def report_of(
     )
     report.count(batches.rows, "change", " in this run")
     report.count(sum(count for _, count in reasons), "message", " in quarantine")
-    if batches.kept:
+    if len(batches.kept) > 1:
         text = "Changes a second of each batch of this run, by the seconds since its begin."
         report.add("Pace", text, lines(rates(batches), "changes a second"))
     numbers: list[list[object]] = [
@@ -214,7 +214,7 @@ def report_of(
     ]
     report.add(
         "The table",
-        f"Readers of its log have one row per key by a view (folder _view). Readers without find version {pointer.version} "
+        f"Readers of its log have one row per key by a view (folder _view). Readers that know no views find version {pointer.version} "
         "in the folder that the file CURRENT names.",
         ReportTable(["", ""], numbers),
     )
