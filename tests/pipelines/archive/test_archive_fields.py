@@ -219,6 +219,10 @@ def test_a_mask_of_no_field_is_a_mistake(cluster: Topics, options: ArchiveOption
         ({"rename": ("a=b",), "day_of": "a"}, "for a give its column, b"),
         ({"mask": ("b",), "partition": "b"}, "folders or order can be of b, which has no values"),
         ({"mask": ("b",), "sort_by": ("B",)}, "order can be of B, which has no values"),
+        (
+            {"mask": ("b",), "partition": "bucket(4, b)", "table_format": "iceberg"},
+            "folders or order can be of b, which has no values",
+        ),
         ({"mask": ("b",), "keep_body": True}, "--mask goes neither with --keep-body"),
         ({"mask": ("b",), "from_quarantine": True}, "nor with --from-quarantine"),
         ({"mask": ("b",), "format": "raw"}, "--format raw has no columns"),
