@@ -58,7 +58,8 @@ def test_every_report_shows_what_it_has(
     assert not page.scrolls
     for chart in page.charts:
         check_chart(chart)
-    assert page.charts or name == "audit"
+    one_point = name == "current-state" and size == min(SIZES)  # a pace has two at least
+    assert page.charts or name == "audit" or one_point
     for head, *rows in page.tables:
         for index, (_, align) in enumerate(head):
             cells = [row[index] for row in rows]
