@@ -6,12 +6,17 @@ Messages, files, commits and checkpoints are real; only Spark's engine is played
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql.types import StructType
+from tests.client.fake_cluster import FakeCluster
+from tests.spark.records import make_record
 
 from roquette.errors import RoquetteError
+from roquette.message.message import MessageQueue
+from roquette_spark.pipelines.archive.options import ArchiveOptions
 from roquette_spark.source.stream_reader import RocketmqStreamReader
 from roquette_spark.values.offsets import QueueRange
 from roquette_spark.values.options import read_options
@@ -122,3 +127,27 @@ class LocalStream:
         self.write([each for task in tasks for each in task.value], number)
         self._put(commits / str(number), "{}")
         return True
+
+
+QUEUE = MessageQueue("t", "broker-a", 0)
+
+
+def fill(cluster: FakeCluster, values: Iterable[Mapping[str, Any]], **more: Any) -> None:
+    """More messages of topic `t`, as JSON, each with these fields, too."""
+    there = cluster.queues.setdefault(QUEUE, [])
+    for each in values:
+        there.append(make_record(len(there), json.dumps({**each, **more}).encode(), queue_id=0))
+
+
+def small_batches(cluster: FakeCluster, folder: Path, **more: Any) -> ArchiveOptions:
+    """An archive of topic `t` with few rows a file, which compacts after three of them and keeps nothing it replaced."""
+    given = ArchiveOptions(
+        namesrv=cluster.address,
+        topics=("t",),
+        to=str(folder / "lake"),
+        report=str(folder / "report"),
+        batch=15,
+        small_files=3,
+        keep_replaced_minutes=0,
+    )
+    return replace(given, **more)

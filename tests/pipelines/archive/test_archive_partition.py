@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from tests.client.fake_cluster import FakeCluster
-from tests.pipelines.archive.local_streams import LocalStream
+from tests.pipelines.archive.local_streams import QUEUE, LocalStream, fill, small_batches
 from tests.pipelines.archive.test_archive_pattern import run
 from tests.pipelines.processes import wait_until
 from tests.pipelines.seaweed import LAKE
@@ -24,7 +24,6 @@ from tests.pipelines.stores import serving
 from tests.spark.records import make_record
 
 from roquette.errors import ConfigError
-from roquette.message.message import MessageQueue
 from roquette_spark.pipelines.archive import pipeline
 from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
 from roquette_spark.pipelines.kit.frame import PipelineError
@@ -35,7 +34,6 @@ from roquette_spark.pipelines.rows.decoder import possible_columns
 
 pytestmark = pytest.mark.spark
 
-Q = MessageQueue("t", "broker-a", 0)
 WORDS = ["a b", "ü/ö", "100%=x", "", None, "plain", "it's", "..", "01"]
 
 
@@ -58,17 +56,10 @@ def value(n: int) -> dict[str, Any]:
     }
 
 
-def fill(cluster: FakeCluster, numbers: range, **more: Any) -> None:
-    there = cluster.queues.setdefault(Q, [])
-    for n in numbers:
-        body = json.dumps({**value(n), **more}).encode()
-        there.append(make_record(len(there), body, queue_id=0))
-
-
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
     with FakeCluster({}) as cluster:
-        fill(cluster, range(45))
+        fill(cluster, map(value, range(45)))
         yield cluster
 
 
@@ -90,17 +81,7 @@ def options(
 ) -> Iterator[ArchiveOptions]:
     monkeypatch.setattr(pipeline, "start_ranges", LocalStream)
     table_format, *in_store = request.param.split(" ", 1)
-    given = ArchiveOptions(
-        namesrv=cluster.address,
-        topics=("t",),
-        to=str(tmp_path / "lake"),
-        report=str(tmp_path / "report"),
-        table_format=table_format,
-        schema=SCHEMA,
-        batch=15,
-        small_files=3,
-        keep_replaced_minutes=0,
-    )
+    given = small_batches(cluster, tmp_path, table_format=table_format, schema=SCHEMA)
     if not in_store:
         yield given
         return
@@ -195,8 +176,8 @@ def test_a_table_by_a_column_is_read_right_after_compaction_and_evolution(
         assert summary["files_joined"] >= 3
         assert set(there.values()) == {1}
 
-    fill(cluster, range(45, 60), late=1)
-    cluster.queues[Q].append(make_record(60, b"bad", queue_id=0))
+    fill(cluster, map(value, range(45, 60)), late=1)
+    cluster.queues[QUEUE].append(make_record(60, b"bad", queue_id=0))
     summary = run(options, partition=name).summary["topics"]["t"]
     assert (summary["missing"], summary["twice"], summary["quarantined"]) == (0, 0, 1)
     late = [None] * 45 + [1] * 15
@@ -206,7 +187,7 @@ def test_a_table_by_a_column_is_read_right_after_compaction_and_evolution(
 
 
 def test_a_table_by_hours_has_them_in_utc(options: ArchiveOptions, cluster: FakeCluster) -> None:
-    cluster.queues[Q].append(make_record(45, b'{"n":45,"hour":7}', queue_id=0))
+    cluster.queues[QUEUE].append(make_record(45, b'{"n":45,"hour":7}', queue_id=0))
     summary = run(options, partition="hour", day_of="at").summary["topics"]["t"]
 
     assert (summary["rows"], summary["missing"], summary["twice"]) == (46, 0, 0)
@@ -268,7 +249,7 @@ def test_versions_that_are_kept_are_read_right_after_compaction(
     options: ArchiveOptions, cluster: FakeCluster
 ) -> None:
     run(options, partition="yes", keep_versions=4)
-    fill(cluster, range(45, 60))
+    fill(cluster, map(value, range(45, 60)))
     run(options, partition="yes", keep_versions=4)
 
     counts = [len(numbers) for numbers in versions(options)[-4:]]
@@ -277,7 +258,7 @@ def test_versions_that_are_kept_are_read_right_after_compaction(
     assert counts[-1] == 60
     there = sum(folders(options).values())
 
-    fill(cluster, range(60, 65))
+    fill(cluster, map(value, range(60, 65)))
     run(options, partition="yes")  # says nothing of versions
     assert len(versions(options)[-1]) == 65
     assert sum(folders(options).values()) < there

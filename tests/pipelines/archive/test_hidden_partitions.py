@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 from tests.client.fake_cluster import FakeCluster
-from tests.pipelines.archive.local_streams import LocalStream
+from tests.pipelines.archive.local_streams import QUEUE, LocalStream, fill, small_batches
 from tests.pipelines.archive.test_archive_partition import column
 from tests.pipelines.archive.test_archive_pattern import run
 from tests.spark.records import make_record
@@ -30,7 +30,6 @@ from roquette_spark.pipelines.tables.table_formats import open_found
 
 pytestmark = pytest.mark.spark
 
-Q = MessageQueue("t", "broker-a", 0)
 KINDS = [("n", "integer"), ("word", "string"), ("price", "decimal(9,2)"), ("born", "date"), ("at", "timestamp"), ("local", "timestamp_ntz"), ("yes", "boolean"), ("part", "double")]  # fmt: skip
 SCHEMA = json.dumps({"type": "struct", "fields": [column(*each) for each in KINDS]})
 WORDS = [
@@ -65,17 +64,10 @@ def value(n: int) -> dict[str, Any]:
     }
 
 
-def fill(cluster: FakeCluster, numbers: range, **more: Any) -> None:
-    there = cluster.queues.setdefault(Q, [])
-    for n in numbers:
-        body = json.dumps({**value(n), **more}).encode()
-        there.append(make_record(len(there), body, queue_id=0))
-
-
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
     with FakeCluster({}) as cluster:
-        fill(cluster, range(60))
+        fill(cluster, map(value, range(60)))
         yield cluster
 
 
@@ -84,17 +76,7 @@ def options(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> ArchiveOptions:
     monkeypatch.setattr(pipeline, "start_ranges", LocalStream)
-    return ArchiveOptions(
-        namesrv=cluster.address,
-        topics=("t",),
-        to=str(tmp_path / "lake"),
-        report=str(tmp_path / "report"),
-        table_format="iceberg",
-        schema=SCHEMA,
-        batch=15,
-        small_files=3,
-        keep_replaced_minutes=0,
-    )
+    return small_batches(cluster, tmp_path, table_format="iceberg", schema=SCHEMA)
 
 
 def table(options: ArchiveOptions) -> Any:
@@ -164,7 +146,7 @@ def test_each_file_has_the_rows_of_its_value_after_compaction_and_evolution(
         f"{table(options).spec().fields[0].name}=1/batch-0000000900-x-00000.parquet"
     ) as stream:
         stream.write(b"of a killed batch")
-    fill(cluster, range(60, 90), n=1 << 40, late=1)
+    fill(cluster, map(value, range(60, 90)), n=1 << 40, late=1)
     summary = run(options).summary["topics"]["t"]
     assert (summary["rows"], summary["missing"], summary["twice"]) == (90, 0, 0)
     check_files(options)
@@ -224,7 +206,7 @@ def test_the_words_of_a_transform_are_checked_and_delta_has_none(options: Archiv
 def test_no_column_takes_the_name_of_the_values(
     options: ArchiveOptions, cluster: FakeCluster
 ) -> None:
-    fill(cluster, range(60, 61), AT_hour=7)
+    fill(cluster, map(value, range(60, 61)), AT_hour=7)
     for partition, rescued in (("hour(at)", {"AT_hour": 1}), ("day(at)", {})):
         found = replace(options, partition=partition, to=f"{options.to}-{partition[:3]}")
         summary = run(found).summary["topics"]["t"]
@@ -248,7 +230,7 @@ def test_a_time_whose_day_has_no_name_costs_its_message(
             zigzag >>= 7
         stream.write(bytes([zigzag]))
         there.append(make_record(len(there), stream.getvalue(), queue_id=0))
-    cluster.queues[Q] = there
+    cluster.queues[QUEUE] = there
     for partition in ("hour(at)", "day(at)", "bucket(4, at)"):
         to = f"{options.to}-{partition[:3]}"
         found = replace(options, to=to, format="avro", schema=str(tmp_path / "at.avsc"))

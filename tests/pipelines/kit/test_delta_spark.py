@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.client.fake_cluster import FakeCluster
 from tests.interop.peers import class_path
-from tests.pipelines.archive.local_streams import LocalStream
-from tests.pipelines.archive.test_archive_partition import SCHEMA, Q, fill
+from tests.pipelines.archive.local_streams import QUEUE, LocalStream, fill
+from tests.pipelines.archive.test_archive_partition import SCHEMA, value
 from tests.pipelines.archive.test_archive_pattern import run
 from tests.pipelines.kit.older_spark import PYTHON, require_spark
 from tests.pipelines.kit.test_delta_readers import (
@@ -119,10 +119,10 @@ def test_spark_agrees_on_an_archive_by_a_column_and_on_its_quarantine(
 ) -> None:
     monkeypatch.setattr(stream, "start_ranges", LocalStream)
     with FakeCluster({}) as cluster:
-        fill(cluster, range(45))
+        fill(cluster, map(value, range(45)))
         bad = [b"", b"{", b"\xff", b"[1]", b'{"word": "' + b"x" * 300 + b'"}']
         for body in bad:
-            cluster.queues[Q].append(make_record(len(cluster.queues[Q]), body, queue_id=0))
+            cluster.queues[QUEUE].append(make_record(len(cluster.queues[QUEUE]), body, queue_id=0))
         given = ArchiveOptions(
             namesrv=cluster.address,
             topics=("t",),

@@ -11,7 +11,9 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
+from roquette_spark.pipelines.archive.options import ArchiveOptions
 from roquette_spark.pipelines.archive.pipeline import PIPELINE as ARCHIVE
 from roquette_spark.pipelines.kit import running as session
 from roquette_spark.pipelines.kit.running import JVM_OPTIONS, local_tuning, open_session, threads_to
@@ -156,6 +158,40 @@ def test_threads_of_pyspark_have_nothing_to_say_on_the_terminal(
     assert threads_to(str(log), spark) is None, "the handlers of an application are its own"
     handler.close()
     assert "EOFError: the JVM is gone" in log.read_text() and "no answer" in log.read_text()
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "gone", [ConnectionRefusedError("no JVM"), Py4JNetworkError("no answer"), None]
+)
+def test_threads_that_outlive_a_killed_jvm_have_nothing_to_say_on_the_terminal(
+    gone: Exception | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    root, log = logging.getLogger(), tmp_path / "spark.log"
+
+    def stop() -> None:
+        if gone is not None:
+            raise gone
+
+    spark: Any = SimpleNamespace(sparkContext=None, stop=stop)
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(session, "open_session", lambda *_, **__: spark)
+    run = session._Session(ARCHIVE, ArchiveOptions(namesrv="n", topics=("t",), to="lake"), str(log))
+    run.open()
+    run.close()
+    if gone is None:
+        assert not root.handlers
+        return
+    try:
+        raise AttributeError("its context is gone")
+    except AttributeError:
+        logging.exception("Exception while sending command.")
+        logging.getLogger("py4j.clientserver").exception("the Python Proxy")
+
+    assert log.read_text().count("its context is gone") == 4
     assert capfd.readouterr() == ("", "")
 
 

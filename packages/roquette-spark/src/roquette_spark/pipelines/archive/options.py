@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from roquette.base.options import REQUIRED, key_values, option
 from roquette.errors import ConfigError
@@ -199,6 +200,7 @@ def _wrong_fields(options: ArchiveOptions) -> Iterator[str]:
             yield f"--day-of, --partition, --sort-by: for {name} give its column, {form.renames[name]}"
 
 
+@cache
 def _parsed_route(route: str) -> tuple[re.Pattern[str], str]:
     """The expression, and the name as a template of `re`. Raises ConfigError."""
     pattern, _, name = route.rpartition("=")

@@ -371,13 +371,16 @@ class _Session:
     def close(self) -> None:
         if self.spark is None or not self._own:
             return
+        from py4j.protocol import Py4JError
+
         try:
-            with contextlib.suppress(OSError):  # its JVM was killed: there is nothing to stop
-                self.spark.stop()
-        finally:
-            if self._handler is not None:
-                logging.getLogger().removeHandler(self._handler)
-                self._handler.close()
+            self.spark.stop()
+        except (OSError, Py4JError):
+            # Its JVM was killed, so there is nothing to stop. The handler stays: threads that wait for the JVM say so after us.
+            return
+        if self._handler is not None:
+            logging.getLogger().removeHandler(self._handler)
+            self._handler.close()
 
 
 @contextlib.contextmanager

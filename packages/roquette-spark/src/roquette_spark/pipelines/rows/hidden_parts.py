@@ -1,14 +1,19 @@
 """Values that partition a table of Iceberg without being a column of it, as pyiceberg computes them."""
 
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.schema import Schema
 from pyiceberg.transforms import Transform as IcebergTransform
 from pyiceberg.transforms import parse_transform
 
 from roquette_spark.pipelines.kit.message_rows import TIMES, Transform
+
+_FIELD_ID = b"PARQUET:field_id"  # Arrow's name, by which pyiceberg finds it
 
 
 def iceberg_transform(transform: Transform) -> IcebergTransform[Any, Any]:
@@ -26,8 +31,26 @@ def can_make(transform: Transform, kind: pa.DataType) -> bool:
     return bool(iceberg_transform(transform).can_transform(_iceberg_type(kind)))
 
 
+def schema_of_arrow(columns: pa.Schema) -> Schema:
+    """With ids of fields, of which nothing else knows. Raises TypeError, ValueError: Iceberg has no such type."""
+    numbers = count(1)
+    return pyarrow_to_schema(pa.schema([_numbered(each, numbers) for each in columns]))
+
+
+def _numbered(field: pa.Field, numbers: Iterator[int]) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_numbered(each, numbers) for each in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_numbered(kind.key_field, numbers), _numbered(kind.item_field, numbers))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_numbered(kind.value_field, numbers))
+    known = field.metadata or {}
+    return field.with_type(kind).with_metadata({**known, _FIELD_ID: str(next(numbers))})
+
+
 def _iceberg_type(kind: pa.DataType) -> Any:
-    return Catalog._convert_schema_if_needed(pa.schema([("c", kind)])).fields[0].field_type
+    return schema_of_arrow(pa.schema([("c", kind)])).fields[0].field_type
 
 
 class HiddenPart:

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NoSuchNamespaceError,
@@ -48,7 +48,7 @@ from roquette_spark.pipelines.kit.table_files import (
     Snapshot,
     TableFiles,
 )
-from roquette_spark.pipelines.rows.hidden_parts import iceberg_transform
+from roquette_spark.pipelines.rows.hidden_parts import iceberg_transform, schema_of_arrow
 from roquette_spark.pipelines.rows.parquet_files import Rows
 from roquette_spark.pipelines.tables import iceberg_files as history
 from roquette_spark.pipelines.tables.delta_table import arrow_schema
@@ -241,7 +241,7 @@ def iceberg_schema(spark_json: str) -> Schema:
         ConfigError: Iceberg has no such type.
     """
     try:
-        found = Catalog._convert_schema_if_needed(arrow_schema(spark_json))
+        found = schema_of_arrow(arrow_schema(spark_json))
     except (TypeError, ValueError, DeltaError) as error:
         raise ConfigError(
             f"a table of Iceberg cannot have these columns ({error}): use Delta Lake"
