@@ -16,6 +16,7 @@ from roquette.nameserver import controller
 from roquette.proxy import cluster
 from roquette.proxy import cluster as places
 from roquette.proxy.access import CallGuard
+from roquette.proxy.service import Proxy
 from roquette.remoting.request import RequestContext
 from roquette.wire.codes import RequestCode
 
@@ -69,14 +70,22 @@ def _unsealed(patch: Patch) -> None:
     patch.setattr(table_feed, "seal", lambda secret, once, nonce, words: words)
 
 
+def _any_client(patch: Patch) -> None:
+    watch = CallGuard.watch
+
+    def watched(guard: CallGuard, proxy: Proxy) -> None:
+        watch(guard, proxy)
+        guard.clients = None
+
+    patch.setattr(CallGuard, "watch", watched)
+
+
 OF_ISSUE_34: dict[str, Any] = {
     "what is for super users is for all": _any_signer,
     "users are not sealed, and what servers sign serves again": _unsealed,
     "a proxy proves no place": lambda patch: patch.setattr(cluster, "prove_place", _proves_nothing),
     "retries are of the group that says so": _own_retries,
-    "a v5 client's id is anybody's": lambda patch: patch.setattr(
-        CallGuard, "watch", lambda self, clients: setattr(clients, "may_publish", self.publishes)
-    ),
+    "a v5 client's id is anybody's": _any_client,
     "a producer stays one": lambda patch: patch.setattr(CallGuard, "publishes", lambda *_: True),
     "who may look may be a sign of life": lambda patch: patch.setitem(
         needs.NEEDS, RequestCode.QUERY_DATA_VERSION, needs.Need(otherwise=needs.GET)

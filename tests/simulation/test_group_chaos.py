@@ -52,6 +52,8 @@ def _cut_at_shorter(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED = (_ack_local, _read_unconfirmed, _elect_blind, _ignore_lease, _cut_at_shorter)
+# Where answers wait for replicas, those of another master's epoch do not answer: the lease is the only guard where they do not.
+ANSWERS_AT_ONCE = {_ignore_lease}
 
 
 @pytest.mark.promise("Groups of brokers", "the checks find bugs that are planted")
@@ -60,9 +62,10 @@ PLANTED = (_ack_local, _read_unconfirmed, _elect_blind, _ignore_lease, _cut_at_s
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__[1:])
 def test_a_planted_bug_is_found(plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
+    role = "ASYNC_MASTER" if plant in ANSWERS_AT_ONCE else "SYNC_MASTER"
     for seed in range(1, 31):
         try:
-            run_seed(seed, role="SYNC_MASTER")
+            run_seed(seed, role=role)
         except AssertionError as error:
             print(f"found by seed {seed}: {str(error)[:200]}")
             return
