@@ -1,10 +1,13 @@
 """What a question costs in a cluster of 100 brokers, 5,000 topics and 2,000 groups: requests and steps, counted."""
 
 import dataclasses
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
 from tests.admin.explain.test_pure_verdicts import COPY, MEMBER
 
 from roquette.admin import catalogue
@@ -22,7 +25,11 @@ from roquette.wire.bodies import (
     TopicRouteData,
 )
 from roquette.wire.bodies.clients import ProducerTableInfo
-from roquette.wire.bodies.progress import DelayOffsetSerializeWrapper
+from roquette.wire.bodies.progress import (
+    ConsumeStats,
+    DelayOffsetSerializeWrapper,
+    TopicStatsTable,
+)
 from roquette.wire.bodies.tables import SubscriptionGroupConfig
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.header_codec import ext_dict
@@ -76,11 +83,11 @@ def found(broker: str, ext: dict[str, str]) -> list[Any]:
     return [FOUND] if ext["topic"] == FOUND.topic and broker == FOUND.queue.broker_name else []
 
 
-def stats(broker: str, ext: dict[str, str]) -> dict[MessageQueue, OffsetWrapper]:
+def stats(broker: str, ext: dict[str, str]) -> ConsumeStats:
     name = topic(int(ext["consumerGroup"].rpartition("-")[2]))
-    return (
-        {MessageQueue(name, broker, 0): OffsetWrapper(9, 4)} if broker in brokers_of(name) else {}
-    )
+    here = broker in brokers_of(name)
+    table = {MessageQueue(name, broker, 0): OffsetWrapper(9, 4)} if here else {}
+    return ConsumeStats(table, 0.5 * here)
 
 
 def places(broker: str, ext: dict[str, str]) -> dict[tuple[str, str], dict[int, int]]:
@@ -91,9 +98,10 @@ ANSWERS: dict[int, Callable[[str, dict[str, str]], Any]] = {
     R.GET_BROKER_CLUSTER_INFO: lambda broker, ext: CLUSTER,
     R.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: lambda broker, ext: list(map(topic, range(TOPICS))),
     R.GET_ROUTEINFO_BY_TOPIC: lambda broker, ext: route(ext["topic"]),
-    R.GET_TOPIC_STATS_INFO: lambda broker, ext: [
-        (MessageQueue(ext["topic"], broker, queue), TopicOffset(2, 9, 5)) for queue in range(EACH)
-    ],
+    R.GET_TOPIC_STATS_INFO: lambda broker, ext: TopicStatsTable(
+        {MessageQueue(ext["topic"], broker, queue): TopicOffset(2, 9, 5) for queue in range(EACH)},
+        0.5,
+    ),
     R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: lambda broker, ext: CONFIGS,
     R.GET_CONSUMER_CONNECTION_LIST: lambda broker, ext: MEMBER,
     R.GET_CONSUME_STATS: stats,
@@ -156,7 +164,39 @@ def test_names_and_a_page_of_topics() -> None:
     assert names.result.page("TOPIC-47", 3)[0] == ["topic-4700", "topic-4701", "topic-4702"]
     rows = cost(catalogue.topic_rows(shown))
     assert (rows.total, rows.steps) == (PAGE + PAGE * EACH, 2)
-    assert rows.result[0] == catalogue.TopicRow(shown[0], 4, 16, 16, "RW-", 4 * 4 * 7, 5)
+    assert rows.result[0] == catalogue.TopicRow(shown[0], 4, 16, 16, "RW-", 4 * 4 * 7, 5, 2.0)
+
+
+def test_a_search_of_60_000_names_takes_25_ms() -> None:
+    all_names = sorted(f"Team-{number % 97}.Orders-{number}" for number in range(60_000))
+    names = catalogue.Names({catalogue.OWN: all_names[::2], catalogue.RETRIES: all_names[1::2]})
+    for word in ("", "orders-59", "nowhere"):
+        took = []
+        for _ in range(5):
+            begun = time.process_time()
+            names.page(word, PAGE, None)
+            took.append(time.process_time() - begun)
+        assert min(took) <= 0.025, word
+
+
+def test_a_page_of_topics_asks_400_times_and_names_those_on_too_many_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide = {topic(number) for number in range(PAGE - 5, PAGE)}
+    few = brokers_of
+    monkeypatch.setattr(
+        sys.modules[__name__], "brokers_of", lambda name: NAMES if name in wide else few(name)
+    )
+    rows = cost(catalogue.topic_rows([topic(number) for number in range(PAGE)]))
+    assert rows.total == PAGE + (PAGE - 5) * EACH + BROKERS <= catalogue.MOST_ASKED
+    told = {row.topic for row in rows.result if row.messages == len(few(row.topic)) * EACH * 7}
+    assert len(told) == PAGE - 5
+    left_out = [row for row in rows.result if row.messages < 0]
+    assert len(left_out) == 4 and {row.brokers for row in left_out} == {BROKERS}
+    name = left_out[0].topic
+    said = f"on 100 brokers, too many for a list: roquette topic describe {name}"
+    assert (left_out[0].last_ms, left_out[0].in_tps, left_out[0].error) == (-1, -1.0, said)
+    assert cost(catalogue.topic_rows(sorted(wide), most=None)).total == 5 + 5 * BROKERS
 
 
 def test_names_and_a_page_of_groups() -> None:
@@ -164,10 +204,31 @@ def test_names_and_a_page_of_groups() -> None:
     assert (names.total, names.steps) == (1 + BROKERS, 2)
     shown, more = names.result.page(limit=PAGE)
     assert (len(shown), more) == (PAGE, GROUPS - PAGE)
-    rows = cost(catalogue.group_rows(shown, names.result))
+    rows = cost(catalogue.group_rows(shown, names.result, most=None))
     assert rows.total == PAGE * BROKERS * 2 + PAGE * EACH
     assert rows.steps == 3 and rows.at_one <= 3 * PAGE
     assert [row.lag for row in rows.result] == [EACH * 5] * PAGE
+    assert {row.out_tps for row in rows.result} == {EACH * 0.5}
+
+
+def test_a_page_of_groups_asks_400_times_and_names_those_on_too_many_brokers() -> None:
+    names = cost(catalogue.groups()).result
+    shown = names.page(limit=PAGE)[0]
+    for name in shown[:-2]:  # the last two are known to 100 masters
+        places = [
+            place
+            for place in names.places[name]
+            if place[0] in brokers_of(topic(int(name.rpartition("-")[2])))
+        ]
+        names.places[name] = places[:4]
+    rows = cost(catalogue.group_rows(shown, names))
+    assert rows.total <= catalogue.MOST_ASKED
+    assert [row.group for row in rows.result if row.members < 0] == shown[-2:]
+    last = rows.result[-1]
+    assert (last.topics, last.lag, last.out_tps) == (-1, -1, -1.0)
+    assert last.error == f"on 100 brokers, too many for a list: roquette group lag {last.group}"
+    assert [row.lag for row in rows.result[:4]] == [EACH * 5] * 4
+    assert rows.result[4].lag == -1 and "in more topics than fit" in rows.result[4].error
 
 
 def test_a_page_of_clients() -> None:

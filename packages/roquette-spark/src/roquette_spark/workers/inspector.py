@@ -108,7 +108,7 @@ class ClusterInspector:
                 QueueState(
                     queue, max(0, at.min_offset), max(0, at.max_offset), at.last_update_timestamp
                 )
-                for queue, at in answer.get()
+                for queue, at in answer.get().offset_table.items()
             ]
         return found
 
@@ -128,7 +128,7 @@ class ClusterInspector:
             (group, queue): at.last_timestamp
             for group, answer in zip(groups, self.run(ask_all(asks)), strict=True)
             if not isinstance(answer.error, BrokerError)
-            for queue, at in answer.get().items()
+            for queue, at in answer.get().offset_table.items()
             if at.last_timestamp > 0
         }
 

@@ -124,7 +124,7 @@ class Admin:
         names, _ = found.page(kind=None if system else OWN)
         space = self._client.session.namespace
         own = [name for name in names if space.wrap(name) == name]
-        return [self._shown(row) for row in await self._run(group_rows(own, found))]
+        return [self._shown(row) for row in await self._run(group_rows(own, found, most=None))]
 
     async def members(self, group: str) -> list[MemberRow]:
         """The members of a group that are online, with what each is doing; raises ConfigError when none is."""

@@ -1,7 +1,7 @@
 """Catalogue of a cluster: names come in one request of a server, and what is to know of each only for a page of them."""
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -17,13 +17,13 @@ from roquette.admin.command import (
     command,
     more_words,
 )
-from roquette.admin.groups import LagRow, lags_of, settings_of_group
+from roquette.admin.groups import BrokerLag, lags_of, settings_of_group
 from roquette.client import calls
 from roquette.client.calls import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.operator_calls import all_producers, running_info
 from roquette.errors import BrokerError, ConfigError
-from roquette.message.message import MessageQueue, unread
+from roquette.message.message import unread
 from roquette.message.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -36,15 +36,18 @@ from roquette.message.names import (
 from roquette.wire.bodies import (
     ConsumerConnection,
     ConsumerRunningInfo,
-    TopicOffset,
     TopicRouteData,
 )
+from roquette.wire.bodies.progress import TopicStatsTable
 from roquette.wire.codes import version_text
 
 OWN: Final = "own"
 RETRIES: Final = "retries"
 DEAD: Final = "dead letters"
 SYSTEM: Final = "system"
+
+MOST_ASKED: Final = 400
+"""Requests to servers for one page of names."""
 
 
 class Names(msgspec.Struct, frozen=True):
@@ -78,7 +81,8 @@ class TopicRow(msgspec.Struct, frozen=True):
     """A topic over all its brokers. Numbers are -1 when not asked or not known; `last_ms` 0: nothing is in it.
 
     Attributes:
-        error: of which brokers the numbers lack the share, and why.
+        in_tps: messages a second that come in.
+        error: of which brokers the numbers lack the share, and why; or why they were not asked.
     """
 
     topic: str
@@ -88,24 +92,30 @@ class TopicRow(msgspec.Struct, frozen=True):
     perm: str = ""
     messages: int = -1
     last_ms: int = -1
+    in_tps: float = -1.0
     error: str = ""
+
+    NARROW: ClassVar = ("in_tps",)
 
 
 class GroupRow(msgspec.Struct, frozen=True):
-    """One consumer group. `lag` counts messages not yet consumed, over all its topics and queues.
+    """One consumer group. `lag` counts messages not yet consumed, over all its topics and queues. Numbers are -1 when not
+    asked or not known.
 
     Attributes:
-        error: of which brokers the numbers lack the share, and why.
+        out_tps: messages a second that it takes.
+        error: of which brokers the numbers lack the share, and why; or why they were not asked.
     """
 
     group: str
-    members: int
-    model: str
-    topics: int
-    lag: int
+    members: int = -1
+    model: str = ""
+    topics: int = -1
+    lag: int = -1
+    out_tps: float = -1.0
     error: str = ""
 
-    NARROW: ClassVar = ("topics", "model")
+    NARROW: ClassVar = ("out_tps", "topics", "model")
 
 
 def kind_of(topic: str, own: set[str]) -> str:
@@ -164,7 +174,7 @@ def list_topics(
     names, more = (yield from topics()).page(like, limit, None if system else OWN)
     rows: Sequence[msgspec.Struct] = [TopicName(name) for name in names]
     if limit is not None:
-        rows = yield from topic_rows(names)
+        rows = yield from topic_rows(names, most=None)
     return OperationReport(list(rows), notes=more_words(more, "topics"))
 
 
@@ -181,13 +191,33 @@ def list_groups(
     """
     found = yield from groups()
     names, more = found.page(like, limit, None if system else OWN)
-    return OperationReport((yield from group_rows(names, found)), notes=more_words(more, "groups"))
+    rows = yield from group_rows(names, found, most=None)
+    return OperationReport(rows, notes=more_words(more, "groups"))
 
 
-def topic_rows(names: Sequence[str]) -> Operation[list[TopicRow]]:
-    """Ask what is to know of these topics: a route of each, and a request to each of its brokers."""
+def _fit(costs: dict[str, int], most: int | None) -> set[str]:
+    """Return the names of which can be asked with so many requests, the cheapest first."""
+    cheapest = sorted(costs, key=lambda name: costs[name])
+    spent = accumulate(costs[name] for name in cheapest)
+    return {
+        name for name, sum_ in zip(cheapest, spent, strict=True) if most is None or sum_ <= most
+    }
+
+
+def topic_rows(names: Sequence[str], most: int | None = MOST_ASKED) -> Operation[list[TopicRow]]:
+    """Ask what is to know of these topics: a route of each, and a request to each of its brokers.
+
+    Args:
+        names: up to PAGE.
+        most: requests; of topics on more brokers than fit the numbers are not known. None: any number.
+    """
     routes = yield from ask_all((ANY_NAME_SERVER, calls.route(name)) for name in names)
-    asked = [_addresses(name, route.value) for name, route in zip(names, routes, strict=True)]
+    places = {
+        name: _addresses(name, route.value) for name, route in zip(names, routes, strict=True)
+    }
+    left = None if most is None else most - len(names)
+    fitting = _fit({name: len(addresses) for name, addresses in places.items()}, left)
+    asked = [places[name] if name in fitting else [] for name in names]
     answers = yield from ask_all(
         (address, calls.topic_stats(name))
         for name, addresses in zip(names, asked, strict=True)
@@ -195,7 +225,7 @@ def topic_rows(names: Sequence[str]) -> Operation[list[TopicRow]]:
     )
     rest = iter(answers)
     return [
-        _topic_row(name, route, list(islice(rest, len(addresses))))
+        _topic_row(name, route, list(islice(rest, len(addresses))), asked=name in fitting)
         for name, route, addresses in zip(names, routes, asked, strict=True)
     ]
 
@@ -208,48 +238,92 @@ def _addresses(name: str, data: TopicRouteData | None) -> list[str]:
 def _topic_row(
     name: str,
     route: Answer[TopicRouteData],
-    stats: Sequence[Answer[list[tuple[MessageQueue, TopicOffset]]]],
+    stats: Sequence[Answer[TopicStatsTable]],
+    *,
+    asked: bool,
 ) -> TopicRow:
     if route.value is None:
         return TopicRow(name, error=route.reason)
     data = route.value.queue_datas
-    ends = [at for answer in stats for _, at in answer.value or ()]
-    return TopicRow(
+    known = TopicRow(
         name,
         len(data),
         sum(each.read_queue_nums for each in data),
         sum(each.write_queue_nums for each in data),
         " ".join(sorted({perm_text(each.perm) for each in data})),
-        sum(unread(None, at.min_offset, at.max_offset) for at in ends),
-        max((at.last_update_timestamp for at in ends), default=0),
-        "; ".join(f"{answer.address}: {answer.reason}" for answer in stats if answer.error),
+        error=f"on {len(data)} brokers, too many for a list: roquette topic describe {name}",
+    )
+    if not asked:
+        return known
+    errors = "; ".join(f"{answer.address}: {answer.reason}" for answer in stats if answer.error)
+    told = [answer.value for answer in stats if answer.value is not None]
+    if not told:
+        return msgspec.structs.replace(known, error=errors)
+    ends = [at for each in told for at in each.offset_table.values()]
+    return msgspec.structs.replace(
+        known,
+        messages=sum(unread(None, at.min_offset, at.max_offset) for at in ends),
+        last_ms=max((at.last_update_timestamp for at in ends), default=0),
+        in_tps=sum(each.topic_put_tps for each in told),
+        error=errors,
     )
 
 
-def group_rows(names: Sequence[str], found: Names) -> Operation[list[GroupRow]]:
-    """Ask what is to know of these groups: two requests of each to each master that knows it, and the ends of what is behind."""
-    asked = [(name, *place) for name in names for place in found.places.get(name, ())]
+def group_rows(
+    names: Sequence[str], found: Names, most: int | None = MOST_ASKED
+) -> Operation[list[GroupRow]]:
+    """Ask what is to know of these groups: two requests of each to each master that knows it, and what `lags_of` asks besides.
+
+    Args:
+        names: up to PAGE.
+        most: requests; of groups on more brokers than fit the numbers are not known. None: any number.
+    """
+    fitting = _fit({name: 2 * len(found.places.get(name, ())) for name in names}, most)
+    asked = [
+        (name, *place) for name in names if name in fitting for place in found.places.get(name, ())
+    ]
+    left = None if most is None else most - len(asked)
     online = yield from ask_all(
         (address, calls.group_connections(group)) for group, _, address in asked
     )
-    members: dict[str, list[ConsumerConnection]] = {name: [] for name in names}
+    members: dict[str, list[Answer[ConsumerConnection]]] = {name: [] for name in names}
     for (group, _, _), answer in zip(asked, online, strict=True):
-        members[group] += [] if answer.value is None else [answer.value]  # nobody is online there
-    lags: dict[str, list[LagRow]] = {name: [] for name in names}
-    for (group, _, _), rows in zip(asked, (yield from lags_of(asked)), strict=True):
-        lags[group] += rows
-    return [_group_row(name, members[name], lags[name]) for name in names]
+        members[group].append(answer)
+    lags: dict[str, list[BrokerLag]] = {name: [] for name in names}
+    for (group, _, _), each in zip(asked, (yield from lags_of(asked, most=left)), strict=True):
+        lags[group].append(each)
+    return [
+        _group_row(name, members[name], lags[name])
+        if name in fitting
+        else GroupRow(
+            name,
+            error=f"on {len(found.places[name])} brokers, too many for a list: roquette group lag {name}",
+        )
+        for name in names
+    ]
 
 
-def _group_row(group: str, online: list[ConsumerConnection], lags: list[LagRow]) -> GroupRow:
-    told = [row for row in lags if not row.error]
+def _group_row(
+    group: str, answers: list[Answer[ConsumerConnection]], lags: list[BrokerLag]
+) -> GroupRow:
+    online = [each.value for each in answers if each.value is not None]
+    refused = [isinstance(each.error, BrokerError) for each in answers]  # nobody is online there
+    silent = len(answers) > 0 and not online and not any(refused)
+    rows = [row for each in lags for row in each.rows]
+    told = [row for row in rows if not row.error]
+    errors = [f"{row.broker}: {row.error}" for row in rows if row.error]
+    unknown = not told and len(errors) == len(lags) > 0
+    if any(row.lag < 0 for row in told):
+        unknown = True
+        errors.append(f"behind in more topics than fit in a list: roquette group lag {group}")
     return GroupRow(
         group,
-        len({member.client_id for each in online for member in each.connection_set}),
+        -1 if silent else len({one.client_id for each in online for one in each.connection_set}),
         next(((each.message_model or "").lower() for each in online), ""),
         len({row.topic for row in told}),
-        sum(row.lag for row in told),
-        "; ".join(f"{row.broker}: {row.error}" for row in lags if row.error),
+        -1 if unknown else sum(row.lag for row in told),
+        sum(each.out_tps for each in lags if each.out_tps > 0),
+        "; ".join(errors),
     )
 
 

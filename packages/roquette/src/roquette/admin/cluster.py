@@ -26,7 +26,7 @@ from roquette.message.names import (
 )
 from roquette.wire import bodies as b
 from roquette.wire.bodies import BrokerLeft, ClusterInfo, ConsumerConnection, TopicConfig
-from roquette.wire.bodies.progress import TopicOffset
+from roquette.wire.bodies.progress import TopicOffset, TopicStatsTable
 from roquette.wire.codes import ResponseCode
 
 
@@ -220,7 +220,7 @@ def look_at(address: str, topics: Sequence[str] | None = None) -> Operation[Hold
         groups = set((yield from ask(address, calls.groups_of_broker())))
     else:
         readers = yield from ask_all((address, readers_of(topic)) for topic in topics)
-        groups = {group for answer in readers for group in _listed(answer)}
+        groups = {group for answer in readers for group in _found(answer, [])}
     named = sorted(filter(is_users_group, groups))
     connections = yield from ask_all((address, calls.group_connections(group)) for group in named)
     delays = (yield from ask(address, delay_progress())).offset_table
@@ -233,7 +233,10 @@ def look_at(address: str, topics: Sequence[str] | None = None) -> Operation[Hold
     wanted = sorted({*topics, SCHEDULE_TOPIC, TRANS_HALF_TOPIC})
     answers = yield from ask_all((address, calls.topic_stats(topic)) for topic in wanted)
     ends = {
-        topic: {queue.queue_id: at for queue, at in _listed(answer)}
+        topic: {
+            queue.queue_id: at
+            for queue, at in _found(answer, TopicStatsTable()).offset_table.items()
+        }
         for topic, answer in zip(wanted, answers, strict=True)
     }
     online = {
@@ -258,9 +261,9 @@ def _by_topic(address: str) -> Operation[dict[str, int]]:
     return {topic: count for topic, count in found.items() if count > 0}
 
 
-def _listed(answer: Answer[list[T]]) -> list[T]:
+def _found(answer: Answer[T], nothing: T) -> T:
     """Return what is said of a topic; nothing when it is gone meanwhile."""
-    return [] if isinstance(answer.error, BrokerError) else answer.get()
+    return nothing if isinstance(answer.error, BrokerError) else answer.get()
 
 
 def _readers(

@@ -1,7 +1,7 @@
 """Consumer groups: their settings, how far behind they are, and deleting them."""
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,7 @@ from roquette.client.operator_calls import group_configs
 from roquette.errors import BrokerError, ClientError, ConfigError
 from roquette.message.message import unread
 from roquette.message.names import retry_topic
+from roquette.wire.bodies.progress import ConsumeStats
 from roquette.wire.bodies.tables import SubscriptionGroupConfig
 
 
@@ -132,7 +133,7 @@ def group_lag(group: str, *, topic: str | None = None) -> Operation[list[LagRow]
     """
     masters = yield from masters_of()
     found = yield from lags_of([(group, *place) for place in masters], topic)
-    rows = [row for each in found for row in each]
+    rows = [row for each in found for row in each.rows]
     if len(rows) == len(masters) and all(row.error for row in rows):
         raise ClientError(f"no broker answers: {rows[0].error}")
     if not rows:
@@ -142,27 +143,46 @@ def group_lag(group: str, *, topic: str | None = None) -> Operation[list[LagRow]
     return sorted(rows, key=lambda row: (row.error != "", row.topic, row.broker, row.queue))
 
 
+class BrokerLag(NamedTuple):
+    """What a broker tells of a group. `out_tps`: messages a second that it takes; -1: not known."""
+
+    rows: list[LagRow]
+    out_tps: float
+
+
 def lags_of(
-    asked: Sequence[tuple[str, str, str]], topic: str | None = None
-) -> Operation[list[list[LagRow]]]:
-    """Of each (group, broker, address), a row for each queue; a request of each, and of topics with lag where their queues begin."""
+    asked: Sequence[tuple[str, str, str]], topic: str | None = None, most: int | None = None
+) -> Operation[list[BrokerLag]]:
+    """Of each (group, broker, address), a row for each queue: a request of each, and, where the message that the group
+    consumed last is not there any more, of topics with lag where their queues begin.
+
+    Args:
+        most: requests; what is left of them is for the beginnings, and a lag that lacks its own is -1. None: any number.
+    """
     answers = yield from ask_all(
         (address, calls.consume_stats(group, topic)) for group, _, address in asked
     )
-    behind = sorted(
-        {
+    behind = list(
+        dict.fromkeys(
             (address, queue.topic)
             for (_, _, address), answer in zip(asked, answers, strict=True)
-            for queue, at in (answer.value or {}).items()
-            if at.broker_offset > at.consumer_offset
-        }
+            if answer.value is not None
+            for queue, at in answer.value.offset_table.items()
+            if at.broker_offset > at.consumer_offset and at.last_timestamp <= 0
+        )
     )
-    ends = yield from ask_all((address, calls.topic_stats(name)) for address, name in behind)
+    fitting = behind[: None if most is None else max(0, most - len(asked))]
+    unasked = set(behind[len(fitting) :])
+    ends = yield from ask_all((address, calls.topic_stats(name)) for address, name in fitting)
     first = {
-        (each.address, queue): at.min_offset for each in ends for queue, at in each.value or ()
+        (each.address, queue): at.min_offset
+        for each in ends
+        if each.value is not None
+        for queue, at in each.value.offset_table.items()
     }
-    found: list[list[LagRow]] = []
+    found: list[BrokerLag] = []
     for (_, broker, address), answer in zip(asked, answers, strict=True):
+        told = answer.value or ConsumeStats(consume_tps=-1.0)
         rows = [
             LagRow(
                 queue.topic,
@@ -170,14 +190,16 @@ def lags_of(
                 queue.queue_id,
                 at.broker_offset,
                 at.consumer_offset,
-                unread(at.consumer_offset, first.get((address, queue), 0), at.broker_offset),
+                -1
+                if (address, queue.topic) in unasked
+                else unread(at.consumer_offset, first.get((address, queue), 0), at.broker_offset),
                 at.last_timestamp,
             )
-            for queue, at in (answer.value or {}).items()
+            for queue, at in told.offset_table.items()
         ]
         if answer.error is not None and not isinstance(answer.error, BrokerError):
             rows.append(
                 LagRow("", broker, -1, -1, -1, -1, -1, answer.reason)
             )  # else: no such group
-        found.append(rows)
+        found.append(BrokerLag(rows, told.consume_tps))
     return found

@@ -148,7 +148,7 @@ def plan_seek(
             and answer.error.code == ResponseCode.TOPIC_NOT_EXIST
         ):
             continue
-        for each, ends in answer.get():
+        for each, ends in answer.get().offset_table.items():
             if queue is None or each.queue_id == queue:
                 first, end = max(0, ends.min_offset), max(0, ends.max_offset)
                 found.append(_FoundQueue(name, address, each, first, end))

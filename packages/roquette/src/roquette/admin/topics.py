@@ -16,6 +16,7 @@ from roquette.client.operator_calls import put_topic
 from roquette.errors import ClientError, ConfigError, RouteNotFound
 from roquette.message.names import perm_text, topic_error
 from roquette.wire.bodies import TopicConfig
+from roquette.wire.bodies.progress import TopicStatsTable
 from roquette.wire.codes import ORDER_TOPIC_CONFIG
 
 _NEW_QUEUES: Final = 8
@@ -34,12 +35,13 @@ class QueueRow(msgspec.Struct, frozen=True):
 
 
 class BrokerRow(msgspec.Struct, frozen=True):
-    """Row of what one broker holds of a topic. `error`: why it does not tell of its queues."""
+    """Row of what one broker holds of a topic. `in_tps`: messages a second, -1: not known; `error`: why not."""
 
     broker: str
     read_queues: int
     write_queues: int
     perm: str
+    in_tps: float
     error: str = ""
 
 
@@ -240,11 +242,12 @@ def describe_topic(topic: str) -> Operation[TopicDescription]:
     for data in sorted(route.data.queue_datas, key=lambda data: data.broker_name):
         name, answer = data.broker_name, by_broker.get(data.broker_name)
         reason = "" if answer is None else answer.reason
+        told = (answer and answer.value) or TopicStatsTable(topic_put_tps=-1.0)
         counts = data.read_queue_nums, data.write_queue_nums
-        brokers.append(BrokerRow(name, *counts, perm_text(data.perm), reason))
+        brokers.append(BrokerRow(name, *counts, perm_text(data.perm), told.topic_put_tps, reason))
         rows += [
             QueueRow(name, queue.queue_id, at.min_offset, at.max_offset, at.last_update_timestamp)
-            for queue, at in (answer.value if answer is not None else None) or ()
+            for queue, at in told.offset_table.items()
         ]
     return TopicDescription(topic, brokers, rows, sum(r.max_offset - r.min_offset for r in rows))
 

@@ -356,7 +356,7 @@ def _show_groups(cluster: Cluster, since: "datetime | None", most: int) -> None:
     since_ms = 0.0 if since is None else since.timestamp() * 1000
     rows = [
         DeadRow(row.topic.removeprefix(DLQ_PREFIX), row.messages, row.last_ms, row.error)
-        for row in cluster.run(topic_rows(names))
+        for row in cluster.run(topic_rows(names, most=None))
         if row.error or (row.messages > 0 and row.last_ms >= since_ms)
     ]
     cluster.show(rows, empty="no group has dead letters")

@@ -36,8 +36,6 @@ from roquette.wire.bodies.clients import (
 from roquette.wire.bodies.progress import (
     ConsumerOffsetSerializeWrapper,
     ConsumeStats,
-    OffsetWrapper,
-    TopicOffset,
     TopicStatsTable,
 )
 from roquette.wire.bodies.route import ClusterInfo, KVTable, TopicList, TopicRouteData
@@ -437,13 +435,13 @@ def topics_of_broker() -> Call[list[str]]:
     return Call(RequestCode.GET_ALL_TOPIC_CONFIG, read, GetAllTopicConfigRequestHeader())
 
 
-def topic_stats(topic: str) -> Call[list[tuple[MessageQueue, TopicOffset]]]:
-    """The topic's queues on a broker, sorted, with their ends."""
+def topic_stats(topic: str) -> Call[TopicStatsTable]:
+    """The topic's queues on a broker, sorted, with their ends, and how many messages a second come in."""
 
-    def read(answer: Command) -> list[tuple[MessageQueue, TopicOffset]]:
-        return sorted(
-            decode_body(TopicStatsTable, answer.body).offset_table.items(), key=itemgetter(0)
-        )
+    def read(answer: Command) -> TopicStatsTable:
+        found = decode_body(TopicStatsTable, answer.body)
+        queues = sorted(found.offset_table.items(), key=itemgetter(0))
+        return TopicStatsTable(dict(queues), found.topic_put_tps)
 
     header = GetTopicStatsInfoRequestHeader(topic=topic)
     return Call(RequestCode.GET_TOPIC_STATS_INFO, read, header)
@@ -486,14 +484,10 @@ def group_connections(group: str) -> Call[ConsumerConnection]:
     return Call(code, body_of(ConsumerConnection), header)
 
 
-def consume_stats(group: str, topic: str | None = None) -> Call[dict[MessageQueue, OffsetWrapper]]:
-    """A group's place in each queue of a broker, or in those of one topic."""
+def consume_stats(group: str, topic: str | None = None) -> Call[ConsumeStats]:
+    """A group's place in each queue of a broker, or in those of one topic, and how many messages a second it takes."""
     header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
-    return Call(
-        RequestCode.GET_CONSUME_STATS,
-        lambda answer: decode_body(ConsumeStats, answer.body).offset_table,
-        header,
-    )
+    return Call(RequestCode.GET_CONSUME_STATS, body_of(ConsumeStats), header)
 
 
 def committed_offsets() -> Call[dict[tuple[str, str], dict[int, int]]]:

@@ -337,7 +337,8 @@ def _queue_ends(broker: BrokerFacts, left_out: list[str]) -> Operation[None]:
     own.sort(key=lambda topic: (topic not in consumed and not is_of_group(topic), topic))
     names = _bounded(own, left_out, f"topics of {broker.label}")
     answers = yield from ask_all((broker.address, calls.topic_stats(topic)) for topic in names)
-    broker.queues = {queue: ends for answer in answers for queue, ends in answer.value or ()}
+    tables = [answer.value.offset_table for answer in answers if answer.value is not None]
+    broker.queues = {queue: ends for table in tables for queue, ends in table.items()}
 
 
 def delays_ms(levels: str) -> list[int]:
