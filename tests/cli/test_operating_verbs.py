@@ -77,6 +77,30 @@ def test_a_group_is_moved_shown_and_deleted(roquette: Roquette, namesrv: str) ->
     )
 
 
+def test_readers_of_a_topic_topics_of_a_group_and_counters(
+    roquette: Roquette, namesrv: str
+) -> None:
+    assert roquette("topic", "create", "counted", "--queues", "1").exit_code == 0
+    nobody = roquette("topic", "readers", "counted")
+    assert nobody.exit_code == 0 and "no group reads the topic" in nobody.stderr
+    assert roquette("produce", "counted", "a", "b", "c").exit_code == 0
+    consume_all(namesrv, "counted", "counters", 3)
+    (row,) = json.loads(roquette("topic", "readers", "counted", "-o", "json").stdout)
+    assert row == {"group": "counters", "topic": "counted", "brokers": 1}
+    rows = json.loads(roquette("group", "topics", "counters", "-o", "json").stdout)
+    assert row in rows and {each["group"] for each in rows} == {"counters"}
+    assert json.loads(roquette("group", "topics", "nobody", "-o", "json").stdout) == []
+    assert "nowhere" in str(roquette("topic", "readers", "nowhere").exception)
+
+    def minute() -> object:
+        shown = roquette("broker", "stats", "TOPIC_PUT_NUMS", "counted", "-o", "json")
+        spans = {row["span"]: row for row in json.loads(shown.stdout or "[]")}
+        return spans.get("minute", {}).get("sum")
+
+    wait_for(lambda: minute() == 3)
+    assert "not exist" in str(roquette("broker", "stats", "TOPIC_PUT_NUMS", "nowhere").exception)
+
+
 def test_messages_are_found_and_sent_again(roquette: Roquette, namesrv: str) -> None:
     assert roquette("topic", "create", "found", "--queues", "1").exit_code == 0
     sent = roquette("produce", "found", "--key", "k1", "--tag", "t", stdin="body\n")

@@ -1,16 +1,18 @@
 """Consumer groups: their settings, how far behind they are, and deleting them."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from roquette.admin.cluster import masters_of
+from roquette.admin.cluster import masters_of, require_one
 from roquette.admin.command import OperationReport, command
 from roquette.admin.settings import SettingRow
 from roquette.base.options import counted
 from roquette.client import calls, operator_calls
-from roquette.client.calls import Operation, ask_all
+from roquette.client.calls import ANY_NAME_SERVER, Operation, ask, ask_all
+from roquette.client.core.route_cache import TopicRoute
 from roquette.client.operator_calls import group_configs
 from roquette.errors import BrokerError, ClientError, ConfigError
 from roquette.message.message import unread
@@ -36,6 +38,14 @@ class LagRow(msgspec.Struct, frozen=True):
     error: str = ""
 
     NARROW: ClassVar = ("last_consumed_ms", "broker_offset", "consumer_offset")
+
+
+class ReaderRow(msgspec.Struct, frozen=True):
+    """A group that reads a topic, and at how many brokers it does."""
+
+    group: str
+    topic: str
+    brokers: int
 
 
 def group_table(config: SubscriptionGroupConfig) -> dict[str, str]:
@@ -69,6 +79,47 @@ def _require_known(group: str, groups: Iterable[Collection[str]]) -> None:
         raise ConfigError(
             f"no broker knows group {group}: 'roquette group list' shows those there are"
         )
+
+
+@command(empty="the group has offsets of no topic", watched=True)
+def group_topics(group: str) -> Operation[OperationReport[list[ReaderRow]]]:
+    """List the topics that a group has consumed from: of which brokers have its offsets.
+
+    Raises:
+        ConfigError: there is no broker. ClientError: none answers.
+    """
+    masters = yield from masters_of()
+    found, notes = yield from named_at(masters, operator_calls.topics_of_group(group))
+    return OperationReport([ReaderRow(group, *item) for item in found], notes=notes)
+
+
+@command(empty="no group reads the topic", watched=True)
+def topic_readers(topic: str) -> Operation[OperationReport[list[ReaderRow]]]:
+    """List the groups that read a topic: those with offsets of it, or with members that subscribe to it.
+
+    Raises:
+        RouteNotFound, or ClientError when no broker answers.
+    """
+    route = TopicRoute(topic, (yield from ask(ANY_NAME_SERVER, calls.route(topic))))
+    places = [(at, address) for at in route.addresses if (address := route.address_for_read(at))]
+    found, notes = yield from named_at(places, operator_calls.readers_of(topic))
+    return OperationReport([ReaderRow(name, topic, at) for name, at in found], notes=notes)
+
+
+def named_at(
+    places: Sequence[tuple[str, str]], call: calls.Call[list[str]]
+) -> Operation[tuple[list[tuple[str, int]], list[str]]]:
+    """Ask brokers, (name, address), for names: each with how many gave it, sorted; and who does not tell, in words.
+
+    Raises:
+        ClientError: none answers.
+    """
+    answers = yield from ask_all((address, call) for _, address in places)
+    require_one(answers)
+    counts = Counter(name for answer in answers for name in answer.value or ())
+    told = zip(places, answers, strict=True)
+    notes = [f"{name} does not tell: {each.reason}" for (name, _), each in told if each.error]
+    return sorted(counts.items()), notes
 
 
 def _question(group: str, keep_offsets: bool) -> str:

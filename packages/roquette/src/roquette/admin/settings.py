@@ -1,11 +1,11 @@
-"""Settings of running servers: seen, and changed where a server lets them be changed."""
+"""Settings of running servers: seen, and changed where a server lets them be changed; and what brokers count."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from roquette.admin.cluster import masters_of
+from roquette.admin.cluster import masters_of, require_one
 from roquette.admin.command import Changes, Flag, OperationReport, command
 from roquette.base.options import counted, did_you_mean
 from roquette.client import calls
@@ -14,9 +14,10 @@ from roquette.client.operator_calls import (
     broker_settings,
     change_broker_settings,
     change_name_server_settings,
+    counter,
     name_server_settings,
 )
-from roquette.errors import ConfigError, RouteNotFound
+from roquette.errors import BrokerError, ConfigError, RouteNotFound
 from roquette.message.names import perm_text
 from roquette.wire.bodies import ClusterInfo, TopicRouteData
 
@@ -60,6 +61,51 @@ def settings_of_brokers(
     return _rows(
         {name: answer.get() for (name, _), answer in zip(masters, answers, strict=True)}, key
     )
+
+
+class CounterRow(msgspec.Struct, frozen=True):
+    """A broker's counter over a minute, an hour or a day.
+
+    Attributes:
+        tps: a second. average: of each time that it was added to, as bytes of a message.
+    """
+
+    broker: str
+    span: str
+    sum: int
+    tps: float
+    average: float
+
+
+@command(watched=True)
+def counters(
+    name: Annotated[str, Flag("COUNTER", "TOPIC_PUT_NUMS, TOPIC_PUT_SIZE, GROUP_GET_NUMS ...")],
+    key: Annotated[str, Flag("KEY", "Of what: a topic, or TOPIC@GROUP.")],
+    *,
+    broker: OneBroker = None,
+) -> Operation[OperationReport[list[CounterRow]]]:
+    """Show what brokers have counted of a topic or group: roquette broker stats GROUP_GET_NUMS orders@billing
+
+    Raises:
+        ConfigError: there is no such broker. ClientError: none has such a counter, or none answers.
+    """
+    masters = yield from _brokers(None, broker)
+    answers = yield from ask_all((address, counter(name, key)) for _, address in masters)
+    require_one(answers)
+    rows: list[CounterRow] = []
+    silent: list[str] = []
+    for (server, _), answer in zip(masters, answers, strict=True):
+        if answer.value is not None:
+            data = answer.value
+            spans = {"minute": data.stats_minute, "hour": data.stats_hour, "day": data.stats_day}
+            rows += [
+                CounterRow(server, span, item.sum, item.tps, item.avgpt)
+                for span, item in spans.items()
+                if item is not None
+            ]
+        elif not isinstance(answer.error, BrokerError):  # else it has no such counter
+            silent.append(f"{server} does not tell: {answer.reason}")
+    return OperationReport(rows, notes=silent)
 
 
 @command(watched=True)

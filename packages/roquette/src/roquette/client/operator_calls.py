@@ -18,8 +18,12 @@ from roquette.wire.bodies import (
     TopicConfigAndMappingSerializeWrapper,
 )
 from roquette.wire.bodies.clients import ProducerTableInfo
-from roquette.wire.bodies.progress import DelayOffsetSerializeWrapper, TimerMetricsSerializeWrapper
-from roquette.wire.bodies.route import BrokerLeft, KVTable
+from roquette.wire.bodies.progress import (
+    BrokerStatsData,
+    DelayOffsetSerializeWrapper,
+    TimerMetricsSerializeWrapper,
+)
+from roquette.wire.bodies.route import BrokerLeft, KVTable, TopicList
 from roquette.wire.bodies.tables import (
     FORGET,
     AclInfo,
@@ -49,10 +53,12 @@ from roquette.wire.headers import (
     QueryConsumeTimeSpanRequestHeader,
     QueryMessageRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
     RegisterResponseHeader,
     ResetOffsetRequestHeader,
     UnRegisterBrokerRequestHeader,
     UserRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
     ViewMessageRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
@@ -224,6 +230,19 @@ def readers_of(topic: str) -> Call[list[str]]:
     header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
     code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
     return Call(code, lambda answer: decode_body(GroupList, answer.body).group_list, header)
+
+
+def topics_of_group(group: str) -> Call[list[str]]:
+    """The topics that a group has offsets of at a broker."""
+    header = QueryTopicsByConsumerRequestHeader(group=group)
+    code = RequestCode.QUERY_TOPICS_BY_CONSUMER
+    return Call(code, lambda answer: decode_body(TopicList, answer.body).topic_list, header)
+
+
+def counter(name: str, key: str) -> Call[BrokerStatsData]:
+    """A broker's counter over the last minute, hour and day; it refuses when it has none, as of what never happened."""
+    header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
+    return Call(RequestCode.VIEW_BROKER_STATS_DATA, body_of(BrokerStatsData), header)
 
 
 def time_spans(group: str, topic: str) -> Call[list[QueueTimeSpan]]:
