@@ -137,6 +137,35 @@ def test_messages_are_found_and_sent_again(roquette: Roquette, namesrv: str) -> 
         assert said in str(roquette(*words).exception), words
 
 
+def test_the_newest_messages_are_listed_page_by_page_and_filtered(roquette: Roquette) -> None:
+    assert roquette("topic", "create", "listed", "--queues", "2").exit_code == 0
+    for tag in ("paid", "new"):
+        assert roquette("produce", "listed", "--tag", tag, *"abcde").exit_code == 0
+    seen: list[object] = []
+    before: tuple[str, ...] = ()
+    while True:
+        shown = roquette("msg", "ls", "listed", "--most", "4", *before, "-o", "json")
+        seen += [(row["tag"], row["queue"], row["offset"]) for row in json.loads(shown.stdout)]
+        assert "read" in shown.stderr
+        if "older: --before " not in shown.stderr:
+            break
+        before = ("--before", shown.stderr.split("--before ")[1].strip())
+    assert len(seen) == len(set(seen)) == 10 and [tag for tag, *_ in seen][:5] == ["new"] * 5  # type: ignore[misc]
+    for words in (("--tags", "paid"), ("--tag", "paid"), ("--sql", "TAGS = 'paid'")):
+        rows = json.loads(roquette("msg", "ls", "listed", *words, "-o", "json").stdout)
+        assert [row["tag"] for row in rows] == ["paid"] * 5, words
+        tail = roquette("msg", "tail", "listed", "--offset", "first", *words, "--count", "5")
+        assert {json.loads(line)["tag"] for line in tail.stdout.splitlines()} == {"paid"}, words
+    assert roquette("msg", "ls", "listed", "--tag", "none").stdout == ""
+    for flags, said in (
+        (("--tag", "a", "--sql", "a = 1"), "not both"),
+        (("--sql", "a ="), "a ="),
+        (("--queue", "broker-a"), "is no queue: say BROKER:NUMBER"),
+        (("--before", "soon"), "is no place in a queue"),
+    ):
+        assert said in str(roquette("msg", "ls", "listed", *flags).exception), flags
+
+
 def test_dead_letters_are_seen_sent_again_and_deleted(roquette: Roquette, namesrv: str) -> None:
     assert roquette("topic", "create", "doomed", "--queues", "1").exit_code == 0
     assert "has no dead letters" in str(roquette("dlq", "ls", "mourners").exception)

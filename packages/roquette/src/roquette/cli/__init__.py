@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, str]] = {
     "group topics": "admin.groups:group_topics",
     "group seek": "admin.seek:seek_group",
     "group delete": "admin.groups:delete_group",
+    "msg ls": "admin.newest:list_messages",
     "msg get": "admin.stored:get_message",
     "msg find": "admin.stored:find_messages",
     "msg resend": "admin.stored:resend_message",

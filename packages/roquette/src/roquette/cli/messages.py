@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from roquette.admin.command import Flag
+from roquette.admin.newest import Expression, Tags, filter_of
 from roquette.admin.stored import (
+    READER,
     ManyAtMost,
     Since,
     dead_letters,
@@ -26,6 +28,7 @@ from roquette.base.files import read_lines
 from roquette.base.options import counted
 from roquette.cli.connect import Cluster, ContextName, LoginFile, NameServers, client_of, place_of
 from roquette.cli.output import say
+from roquette.client.consumer_options import sql
 from roquette.errors import ClientError, ConfigError, RoquetteError, RouteNotFound
 from roquette.message.names import DLQ_PREFIX
 
@@ -145,7 +148,8 @@ def consume(
     *,
     group: Annotated[str | None, Flag("--group -g GROUP")] = None,
     offset: Annotated[str, Flag("--offset WHERE")] = "first",
-    tag: Annotated[str, Flag('--tag "A || B"', "Only messages with one of these tags.")] = "*",
+    tags: Tags = "*",
+    expression: Expression = "",
     contains: Contains = "",
     count: Annotated[int, Flag("--count -c", "Stop after so many messages; 0: never.", 0)] = 0,
     follow: Annotated[bool, Flag("--follow -f")] = False,
@@ -163,7 +167,8 @@ def consume(
         as_json: One JSON object a line, with everything known of a message; a body that is not UTF-8 as body_base64.
     """
 
-    place = place_of(namesrv, login, context)
+    place, chosen = place_of(namesrv, login, context), filter_of(tags, expression)
+    wanted = {"tag": tags} if chosen.kind == "TAG" else {"filter": sql(expression)}
 
     async def run() -> int:
         printer = _Printer(as_json, count, contains.encode())
@@ -173,9 +178,9 @@ def consume(
                 loop.add_signal_handler(number, printer.stop.set)
         async with client_of(place.name_servers, place.login) as client:
             if group is not None:
-                await _as_member(client, topic, group, offset, tag, printer)
+                await _as_member(client, topic, group, offset, wanted, printer)
             else:
-                await _look(client, topic, offset, tag, follow, printer)
+                await _look(client, topic, offset, wanted, follow, printer)
         return printer.seen
 
     seen = asyncio.run(run())
@@ -208,7 +213,7 @@ class _Printer:
 
 
 async def _as_member(
-    client: "Client", topic: str, group: str, offset: str, tag: str, printer: _Printer
+    client: "Client", topic: str, group: str, offset: str, wanted: dict[str, Any], printer: _Printer
 ) -> None:
     from roquette.client.consumer_options import StartFrom, StartPoint
 
@@ -225,16 +230,21 @@ async def _as_member(
     except RouteNotFound:
         say(f"there is no topic {topic} yet: waiting for it")
     async with client.subscribe(
-        topic, printer.print, group=group, tag=tag, start_from=start, concurrency=1
+        topic, printer.print, group=group, start_from=start, concurrency=1, **wanted
     ):
         await printer.stop.wait()
 
 
 async def _look(
-    client: "Client", topic: str, offset: str, tag: str, follow: bool, printer: _Printer
+    client: "Client",
+    topic: str,
+    offset: str,
+    wanted: dict[str, Any],
+    follow: bool,
+    printer: _Printer,
 ) -> None:
     queues = await client.queues(topic)
-    reader = client.reader(group="TOOLS_CONSUMER", tag=tag)
+    reader = client.reader(group=READER, **wanted)
     ends = {queue: await client.max_offset(queue) for queue in queues}
     for queue in queues:
         start = await _start(client, queue, offset, ends[queue])
@@ -276,7 +286,8 @@ def tail(
     topic: str,
     *,
     offset: Annotated[str, Flag("--offset PLACE")] = "last",
-    tags: Annotated[str, Flag('--tag "A || B"')] = "*",
+    tags: Tags = "*",
+    expression: Expression = "",
     contains: Contains = "",
     count: Annotated[int, Flag("--count -c", "Stop after so many; 0: never.", 0)] = 0,
     namesrv: NameServers = None,
@@ -289,8 +300,9 @@ def tail(
         offset: Where to begin: last, -10, @-5m, @2026-09-01T10:00 ...
     """
     place = {"namesrv": namesrv, "login": login, "context": context}
-    words = {"offset": offset, "tag": tags, "contains": contains, "count": count}
-    consume(topic, follow=True, as_json=True, **words, **place)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"offset": offset, "tags": tags, "expression": expression}
+    given |= {"contains": contains, "count": count, **place}
+    consume(topic, follow=True, as_json=True, **given)
     say("")
 
 
