@@ -129,7 +129,7 @@ def test_messages_are_found_and_sent_again(roquette: Roquette, namesrv: str) -> 
     for words, said in (
         (("msg", "get", "xyz"), "no message xyz is found; an id that its sender made"),
         (("msg", "get", "broker-a:0:0"), "say of which topic"),
-        (("msg", "get", "broker-a:0:7", "-t", "found"), "has offsets 0 to 1"),
+        (("msg", "get", "broker-a:0:7", "-t", "found"), "holds no message; before it there is 1"),
         (("msg", "get", "broker-a:9:0", "-t", "found"), "has no queue broker-a:9"),
         (("msg", "tail", "found", "--offset", "soon"), "is no place in a queue"),
         (("msg", "tail", "found", "--context", "nowhere"), "nowhere"),
@@ -192,6 +192,15 @@ def test_dead_letters_are_seen_sent_again_and_deleted(roquette: Roquette, namesr
         ["k"],
         None,
     )
+    at = ("dlq", "resend", "mourners", "--at", "broker-a:0:0", "--at", "broker-a:0:9")
+    chosen = roquette(*at, "--to", "found-again", "--yes", "-o", "json")
+    sent, missing = json.loads(chosen.stdout)
+    assert chosen.exit_code == 1
+    assert (sent["topic"], sent["error"], missing["new_id"]) == ("found-again", "", "")
+    assert "holds no message; before it there is 0" in missing["error"]
+    assert json.loads(roquette(*ls, "--before", "first").stdout) == []
+    assert len(json.loads(roquette(*ls, "--before", "broker-a:0:1").stdout)) == 1
+    assert "of one group" in str(roquette("dlq", "ls", "--before", "first").exception)
     assert "say --yes" in str(roquette("dlq", "purge", "mourners").exception)
     assert len(json.loads(roquette(*ls).stdout)) == 1
     purged = roquette("dlq", "purge", "mourners", "--yes")

@@ -1,14 +1,13 @@
 """The newest messages of a topic before a place, by tags or SQL92, page by page. No group is made, and none is moved."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
 from roquette.admin.cluster import require_one
 from roquette.admin.command import Flag, OperationReport, command
 from roquette.admin.seek import QueuePlace, parse_place
-from roquette.admin.stored import READER, MessageRow, row_of
 from roquette.base.clock import Clock
 from roquette.base.javatypes import whole_number
 from roquette.base.options import counted
@@ -20,6 +19,8 @@ from roquette.errors import ClientError, ConfigError
 from roquette.message.message import MessageQueue, ReceivedMessage, received
 from roquette.message.record import decode_records
 
+READER: Final = "TOOLS_CONSUMER"
+"""The group that looks are made for: Apache's tools have the same."""
 AT_ONCE: Final = 32
 """Messages of one pull: what brokers give at most, unless they are set otherwise."""
 MOST_READ: Final = 2_048
@@ -31,6 +32,39 @@ _UNREAD: Final = 2**63 - 1
 
 Before = QueuePlace | Mapping[MessageQueue, int]
 """A place in each queue, or an offset by queue, as a page says where the next one begins."""
+
+
+class MessageRow(msgspec.Struct, frozen=True):
+    """A stored message in a line of a table; `size`: bytes of its body as it was sent."""
+
+    id: str
+    topic: str
+    broker: str
+    queue: int
+    offset: int
+    tag: str
+    keys: str
+    stored_ms: int
+    size: int
+    retries: int
+
+    NARROW: ClassVar = ("retries", "size", "tag", "topic", "stored_ms", "keys")
+
+
+def row_of(message: ReceivedMessage) -> MessageRow:
+    """A message in a line."""
+    return MessageRow(
+        message.message_id,
+        message.topic,
+        message.queue.broker_name,
+        message.queue.queue_id,
+        message.queue_offset,
+        message.tag or "",
+        " ".join(message.keys),
+        message.store_timestamp_ms,
+        len(message.body),
+        message.reconsume_times,
+    )
 
 
 class NewestPage(msgspec.Struct, frozen=True):

@@ -5,14 +5,15 @@ Plain coroutines over a client, which reads and sends; most others of this room 
 
 import base64
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from roquette.admin.cluster import masters_of
 from roquette.admin.command import Flag, OperationPlan, OperationReport, command
+from roquette.admin.newest import READER, Before, MessageRow, NewestPage, newest, row_of
 from roquette.admin.seek import parse_place
 from roquette.admin.topics import delete_topic, describe_topic
 from roquette.base.clock import Clock
@@ -21,31 +22,19 @@ from roquette.base.options import counted
 from roquette.client import calls
 from roquette.client.calls import Operation, ask_all
 from roquette.client.client import Client
-from roquette.errors import ClientError, ConfigError, MessageIllegal, RouteNotFound
+from roquette.errors import (
+    ClientError,
+    ConfigError,
+    MessageIllegal,
+    RoquetteError,
+    RouteNotFound,
+)
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
 from roquette.message.names import dlq_topic
 from roquette.message.properties import SYSTEM
 
-READER: Final = "TOOLS_CONSUMER"
 MOST: Final = 64
 """Messages of one key that a broker is asked for: what it gives at most (maxMsgsNumBatch), unless it is set otherwise."""
-
-
-class MessageRow(msgspec.Struct, frozen=True):
-    """A stored message in a line of a table; `size`: bytes of its body as it was sent."""
-
-    id: str
-    topic: str
-    broker: str
-    queue: int
-    offset: int
-    tag: str
-    keys: str
-    stored_ms: int
-    size: int
-    retries: int
-
-    NARROW: ClassVar = ("retries", "size", "tag", "topic", "stored_ms", "keys")
 
 
 class ResentRow(msgspec.Struct, frozen=True):
@@ -55,22 +44,6 @@ class ResentRow(msgspec.Struct, frozen=True):
     topic: str
     new_id: str = ""
     error: str = ""
-
-
-def row_of(message: ReceivedMessage) -> MessageRow:
-    """A message in a line."""
-    return MessageRow(
-        message.message_id,
-        message.topic,
-        message.queue.broker_name,
-        message.queue.queue_id,
-        message.queue_offset,
-        message.tag or "",
-        " ".join(message.keys),
-        message.store_timestamp_ms,
-        len(message.body),
-        message.reconsume_times,
-    )
 
 
 def fields_of(message: ReceivedMessage) -> dict[str, Any]:
@@ -191,52 +164,44 @@ async def get(client: Client, where: str, topic: str | None) -> ReceivedMessage:
 
 
 async def _at(client: Client, queue: MessageQueue, offset: int) -> ReceivedMessage:
-    if queue not in await client.queues(queue.topic):
-        raise ConfigError(f"topic {queue.topic} has no queue {queue.broker_name}:{queue.queue_id}")
-    low, high = await client.min_offset(queue), await client.max_offset(queue)
-    if not low <= offset < high:
+    before = {queue: offset + 1}
+    page = await client.session.run(newest(queue.topic, 1, before=before, queue=queue))
+    there = page.messages[0].queue_offset if page.messages else "no other"
+    if there != offset:
+        where = f"{queue.broker_name}:{queue.queue_id}"
         raise ConfigError(
-            f"queue {queue.broker_name}:{queue.queue_id} has offsets {low} to {high - 1}"
+            f"offset {offset} of {where} holds no message; before it there is {there}"
         )
-    async for message in _read(client, queue, offset, offset + 1):
-        return message
-    raise ConfigError(f"offset {offset} of {queue.broker_name}:{queue.queue_id} holds no message")
+    return page.messages[0]
 
 
-async def _read(
-    client: Client, queue: MessageQueue, low: int, high: int
-) -> AsyncIterator[ReceivedMessage]:
-    """The messages of a queue between two offsets."""
-    if low >= high:
-        return
-    reader = client.reader(group=READER)
-    try:
-        await reader.assign([queue])
-        reader.seek(queue, low)
-        while reader.position(queue) < high:
-            for message in await reader.poll(timeout=1.0):
-                if message.queue_offset >= high:
-                    return
-                yield message
-    finally:
-        await reader.close()
-
-
-async def dead_letters(
-    client: Client, group: str, since: datetime | None = None
-) -> AsyncIterator[ReceivedMessage]:
-    """A group's dead letters, queue by queue, those stored since a time.
+async def letters_of(
+    client: Client,
+    group: str,
+    most: int,
+    since: datetime | None = None,
+    before: Before | None = None,
+) -> NewestPage:
+    """A group's newest dead letters before a place, of those stored since a time.
 
     Raises:
-        ConfigError: the group has none.
+        ConfigError: the group has none. ClientError: no broker tells.
     """
-    topic = dlq_topic(group)
-    for queue in await _queues(client, topic, group):
-        low = await client.min_offset(queue)
-        if since is not None:
-            low = max(low, await client.offset_by_time(queue, since))
-        async for message in _read(client, queue, low, await client.max_offset(queue)):
-            yield message
+    since_ms = 0 if since is None else since.timestamp() * 1000
+    found: list[ReceivedMessage] = []
+    read = 0
+    while True:
+        try:
+            page = await client.session.run(
+                newest(dlq_topic(group), most - len(found), before=before)
+            )
+        except RouteNotFound as error:
+            raise ConfigError(f"group {group} has no dead letters: {error}") from None
+        recent = [m for m in page.messages if m.store_timestamp_ms >= since_ms]
+        found, read, before = found + recent, read + page.read, page.before
+        more = page.more and len(recent) == len(page.messages)
+        if not more or page.errors or len(found) >= most:
+            return NewestPage(found, read, page.before, more, page.errors)
 
 
 @command(confirmed=True)
@@ -274,32 +239,45 @@ async def resend_letters(
     *,
     since: Since = None,
     most: ManyAtMost = 1_000,
+    at: Annotated[
+        list[str] | None, Flag("--at BROKER:QUEUE:OFFSET", "Only this one; may be repeated.")
+    ] = None,
     to: Annotated[str | None, Flag("--to TOPIC")] = None,
 ) -> OperationPlan[list[ResentRow]] | OperationReport[list[ResentRow]]:
     """Send dead letters again as new messages, which every group of the topic gets. They stay among the dead letters.
 
-    Running it twice sends them twice: --since says which. Exit code 1 when one could not be sent; none after it was tried.
+    Running it twice sends them twice: --since or --at says which. Exit code 1 when one could not be sent: without --at none
+    after it was tried, with it each has a row.
 
     Args:
         to: Where to; default is where each was sent first.
     """
     found: list[ReceivedMessage] = []
-    async for message in dead_letters(mq, group, moment_of(since, clock)):
-        found.append(message)
-        if len(found) >= most:
-            tell(f"stopped after {most}; say --most for more")
-            break
+    missing: list[ResentRow] = []
+    for place in at or ():
+        try:
+            found.append(await get(mq, place, dlq_topic(group)))
+        except RoquetteError as error:
+            missing.append(ResentRow(place, dlq_topic(group), error=str(error)))
+    if not at:
+        page = await letters_of(mq, group, most, moment_of(since, clock))
+        found = page.messages[::-1]  # in the order in which they died
+        for each in [*page.errors, *([f"more than {most} (--most)"] if page.more else [])]:
+            tell(f"left out: {each}")
     if not found:
         when = " since then" if since else ""
-        return OperationReport([], empty=f"group {group} has no dead letters{when}")
+        return OperationReport(
+            missing, empty=f"group {group} has no dead letters{when}", done=not missing
+        )
     topics = sorted({to or message.origin_topic for message in found})
 
     async def does(mq: Client) -> OperationReport[list[ResentRow]]:
         rows: list[ResentRow] = []
         for message in found:
             rows.append(await resend(mq, message, to or message.origin_topic))
-            if rows[-1].error:
+            if rows[-1].error and not at:
                 break
+        rows += missing
         sent = [row_of(m) for m, row in zip(found, rows, strict=False) if not row.error]
         try:
             await mq.session.run(note_seen(sent))
@@ -330,13 +308,6 @@ def note_seen(letters: Iterable[MessageRow]) -> Operation[None]:
     )
     for answer in answers:
         answer.get()
-
-
-async def _queues(client: Client, topic: str, group: str) -> list[MessageQueue]:
-    try:
-        return await client.queues(topic)
-    except RouteNotFound:
-        raise ConfigError(f"group {group} has no dead letters: there is no topic {topic}") from None
 
 
 async def resend(client: Client, message: ReceivedMessage, topic: str) -> ResentRow:

@@ -13,16 +13,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from roquette.admin.command import Flag
-from roquette.admin.newest import Expression, Tags, filter_of
-from roquette.admin.stored import (
+from roquette.admin.newest import (
     READER,
+    BeforePlace,
+    Expression,
+    Tags,
+    filter_of,
+    page_words,
+    parse_before,
+    row_of,
+)
+from roquette.admin.stored import (
     ManyAtMost,
     Since,
-    dead_letters,
     fields_of,
+    letters_of,
     moment_of,
     note_seen,
-    row_of,
 )
 from roquette.base.files import read_lines
 from roquette.base.options import counted
@@ -30,11 +37,12 @@ from roquette.cli.connect import Cluster, ContextName, LoginFile, NameServers, c
 from roquette.cli.output import say
 from roquette.client.consumer_options import sql
 from roquette.errors import ClientError, ConfigError, RoquetteError, RouteNotFound
-from roquette.message.names import DLQ_PREFIX
+from roquette.message.names import DLQ_PREFIX, dlq_topic
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from roquette.admin.newest import NewestPage
     from roquette.admin.seek import QueuePlace
     from roquette.client.client import Client
     from roquette.client.producer import SendReceipt
@@ -319,12 +327,13 @@ def list_letters(
     cluster: Cluster,
     group: Annotated[str | None, Flag("GROUP", "Without it, all groups that have some.")] = None,
     *,
+    before: BeforePlace = None,
     since: Since = None,
     most: ManyAtMost = 1_000,
     bodies: bool = False,
     seen: bool = False,
 ) -> None:
-    """List a group's dead letters, with the topic each was sent to; or the groups that have some.
+    """List a group's dead letters, the newest first, with the topic each was sent to; or the groups that have some.
 
     Args:
         bodies: One JSON object a line, with bodies.
@@ -334,31 +343,30 @@ def list_letters(
 
     moment = moment_of(since, SystemClock())
     if group is None:
-        if bodies or seen:
+        if bodies or seen or before:
             raise ConfigError(
-                "--bodies and --seen are about the dead letters of one group: say which"
+                "--bodies, --seen and --before are about the dead letters of one group: say which"
             )
         _show_groups(cluster, moment, most)
         return
+    place = before and parse_before(before, dlq_topic(group), SystemClock().now_ms())
 
-    async def run() -> None:
-        rows = []
+    async def run() -> "NewestPage":
         async with cluster.client() as client:
-            async for message in dead_letters(client, group, moment):
-                if bodies:
-                    print(as_json_line(message))
-                rows.append(row_of(message))
-                if len(rows) >= most:
-                    say(f"stopped after {most}; say --most for more")
-                    break
+            page = await letters_of(client, group, most, moment, place or None)
             if seen:
-                await client.session.run(note_seen(rows))
-        if not bodies:
-            cluster.show(
-                rows, empty=f"group {group} has no dead letters" + (" since then" if since else "")
-            )
+                await client.session.run(note_seen(map(row_of, page.messages[::-1])))
+            return page
 
-    asyncio.run(run())
+    page = asyncio.run(run())
+    if bodies:
+        for message in page.messages:
+            print(as_json_line(message))
+    else:
+        none = f"group {group} has no dead letters" + (" since then" if since else "")
+        cluster.show([*map(row_of, page.messages)], empty=none)
+    for words in page_words(page):
+        say(words)
 
 
 def _show_groups(cluster: Cluster, since: "datetime | None", most: int) -> None:
