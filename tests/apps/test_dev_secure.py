@@ -93,6 +93,14 @@ def test_the_printed_commands_work_and_nothing_else_does(tmp_path: Path) -> None
         shown += Path(f"/proc/{child.pid}/environ").read_bytes()
         shown += (tmp_path / "log").read_bytes()
         assert secret.encode() not in shown
+        wrong, gone = tmp_path / "wrong.login", tmp_path / "gone.login"
+        wrong.write_text(login.read_text().replace(secret, "0" * len(secret)))
+        gone.write_text(login.read_text().replace("accessKey=alice", "accessKey=nobody"))
+        proofs = {"": (0, "proven"), f" --login {wrong}": (10, "refused")}
+        proofs[f" --login {gone}"] = 10, "refused"
+        for option, (code, result) in proofs.items():
+            found = pasted([*lines[:2], f"roquette user prove{option} -o json"])[-1]
+            assert found[0] == code and f'"{result}"' in found[1], (option, found)
         stranger = pasted([lines[0], "unset ROQUETTE_LOGIN", "roquette cluster"])
         assert stranger[-1][0] == 1
         for part in ("namesrv", "broker"):

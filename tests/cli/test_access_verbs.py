@@ -202,3 +202,8 @@ def test_accounts_of_acl_1_become_users(roquette: Roquette, tmp_path: Path) -> N
     assert "wrong.yml" in str(roquette("acl", "import", str(wrong)).exception)
     for name in users:
         assert roquette("user", "delete", name, "--yes").exit_code == 0
+
+
+def test_a_cluster_that_takes_anybody_is_open(roquette: Roquette) -> None:
+    assert json_of(roquette, "user", "prove") == {"result": "open"}
+    assert roquette("user", "prove").exit_code == 10

@@ -59,6 +59,7 @@ COMMANDS: Final[dict[str, str]] = {
     "user delete": "admin.access:delete_user",
     "user ls": "admin.access:list_users",
     "user show": "admin.access:show_user",
+    "user prove": "cli.user:prove",
     "acl allow": "admin.access:allow",
     "acl deny": "admin.access:deny",
     "acl import": "cli.user:import_accounts",

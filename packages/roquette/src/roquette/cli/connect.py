@@ -103,7 +103,7 @@ def client_of(
         settings["tls"] = who.tls
     if group is not None:
         settings["group"] = group
-    return Client(name_servers, credentials=who.credentials, **settings)
+    return Client(name_servers, **{"credentials": who.credentials, **settings})
 
 
 class Cluster:

@@ -1,6 +1,7 @@
 """`roquette user create`, `user update` and `acl import`: who may sign requests. A password is never an argument: lists of
 processes show those."""
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from roquette.admin.access import (
     save_user,
     would,
 )
-from roquette.admin.command import SAY_WHAT, Flag, Printed
+from roquette.admin.command import SAY_WHAT, Flag, OperationReport, Printed
 from roquette.base.options import counted
 from roquette.cli.commands import show_report
 from roquette.cli.connect import Cluster
@@ -88,6 +89,27 @@ def update(
     status = None if enabled is None else "enable" if enabled else "disable"
     change = {"password": password, "user_type": kind, "user_status": status, "cluster": cluster}
     _save(where, name, change, generate, create=False, dry_run=dry_run)
+
+
+def prove(where: Cluster) -> None:
+    """Tell whether the cluster takes your name and secret (--login). Exit code 10 when it does not, or takes anybody's."""
+    from roquette.admin.who import is_open
+    from roquette.admin.who import prove as is_proven
+
+    async def run() -> str:
+        if await is_open(lambda wrong: where.client(credentials=wrong)):
+            return "open"
+        async with where.client() as client:
+            return "proven" if await is_proven(client) else "refused"
+
+    found = asyncio.run(run())
+    words = {
+        "open": "the name servers take any name and secret",
+        "proven": "the name servers take your name and secret",
+        "refused": "the name servers do not take your name and secret",
+    }
+    report = OperationReport({"result": found}, [words[found]], healthy=found == "proven")
+    show_report(where, report)
 
 
 def _save(
