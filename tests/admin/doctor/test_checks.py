@@ -1,5 +1,6 @@
 """Every check on written-down facts: a sickness each that it finds, alone, and a state near to it that is none."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -467,6 +468,9 @@ def test_a_sickness_is_found_and_no_other(case: Case) -> None:
         case.severity or next(c.severity for c in CHECKS if c.code == case.code)
     )
     assert finding.subject
+    for kind in ("broker", "group", "topic"):  # what its words name is a name, for links
+        named = re.findall(rf"\b{kind} ([^\s,]+)", finding.subject)
+        assert named == list(filter(None, [getattr(finding.about, kind)])), finding.subject
     assert finding.cause
     assert finding.fix
 

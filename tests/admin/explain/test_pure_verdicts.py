@@ -53,6 +53,17 @@ def facts(
     return MessageFacts("ID", "orders", 10_000, [COPY, *copies], {"broker-a": broker})
 
 
+def test_a_verdict_names_what_it_is_about() -> None:
+    found = dataclasses.replace(facts(7), unreachable={"broker-b": "it does not answer"})
+    verdicts = explain(found)
+    assert {(each.topic, each.message) for each in verdicts} == {("orders", "ID")}
+    assert [(each.code, each.group, each.broker) for each in verdicts] == [
+        ("stored", "", "broker-a"),
+        ("waiting", "g", "broker-a"),
+        ("unknown", "", "broker-b"),
+    ]
+
+
 def code(found: MessageFacts) -> str:
     (verdict,) = [verdict for verdict in explain(found) if verdict.group == "g"]
     return verdict.code

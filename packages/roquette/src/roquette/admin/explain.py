@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import product
 from typing import Annotated, Any, Final
@@ -107,12 +107,16 @@ class MessageVerdict:
         code: the kind of verdict; docs/reference/explain.md lists them.
         group: whom it concerns; "" for everybody.
         evidence: what was looked at.
+        broker: where; "" for everywhere. topic, message: which it is about, as it was asked for.
     """
 
     code: str
     group: str
     says: str
     evidence: str
+    broker: str = ""
+    topic: str = ""
+    message: str = ""
 
 
 Verdicts = Iterator[MessageVerdict]
@@ -133,9 +137,11 @@ def explain(facts: MessageFacts) -> list[MessageVerdict]:
     found += _failures(facts)
     for broker, reason in sorted(facts.unreachable.items()):
         found.append(
-            MessageVerdict("unknown", "", f"{broker} was not asked: it may have more", reason)
+            MessageVerdict(
+                "unknown", "", f"{broker} was not asked: it may have more", reason, broker
+            )
         )
-    return found
+    return [replace(each, topic=facts.topic, message=facts.asked) for each in found]
 
 
 def _missing(facts: MessageFacts) -> Verdicts:
@@ -162,7 +168,7 @@ def _stored(stored: list[ReceivedMessage]) -> Verdicts:
     for copy in stored:
         says = f"stored at {_time(copy.store_timestamp_ms)} by {copy.queue.broker_name}"
         evidence = f"{_place(copy)}, sent by {copy.born_host}, tag {copy.tag or 'none'}"
-        yield MessageVerdict("stored", "", says, evidence)
+        yield MessageVerdict("stored", "", says, evidence, copy.queue.broker_name)
     if len(stored) > 1:
         text = (
             f"{len(stored)} messages have this id or key: sent more than once, or delivered again"
@@ -186,13 +192,18 @@ def _delayed(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts:
                     "",
                     f"waited at delay level {level}, and was put to {target}",
                     evidence,
+                    copy.queue.broker_name,
                 )
             continue
         wait_ms = broker.delays_ms[level - 1] if 0 < level <= len(broker.delays_ms) else 0
         due = _due(copy.store_timestamp_ms + wait_ms, facts.now_ms)
         group = target.removeprefix(RETRY_PREFIX) if target.startswith(RETRY_PREFIX) else ""
         yield MessageVerdict(
-            "delayed", group, f"waits at delay level {level} for {target}: {due}", evidence
+            "delayed",
+            group,
+            f"waits at delay level {level} for {target}: {due}",
+            evidence,
+            copy.queue.broker_name,
         )
 
 
@@ -203,7 +214,7 @@ def _timed(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts:
             says = f"is to be delivered at a time of its own: {_due(due_ms, facts.now_ms)}"
             if due_ms <= facts.now_ms:
                 says += "; it was recalled, or the broker is late"
-            yield MessageVerdict("timed", "", says, _place(copy))
+            yield MessageVerdict("timed", "", says, _place(copy), copy.queue.broker_name)
 
 
 def _transaction(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts:
@@ -213,13 +224,14 @@ def _transaction(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts
     half = max(halves, key=lambda copy: (copy.store_timestamp_ms, copy.queue_offset))
     checks = half.properties.get(TRANSACTION_CHECK_TIMES, "0")
     evidence = f"half message at {_place(half)}, checked {checks} times"
+    where = half.queue.broker_name
     if stored:
-        yield MessageVerdict("committed", "", "its transaction was committed", evidence)
+        yield MessageVerdict("committed", "", "its transaction was committed", evidence, where)
         return
     if any(copy.topic == TRANS_CHECK_MAX_TIME_TOPIC for copy in facts.copies):
         says = "its producer never said what became of the transaction: the broker has given up"
         yield MessageVerdict(
-            "given-up", "", says, f"{evidence}; it is in {TRANS_CHECK_MAX_TIME_TOPIC}"
+            "given-up", "", says, f"{evidence}; it is in {TRANS_CHECK_MAX_TIME_TOPIC}", where
         )
         return
     places = facts.brokers[half.queue.broker_name].holdings.places
@@ -227,11 +239,11 @@ def _transaction(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts
     evidence += f"; transactions are ended up to offset {progress}"
     if half.queue_offset >= progress:
         yield MessageVerdict(
-            "open", "", "its transaction is neither committed nor rolled back yet", evidence
+            "open", "", "its transaction is neither committed nor rolled back yet", evidence, where
         )
     else:
         yield MessageVerdict(
-            "rolled-back", "", "its transaction was rolled back: nobody gets it", evidence
+            "rolled-back", "", "its transaction was rolled back: nobody gets it", evidence, where
         )
 
 
@@ -239,7 +251,7 @@ def _readers(facts: MessageFacts, copy: ReceivedMessage) -> Verdicts:
     broker = facts.brokers[copy.queue.broker_name]
     if broker.topic is None:
         says = f"{copy.queue.broker_name} has no topic {facts.topic} any more: nobody can read it"
-        yield MessageVerdict("topic-gone", "", says, _place(copy))
+        yield MessageVerdict("topic-gone", "", says, _place(copy), copy.queue.broker_name)
         return
     groups = sorted(
         {group for group, topic in broker.holdings.pairs if topic == facts.topic}
@@ -251,10 +263,14 @@ def _readers(facts: MessageFacts, copy: ReceivedMessage) -> Verdicts:
     )
     if not groups:
         yield MessageVerdict(
-            "nobody", "", f"no group reads {facts.topic} at {copy.queue.broker_name}", _place(copy)
+            "nobody",
+            "",
+            f"no group reads {facts.topic} at {copy.queue.broker_name}",
+            _place(copy),
+            copy.queue.broker_name,
         )
     for group in groups:
-        yield _reader(facts, copy, broker, group)
+        yield replace(_reader(facts, copy, broker, group), broker=copy.queue.broker_name)
 
 
 def _reader(
@@ -350,11 +366,15 @@ def _failures(facts: MessageFacts) -> Verdicts:
         evidence = f"{_place(last)}, the group is at {place} there"
         if place > last.queue_offset:
             yield MessageVerdict(
-                "retried", group, f"failed, and got it again {last.reconsume_times} times", evidence
+                "retried",
+                group,
+                f"failed, and got it again {last.reconsume_times} times",
+                evidence,
+                last.queue.broker_name,
             )
         else:
             says = f"failed {last.reconsume_times} times, and is to get it again"
-            yield MessageVerdict("retrying", group, says, evidence)
+            yield MessageVerdict("retrying", group, says, evidence, last.queue.broker_name)
 
 
 def _place(copy: ReceivedMessage) -> str:

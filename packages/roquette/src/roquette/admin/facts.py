@@ -40,6 +40,30 @@ def is_of_group(topic: str) -> bool:
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
+class About(msgspec.Struct, frozen=True):
+    """What a finding is about. `other`: what is none of the rest, or a part of it."""
+
+    broker: str = ""
+    broker_id: int = 0
+    group: str = ""
+    topic: str = ""
+    client: str = ""
+    other: str = ""
+
+    @property
+    def words(self) -> str:
+        """What people call it."""
+        kinds = (
+            f"broker {self.broker}" + (f" (id {self.broker_id})" if self.broker_id else ""),
+            f"group {self.group}",
+            f"topic {self.topic}",
+            f"client {self.client}",
+            self.other,
+        )
+        names = (self.broker, self.group, self.topic, self.client, self.other)
+        return ", ".join(kind for kind, name in zip(kinds, names, strict=True) if name)
+
+
 class NameServerFacts(msgspec.Struct, kw_only=True):
     """One name server.
 
@@ -109,9 +133,14 @@ class BrokerFacts(msgspec.Struct, kw_only=True):
     waits: dict[tuple[str, str], int] = {}
 
     @property
+    def about(self) -> About:
+        """This broker, as findings are about it."""
+        return About(broker=self.name, broker_id=self.broker_id)
+
+    @property
     def label(self) -> str:
         """The name by which findings call it."""
-        return f"broker {self.name}" + (f" (id {self.broker_id})" if self.broker_id else "")
+        return self.about.words
 
     def number(self, key: str) -> int | None:
         """A whole number of the run-time table."""

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class FindingRow(msgspec.Struct, frozen=True):
-    """A finding, for programs. `fixable`: --fix does something about it."""
+    """A finding, for programs. broker, group, topic: what it is about, where it is one. `fixable`: --fix does something
+    about it."""
 
     code: str
     severity: str
@@ -29,6 +30,9 @@ class FindingRow(msgspec.Struct, frozen=True):
     evidence: str
     cause: str
     fix: str
+    broker: str
+    group: str
+    topic: str
     fixable: bool
 
 
@@ -107,8 +111,9 @@ def _show(cluster: Cluster, facts: "ClusterFacts", findings: "list[Finding]") ->
 
 
 def _row(finding: "Finding", fix: str) -> FindingRow:
-    fields = {name: getattr(finding, name) for name in FindingRow.__struct_fields__[:-1]}
-    fields |= {"severity": str(finding.severity), "fix": fix}
+    about = {name: getattr(finding.about, name) for name in ("broker", "group", "topic")}
+    words = {name: getattr(finding, name) for name in ("code", "subject", "evidence", "cause")}
+    fields = {**words, **about, "severity": str(finding.severity), "fix": fix}
     return FindingRow(**fields, fixable=finding.remedies != ())
 
 

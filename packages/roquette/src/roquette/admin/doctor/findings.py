@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from roquette.admin.facts import BrokerFacts, ClusterFacts
+from roquette.admin.facts import About, BrokerFacts, ClusterFacts
 from roquette.base.options import counted
 from roquette.client import calls, operator_calls
 from roquette.client.calls import Operation, ask_all
@@ -64,7 +64,7 @@ class Sign(NamedTuple):
         severity: when it is not the check's own.
     """
 
-    subject: str
+    about: About
     evidence: str
     cause: str
     fix: str
@@ -87,11 +87,16 @@ class Finding(msgspec.Struct, frozen=True):
 
     code: str
     severity: Severity
-    subject: str
+    about: About
     evidence: str
     cause: str
     fix: str
     remedies: tuple[Remedy, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """What it is about, in words."""
+        return self.about.words
 
 
 class Looks(NamedTuple):

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, IPv4Network, ip_address
 from typing import Final, NamedTuple
 
 from roquette.admin.doctor.findings import Looks, Remedy, Severity, Sign, change_setting, command
-from roquette.admin.facts import BrokerFacts, ClusterFacts, whole
+from roquette.admin.facts import About, BrokerFacts, ClusterFacts, whole
 from roquette.base.options import split_addresses
 from roquette.message.names import PERM_WRITE
 
@@ -48,7 +48,7 @@ def unreachable(looks: Looks) -> Iterator[Sign]:
     for broker in looks.now.brokers:
         if broker.error and not broker.connected and not _inside_container(looks.now, broker):
             yield Sign(
-                broker.label,
+                broker.about,
                 f"{broker.address}: {broker.error}",
                 "clients are sent to this address; the broker is down and still registered, a firewall is between, "
                 "or the broker tells an address that is not its own",
@@ -77,7 +77,7 @@ def container_address(looks: Looks) -> Iterator[Sign]:
             reached = not broker.error
             told = "reached from this machine" if reached else f"not reached: {broker.error}"
             yield Sign(
-                broker.label,
+                broker.about,
                 f"advertised {broker.address}, {told}; the name servers are elsewhere",
                 "the address is of a container or of loopback: clients on other machines cannot reach it",
                 "set brokerIP1 to the host's address and publish the port, then restart the broker",
@@ -90,7 +90,7 @@ def silent(looks: Looks) -> Iterator[Sign]:
     for broker in looks.now.brokers:
         if broker.error and broker.connected:
             yield Sign(
-                broker.label,
+                broker.about,
                 f"{broker.address}: {broker.error}",
                 "the process hangs, is overloaded, or does not know who asks",
                 "look at the broker's log; a closed cluster needs --login FILE of an administrator",
@@ -102,7 +102,7 @@ def refused(looks: Looks) -> Iterator[Sign]:
     for broker in looks.now.answering():
         if broker.refused:
             yield Sign(
-                broker.label,
+                broker.about,
                 f"not told: {'; '.join(broker.refused)}",
                 "who asks may not know it, so that most checks saw nothing",
                 "ask with --login FILE of an administrator",
@@ -114,7 +114,7 @@ def silent_name_server(looks: Looks) -> Iterator[Sign]:
     for server in looks.now.name_servers:
         if server.error:
             yield Sign(
-                f"name server {server.address}",
+                About(other=f"name server {server.address}"),
                 server.error,
                 "it is down, or not reachable from here: clients that ask it first wait",
                 "start it, or take it out of every client's and broker's list of name servers",
@@ -147,7 +147,7 @@ def unknown_broker(looks: Looks) -> Iterator[Sign]:
     for missing, broker in sorted(_unknown(looks.now)):
         if looks.before is None or (missing, broker) in _unknown(looks.before):
             yield Sign(
-                f"broker {broker.name}",
+                About(broker=broker.name),
                 f"registered as {broker.address}; name server {missing} does not know it",
                 "its list of name servers (namesrvAddr) lacks this one, or it cannot reach it",
                 _way_to(missing, looks.now, broker),
@@ -196,7 +196,7 @@ def disk_limits(looks: Looks) -> Iterator[Sign]:
                 usual = max(values, key=lambda value: len(values[value]))
                 others = [b for b in here if b.settings.get(key, usual) != usual]
                 yield Sign(
-                    f"cluster {cluster}, {key}",
+                    About(other=f"cluster {cluster}, {key}"),
                     "; ".join(f"{value}: {', '.join(labels)}" for value, labels in values.items()),
                     "brokers keep messages for different times, or refuse sends at different fillings: "
                     "a backlog can be read to its start on some of them only",
@@ -214,7 +214,7 @@ def asynchronous_flush(looks: Looks) -> Iterator[Sign]:
         copies = f"brokerRole={role}"
         if looks.intent.none_lost or role == "SYNC_MASTER":
             yield Sign(
-                broker.label,
+                broker.about,
                 f"flushDiskType=ASYNC_FLUSH, {copies}",
                 "a message is acknowledged before it is on the disk: what came in the last half second is lost with the "
                 "machine's power, and with all copies when all machines lose it",
@@ -236,7 +236,7 @@ def closed(looks: Looks) -> Iterator[Sign]:
             fix = change_setting(broker, "brokerPermission", perm | PERM_WRITE)
         else:
             continue
-        yield Sign(broker.label, f"brokerPermission={perm}", cause, fix)
+        yield Sign(broker.about, f"brokerPermission={perm}", cause, fix)
 
 
 def auto_creation(looks: Looks) -> Iterator[Sign]:
@@ -247,7 +247,7 @@ def auto_creation(looks: Looks) -> Iterator[Sign]:
         if _on(broker, key := "autoCreateTopicEnable"):
             undo = change_setting(broker, key, "true")
             yield Sign(
-                broker.label,
+                broker.about,
                 "autoCreateTopicEnable=true",
                 "a misspelt name becomes a topic that nobody consumes; with Apache's brokers, on one broker only",
                 f"{change_setting(broker, key, 'false')}, and in its configuration, or its next start forgets it",
@@ -271,7 +271,7 @@ def open_cluster(looks: Looks) -> Iterator[Sign]:
             continue
         public = _is_public(broker.address)
         yield Sign(
-            broker.label,
+            broker.about,
             f"advertised {broker.address}; authenticationEnabled and aclEnable are off",
             "whoever reaches the port reads, writes and deletes everything",
             "docs/security.md: `roquette tls init`, `roquette user create admin --super`, then authenticationEnabled=true",

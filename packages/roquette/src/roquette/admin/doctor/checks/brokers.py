@@ -6,7 +6,7 @@ from typing import Final
 
 from roquette.admin.cluster import left_words
 from roquette.admin.doctor.findings import Looks, Severity, Sign, change_setting, command
-from roquette.admin.facts import BrokerFacts, ClusterFacts, whole
+from roquette.admin.facts import About, BrokerFacts, ClusterFacts, whole
 from roquette.base.options import counted
 from roquette.wire.bodies import ABSENT, ENDED, MASTER_ID, REFUSED, BrokerLeft
 
@@ -30,20 +30,20 @@ _TASK: Final = re.compile(
 def clock_skew(looks: Looks) -> Iterator[Sign]:
     """Brokers whose clocks are apart from ours."""
     told = [broker for broker in looks.now.answering() if broker.ahead_ms is not None]
-    off = {broker.label: _off(broker) for broker in told if abs(_off(broker)) >= SKEW_MS}
+    off = {broker.about: _off(broker) for broker in told if abs(_off(broker)) >= SKEW_MS}
     signs = {value > 0 for value in off.values()}
     if len(off) == len(told) > 1 and len(signs) == 1:
         most = max(off.values(), key=abs)
         yield Sign(
-            "this machine",
+            About(other="this machine"),
             f"all {len(told)} brokers' clocks are {_apart(most)} its own",
             "the clock of the machine that asks is set wrong",
             "run an NTP client on it, such as chrony",
         )
         return
-    for label, value in off.items():
+    for about, value in off.items():
         yield Sign(
-            label,
+            about,
             f"its clock is {_apart(value)} this machine's",
             "clocks are not kept in step: store times, delays, retention and searches by time are wrong by as much",
             "run an NTP client, such as chrony, on all machines",
@@ -70,7 +70,7 @@ def versions(looks: Looks) -> Iterator[Sign]:
                 found.setdefault(version, []).append(broker.label)
         if len(found) > 1:
             yield Sign(
-                f"cluster {cluster}",
+                About(other=f"cluster {cluster}"),
                 "; ".join(f"{version}: {', '.join(labels)}" for version, labels in found.items()),
                 "an upgrade was not finished: clients find a feature on one broker and not on the other",
                 "bring all brokers to one version",
@@ -131,7 +131,7 @@ def disk(looks: Looks) -> Iterator[Sign]:
         if ratio is not None and ratio >= forced:
             deletes = f"above {forced:.0%} messages are deleted before their time"
             yield Sign(
-                broker.label,
+                broker.about,
                 f"{ratio:.0%} of the disk is used; {deletes}, above {refused:.0%} sends are refused",
                 cause + ", or something else fills the disk",
                 fix,
@@ -145,7 +145,7 @@ def disk(looks: Looks) -> Iterator[Sign]:
             and hours < _hours_to_retention(looks, broker)
         ):
             yield Sign(
-                broker.label,
+                broker.about,
                 f"{ratio or 0:.0%} used, {(rate or 0) / 2**20:.2f} MiB/s written: {forced:.0%} in {hours:.1f} h",
                 cause + f"; above {forced:.0%} they are deleted before their time",
                 fix,
@@ -182,7 +182,7 @@ def refuses(looks: Looks) -> Iterator[Sign]:
                     "start those that are away; or take messages with one copy: "
                     f"`roquette broker config set minInSyncReplicas=1 inSyncReplicas=1 --broker {broker.address}`"
                 )
-            yield Sign(broker.label, f"it refuses messages: {why}", cause, fix)
+            yield Sign(broker.about, f"it refuses messages: {why}", cause, fix)
 
 
 def set_aside(looks: Looks) -> Iterator[Sign]:
@@ -190,7 +190,7 @@ def set_aside(looks: Looks) -> Iterator[Sign]:
     for broker in looks.now.answering():
         if (what := broker.runtime.get("logSetAside", "no")) != "no":
             yield Sign(
-                broker.label,
+                broker.about,
                 f"it has set aside {what}",
                 "its log differed from its master's, or was damaged: what the master had took its place",
                 f"look for messages that are missed ({command('store', 'grep', 'DIRECTORY', 'WORD')}), then delete the directory: the "
@@ -204,7 +204,7 @@ def ahead_of_master(looks: Looks) -> Iterator[Sign]:
         for key in ("replicaAhead", "followsRefused"):
             if (what := broker.runtime.get(key, "no")) != "no":
                 yield Sign(
-                    broker.label,
+                    broker.about,
                     what,
                     "the master lost power before its log was on the disk (ASYNC_FLUSH), or is another one: messages "
                     "that were acknowledged may stand on the replica alone",
@@ -230,7 +230,7 @@ def group_trouble(looks: Looks) -> Iterator[Sign]:
             promote = command("broker", "promote", broker.name, "ID", "--accept-data-loss")
             ways = [_WAYS_OUT[kind] for kind in kinds.split(",") if kind in _WAYS_OUT]
             yield Sign(
-                broker.label,
+                broker.about,
                 broker.runtime.get("groupTrouble", ""),
                 "the group has fewer copies than it should, or no master: `roquette broker status` shows all of it",
                 "; ".join(ways).format(promote=promote),
@@ -245,7 +245,7 @@ def rotten(looks: Looks) -> Iterator[Sign]:
             names = f"{command('store', 'fsck', 'DIRECTORY')} names them"
             way = f"start the members that are down, one may have them whole; {names}; then "
             yield Sign(
-                broker.label,
+                broker.about,
                 f"{left} messages have rotted and no other member has them, {mended} were mended from another member: "
                 f"{broker.runtime.get('rottenFiles', '')}",
                 "the disk gives other bytes than were written: bodies do not match their CRC",
@@ -261,7 +261,7 @@ def descriptors(looks: Looks) -> Iterator[Sign]:
         if used is None or not limit or used < limit * DESCRIPTORS_WARN:
             continue
         yield Sign(
-            broker.label,
+            broker.about,
             f"{used} of {limit} descriptors are open ({used / limit:.0%})",
             "each connection and each file of the store costs one; without any, connections are refused",
             "raise the limit (ulimit -n, LimitNOFILE= of systemd), or find the clients that connect so often",
@@ -279,7 +279,7 @@ def delayed_late(looks: Looks) -> Iterator[Sign]:
             words.append(f"timers are {behind_s} s behind")
         if words:
             yield Sign(
-                broker.label,
+                broker.about,
                 "; ".join(words),
                 "delivery stands still or is slower than what becomes due: a slow disk, or a task that fails",
                 "look for RQ-D029 and the broker's log; a full disk refuses deliveries, too",
@@ -300,7 +300,7 @@ def half_old(looks: Looks) -> Iterator[Sign]:
         if broker.half_born_ms > 0 and age_ms > allowed_ms + HALF_EXTRA_MS:
             checks = broker.settings.get("transactionCheckMax", "15")
             yield Sign(
-                broker.label,
+                broker.about,
                 f"the oldest open transaction was begun {age_ms // 1000} s ago; producers are asked every "
                 f"{interval_ms // 1000} s, {checks} times",
                 "no producer of its group is online, or its check answers unknown",
@@ -321,7 +321,7 @@ def tasks(looks: Looks) -> Iterator[Sign]:
             standing = failures > 0 and well_s > TASK_QUIET_S
             if standing or (looks.before is not None and more > 0) or aside:
                 yield Sign(
-                    f"{broker.label}, task {key.removeprefix('task_')}",
+                    About(broker.name, broker.broker_id, other=f"task {key.removeprefix('task_')}"),
                     f"{failures} failures, {aside} entries set aside, last went well {well_s:.0f} s ago; "
                     f"last error: {found[4]}",
                     "the task begins again after each failure, and what it does for others waits",
@@ -349,7 +349,7 @@ def wrong_protocol(looks: Looks) -> Iterator[Sign]:
         if count > 0:
             when = "since it started" if looks.before is None else f"in {looks.seconds:.0f} s"
             yield Sign(
-                broker.label,
+                broker.about,
                 f"{counted(count, 'connection')} {when} spoke none of its protocols; the last: "
                 f"{broker.runtime.get('wrongProtocolLast', '')}",
                 "a client is pointed at the wrong port, or speaks TLS where there is none (or none where it must)",
@@ -369,8 +369,7 @@ def absent(looks: Looks) -> Iterator[Sign]:
         told = gone.broker_name in short and gone.why != REFUSED
         if not told and (before is None or gone.broker_addr in before):
             yield Sign(
-                f"broker {gone.broker_name}"
-                + (f" (id {gone.broker_id})" if gone.broker_id else ""),
+                About(broker=gone.broker_name, broker_id=gone.broker_id),
                 left_words(gone),
                 *_way_out(looks.now, gone),
                 Severity.WARNING if gone.why == ENDED else None,
@@ -418,7 +417,7 @@ def fewer(looks: Looks) -> Iterator[Sign]:
             have, want = (broker.number(key) or 0 for key in ("replicasInStep", "replicasExpected"))
             gone = [left_words(g) for g in looks.now.gone() if g.broker_name == broker.name]
             yield Sign(
-                f"broker {broker.name}",
+                About(broker=broker.name),
                 "; ".join([f"{have + 1} of {want + 1} members are in step", *gone]),
                 "members are down, do not reach the master, or still copy: one more that fails may stop all sends, or "
                 "lose messages; an upgrade waits until this is over",
@@ -433,7 +432,7 @@ def forgotten(looks: Looks) -> Iterator[Sign]:
     tells = any(server.cluster.brokers_left is not None for server in asked)
     if looks.now.brokers and not looks.intent.brokers and not tells:
         yield Sign(
-            f"name server {', '.join(server.address for server in asked)}",
+            About(other=f"name server {', '.join(server.address for server in asked)}"),
             "it does not tell who has left",
             "it is Apache's, or of a version before: whether a broker is missing is not known",
             "`roquette context add NAME -n SERVERS --brokers NAMES` says which brokers are to be there",
@@ -445,7 +444,7 @@ def unwritten(looks: Looks) -> Iterator[Sign]:
     for broker in looks.now.answering():
         if (what := broker.runtime.get("tablesUnwritten", "no")) != "no":
             yield Sign(
-                broker.label,
+                broker.about,
                 what,
                 "what changes now (topics, groups, offsets) is gone after a restart: the files have another owner, as "
                 "after a restore by root, or the disk is full",
@@ -457,7 +456,7 @@ def nobody(looks: Looks) -> Iterator[Sign]:
     """No broker at all."""
     if not looks.now.brokers and not looks.now.gone(looks.intent.brokers):
         yield Sign(
-            "cluster",
+            About(other="cluster"),
             "no name server knows a broker",
             "none was started, or they register with other name servers",
             "start brokers whose namesrvAddr (-n) names these name servers",

@@ -4,7 +4,7 @@ from typing import Final
 
 from roquette.admin.doctor.checks import addresses, brokers, groups, queues
 from roquette.admin.doctor.findings import Check, Finding, Intent, Looks, Severity, Sign
-from roquette.admin.facts import ClusterFacts
+from roquette.admin.facts import About, ClusterFacts
 
 MAX_EACH: Final = 50
 """Findings of one code that are listed; the last line counts the others."""
@@ -81,7 +81,7 @@ def diagnose(
         Finding(
             LEFT_OUT,
             Severity.NOTE,
-            "examination",
+            About(other="examination"),
             f"not looked at: {what}",
             "an examination is bounded, so that it harms nobody",
             "what is left out may be wrong as well",
@@ -101,7 +101,7 @@ def _findings(check: Check, looks: Looks) -> list[Finding]:
     signs = list(check.run(looks))
     found = [_finding(check, sign) for sign in signs[:MAX_EACH]]
     if len(signs) > MAX_EACH:
-        more = signs[MAX_EACH]._replace(subject=f"{len(signs) - MAX_EACH} more")
+        more = signs[MAX_EACH]._replace(about=About(other=f"{len(signs) - MAX_EACH} more"))
         found.append(_finding(check, more))
     return found
 
@@ -109,5 +109,5 @@ def _findings(check: Check, looks: Looks) -> list[Finding]:
 def _finding(check: Check, sign: Sign) -> Finding:
     severity = check.severity if sign.severity is None else sign.severity
     return Finding(
-        check.code, severity, sign.subject, sign.evidence, sign.cause, sign.fix, sign.remedies
+        check.code, severity, sign.about, sign.evidence, sign.cause, sign.fix, sign.remedies
     )

@@ -5,7 +5,7 @@ from typing import Final
 
 from roquette.admin.doctor.checks.addresses import host_of
 from roquette.admin.doctor.findings import Looks, Remedy, Severity, Sign, command
-from roquette.admin.facts import BrokerFacts, ClusterFacts, GroupFacts, MemberFacts
+from roquette.admin.facts import About, BrokerFacts, ClusterFacts, GroupFacts, MemberFacts
 from roquette.base.options import counted
 from roquette.message.message import MessageQueue
 from roquette.message.names import DLQ_PREFIX, PERM_READ, PREDEFINED_GROUPS, RETRY_PREFIX
@@ -57,7 +57,7 @@ def duplicate_ids(looks: Looks) -> Iterator[Sign]:
             continue
         sure = before is not None or len({host_of(address) for address in both}) > 1
         yield Sign(
-            f"group {group}, client {client_id}",
+            About(group=group, client=client_id),
             f"{len(both)} connections at {broker}: {', '.join(sorted(both))}",
             "two consumers have one client id, as containers with equal host names and process ids do: "
             "each takes the other's queues for its own, and some queues go to nobody",
@@ -73,7 +73,7 @@ def silent(looks: Looks) -> Iterator[Sign]:
             group, client_id = key
             here = ", ".join(sorted({a for each in member.addresses.values() for a in each}))
             yield Sign(
-                f"group {group}, client {client_id}",
+                About(group=group, client=client_id),
                 f"connected from {here}, and does not answer what brokers ask it",
                 "the process stands still: a blocked event loop, a debugger, a machine that swaps; "
                 "its queues wait for it until its connection is given up",
@@ -108,7 +108,7 @@ def conflicting(looks: Looks) -> Iterator[Sign]:
             by_words.setdefault(words or "nothing", []).append(member.client_id)
         if len(by_words) > 1:
             yield Sign(
-                f"group {group.group}",
+                About(group=group.group),
                 "; ".join(f"{ids[0]} ({len(ids)} in all) wants {w}" for w, ids in by_words.items()),
                 "all members of a group must subscribe alike: the broker keeps the last one's subscription for all, "
                 "and what a member filters out is lost for the group",
@@ -128,7 +128,7 @@ def surplus_members(looks: Looks) -> Iterator[Sign]:
         if 0 < most < len(group.members):
             each = -(-len(group.members) // len({queue.broker_name for queue in queues}))
             yield Sign(
-                f"group {group.group}",
+                About(group=group.group),
                 f"{counted(len(group.members), 'member')}, {counted(most, 'queue')} in its largest topic",
                 "a queue is consumed by one member at a time: the others have nothing to do",
                 f"{command('topic', 'resize', queues[0].topic, '--queues', each)}, or run fewer consumers",
@@ -141,7 +141,7 @@ def dead_letters(looks: Looks) -> Iterator[Sign]:
     for topic, words in sorted(found.items()):
         group = topic.removeprefix(DLQ_PREFIX)
         yield Sign(
-            f"group {group}",
+            About(group=group),
             f"{topic}: {words}",
             "its handlers fail for these messages as often as they may be tried again (16 times by default)",
             f"{command('dlq', 'ls', group)} shows them; mend the handler, then "
@@ -200,7 +200,9 @@ def disagreement(looks: Looks) -> Iterator[Sign]:
     names = sorted(found)
     first = names[0]
     yield Sign(
-        "topics " + ", ".join(names[:_NAMED]) if len(names) > 1 else f"topic {first}",
+        About(other="topics " + ", ".join(names[:_NAMED]))
+        if len(names) > 1
+        else About(topic=first),
         f"{counted(len(names), 'topic')} with different routes; {first}: {found[first]}",
         "brokers register with some name servers only, or a name server has kept what the others dropped: "
         "clients get another route by whom they ask",
@@ -254,7 +256,7 @@ def on_one_broker(looks: Looks) -> Iterator[Sign]:
             continue
         config = has[0].topics[topic]
         yield Sign(
-            f"topic {topic}",
+            About(topic=topic),
             f"on {_names(has)}, not on {_names(lacks)}",
             "it was created by a send, or on one broker by hand: all of its load is there, and nobody can send while it is down",
             command("topic", "create", topic),
@@ -273,7 +275,7 @@ def came_back(looks: Looks) -> Iterator[Sign]:
     for topic, (has, lacks) in looks.now.partial_topics().items():
         if evidence := _came_back(topic, has, lacks):
             yield Sign(
-                f"topic {topic}",
+                About(topic=topic),
                 f"on {_names(has)}, not on {_names(lacks)}; {evidence}",
                 "it was probably deleted while this broker was down, and came back with it",
                 f"{command('topic', 'delete', topic)} if it is to be gone; else "
@@ -320,7 +322,7 @@ def orphaned(looks: Looks) -> Iterator[Sign]:
             if queue.topic == topic
         )
         yield Sign(
-            f"topic {topic}",
+            About(topic=topic),
             f"{counted(messages, 'message')} on {_names(brokers)}; no broker knows its group",
             "the group was deleted, its topic was left: nobody will be given these messages",
             f"{command('topic', 'delete', topic)} after a look at what it holds, or start a consumer of the group again",

@@ -13,7 +13,7 @@ from roquette.admin.doctor.checks.groups import (
 )
 from roquette.admin.doctor.examination import MIN_LAG
 from roquette.admin.doctor.findings import Looks, Sign, change_setting, command
-from roquette.admin.facts import ClusterFacts, GroupFacts, GroupPosition, whole
+from roquette.admin.facts import About, ClusterFacts, GroupFacts, GroupPosition, whole
 from roquette.base.options import counted
 from roquette.message.message import MessageQueue, unread
 from roquette.message.names import DLQ_PREFIX, is_users_group, pipeline_of_group
@@ -97,7 +97,7 @@ def unassigned(looks: Looks) -> Iterator[Sign]:
             continue  # theirs are locked
         for topic, queues in sorted(_waiting(looks, group).items()):
             yield Sign(
-                f"group {group.group}, topic {topic}",
+                About(group=group.group, topic=topic),
                 f"{counted(len(queues), 'queue')} without a consumer among {counted(len(group.members), 'member')}: {queue_words(queues)}; "
                 f"{_wait(looks.now, group.group, queues)}",
                 "members disagree about who is in the group: equal client ids, different subscriptions, "
@@ -121,7 +121,7 @@ def locked(looks: Looks) -> Iterator[Sign]:
                         found.setdefault(queue.topic, set()).add(queue)
         for topic, queues in sorted(found.items()):
             yield Sign(
-                f"group {group.group}, topic {topic}",
+                About(group=group.group, topic=topic),
                 f"{counted(len(queues), 'queue')} locked by somebody else: {queue_words(queues)}; "
                 f"{_wait(looks.now, group.group, queues)}",
                 "messages are consumed in order under a lock, which a member that is gone, or still thinks it has "
@@ -159,7 +159,7 @@ def stalled(looks: Looks) -> Iterator[Sign]:
             stacks = command("client", "stacks", group.group, "--client", member.client_id)
             for topic, queues in sorted(found.items()):
                 yield Sign(
-                    f"group {group.group}, topic {topic}",
+                    About(group=group.group, topic=topic),
                     f"{member.client_id}: {queue_words(queues)}: {next(iter(queues.values()))}; "
                     f"{_wait(looks.now, group.group, set(queues))}",
                     "the consumer holds messages and does not finish them: a handler that waits for ever, "
@@ -188,7 +188,7 @@ def filtered_out(looks: Looks) -> Iterator[Sign]:
             probes = [probe for probe in group.probes if probe.queue.topic == topic]
             if probes and not any(probe.passes for probe in probes):
                 yield Sign(
-                    f"group {group.group}, topic {topic}",
+                    About(group=group.group, topic=topic),
                     f"filter {probes[0].expression}: none of the newest {probes[0].looked_at} messages passes "
                     f"in each of {counted(len(probes), 'queue')}: {queue_words(probe.queue for probe in probes)}",
                     "producers give messages no such tag or property, or another member's subscription replaced this one: "
@@ -207,7 +207,7 @@ def illegal_offset(looks: Looks) -> Iterator[Sign]:
         first = min(positions, key=lambda at: at.queue)
         others = {at.queue.queue_id for at in positions} - {first.queue.queue_id}
         yield Sign(
-            f"group {group}, topic {topic}",
+            About(group=group, topic=topic),
             f"{counted(len(positions), 'queue')}: {queue_words(at.queue for at in positions)}; the first is at {first.offset}, "
             f"the queue ends at {first.ends.max_offset}",
             "the queue lost messages after they were consumed (a restored or lost store), or an offset was set by hand: "
@@ -231,7 +231,7 @@ def behind_retention(looks: Looks) -> Iterator[Sign]:
         hours = whole(broker.settings.get("fileReservedTime", "")) or 72
         longer = change_setting(broker, "fileReservedTime", 2 * max(1, hours))
         yield Sign(
-            f"group {group}, topic {topic}",
+            About(group=group, topic=topic),
             f"{counted(count, 'message')} of {counted(len(positions), 'queue')} deleted before they were consumed: "
             f"{queue_words(at.queue for at in positions)}",
             "the group is slower than messages are deleted, or was away for longer than they are kept",
@@ -266,7 +266,7 @@ def lag_growing(looks: Looks) -> Iterator[Sign]:
             continue
         members = len(online[group].members) if group in online else 0
         yield Sign(
-            f"group {group}, topic {topic}",
+            About(group=group, topic=topic),
             f"{lag_before} to {lag} messages in {looks.seconds:.0f} s; {rate:.1f}/s consumed by {counted(members, 'member')}",
             "consumers are slower than producers"
             if members
@@ -303,7 +303,7 @@ def out_of_reach(looks: Looks) -> Iterator[Sign]:
         write = max(config.write_queue_nums for config in configs)
         read = max(write, *(at.queue.queue_id + 1 for at in found))
         yield Sign(
-            f"topic {topic}",
+            About(topic=topic),
             f"{sum(at.lag for at in found)} messages wait in queues that nobody reads: "
             f"{queue_words({at.queue for at in found})}; of group {', '.join(sorted({at.group for at in found}))}",
             "the topic was given fewer queues to read while messages were in the others",
@@ -327,7 +327,7 @@ def nobody_there(looks: Looks) -> Iterator[Sign]:
         if pipeline:
             why = f"by its name a pipeline ({pipeline}) commits to it, and no run has since: it is not started any more, or fails"
         yield Sign(
-            f"group {group}, topic {topic}",
+            About(group=group, topic=topic),
             f"{sum(at.lag for at in positions)} messages wait in {len(positions)} queues, the first for "
             f"{span_words(waited_ms)}; no member is online",
             why,
@@ -344,7 +344,7 @@ def deleted_unread(looks: Looks) -> Iterator[Sign]:
             lost[pair] = lost.get(pair, 0) + at.ends.min_offset - at.offset
     for (group, topic), count in sorted(lost.items()):
         yield Sign(
-            f"group {group}, topic {topic}",
+            About(group=group, topic=topic),
             f"{count} messages were deleted before they were consumed; no member is online",
             "the group was away for longer than messages are kept (fileReservedTime), or the disk was full",
             _with_or_without_them(group, topic, "first"),
@@ -361,7 +361,7 @@ def deleted_soon(looks: Looks) -> Iterator[Sign]:
                 continue
             left = span_words(max(0, kept_h * _HOUR_MS - waited_ms))
             yield Sign(
-                f"group {group}, topic {topic}",
+                About(group=group, topic=topic),
                 f"the first message that waits on {broker.name} has been there for {span_words(waited_ms)}, and may be "
                 f"deleted in {left} (fileReservedTime={kept_h})",
                 "the group is away, or slower than messages are deleted",
@@ -394,7 +394,7 @@ def dead_unseen(looks: Looks) -> Iterator[Sign]:
         if group not in known or age_ms < RECENT_MS:
             continue
         yield Sign(
-            f"group {group}",
+            About(group=group),
             f"{sum(count for count, _ in counts)} dead letters that nobody has read; the last came {span_words(age_ms)} ago",
             "its handlers failed for these messages as often as they may be tried again, and nobody looked",
             f"{command('dlq', 'ls', group, '--seen')}; to send them again: {command('dlq', 'resend', group)}; "
