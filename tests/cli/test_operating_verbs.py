@@ -201,6 +201,8 @@ def test_dead_letters_are_seen_sent_again_and_deleted(roquette: Roquette, namesr
     assert json.loads(roquette(*ls, "--before", "first").stdout) == []
     assert len(json.loads(roquette(*ls, "--before", "broker-a:0:1").stdout)) == 1
     assert "of one group" in str(roquette("dlq", "ls", "--before", "first").exception)
+    nothing = roquette("dlq", "resend", "mourners", "--before", "first", "--yes", "-o", "json")
+    assert json.loads(nothing.stdout) == []
     assert "say --yes" in str(roquette("dlq", "purge", "mourners").exception)
     assert len(json.loads(roquette(*ls).stdout)) == 1
     purged = roquette("dlq", "purge", "mourners", "--yes")

@@ -133,7 +133,8 @@ def explain(facts: MessageFacts) -> list[MessageVerdict]:
         *_transaction(facts, stored),
     ]
     for copy in stored:
-        found += _readers(facts, copy)
+        where = copy.queue.broker_name
+        found += [replace(each, broker=where) for each in _readers(facts, copy)]
     found += _failures(facts)
     for broker, reason in sorted(facts.unreachable.items()):
         found.append(
@@ -251,7 +252,7 @@ def _readers(facts: MessageFacts, copy: ReceivedMessage) -> Verdicts:
     broker = facts.brokers[copy.queue.broker_name]
     if broker.topic is None:
         says = f"{copy.queue.broker_name} has no topic {facts.topic} any more: nobody can read it"
-        yield MessageVerdict("topic-gone", "", says, _place(copy), copy.queue.broker_name)
+        yield MessageVerdict("topic-gone", "", says, _place(copy))
         return
     groups = sorted(
         {group for group, topic in broker.holdings.pairs if topic == facts.topic}
@@ -263,14 +264,10 @@ def _readers(facts: MessageFacts, copy: ReceivedMessage) -> Verdicts:
     )
     if not groups:
         yield MessageVerdict(
-            "nobody",
-            "",
-            f"no group reads {facts.topic} at {copy.queue.broker_name}",
-            _place(copy),
-            copy.queue.broker_name,
+            "nobody", "", f"no group reads {facts.topic} at {copy.queue.broker_name}", _place(copy)
         )
     for group in groups:
-        yield replace(_reader(facts, copy, broker, group), broker=copy.queue.broker_name)
+        yield _reader(facts, copy, broker, group)
 
 
 def _reader(

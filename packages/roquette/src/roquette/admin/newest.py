@@ -226,7 +226,9 @@ def _read(going: list[_Reading], step: int, wanted: PullFilter) -> Operation[Non
                 ):
                     got[reading.queue].append(message)
             after = answer.value.next_offset
-            if at < after < reading.begin:
+            if after <= at:  # going on would leave out what is there
+                reading.error = ClientError(f"nothing is given from offset {at} on")
+            elif after < reading.begin:
                 further.append((reading, after))
             else:
                 reading.take(starts[reading.queue], got[reading.queue])
@@ -245,8 +247,10 @@ def cursor_of(before: Mapping[MessageQueue, int]) -> str:
     return ",".join(f"{_words(queue)}:{at}" for queue, at in sorted(before.items()))
 
 
-def parse_before(text: str, topic: str, now_ms: int) -> Before:
+def parse_before(text: str | None, topic: str, now_ms: int) -> Before | None:
     """A place in each queue, such as @-1h, or a page's cursor, BROKER:QUEUE:OFFSET,...; raises ConfigError."""
+    if text is None:
+        return None
     if text.startswith("@") or ":" not in text:
         return parse_place(text, now_ms)
     found: dict[MessageQueue, int] = {}
@@ -300,7 +304,7 @@ def list_messages(
 
     Filters are the broker's own. It says how many messages were read, and where the next page begins.
     """
-    place = None if before is None else parse_before(before, topic, clock.now_ms())
+    place = parse_before(before, topic, clock.now_ms())
     one = None if queue is None else parse_queue(queue, topic)
     page = yield from newest(topic, most, filter_of(tags, expression), place, one)
     return OperationReport([row_of(each) for each in page.messages], notes=page_words(page))

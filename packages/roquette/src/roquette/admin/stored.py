@@ -13,7 +13,17 @@ import msgspec
 
 from roquette.admin.cluster import masters_of
 from roquette.admin.command import Flag, OperationPlan, OperationReport, command
-from roquette.admin.newest import READER, Before, MessageRow, NewestPage, newest, row_of
+from roquette.admin.newest import (
+    READER,
+    Before,
+    BeforePlace,
+    MessageRow,
+    NewestPage,
+    newest,
+    page_words,
+    parse_before,
+    row_of,
+)
 from roquette.admin.seek import parse_place
 from roquette.admin.topics import delete_topic, describe_topic
 from roquette.base.clock import Clock
@@ -175,33 +185,22 @@ async def _at(client: Client, queue: MessageQueue, offset: int) -> ReceivedMessa
     return page.messages[0]
 
 
-async def letters_of(
-    client: Client,
-    group: str,
-    most: int,
-    since: datetime | None = None,
-    before: Before | None = None,
-) -> NewestPage:
-    """A group's newest dead letters before a place, of those stored since a time.
+def letters_of(
+    group: str, most: int, since: datetime | None = None, before: Before | None = None
+) -> Operation[NewestPage]:
+    """A page of a group's newest dead letters before a place, of those stored since a time.
 
     Raises:
         ConfigError: the group has none. ClientError: no broker tells.
     """
+    try:
+        page = yield from newest(dlq_topic(group), most, before=before)
+    except RouteNotFound as error:
+        raise ConfigError(f"group {group} has no dead letters: {error}") from None
     since_ms = 0 if since is None else since.timestamp() * 1000
-    found: list[ReceivedMessage] = []
-    read = 0
-    while True:
-        try:
-            page = await client.session.run(
-                newest(dlq_topic(group), most - len(found), before=before)
-            )
-        except RouteNotFound as error:
-            raise ConfigError(f"group {group} has no dead letters: {error}") from None
-        recent = [m for m in page.messages if m.store_timestamp_ms >= since_ms]
-        found, read, before = found + recent, read + page.read, page.before
-        more = page.more and len(recent) == len(page.messages)
-        if not more or page.errors or len(found) >= most:
-            return NewestPage(found, read, page.before, more, page.errors)
+    recent = [m for m in page.messages if m.store_timestamp_ms >= since_ms]
+    more = page.more and len(recent) == len(page.messages)
+    return msgspec.structs.replace(page, messages=recent, more=more)
 
 
 @command(confirmed=True)
@@ -237,6 +236,7 @@ async def resend_letters(
     tell: Callable[[str], None],
     group: str,
     *,
+    before: BeforePlace = None,
     since: Since = None,
     most: ManyAtMost = 1_000,
     at: Annotated[
@@ -246,7 +246,7 @@ async def resend_letters(
 ) -> OperationPlan[list[ResentRow]] | OperationReport[list[ResentRow]]:
     """Send dead letters again as new messages, which every group of the topic gets. They stay among the dead letters.
 
-    Running it twice sends them twice: --since or --at says which. Exit code 1 when one could not be sent: without --at none
+    Running it twice sends them twice: --since, --before or --at says which. Exit code 1 when one could not be sent: without --at none
     after it was tried, with it each has a row.
 
     Args:
@@ -254,16 +254,17 @@ async def resend_letters(
     """
     found: list[ReceivedMessage] = []
     missing: list[ResentRow] = []
-    for place in at or ():
+    for which in at or ():
         try:
-            found.append(await get(mq, place, dlq_topic(group)))
+            found.append(await get(mq, which, dlq_topic(group)))
         except RoquetteError as error:
-            missing.append(ResentRow(place, dlq_topic(group), error=str(error)))
+            missing.append(ResentRow(which, dlq_topic(group), error=str(error)))
     if not at:
-        page = await letters_of(mq, group, most, moment_of(since, clock))
+        place = parse_before(before, dlq_topic(group), clock.now_ms())
+        page = await mq.session.run(letters_of(group, most, moment_of(since, clock), place))
         found = page.messages[::-1]  # in the order in which they died
-        for each in [*page.errors, *([f"more than {most} (--most)"] if page.more else [])]:
-            tell(f"left out: {each}")
+        for words in page_words(page):
+            tell(words)
     if not found:
         when = " since then" if since else ""
         return OperationReport(
@@ -277,10 +278,10 @@ async def resend_letters(
             rows.append(await resend(mq, message, to or message.origin_topic))
             if rows[-1].error and not at:
                 break
-        rows += missing
         sent = [row_of(m) for m, row in zip(found, rows, strict=False) if not row.error]
+        rows += missing
         try:
-            await mq.session.run(note_seen(sent))
+            await mq.session.run(note_seen([] if at else sent))  # those before them may be unseen
         except ClientError as error:  # they are sent all the same
             tell(f"the doctor is not told that they were seen: {error}")
         return OperationReport(rows, done=not any(row.error for row in rows))

@@ -349,12 +349,12 @@ def list_letters(
             )
         _show_groups(cluster, moment, most)
         return
-    place = before and parse_before(before, dlq_topic(group), SystemClock().now_ms())
+    place = parse_before(before, dlq_topic(group), SystemClock().now_ms())
 
     async def run() -> "NewestPage":
         async with cluster.client() as client:
-            page = await letters_of(client, group, most, moment, place or None)
-            if seen:
+            page = await client.session.run(letters_of(group, most, moment, place))
+            if seen and not page.more:
                 await client.session.run(note_seen(map(row_of, page.messages[::-1])))
             return page
 
@@ -367,6 +367,8 @@ def list_letters(
         cluster.show([*map(row_of, page.messages)], empty=none)
     for words in page_words(page):
         say(words)
+    if seen and page.more:
+        say("not noted as seen: there are older ones that are not listed (--most)")
 
 
 def _show_groups(cluster: Cluster, since: "datetime | None", most: int) -> None:
