@@ -14,8 +14,20 @@ Parameters before the `*` are words of the command line, those behind it options
 are given to it.
 """
 
+import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 
@@ -29,6 +41,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 Rows = Sequence[msgspec.Struct]
 _ATTRIBUTE: Final = "__command__"
+
+GIVEN: Final = ("name_servers", "clock", "mq", "run", "tell")
+"""Parameters that nobody types: who calls a command gives them to it."""
+
+SECTIONS: Final = re.compile(r"\n+(?=(?:Args|Raises|Returns|Attributes):\n)")
+"""Where what --help shows of a docstring ends."""
+
+_LINE: Final = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
 class Flag(NamedTuple):
@@ -118,6 +138,47 @@ class command(msgspec.Struct, frozen=True, kw_only=True):
 def declared(function: Callable[..., Any]) -> command | None:
     """Return what a function was declared to be."""
     return getattr(function, _ATTRIBUTE, None)
+
+
+def flag_of(annotation: Any) -> Flag:
+    """Return how a parameter is typed, by its annotation."""
+    parts = get_args(annotation) if get_origin(annotation) is Annotated else ()
+    return next((each for each in parts if isinstance(each, Flag)), Flag())
+
+
+def takes_many(annotation: Any) -> bool:
+    """Return True for a parameter that several words are typed for."""
+    parts = get_args(annotation)
+    return (
+        flag_of(annotation).many
+        or get_origin(annotation) is list
+        or any(takes_many(each) for each in parts)
+    )
+
+
+def helps_of(function: Callable[..., Any]) -> dict[str, str]:
+    """Return what the docstring says of each parameter in `Args`."""
+    sections = SECTIONS.split(inspect.getdoc(function) or "")[1:]
+    lines = "".join(part for part in sections if part.startswith("Args:"))
+    return {name: " ".join(words.split()) for name, words in _LINE.findall(lines)}
+
+
+def words_of(words: str, function: Callable[..., Any], typed: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a command line, by the words of the command and what was typed for its parameters."""
+    plain, options = words.split(), []
+    for name, each in inspect.signature(function).parameters.items():
+        text, flag = typed.get(name, ""), flag_of(each.annotation)
+        named = next((word for word in flag.form.split() if word.startswith("--")), "")
+        if text == "" or text == str(each.default):
+            continue
+        if each.kind is not inspect.Parameter.KEYWORD_ONLY and not named:
+            plain += text.split() if takes_many(each.annotation) else [text]
+            continue
+        option = named or f"--{name.replace('_', '-')}"
+        many = text.split() if takes_many(each.annotation) else [text]
+        for word in many:
+            options += [option] if isinstance(each.default, bool) else [option, word]
+    return (*plain, *options)
 
 
 # Parameters that several commands have.

@@ -128,18 +128,22 @@ class _FoundQueue(NamedTuple):
 
 
 def plan_seek(
-    group: str, topic: str, place: QueuePlace, queue: int | None = None
+    group: str,
+    topic: str,
+    place: QueuePlace,
+    queue: int | None = None,
+    broker: str | None = None,
 ) -> Operation[SeekPlan]:
     """Plan where each queue of a topic would go on. Changes nothing.
 
     Args:
-        queue: only this number, on every broker.
+        queue: only this number, on every broker. broker: only on this one.
 
     Raises:
         ConfigError: there is no such topic, no such queue, or no offset of the group that is followed.
         ClientError: a broker that has the topic does not answer: a plan would be half of one.
     """
-    masters = yield from masters_of()
+    masters = yield from masters_of(broker=broker)
     answers = yield from ask_all((address, calls.topic_stats(topic)) for _, address in masters)
     found: list[_FoundQueue] = []
     for (name, address), answer in zip(masters, answers, strict=True):
@@ -292,6 +296,7 @@ def seek_group(
     to: Annotated[str | None, Flag("--to PLACE")] = None,
     like: Annotated[str | None, Flag("--like OTHER")] = None,
     queue: Annotated[int | None, Flag("--queue N", least=0)] = None,
+    broker: str | None = None,
 ) -> Operation[OperationPlan[list[SeekRow]]]:
     """Let a group go on elsewhere: shows per queue what it gets again or never, asks, and does it.
 
@@ -302,11 +307,12 @@ def seek_group(
         to: first, last, 120, -10 (before the end), +100 (after the start), @-1h or @2026-09-01T10:00.
         like: In place of --to: where another group is.
         queue: Only this queue, on each broker.
+        broker: Only queues of this broker.
     """
     if (to is None) == (like is None):
         raise ConfigError("say either --to PLACE or --like OTHER")
     place = QueuePlace("group", 0, like or "") if to is None else parse_place(to, clock.now_ms())
-    plan = yield from plan_seek(group, topic, place, queue)
+    plan = yield from plan_seek(group, topic, place, queue, broker)
     again = -sum(min(row.delta, 0) for row in plan.rows)
     never = sum(max(row.delta, 0) for row in plan.rows)
     asks = f"let group {group} get {again} messages again and never get {never}"

@@ -7,7 +7,6 @@ its flags in the same way; it prints what it has to say, and takes a Cluster whe
 import asyncio
 import inspect
 import itertools
-import re
 from collections.abc import Callable, Generator, Mapping
 from typing import Annotated, Any, Final, get_args, get_origin
 
@@ -15,12 +14,16 @@ import typer
 from typer.models import ParameterInfo
 
 from roquette.admin.command import (
+    GIVEN,
+    SECTIONS,
     Flag,
     OperationPlan,
     OperationReport,
     Printed,
     command,
     declared,
+    flag_of,
+    helps_of,
 )
 from roquette.cli.connect import (
     FAILED,
@@ -36,24 +39,16 @@ from roquette.cli.connect import (
 from roquette.cli.output import Output, say, show_value
 from roquette.errors import ClientError
 
-GIVEN: Final = ("name_servers", "clock", "mq", "run", "tell")
-"""Parameters that are no flags: `_result` makes them."""
-
-_END: Final = re.compile(r"\n+(?=(?:Args|Raises|Returns|Attributes):\n)")  # of what --help shows
-_LINE: Final = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
-
 _OPTION: Final = inspect.Parameter.KEYWORD_ONLY
 
 
 def command_of(function: Callable[..., Any]) -> Callable[..., None]:
     """Return what typer takes: a function of flags alone, which calls this one and shows what comes of it."""
-    text, *sections = _END.split(inspect.getdoc(function) or "")
-    lines = "".join(part for part in sections if part.startswith("Args:"))
-    helps = {name: " ".join(words.split()) for name, words in _LINE.findall(lines)}
+    text, helps = SECTIONS.split(inspect.getdoc(function) or "")[0], helps_of(function)
     says, parameters = declared(function), inspect.signature(function).parameters
     where = [name for name, each in parameters.items() if each.annotation is Cluster]
     own = [name for name in parameters if name not in (*where, *GIVEN)]
-    reads = {name: make for name in own if (make := _flag_of(parameters[name].annotation).reads)}
+    reads = {name: make for name in own if (make := flag_of(parameters[name].annotation).reads)}
     flags = [_typed(parameters[name], helps.get(name, "")) for name in own]
     more = {} if says is None else _declared(says)
     if where or says is not None:
@@ -98,14 +93,9 @@ def _declared(says: command) -> dict[str, tuple[Any, object]]:
     return found | (WATCH if says.watched else {})
 
 
-def _flag_of(annotation: Any) -> Flag:
-    parts = get_args(annotation) if get_origin(annotation) is Annotated else ()
-    return next((each for each in parts if isinstance(each, Flag)), Flag())
-
-
 def _typed(parameter: inspect.Parameter, help_text: str = "") -> inspect.Parameter:
     """A parameter as typer reads it."""
-    name, kind, flag = parameter.name, parameter.annotation, _flag_of(parameter.annotation)
+    name, kind, flag = parameter.name, parameter.annotation, flag_of(parameter.annotation)
     more_of_it = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
     if kind is typer.Context or any(isinstance(each, ParameterInfo) for each in more_of_it):
         return parameter.replace(kind=_OPTION)  # typer's own
