@@ -34,6 +34,7 @@ CONTRACT: dict[str, set[str]] = {
     "spark": {"base", "message", "wire", "remoting", "client", "admin", "store"},
     "pipelines": {"base", "message", "remoting", "client", "admin", "spark"},
     "cli": {"base", "message", "access", "client", "admin", "store"},
+    "console": {"base", "message", "wire", "access", "client", "admin", "remoting"},
     "apps": {
         "base",
         "message",
@@ -48,6 +49,7 @@ CONTRACT: dict[str, set[str]] = {
         "admin",
         "proxy",
         "cli",
+        "console",
         "pipelines",
     },
     "testing": {
@@ -106,6 +108,10 @@ ALLOWED: dict[tuple[str, str], str] = {
         "except BaseException",
     ): "a panic of Rust within ptars is no Exception; all others go on",
     ("base/executor.py", "create_task"): "its owner is the thread that waits for it",
+    ("console/look.py", "create_task"): "who asks waits for it; what it raises they get",
+    ("console/app.py", "create_task"): "ended by the stream, or the server, that began it",
+    ("apps/console.py", "create_task"): "ended and waited for at the end of its block",
+    ("apps/dev.py", "create_task"): "ended and waited for before the servers stop",
     ("base/lifecycle.py", "except Exception"): "supervision: the task goes on",
     ("broker/floor/set_aside.py", "except Exception"): "an entry that fails stops none behind it",
     (

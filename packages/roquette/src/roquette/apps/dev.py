@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from roquette.access.model import AccessSettings
 from roquette.admin.access import AclRow, put_rules, save_user
 from roquette.admin.cluster import masters_of
-from roquette.admin.contexts import LOGIN_VARIABLE, login_of, login_text
+from roquette.admin.contexts import LOGIN_VARIABLE, NOBODY, Login, login_of, login_text
 from roquette.apps import running
 from roquette.apps.broker import broker_settings, serve_broker
 from roquette.apps.namesrv import namesrv_settings, start_namesrv
@@ -199,6 +199,7 @@ def dev_main(
     secure: bool = False,
     grpc_port: int = 0,
     remoting_port: int = 0,
+    console_port: int = 0,
 ) -> int:
     """Run both until SIGTERM; 0 after a clean stop, 1 when the broker's disk failed.
 
@@ -208,6 +209,7 @@ def dev_main(
         secure: with TLS and access control, and people to try them (`apps/dev.py`).
         grpc_port: where the v5 SDKs are served, by default; 0: nowhere.
         remoting_port: where Apache's proxy has remoting, by default; 0: nowhere.
+        console_port: where the web console is; 0: nowhere.
 
     Raises:
         ConfigError: a setting is wrong, or a port is taken.
@@ -218,10 +220,14 @@ def dev_main(
     overrides = proxy_ports | dict(overrides)
     if store is not None:
         kept = f"kept in {store}"
-        return _run(namesrv_port, broker_port, store, overrides, environ, secure, kept)
+        return _run(
+            namesrv_port, broker_port, store, overrides, environ, secure, console_port, kept
+        )
     kept = "gone when it ends (--store DIR keeps it)"
     with tempfile.TemporaryDirectory(prefix="roquette-dev-") as directory:
-        return _run(namesrv_port, broker_port, directory, overrides, environ, secure, kept)
+        return _run(
+            namesrv_port, broker_port, directory, overrides, environ, secure, console_port, kept
+        )
 
 
 def first_steps(address: str, grpc_port: str, kept: str) -> str:
@@ -243,6 +249,7 @@ def _run(
     overrides: Mapping[str, str],
     environ: Mapping[str, str],
     secure: bool,
+    console_port: int,
     kept: str,
 ) -> int:
     people = secured(store) if secure else None
@@ -272,6 +279,7 @@ def _run(
     async def body(stop: asyncio.Event) -> int:
         name_server = await start_namesrv(namesrv)
         address = f"{LOOPBACK}:{name_server.port}"
+        guest = asyncio.ensure_future(_console(address, console_port, people, stop))
         try:
             overrides = ours | {"namesrvAddr": address}
             overrides |= running.listen_settings(f"{LOOPBACK}:{broker_port}")
@@ -303,6 +311,32 @@ def _run(
                 more=name_server.client_rows(Lane.CLIENT_MANAGER),
             )
         finally:
+            guest.cancel()
+            await asyncio.wait((guest,))
             await name_server.stop()
 
     return running.run(body)
+
+
+async def _console(namesrv: str, port: int, people: Secured | None, stop: asyncio.Event) -> None:
+    """Serve the console once a broker is there, until `stop`; what keeps it from that is said, and dev goes on."""
+    if not port:
+        return
+    login = NOBODY if people is None else Login(people.people[ADMIN], people.tls)
+    async with Client(
+        namesrv, group="TOOLS_PRODUCER", tls=login.tls or False, credentials=login.credentials
+    ) as client:
+        await _wait_for_a_broker(client)
+    from roquette.apps.console import (
+        ConsoleOptions,
+        ConsoleTarget,
+        opened,
+    )  # when the servers are ready
+
+    try:
+        options = ConsoleOptions(listen=f"{LOOPBACK}:{port}")
+        async with opened({"dev": ConsoleTarget(namesrv, login)}, options) as address:
+            print(f"Web console: {address}", flush=True)
+            await stop.wait()
+    except ConfigError as error:
+        print(f"No web console: {error} (--console-port P takes another one)", flush=True)

@@ -31,6 +31,12 @@ def _add_pipelines(app: typer.Typer) -> None:
         register(app)
 
 
+def _add_console(app: typer.Typer) -> None:
+    from roquette.apps.console import register
+
+    register(app)
+
+
 def _ask_for_spark() -> None:
     """Data pipelines over topics, on PySpark: not installed."""
     raise ConfigError(
@@ -46,6 +52,7 @@ class Root(LateVerbs):
         "namesrv": there("namesrv", "roquette.apps.namesrv_verb"),
         "broker": there("broker", "roquette.apps.broker_verb"),
         "up": there("up", "roquette.apps.up"),
+        "console": _add_console,
         "pipeline": _add_pipelines,
         "spark": _add_pipelines,
     }
@@ -145,6 +152,14 @@ def dev(
             "--store", metavar="DIR", help="Keep the store here; default is a temporary one."
         ),
     ] = None,
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            "--console-port",
+            metavar="P",
+            help="The web console, which is whoever started this; 0 opens none. [default: 8082, or 0 with --broker-port 0]",
+        ),
+    ] = None,
     secure: Annotated[
         bool,
         typer.Option(
@@ -167,6 +182,7 @@ def dev(
             secure=secure,
             grpc_port=(8081 if broker_port else 0) if grpc_port is None else grpc_port,
             remoting_port=(8080 if broker_port else 0) if remoting_port is None else remoting_port,
+            console_port=(8082 if broker_port else 0) if console_port is None else console_port,
         )
     )
 

@@ -449,6 +449,11 @@ def write_private(path: str, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def open_append(path: str) -> TextIO:
+    """A file of lines that is appended to, its owner's alone if it is new. Raises OSError."""
+    return open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8")
+
+
 def open_null() -> TextIO:
     """A text stream that takes everything and keeps nothing."""
     return open(os.devnull, "w", encoding="utf-8")

@@ -65,3 +65,13 @@ async def open_connection(
         transport.abort()
         raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
     return transport
+
+
+Listener = socket.socket
+"""A socket that listens."""
+
+
+def listening_socket(host: str, port: int) -> Listener:
+    """A socket that listens, for a server of another library; port 0 takes a free one. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)

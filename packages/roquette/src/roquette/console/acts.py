@@ -1,0 +1,343 @@
+"""Acts: commands of `admin` as pages. A form, then the plan, which has a URL; the plan's mark comes back with the button, and
+the plan is made again: what was agreed to is done, or it is shown again."""
+
+import hashlib
+import inspect
+import re
+import shlex
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin
+
+import htpy as h
+import msgspec
+from htpy import Node
+
+from roquette.admin.command import (
+    GIVEN,
+    OperationPlan,
+    OperationReport,
+    command,
+    declared,
+    flag_of,
+    helps_of,
+    takes_many,
+    words_of,
+)
+from roquette.console import parts
+from roquette.console.ask import View, ViewAsk
+from roquette.console.jobs import Tell
+from roquette.errors import ConfigError, RoquetteError
+
+Values = dict[str, Any]
+Rows = Sequence[msgspec.Struct]
+Before = Callable[[ViewAsk, Values], Awaitable[Rows]]
+
+_STAY: Final = ("read_queues", "write_queues", "queues", "perm", "members", "epoch")
+"""Numbers of a plan's rows that do not move with traffic: they are part of what is agreed to."""
+
+
+class Act(NamedTuple):
+    """A command that changes something.
+
+    Attributes:
+        words: of the command. function: declared by `admin.command`. place: of the navigation.
+        asked: its parameters that the form has; those that are not there keep their defaults. The first are of the link.
+        loses: what is lost to somebody, in words; "": nothing, or the plan says so. typed: parameter whose value is typed first.
+        job: it takes long. before: rows that are shown where the command has no plan of its own.
+        pins: words of a plan as they stay while time goes on. button: words on it, made of the plan's rows.
+        back: commands that take it back, made of the values and the rows before; none: there is no way back.
+    """
+
+    words: str
+    function: Callable[..., Any]
+    place: str
+    asked: tuple[str, ...]
+    loses: str = ""
+    typed: str = ""
+    job: bool = False
+    before: Before | None = None
+    pins: Callable[[Values, int], Values] = lambda values, now_ms: values
+    button: Callable[[Rows], str] | None = None
+    shows: Callable[[ViewAsk, Rows], Node] | None = None
+    back: Callable[[Values, Rows], list[tuple[str, ...]]] | None = None
+
+
+class ActPlan(NamedTuple):
+    """What would be done. `question`: in words; `rows`: of what; `does`: the change itself, None: the function is called."""
+
+    question: str
+    rows: Rows
+    notes: Sequence[str]
+    does: Any
+    mark: str
+
+
+def text_values(act: Act, query: Mapping[str, str]) -> Values:
+    """The words of a form by parameter, those that are given."""
+    return {name: query[name].strip() for name in act.asked if query.get(name, "").strip()}
+
+
+def read(act: Act, typed: Mapping[str, str]) -> Values:
+    """The values of the command; raises ConfigError for what cannot be one."""
+    wants, found = inspect.signature(act.function).parameters, {}
+    for name, text in typed.items():
+        kind, flag = wants[name].annotation, flag_of(wants[name].annotation)
+        plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        kinds, many = (plain, *get_args(plain)), takes_many(kind)
+        if flag.reads is not None:
+            found[name] = flag.reads(text.split() if many else text)
+        elif bool in kinds:
+            found[name] = text not in ("", "false", "0")
+        elif int in kinds or float in kinds:
+            found[name] = _number(name, text, int if int in kinds else float)
+            if flag.least is not None and found[name] < flag.least:
+                raise ConfigError(f"{name} is at least {flag.least}, not {text[:40]}")
+        else:
+            found[name] = text.split() if many else text
+    return found
+
+
+def _number(name: str, text: str, kind: type[int] | type[float]) -> float:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ConfigError(f"{name.replace('_', ' ')} is a number, not {text[:40]}") from None
+
+
+def missing(act: Act, typed: Mapping[str, str]) -> list[str]:
+    """Parameters without a default that are not given."""
+    wants = inspect.signature(act.function).parameters
+    return [n for n in act.asked if wants[n].default is inspect.Parameter.empty and n not in typed]
+
+
+async def plan_of(act: Act, ask: ViewAsk, typed: Mapping[str, str]) -> ActPlan:
+    """Make the plan; raises RoquetteError when there is none. Nothing is changed."""
+    values, says = read(act, typed), declared(act.function) or command()
+    asked: Values = {}
+    for name, each in inspect.signature(act.function).parameters.items():
+        if name not in GIVEN:
+            asked[name] = values.get(name, None if each.default is each.empty else each.default)
+    question = says.asks(**asked) if callable(says.asks) else says.asks.format(**asked)
+    rows: Rows = []
+    notes: Sequence[str] = ()
+    does = None
+    if says.dry_run or says.confirmed:
+        plan = await _found(act.function, values, ask, lambda text: None)
+        if not isinstance(plan, OperationPlan):
+            why = [plan.empty, *(row.error for row in plan.value or ())]
+            raise ConfigError("; ".join(filter(None, why)) or f"{act.words} has no plan")
+        shown = plan.shows
+        if isinstance(shown, Generator):
+            shown = await ask.cluster.run(shown)
+        rows, notes, does = _rows(shown), plan.notes, plan.does
+        question = plan.asks or question
+    elif act.before is not None:
+        rows = await act.before(ask, values)
+    question = question or act.words
+    kept = [[_kept(row, field.name) for field in msgspec.structs.fields(type(row))] for row in rows]
+    asks = re.sub(
+        r"\d+", "#", question
+    )  # what moves with traffic is on the button, not in the mark
+    return ActPlan(question, rows, notes, does, mark_of((act.words, dict(typed), asks, kept)))
+
+
+def mark_of(what: object) -> str:
+    """Names what somebody agrees to; plain values and structs."""
+    return hashlib.blake2b(msgspec.json.encode(what), digest_size=12).hexdigest()
+
+
+def _rows(shown: Any) -> Rows:
+    if isinstance(shown, OperationReport):
+        parts_of = [
+            each for each in shown.shown or (shown.value,) if isinstance(each, list | tuple)
+        ]
+        return [row for each in parts_of for row in each if isinstance(row, msgspec.Struct)]
+    return list(shown or ())
+
+
+def _kept(row: msgspec.Struct, name: str) -> object:
+    value = getattr(row, name)
+    return value if isinstance(value, str | bool) or name in _STAY else None
+
+
+async def _found(function: Callable[..., Any], values: Values, ask: ViewAsk, tell: Tell) -> Any:
+    """What a declared function finds with these values and what is given to it."""
+    cluster = ask.cluster
+    given = {
+        "name_servers": cluster.name_servers,
+        "clock": cluster.clock,
+        "mq": cluster.client,
+        "run": cluster.run,
+        "tell": tell,
+    }
+    wants = inspect.signature(function).parameters
+    result = function(**values, **{name: given[name] for name in wants if name in given})
+    if inspect.isawaitable(result):
+        result = await result
+    return await cluster.run(result) if isinstance(result, Generator) else result
+
+
+async def show(act: Act, ask: ViewAsk, done: Node = None) -> View:
+    """The form, and the plan when all is given that it needs."""
+    typed = act.pins(text_values(act, ask.query), ask.now_ms)
+    lacks = missing(act, typed)
+    words = words_of(act.words, act.function, typed)
+    content: Node = None
+    if not lacks and (typed or not act.asked):
+        try:
+            plan = await plan_of(act, ask, typed)
+            content = _shown(act, ask, typed, plan)
+        except ConfigError as error:
+            content = parts.trouble("There is no such plan", str(error))
+    title = act.words.capitalize()
+    body = [
+        parts.heading(title),
+        done,
+        None if done is not None else _form(act, ask, typed),
+        content if done is None else None,
+    ]
+    return View(title=title, place=act.place, body=body, command=() if lacks else words)
+
+
+def _form(act: Act, ask: ViewAsk, typed: Mapping[str, str]) -> Node:
+    helps, wants = helps_of(act.function), inspect.signature(act.function).parameters
+    fields: list[Node] = []
+    for name in act.asked:
+        flag, each = flag_of(wants[name].annotation), wants[name]
+        words, value = flag.help or helps.get(name, ""), typed.get(name, "")
+        label = name.replace("_", " ")
+        hint = {"aria_describedby": f"help-{name}"} if words else {}
+        if isinstance(each.default, bool):
+            box = h.input(type="checkbox", name=name, value="true", checked=bool(value), **hint)
+            fields.append(h.label(".check")[box, " ", label])
+        else:
+            needed = each.default is inspect.Parameter.empty
+            default = (
+                "" if each.default in (inspect.Parameter.empty, None, "") else str(each.default)
+            )
+            metavar = (
+                flag.form.rpartition(" ")[2]
+                if not flag.form.startswith("--") or " " in flag.form
+                else ""
+            )
+            fields.append(
+                parts.entry(
+                    name, label, value, required=needed, placeholder=default or metavar, **hint
+                )
+            )
+        fields.append(h.small(".help", id=f"help-{name}")[words])
+    if not fields:
+        return None
+    return h.form(".act-form", method="get")[
+        h.div(".fields")[fields], h.button(type="submit")["Show the plan"]
+    ]
+
+
+def _shown(act: Act, ask: ViewAsk, typed: Mapping[str, str], plan: ActPlan) -> Node:
+    shown = act.shows(ask, plan.rows) if act.shows else parts.rows_of(plan.rows, "The plan")
+    words = act.button(plan.rows) if act.button else plan.question
+    risky = bool(act.loses)
+    return [
+        parts.note("warn", act.loses) if act.loses else None,
+        [h.p(".note")[note] for note in plan.notes],
+        parts.panel("The plan", shown, aside=plan.question)
+        if plan.rows
+        else h.p[plan.question.capitalize(), "."],
+        h.p(".dim")["This console is read-only."]
+        if ask.read_only
+        else h.form(".deed", method="post", action=ask.here(**typed))[
+            h.input(type="hidden", name="mark", value=plan.mark),
+            h.label[
+                f"Type {typed[act.typed]} to confirm ",
+                h.input(name="typed", autocomplete="off", required=True),
+            ]
+            if act.typed
+            else None,
+            h.button(".danger" if risky else ".go", type="submit")[f"Do it: {words}"],
+        ],
+    ]
+
+
+async def carry_out(act: Act, ask: ViewAsk, form: Mapping[str, str], address: str) -> View | str:
+    """Do what was agreed to, when it is still what was seen; else show what it is now. A text is where to go on: a job.
+
+    Raises:
+        RoquetteError: there is no plan any more, or it could not be done.
+    """
+    typed = text_values(act, ask.query)
+    plan = await plan_of(act, ask, typed)
+    if act.typed and form.get("typed", "") != typed[act.typed]:
+        return await _again(act, ask, f"Not done: {typed[act.typed]} was to be typed")
+    if plan.mark != form.get("mark"):
+        return await _again(act, ask, "Not done: the plan has changed meanwhile")
+    words = words_of(act.words, act.function, typed)
+    deed, audit = shlex.join(["roquette", *words]), ask.deeds.audit
+    back = [
+        shlex.join(["roquette", *each]) for each in (act.back(typed, plan.rows) if act.back else ())
+    ]
+
+    def noted(result: str) -> None:
+        audit.note(ask.person, address, ask.cluster.name, deed, result, "; ".join(back))
+
+    noted("begun")
+    if act.job:
+        job = ask.deeds.jobs.start(
+            ask.cluster.name,
+            ask.person,
+            words,
+            lambda tell: _found(act.function, read(act, typed), ask, tell),
+            lambda job: noted(job.state if job.error is None else f"failed: {job.error}"),
+        )
+        return ask.url("jobs", str(job.number))
+    told: list[str] = []
+    try:
+        result = await _done(act, plan, read(act, typed), ask, told)
+    except (RoquetteError, OSError) as error:
+        noted(f"failed: {error}")
+        raise
+    ask.cluster.looks.forget()
+    failed = _failed(result)
+    noted(f"failed: {failed}" if failed else "done")
+    return await show(act, ask, _result(act, ask, result, told, back))
+
+
+async def _again(act: Act, ask: ViewAsk, why: str) -> View:
+    view = await show(act, ask)
+    body = [parts.note("warn", why, "look at it again below"), view.body]
+    return View(title=view.title, place=view.place, body=body, command=view.command)
+
+
+async def _done(act: Act, plan: ActPlan, values: Values, ask: ViewAsk, told: list[str]) -> Any:
+    if isinstance(plan.does, Generator):
+        result = await ask.cluster.run(plan.does)
+    elif plan.does is not None:
+        result = await plan.does(ask.cluster.client)
+    else:
+        result = await _found(act.function, values, ask, told.append)
+    says = declared(act.function)
+    if says is None or says.shows is None:
+        return result
+    wants = inspect.signature(act.function).parameters
+    filled = {n: values.get(n, p.default) for n, p in wants.items() if n not in GIVEN}
+    return says.shows(result, **filled)
+
+
+def _failed(result: Any) -> str:
+    if not isinstance(result, OperationReport) or (result.done and not result.failed):
+        return ""
+    return result.failed or "Not all of it was done"
+
+
+def _result(act: Act, ask: ViewAsk, result: Any, told: Sequence[str], back: Sequence[str]) -> Node:
+    report = result if isinstance(result, OperationReport) else OperationReport(result)
+    failed, rows = _failed(report), _rows(report)
+    return [
+        parts.note("bad" if failed else "ok", failed or "Done", *told, *report.notes),
+        parts.panel("What was done", parts.rows_of(rows, "What was done")) if rows else None,
+        parts.panel("The way back", h.ul(".back")[(h.li[parts.code(each)] for each in back)])
+        if back
+        else h.p(".dim")["There is no way back."]
+        if act.back is None and act.loses
+        else None,
+        h.p[h.a(".act", href=ask.url(act.place))["Back"]],
+    ]

@@ -1,0 +1,120 @@
+"""What differs from this file? A YAML to paste, its plan, and the button that takes the steps."""
+
+from typing import Final
+
+import htpy as h
+from htpy import Node
+
+from roquette.admin.apply import (
+    Effect,
+    PlanStep,
+    carry_out,
+    plan,
+    read_wanted,
+    rows,
+    unknown,
+    what_is_there,
+)
+from roquette.console import parts
+from roquette.console.acts import mark_of
+from roquette.console.ask import View, ViewAsk
+from roquette.errors import ConfigError
+
+PATHS: Final = ("/apply",)
+MOST: Final = 10_000
+_EXAMPLE: Final = "topics:\n  orders:\n    writeQueueNums: 8\n    readQueueNums: 8\n"
+
+
+async def show(ask: ViewAsk, done: Node = None) -> View:
+    """The file, and its plan when there is one."""
+    text = ask.query.get("file", "").replace("\r\n", "\n")
+    content: Node = None
+    if text:
+        try:
+            content = _plan(ask, text, await _steps(ask, text))
+        except ConfigError as error:
+            content = parts.trouble("There is no such plan", str(error))
+    body = [
+        parts.heading("Apply a file"),
+        done,
+        h.form(".act-form", method="get")[
+            h.label[
+                "Topics, groups and settings, as they are to be",
+                h.textarea(name="file", rows="12", spellcheck="false")[text or _EXAMPLE],
+            ],
+            h.button(type="submit")["Show the plan"],
+        ],
+        content,
+    ]
+    return View(
+        title="Apply",
+        place="apply",
+        body=body,
+        command=("apply", "--file", "cluster.yaml", "--plan"),
+    )
+
+
+async def _steps(ask: ViewAsk, text: str) -> list[PlanStep]:
+    if len(text) > MOST:
+        raise ConfigError(
+            f"a file here has {MOST} characters at most: 'roquette apply --file' takes larger ones"
+        )
+    wanted = read_wanted(text.encode(), "the file")
+    there = await ask.cluster.run(what_is_there(wanted))
+    if missing := unknown(wanted, there):
+        raise ConfigError(f"the file names what is not there: {', '.join(missing)}")
+    return plan(wanted, there)
+
+
+def _todo(steps: list[PlanStep]) -> list[PlanStep]:
+    return [step for step in steps if step.effect in (Effect.SAFE, Effect.REFUSES)]
+
+
+def _mark(steps: list[PlanStep]) -> str:
+    return mark_of(rows(_todo(steps)))
+
+
+def _plan(ask: ViewAsk, text: str, steps: list[PlanStep]) -> Node:
+    todo = _todo(steps)
+    refuses = sum(1 for step in todo if step.effect is Effect.REFUSES)
+    if not steps:
+        return parts.note("ok", "The cluster is as the file says")
+    words = f"take {parts.counted(len(todo), 'step')}" + (
+        f", {refuses} of which refuse clients" if refuses else ""
+    )
+    return [
+        parts.panel("The plan", parts.rows_of(rows(steps), "The plan")),
+        h.form(".deed", method="post", action=ask.url("apply", file=text))[
+            h.input(type="hidden", name="mark", value=_mark(steps)),
+            h.button(".danger" if refuses else ".go", type="submit")[f"Do it: {words}"],
+            h.span(".dim")["What is lossy or drift is not done: the plan says how."],
+        ]
+        if todo and not ask.read_only
+        else None,
+    ]
+
+
+async def act(ask: ViewAsk, form: dict[str, str], address: str) -> View:
+    """Take the steps that were shown, if they are still the same."""
+    text = ask.query.get("file", "").replace("\r\n", "\n")
+    steps = await _steps(ask, text)
+    if _mark(steps) != form.get("mark"):
+        return await show(
+            ask, parts.note("warn", "Not done: the plan has changed meanwhile", "look at it again")
+        )
+    where = (ask.person, address, ask.cluster.name, "apply --file ...")
+    back = "; ".join(
+        f"{s.kind} {s.subject} on {s.broker}: {s.now or 'not there'}" for s in _todo(steps)
+    )
+    ask.deeds.audit.note(*where, "begun", back)
+    done = await ask.cluster.run(carry_out(_todo(steps), refuses=True))
+    failed = [row for row in done if row.error]
+    ask.deeds.audit.note(*where, f"failed: {failed[0].error}" if failed else "done", back)
+    ask.cluster.looks.forget()
+    told = parts.note(
+        "bad" if failed else "ok",
+        f"{len(done) - len(failed)} of {parts.counted(len(done), 'step')} done",
+    )
+    return await show(
+        ask, [told, parts.panel("What was done", parts.rows_of(done, "What was done"))]
+    )

@@ -1,0 +1,122 @@
+"""What is under way? Acts that take long, their sentences, and how they ended."""
+
+import shlex
+from typing import Final
+
+import htpy as h
+import msgspec
+from htpy import Node
+
+from roquette.admin.command import OperationReport
+from roquette.console import parts
+from roquette.console.ask import View, ViewAsk
+from roquette.console.jobs import ConsoleJob
+from roquette.errors import ConfigError
+
+PATHS: Final = ("/jobs", "/jobs/{number}")
+_STATES: Final = {"at work": "warn", "done": "ok", "failed": "bad", "stopped": "off"}
+
+
+async def show(ask: ViewAsk) -> View:
+    """The view."""
+    if "number" in ask.words:
+        return _one(ask, _job(ask))
+    jobs = ask.deeds.jobs.all(ask.cluster.name)
+    body = [
+        parts.heading("Jobs"),
+        parts.grid(
+            ["Job", "State", "Begun", "Who", "Command"],
+            [
+                (
+                    h.a(href=ask.url("jobs", str(job.number)))[f"Job {job.number}"],
+                    parts.dot(_STATES[job.state], job.state),
+                    parts.moment(job.begun_ms, ago=True),
+                    job.who,
+                    parts.code(shlex.join(job.command)),
+                )
+                for job in jobs
+            ],
+            caption="Jobs",
+            empty=parts.empty(
+                "No job was begun", "Drain and resize are jobs: they go on while nobody looks."
+            ),
+        ),
+    ]
+    return View(title="Jobs", place="jobs", body=body, live_s=2)
+
+
+def _job(ask: ViewAsk) -> ConsoleJob:
+    number = ask.words["number"]
+    found = ask.deeds.jobs.get(int(number), ask.cluster.name) if number.isdigit() else None
+    if found is None:
+        raise ConfigError(f"there is no job {number[:20]}; the newest hundred are kept")
+    return found
+
+
+def _one(ask: ViewAsk, job: ConsoleJob) -> View:
+    at_work = job.state == "at work"
+    took = (job.ended_ms or ask.now_ms) - job.begun_ms
+    stop = h.form(".deed", method="post", action=ask.url("jobs", str(job.number)))[
+        h.button(".danger", type="submit")["Stop"],
+        h.span(".dim")["It may be begun again: what is done is not done twice."],
+    ]
+    body = [
+        parts.crumbs((ask.url("jobs"), "Jobs")),
+        parts.heading(f"Job {job.number}"),
+        parts.tiles(
+            ("State", parts.dot(_STATES[job.state], job.state), f"by {job.who}"),
+            ("Begun", parts.moment(job.begun_ms), "" if at_work else f"took {parts.span(took)}"),
+        ),
+        stop if at_work and not ask.read_only else None,
+        parts.refused("It failed", job.error) if job.error else None,
+        parts.panel(
+            "What it told",
+            h.ol(".sentences")[(h.li[parts.moment(at), " ", text] for at, text in job.sentences)]
+            if job.sentences
+            else parts.empty("Nothing yet"),
+        ),
+        _result(job),
+    ]
+    return View(
+        title=f"Job {job.number}",
+        place="jobs",
+        body=body,
+        command=job.command,
+        live_s=1 if at_work else 0,
+    )
+
+
+def _result(job: ConsoleJob) -> Node:
+    """The certificate, or whatever else it found."""
+    found = job.result
+    if found is None:
+        return None
+    report = found if isinstance(found, OperationReport) else OperationReport(found)
+    value = report.value
+    rows: Node = None
+    if isinstance(value, list) and value and isinstance(value[0], msgspec.Struct):
+        rows = parts.rows_of(value, "What it found")
+    elif isinstance(value, msgspec.Struct):
+        fields = msgspec.to_builtins(value)
+        rows = h.div(".inside")[
+            parts.facts((name.replace("_", " "), _plain(each)) for name, each in fields.items())
+        ]
+    return [
+        parts.panel("What it found", rows) if rows is not None else None,
+        (h.p[note] for note in report.notes),
+    ]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list | dict):
+        return msgspec.json.encode(value).decode() if value else "none"
+    return str(value)
+
+
+async def act(ask: ViewAsk, form: dict[str, str], address: str) -> View | str:
+    """Stop it."""
+    job = _job(ask)
+    words = f"stop job {job.number}: {shlex.join(job.command)}"
+    ask.deeds.audit.note(ask.person, address, ask.cluster.name, words, "done")
+    ask.deeds.jobs.stop(job)
+    return ask.url("jobs", str(job.number))

@@ -1,0 +1,38 @@
+"""Where are the members of a group in their code? Threads of Java's clients, running handlers of ours."""
+
+from typing import Final
+
+import htpy as h
+
+from roquette.admin.catalogue import StacksRow, stacks
+from roquette.console import parts
+from roquette.console.ask import View, ViewAsk
+from roquette.console.views import group as group_view
+
+PATHS: Final = ("/groups/{group}/stacks",)
+MOST: Final = 262_144
+
+
+async def show(ask: ViewAsk) -> View:
+    """The view."""
+    group, client = ask.words["group"], ask.text("client") or None
+    rows = await ask.cluster.look(("stacks", group, client), lambda: stacks(group, client=client))
+    body = [
+        group_view.head(ask, group, "stacks"),
+        (parts.panel(row.client, _text(row)) for row in rows),
+    ]
+    command = ("client", "stacks", group, *(("--client", client) if client else ()))
+    return View(title=f"{group}: stacks", place="groups", body=body, command=command)
+
+
+def _text(row: StacksRow) -> h.Node:
+    if row.error:
+        return parts.empty("It does not tell", row.error)
+    text = row.stacks.rstrip()
+    if not text:
+        return parts.empty("No handler is running")
+    more = len(text) - MOST
+    return [
+        h.pre(tabindex="0")[text[:MOST]],
+        h.p(".note")[f"{more} more characters"] if more > 0 else None,
+    ]

@@ -1,0 +1,246 @@
+"""Are a topic's queues written and read, by whom, and how far behind is each reader?"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import htpy as h
+from htpy import Element, Node
+
+from roquette.admin.cluster import masters_of
+from roquette.admin.groups import LagRow, lags_of
+from roquette.admin.topics import QueueRow, TopicDescription, describe_topic
+from roquette.client import calls
+from roquette.client.calls import Operation, ask_all
+from roquette.client.operator_calls import readers_of, running_info
+from roquette.console import parts
+from roquette.console.ask import View, ViewAsk
+
+PATHS: Final = ("/topics/{topic}",)
+MOST_GROUPS: Final = 24
+MOST_MEMBERS: Final = 64
+MOST_ASKED: Final = 1_000
+"""Requests that this page may cost: on many brokers fewer groups are asked."""
+AGES: Final = ("at the end", "under 10 s", "1 min", "10 min", "1 h", "longer behind")
+_LIMITS_MS: Final = (10_000, 60_000, 600_000, 3_600_000)
+_COLUMNS: Final = 128
+
+
+class TopicPicture(NamedTuple):
+    """A topic with its readers.
+
+    Attributes:
+        groups: all that read it. lag: of those that were asked. online: their members.
+        owners: by group, broker and queue, the member that says that the queue is its own.
+    """
+
+    topic: TopicDescription
+    groups: list[str]
+    lag: dict[str, list[LagRow]]
+    owners: dict[tuple[str, str, int], str]
+    online: dict[str, int]
+
+
+def picture(topic: str) -> Operation[TopicPicture]:
+    """Everything about a topic's readers; of more groups than fit the names only. Raises RouteNotFound."""
+    described = yield from describe_topic(topic)
+    brokers = {each.broker for each in described.brokers}
+    here = [place for place in (yield from masters_of()) if place[0] in brokers]
+    answers = yield from ask_all((address, readers_of(topic)) for _, address in here)
+    groups = sorted({name for each in answers for name in each.value or ()})
+    asked = groups[: min(MOST_GROUPS, MOST_ASKED // (4 * max(1, len(here))))]
+    lag: dict[str, list[LagRow]] = {group: [] for group in asked}
+    places = [(group, *place) for group in asked for place in here]
+    for (group, _, _), behind in zip(places, (yield from lags_of(places, topic)), strict=True):
+        lag[group] += behind.rows
+    connected = yield from ask_all(
+        (place[2], calls.group_connections(place[0])) for place in places
+    )
+    members: dict[str, dict[str, str]] = {group: {} for group in asked}
+    for (group, _, address), each in zip(places, connected, strict=True):
+        for client in each.value.connection_set if each.value else ():
+            members[group][client.client_id] = address
+    ways = [(g, c, a) for g in asked for c, a in list(members[g].items())[:MOST_MEMBERS]][
+        :MOST_ASKED
+    ]
+    told = yield from ask_all(
+        (address, running_info(group, client)) for group, client, address in ways
+    )
+    owners = {
+        (group, queue.broker_name, queue.queue_id): client
+        for (group, client, _), each in zip(ways, told, strict=True)
+        for queue in ((*each.value.mq_table, *each.value.mq_pop_table) if each.value else ())
+        if queue.topic == topic
+    }
+    return TopicPicture(
+        described, groups, lag, owners, {g: len(each) for g, each in members.items()}
+    )
+
+
+async def show(ask: ViewAsk) -> View:
+    """The view."""
+    topic = ask.words["topic"]
+    seen = await ask.cluster.look(("topic", topic), lambda: picture(topic))
+    queues = sorted(seen.topic.queues, key=lambda q: (q.broker, q.queue))
+    last = max((q.last_update_ms for q in queues), default=0)
+    lag = sum(max(0, row.lag) for rows in seen.lag.values() for row in rows)
+    perms = "/".join(sorted({b.perm for b in seen.topic.brokers}))
+    body = [
+        head(ask, topic, ""),
+        parts.tiles(
+            ("Messages", parts.number(seen.topic.messages), "kept now"),
+            (
+                "Queues",
+                str(len(queues)),
+                f"on {parts.counted(len(seen.topic.brokers), 'broker')}, {perms}",
+            ),
+            (
+                "Groups",
+                str(len(seen.groups)),
+                f"{parts.counted(sum(seen.online.values()), 'member')} online",
+            ),
+            ("Behind", parts.number(lag), "over all groups"),
+            ("Last message", parts.moment(last, ago=True), "stored"),
+        ),
+        _readers(ask, seen, queues),
+        parts.panel("Queues", _queues(queues)),
+    ]
+    command = ("topic", "describe", topic)
+    return View(title=topic, place="topics", body=body, command=command, live_s=2)
+
+
+def head(ask: ViewAsk, topic: str, tab: str) -> Node:
+    """What all pages of a topic begin with."""
+    at = ("topics", topic)
+    return [
+        parts.crumbs((ask.url("topics"), "Topics")),
+        parts.heading(
+            topic,
+            (ask.url(*at, "produce"), "Produce"),
+            (ask.url("act", "topic-resize", topic=topic), "Resize"),
+            (ask.url("act", "topic-delete", topic=topic), "Delete"),
+        ),
+        parts.tabs(
+            tab,
+            ("", ask.url(*at), "Queues and readers"),
+            ("messages", ask.url(*at, "messages"), "Messages"),
+            ("tail", ask.url(*at, "tail"), "Live tail"),
+            ("settings", ask.url(*at, "settings"), "Settings"),
+        ),
+    ]
+
+
+def _readers(ask: ViewAsk, seen: TopicPicture, queues: Sequence[QueueRow]) -> Element:
+    """Groups against queues."""
+    title = "Lag of each group in each queue, and who owns it"
+    if not seen.groups:
+        makes = parts.code(f"roquette consume {seen.topic.topic} --group my-group")
+        return parts.panel(title, parts.empty("No group reads this topic", makes, " makes one."))
+    heads = [(q.broker, q.queue) for q in queues][:_COLUMNS]
+    brokers = list(dict.fromkeys(broker for broker, _ in heads))
+    left = len(seen.groups) - len(seen.lag)
+
+    def line(group: str) -> Element:
+        by = {(row.broker, row.queue): row for row in seen.lag[group]}
+        errors = [row.error for row in by.values() if row.error]
+        known = [row.lag for row in by.values() if not row.error]
+        return h.tr(id=f"g-{group}")[
+            h.th(scope="row")[
+                h.a(href=ask.url("groups", group))[group],
+                h.div(".dim")[
+                    parts.dot("ok" if seen.online[group] else "off", f"{seen.online[group]} online")
+                ],
+            ],
+            h.td(".n.total", title=errors[0] if errors else None)[
+                parts.number(sum(known) if known else -1), "+?" if errors and known else None
+            ],
+            (_cell(by.get(at), seen.owners.get((group, *at), ""), ask.now_ms) for at in heads),
+        ]
+
+    return parts.panel(
+        title,
+        h.div(".scroll", tabindex="0", role="region", aria_label="Lag by group and queue")[
+            h.table(".heat")[
+                h.caption(".sr")[
+                    "Messages each group has not consumed yet, by queue, with the member that owns the queue"
+                ],
+                h.thead[
+                    h.tr[
+                        h.td(colspan="2"),
+                        (
+                            h.th(colspan=sum(1 for b, _ in heads if b == broker), scope="colgroup")[
+                                broker
+                            ]
+                            for broker in brokers
+                        ),
+                    ],
+                    h.tr[
+                        h.th(scope="col")["Group"],
+                        h.th(".n", scope="col")["Lag"],
+                        (h.th(".n", scope="col")[str(queue)] for _, queue in heads),
+                    ],
+                ],
+                h.tbody[(line(group) for group in seen.lag)],
+            ]
+        ],
+        h.p(".note")[f"{len(queues) - _COLUMNS} more queues are not drawn."]
+        if len(queues) > _COLUMNS
+        else None,
+        h.p(".note")[f"{left} more groups are not asked: open one."] if left else None,
+        aside=heat_key(),
+    )
+
+
+def heat_key() -> Element:
+    """What the colours mean."""
+    label = "Colours: how old the last message is that the group consumed there"
+    return h.ul(".heatkey", aria_label=label)[
+        (h.li(f".h{at}")[text] for at, text in enumerate(AGES))
+    ]
+
+
+def _cell(row: LagRow | None, owner: str, now_ms: int) -> Element:
+    if row is None or row.error:
+        words = row.error if row else "the group has no offset in this queue"
+        return h.td(".none", title=words)["?" if row else "·"]
+    who = f"owned by {owner}" if owner else "nobody says that it owns it"
+    return h.td(
+        f".n.h{level(row, now_ms)}",
+        title=f"offset {row.consumer_offset} of {row.broker_offset}; {who}",
+    )[
+        parts.number(row.lag),
+        h.small[short(owner)] if owner else h.small(".nobody")["nobody"],
+    ]
+
+
+def level(row: LagRow, now_ms: int) -> int:
+    """By time, not by count: a thousand messages are nothing to one group and a day to another."""
+    if row.lag <= 0:
+        return 0
+    if row.last_consumed_ms <= 0:
+        return 5
+    behind = now_ms - row.last_consumed_ms
+    return next((at for at, limit in enumerate(_LIMITS_MS, 1) if behind < limit), 5)
+
+
+def short(client: str) -> str:
+    """What tells a member from the others: the part behind the @, without the process's mark."""
+    return client.rpartition("@")[2].split("#")[0][-14:]
+
+
+def _queues(queues: Sequence[QueueRow]) -> Node:
+    return parts.grid(
+        ["Queue", "#Oldest", "#End", "#Messages", "Last message"],
+        [
+            (
+                parts.code(f"{q.broker}:{q.queue}"),
+                parts.number(q.min_offset),
+                parts.number(q.max_offset),
+                parts.number(max(0, q.max_offset - max(0, q.min_offset))),
+                parts.moment(q.last_update_ms, ago=True),
+            )
+            for q in queues
+        ],
+        caption="Queues",
+        keyed=[f"q-{q.broker}-{q.queue}" for q in queues],
+        empty=parts.empty("No queue is known"),
+    )
