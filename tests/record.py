@@ -131,10 +131,7 @@ def pytest_collection_finish() -> None:
     """The garbage collector need not look again and again at 12,000 cases and their modules: a tenth of the unit tests' time."""
     gc.collect()
     gc.freeze()
-    if (
-        os.environ.get("ROQUETTE_GO_ON") != "1"
-    ):  # else hundreds of clusters: their files are memory that only it gives back
-        gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(50_000, 20, 100)
 
 
 use_memory()

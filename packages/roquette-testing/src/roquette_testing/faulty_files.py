@@ -8,6 +8,7 @@ type that real files give. Calls can be made to fail: the Nth write, sync, alloc
 """
 
 import errno
+import gc
 import itertools
 import mmap
 import os
@@ -137,15 +138,30 @@ class Node:
         return found
 
 
+class _Made:
+    """Memory since garbage was collected: programs that have ended keep their files in cycles, which Python counts as few."""
+
+    size = 0
+    most: Final = 1 << 30
+
+
+def _memory(size: int) -> mmap.mmap:
+    _Made.size += size
+    if _Made.size > _Made.most:
+        _Made.size = 0
+        gc.collect()
+    return mmap.mmap(-1, size)
+
+
 def _memory_of(image: bytes) -> mmap.mmap:
-    memory = mmap.mmap(-1, len(image) or mmap.PAGESIZE)
+    memory = _memory(len(image) or mmap.PAGESIZE)
     memory[: len(image)] = image
     return memory
 
 
 def _grown(memory: mmap.mmap, size: int) -> mmap.mmap:
     pages = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
-    bigger = mmap.mmap(-1, max(pages, len(memory)))
+    bigger = _memory(max(pages, len(memory)))
     bigger[: len(memory)] = memory[:]
     return bigger
 
@@ -188,7 +204,7 @@ class FaultyFile:
             self._node.mapped = True
         memory = self._node.seen
         if len(memory) != self._node.size:
-            exact = mmap.mmap(-1, self._node.size)  # programs see the file's size in len(map)
+            exact = _memory(self._node.size)  # programs see the file's size in len(map)
             exact[:] = memory[: self._node.size]
             self._node.seen = memory = exact
         if writable:
