@@ -141,8 +141,9 @@ class PopChaos:
         self.newest[body] = parts[1]
 
     def done(self, message: Popped, now_ms: int) -> None:
-        """An acknowledgement was answered."""
-        if now_ms < self.hidden_until[message.body]:
+        """An acknowledgement was answered: in time, and of the message's last pop."""
+        is_last = self.newest[message.body] == message.receipt.split(" ")[1]
+        if is_last and now_ms < self.hidden_until[message.body]:
             self.acknowledged.add(message.body)
 
 
