@@ -64,6 +64,11 @@ class Failures:
             if len(self._seen) > MOST_FAILED:
                 self._seen.popitem(last=False)
 
+    def take_back(self, *keys: str) -> None:
+        """The last one of each was none."""
+        for key in keys:
+            self._seen[key] = self._seen.get(key, [])[:-1]
+
 
 class Signed(NamedTuple):
     """Whether somebody may: the session's key, or why not."""
@@ -134,14 +139,17 @@ class People:
             credentials = Credentials(name, secret)
         except ConfigError as error:
             return Signed("", str(error))
+        self._failures.note(name, address)  # now: guesses that are made side by side count, too
         client = self._connect(context, credentials)
+        proven = True  # not when the cluster says nothing: that is nobody's guess
         try:
             await client.start()
-            proven = await prove(client)  # type: ignore[misc]
+            proven = bool(await prove(client))  # type: ignore[misc]
         finally:
             await client.close()
+            if proven:
+                self._failures.take_back(name, address)
         if not proven:
-            self._failures.note(name, address)
             return Signed("", "the name or the secret is wrong")
         key = secrets.token_urlsafe(32)
         self._sessions[key] = Person(name, credentials, self._clock.now_ms())
