@@ -110,6 +110,26 @@ def test_a_negative_queue_id_lets_the_broker_choose(run_broker):
     run_broker(scenario)
 
 
+@pytest.mark.parametrize("code", [310, 320])
+def test_a_topic_without_queues_to_write_has_none_to_choose(run_broker, code):
+    async def scenario(case):
+        client = await case.client()
+        await client.produce()
+        config = case.broker.tables.topics.find("T").to_config()
+        config.write_queue_nums = 0
+        case.broker.tables.topics.put(config, 0)
+        body = encode_batch([(0, b"x", b"")]) if code == 320 else b"x"
+        reply = await client.call(code, case.send_ext(e=-1), body)
+
+        assert reply.code == 29
+        assert (
+            "request queueId[-1] is illegal, TopicConfig [topicName=T, readQueueNums=4, writeQueueNums=0"
+            in reply.remark
+        )
+
+    run_broker(scenario)
+
+
 def test_one_way_sends_are_stored_and_not_answered(run_broker):
     async def scenario(case):
         client = await case.client()

@@ -98,7 +98,7 @@ def test_names_that_are_known_are_read_as_any_others(text: str, more: str, body:
     )
     assert found in (None, usual)
     if set(fields) <= set(NAMES) and all(value in ("x", "") for value in fields.values()):
-        assert found == usual or "null" in text
+        assert found == usual or "null" in text or "ud800" in text  # which the long way alone reads
 
 
 def test_names_come_to_those_that_are_known_within_bounds() -> None:

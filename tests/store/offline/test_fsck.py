@@ -214,9 +214,10 @@ def test_a_unit_that_is_gone_is_missed(root: Path) -> None:
         poke(root / name, unit % 320, old)
 
 
-def test_units_behind_the_end_are_damage(root: Path) -> None:
+@pytest.mark.parametrize(("physical", "size"), [(1 << 20, 200), (0x50 << 56, 0)])
+def test_units_behind_the_end_are_damage(root: Path, physical: int, size: int) -> None:
     path = root / "consumequeue" / "Orders" / "0" / f"{320:020d}"
-    poke(path, 300, struct.pack(">qiq", 1 << 20, 200, 0))
+    poke(path, 300, struct.pack(">qiq", physical, size, 0))
 
     assert ("unit_orphan", f"consumequeue/Orders/0/{320:020d}", 300) in faults(fsck(root))
 

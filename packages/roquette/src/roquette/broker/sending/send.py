@@ -158,7 +158,7 @@ class SendProcessor:
         if queue_id >= topic.queue_limit:
             raise self._bad_queue(ctx, topic, queue_id)
         if queue_id < 0:
-            queue_id = self._entropy.below(topic.write_queues)
+            queue_id = self._any_queue(ctx, topic)
         if not body:
             raise self._illegal()
         text: str = header.properties or ""
@@ -228,7 +228,12 @@ class SendProcessor:
         queue_id: int = header.queue_id
         if queue_id >= topic.queue_limit:
             raise self._bad_queue(ctx, topic, queue_id)
-        return topic, queue_id if queue_id >= 0 else self._entropy.below(topic.write_queues)
+        return topic, queue_id if queue_id >= 0 else self._any_queue(ctx, topic)
+
+    def _any_queue(self, ctx: RequestContext, topic: Topic) -> int:
+        if topic.write_queues <= 0:  # one that is being emptied has queues to read alone
+            raise self._bad_queue(ctx, topic, -1)
+        return self._entropy.below(topic.write_queues)
 
     def _check_topic(self, ctx: RequestContext, header: Header, topic: Topic | None) -> Topic:
         if not self._live.current.broker_permission & PERM_WRITE:

@@ -114,7 +114,7 @@ class QueueUnits(UnitView):
 
 
 MULTI_DISPATCH: Final = b"INNER_MULTI_DISPATCH\x01"
-NO_CRASH: Final = 1 << 62
+NO_CRASH: Final = (1 << 63) - 1  # behind whatever a damaged unit says
 _PEEK: Final = 4096  # bytes read for one record looked up
 _MAX_LOOK_UPS: Final = 2_000  # records looked up for units nobody claims, of one gap
 
