@@ -250,11 +250,13 @@ def fingerprint() -> str:
     found = hashlib.sha256()
     for folder in ("packages", "tests", "locks", "tools"):
         for path in sorted((ROOT / folder).rglob("*")):
-            made = (
-                path.suffix in (".pyc", ".so") or "build" in path.parts or ".egg-info" in str(path)
+            name = path.relative_to(ROOT)
+            made = path.suffix in (".pyc", ".so") or any(
+                part == "build" or part.startswith(".") or part.endswith(".egg-info")
+                for part in name.parts
             )
             if path.is_file() and not made:
-                found.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+                found.update(str(name).encode() + path.read_bytes())
     return found.hexdigest()[:16]
 
 
