@@ -48,6 +48,8 @@ SYSTEM: Final = "system"
 
 MOST_ASKED: Final = 400
 """Requests to servers for one page of names."""
+MOST_WAYS: Final = 3
+"""Brokers by which a member is asked about itself, one after the other until it answers."""
 
 
 class Names(msgspec.Struct, frozen=True):
@@ -436,7 +438,7 @@ def _add(found: dict[tuple[str, str, str], ClientRow], row: ClientRow) -> None:
 
 
 def _members(
-    group: str, *, stacks: bool
+    group: str, *, stacks: bool, client: str | None = None
 ) -> Operation[list[tuple[ClientRow, ConsumerRunningInfo | None, str]]]:
     """The members of a group, each with its answer or why there is none."""
     masters = yield from masters_of()
@@ -447,14 +449,27 @@ def _members(
         if pipeline_of_group(group):
             words = f"it is a pipeline's, and 'roquette group lag {group}' says how far that is"
         raise ConfigError(f"group {group} has no member that is online: {words}")
-    found: list[tuple[ClientRow, ConsumerRunningInfo | None, str]] = []
-    for row in rows:
-        answers = yield from ask_all(
-            (address, running_info(group, row.client, stacks=stacks)) for _, address in masters
-        )
-        told = next((answer.value for answer in answers if answer.value is not None), None)
-        found.append((row, told, "" if told is not None else answers[0].reason))
-    return found
+    rows = [row for row in rows if client in (None, row.client)]
+    connected = yield from ask_all((a, calls.group_connections(group)) for _, a in masters)
+    ways: dict[str, list[str]] = {row.client: [] for row in rows}
+    for answer in connected:
+        for each in answer.value.connection_set if answer.value else ():
+            if each.client_id in ways and len(ways[each.client_id]) < MOST_WAYS:
+                ways[each.client_id].append(answer.address)
+    told: dict[str, ConsumerRunningInfo] = {}
+    why: dict[str, str] = {}
+    for way in range(MOST_WAYS):
+        left = [(c, a[way]) for c, a in ways.items() if c not in told and len(a) > way]
+        answers = yield from ask_all((a, running_info(group, c, stacks=stacks)) for c, a in left)
+        for (name, _), info in zip(left, answers, strict=True):
+            if info.value is not None:
+                told[name] = info.value
+            else:
+                why.setdefault(name, info.reason)
+    return [
+        (row, told.get(row.client), "" if row.client in told else why.get(row.client, "it left"))
+        for row in rows
+    ]
 
 
 def members(group: str) -> Operation[list[MemberRow]]:
@@ -509,8 +524,7 @@ def stacks(
     """
     found = [
         StacksRow(row.client, info.jstack or "" if info is not None else "", reason)
-        for row, info, reason in (yield from _members(group, stacks=True))
-        if client in (None, row.client)
+        for row, info, reason in (yield from _members(group, stacks=True, client=client))
     ]
     if not found:
         raise ConfigError(f"group {group} has no member {client}: 'roquette client ls' shows them")

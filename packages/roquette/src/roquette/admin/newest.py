@@ -168,7 +168,12 @@ def _ends(
 ) -> Operation[tuple[list[_Reading], list[str]]]:
     """Ask where the queues begin and end; and the brokers that do not tell, with their reasons."""
     route = TopicRoute(topic, (yield from ask(ANY_NAME_SERVER, calls.route(topic))))
-    named = {name: address for name in route.addresses if (address := route.address_for_read(name))}
+    named = {
+        name: address
+        for name in route.addresses
+        if (wanted is None or name == wanted.broker_name)
+        and (address := route.address_for_read(name))
+    }
     told = yield from ask_all((address, calls.topic_stats(topic)) for address in named.values())
     require_one(told)
     errors: list[str] = []

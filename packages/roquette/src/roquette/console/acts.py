@@ -265,6 +265,8 @@ async def carry_out(act: Act, ask: ViewAsk, form: Mapping[str, str], address: st
         RoquetteError: there is no plan any more, or it could not be done.
     """
     typed = text_values(act, ask.query)
+    if lacks := missing(act, typed):
+        raise ConfigError(f"it is not said which: {', '.join(lacks)}")
     plan = await plan_of(act, ask, typed)
     if act.typed and form.get("typed", "") != typed[act.typed]:
         return await _again(act, ask, f"Not done: {typed[act.typed]} was to be typed")

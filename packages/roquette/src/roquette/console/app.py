@@ -159,7 +159,9 @@ class Console:
         )
         small = Middleware(GZipMiddleware, minimum_size=600, compresslevel=5)
         return Starlette(
-            routes=routes, middleware=[guard, small], exception_handlers={404: self._missing}
+            routes=routes,
+            middleware=[guard, small],
+            exception_handlers={404: self._missing, RoquetteError: self._silent},
         )
 
     async def _ask(self, request: Request, path: str) -> ViewAsk | Response:
@@ -313,6 +315,9 @@ class Console:
             return RedirectResponse("/sign-in", 303)
         body = [h.h1["Not found"], parts.empty("There is no such page", "Press / to find one.")]
         return self._respond(request, View(title="Not found", place="-", status=404, body=body))
+
+    async def _silent(self, request: Request, error: Exception) -> Response:
+        return self._respond(request, _trouble("The cluster does not answer", error, 502))
 
     async def _root(self, request: Request) -> Response:
         return RedirectResponse(f"/c/{quote(self.people.contexts[0], safe='')}/")

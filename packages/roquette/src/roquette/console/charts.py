@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final
 
 import htpy as h
@@ -35,35 +36,40 @@ def chart(
     first, last = (times[0], times[-1]) if times else (0, 1)
     across = max(1, last - first)
 
-    def x(at: int) -> float:
-        return _EDGE + (_WIDTH - 2 * _EDGE) * (at - first) / across
+    def x(at: int) -> int:
+        return round(_EDGE + (_WIDTH - 2 * _EDGE) * (at - first) / across)
 
-    def y(value: float) -> float:
-        return _EDGE + (_HEIGHT - _BELOW - _EDGE) * (1 - value / top)
+    def y(value: float) -> int:
+        return round(_EDGE + (_HEIGHT - _BELOW - _EDGE) * (1 - value / top))
 
     def path(values: Sequence[float], closed: bool) -> str:
-        drawn: list[list[tuple[float, float]]] = []
+        """Steps from point to point: they are shorter than places, and the same ones come again."""
+        drawn: list[list[tuple[int, int]]] = []
         before = -GAP_MS
         for at, value in zip(times, values, strict=True):
             if at - before > GAP_MS or not drawn:
                 drawn.append([])
             drawn[-1].append((x(at), y(value)))
             before = at
-        floor = f"{y(0):.1f}"
         return " ".join(
-            "M"
-            + " L".join(f"{left:.1f},{up:.1f}" for left, up in part)
-            + (f" L{part[-1][0]:.1f},{floor} L{part[0][0]:.1f},{floor} Z" if closed else "")
+            f"M{part[0][0]},{part[0][1]}l"
+            + " ".join(f"{b[0] - a[0]},{b[1] - a[1]}" for a, b in pairwise(part))
+            + (f"V{y(0)}H{part[0][0]}Z" if closed else "")
             for part in drawn
+            if len(part) > 1
         )
 
     def level(value: float, kind: str) -> Element:
-        at = f"{y(value):.1f}"
+        at = str(y(value))
         return h.line(f".{kind}", x1=_EDGE, x2=_WIDTH - _EDGE, y1=at, y2=at)
 
-    shown = [[name, [round(value, 1) for value in values]] for name, values in series]
+    # Figures are short, three digits and whole seconds: the part is sent every two seconds.
+    shown = [[name, [_short(value) for value in values]] for name, values in series]
+    seconds = [round(at, -3) for at in times]
     return h.figure(
-        ".chart", data_points=json.dumps({"t": list(times), "s": shown}), data_morph="chart"
+        ".chart",
+        data_points=json.dumps({"t": seconds, "s": shown}, separators=(",", ":")),
+        data_morph="chart",
     )[
         h.svg(
             viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
@@ -90,6 +96,11 @@ def chart(
         ],
         h.output(".reading", aria_live="off"),
     ]
+
+
+def _short(value: float) -> float:
+    """Three digits of it."""
+    return round(float(f"{value:.3g}"), None if value >= 10 else 2)
 
 
 def _ceiling(value: float) -> float:

@@ -1,6 +1,7 @@
 """How is this broker? What it tells of its run by subject, and its settings with what differs from the others."""
 
 import re
+from itertools import islice
 from typing import Final
 
 import htpy as h
@@ -14,6 +15,7 @@ from roquette.console.views.overview import brokers_grid
 from roquette.errors import RoquetteError
 
 PATHS: Final = ("/brokers/{broker}", "/brokers/{broker}/settings")
+ELSEWHERE: Final = 4
 _SUBJECTS: Final = (
     ("Messages", re.compile(r"(?i)msg|put|get|tps|message")),
     ("Disk and log", re.compile(r"(?i)disk|commitlog|queue|dispatch|flush|store|offset")),
@@ -77,6 +79,13 @@ def _by_subject(rows: list[SettingRow]) -> Node:
     return found
 
 
+def _elsewhere(others: dict[str, str]) -> str:
+    """What the first of the others have, and how many more there are."""
+    told = [f"{server}: {value}" for server, value in islice(others.items(), ELSEWHERE)]
+    more = len(others) - len(told)
+    return ", ".join(told) + (f", and {more} more" if more else "")
+
+
 def _settings(name: str, rows: list[SettingRow]) -> Node:
     """This broker's, and of the others what they have otherwise."""
     own = {row.key: row.value for row in rows if row.server == name}
@@ -92,9 +101,7 @@ def _settings(name: str, rows: list[SettingRow]) -> Node:
             (
                 parts.code(key),
                 value,
-                ", ".join(f"{server}: {other}" for server, other in others[key].items())
-                if key in others
-                else "",
+                _elsewhere(others.get(key, {})),
             )
             for key, value in sorted(own.items())
         ],

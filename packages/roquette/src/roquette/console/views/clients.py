@@ -10,22 +10,20 @@ from roquette.console.ask import View, ViewAsk
 
 PATHS: Final = ("/clients",)
 PAGE: Final = 50
-SHOWN: Final = 500
+MOST_ASKED: Final = 400
+"""Requests for members: on many brokers fewer groups are asked."""
 KINDS: Final = {"": "All", "producer": "Producers", "consumer": "Members of groups"}
 
 
 async def show(ask: ViewAsk) -> View:
     """The view."""
     words, kind = ask.text("q"), ask.text("kind")
+    masters = sum(1 for each in await ask.cluster.brokers() if each.broker_id == 0)
+    limit = min(PAGE, max(1, MOST_ASKED // max(1, masters)))
     found = await ask.cluster.look(
-        ("clients", words), lambda: list_clients(like=words, limit=PAGE, system=True), 5.0
+        ("clients", words), lambda: list_clients(like=words, limit=limit, system=True), 5.0
     )
     rows = [row for row in found.rows if kind in ("", row.kind)]
-    left = []
-    if found.more:
-        left.append(f"{found.more} more groups are not asked: search for one")
-    if len(rows) > SHOWN:
-        left.append(f"{len(rows) - SHOWN} more clients are not shown")
     body = [
         parts.heading("Clients"),
         parts.tabs(kind, *((key, ask.here(kind=key), text) for key, text in KINDS.items())),
@@ -44,7 +42,7 @@ async def show(ask: ViewAsk) -> View:
                     row.version.replace("_", ".").lstrip("V"),
                     parts.number(row.brokers),
                 )
-                for row in rows[:SHOWN]
+                for row in rows
             ],
             caption="Clients",
             empty=parts.empty(
@@ -52,7 +50,9 @@ async def show(ask: ViewAsk) -> View:
                 "Producers are seen from brokers of 5.x; one that is quiet for two minutes is forgotten.",
             ),
         ),
-        (h.p(".note")[each + "."] for each in left),
+        h.p(".note")[f"{found.more} more groups are not asked: search for one."]
+        if found.more
+        else None,
     ]
     command = ("client", "ls", *(("--like", words) if words else ()), "--system")
     return View(title="Clients", place="clients", body=body, command=command, live_s=5)

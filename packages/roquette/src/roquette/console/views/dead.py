@@ -63,8 +63,13 @@ async def show(ask: ViewAsk) -> View:
 async def _letters(ask: ViewAsk, group: str) -> View:
     topic = dead_of(group)
     content: Node
+    acts: list[tuple[str, str]] = []
     try:
         page = await newest_page(ask, topic, PAGE)
+        acts = [
+            (ask.url("dead", group, "letters.jsonl"), "Export"),
+            (ask.url("act", "dlq-purge", group=group), "Delete all"),
+        ]
         content = [
             (parts.note("warn", f"not looked at: {each}") for each in page.errors),
             h.form(action=ask.url("act", "dlq-resend"))[
@@ -93,11 +98,7 @@ async def _letters(ask: ViewAsk, group: str) -> View:
         content = parts.empty(f"Group {group} has no dead letters")
     body = [
         parts.crumbs((ask.url("dead"), "Dead letters")),
-        parts.heading(
-            group,
-            (ask.url("dead", group, "letters.jsonl"), "Export"),
-            (ask.url("act", "dlq-purge", group=group), "Delete all"),
-        ),
+        parts.heading(group, *acts),
         content,
     ]
     return View(

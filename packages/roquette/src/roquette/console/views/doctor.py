@@ -1,5 +1,6 @@
 """What is wrong, why, and what to do? Every finding, with the changes that cure it."""
 
+from itertools import accumulate
 from typing import Final
 
 import htpy as h
@@ -12,6 +13,7 @@ from roquette.console.views.overview import verdict
 from roquette.errors import ConfigError
 
 PATHS: Final = ("/doctor",)
+MOST_NODES: Final = 2_400
 _TONES: Final = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.NOTE: "off"}
 
 
@@ -19,12 +21,17 @@ async def show(ask: ViewAsk, done: Node = None) -> View:
     """The view."""
     looked = ask.cluster.examined()
     findings = looked.value.findings if looked else []
+    costs = accumulate(16 + 6 * len(each.remedies) for each in findings)  # elements of each
+    shown = sum(1 for each in costs if each <= MOST_NODES)
     cost = f"it took {parts.span(looked.took_s * 1000)} to look" if looked else ""
     body = [
         parts.heading("Doctor"),
         done,
         verdict(ask, looked, 0),
-        (_finding(ask, each) for each in findings),
+        (_finding(ask, each) for each in findings[:shown]),
+        h.p(".note")[f"{parts.number(len(findings) - shown)} more are not shown here."]
+        if len(findings) > shown
+        else None,
         h.p(".dim")[cost, ": ", parts.counted(len(findings), "finding")] if looked else None,
     ]
     return View(title="Doctor", place="doctor", body=body, command=("doctor",), live_s=5)

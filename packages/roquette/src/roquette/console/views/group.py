@@ -21,6 +21,9 @@ from roquette.wire.bodies import ConsumerConnection, ConsumerRunningInfo
 from roquette.wire.codes import version_text
 
 PATHS: Final = ("/groups/{group}", "/groups/{group}/settings")
+_PLACES: Final = 1_300
+_TABLE: Final = 600
+"""Elements of the list of its queues, and of the others."""
 
 
 class GroupMemberNow(NamedTuple):
@@ -186,8 +189,9 @@ def _places(ask: ViewAsk, seen: GroupPicture, owners: dict[tuple[str, str, int],
         "Where it is",
         parts.grid(
             ["Topic", "Queue", "#Goes on at", "#End", "#Lag", "Last consumed", "Owner"],
-            [row(each) for each in seen.rows],
+            map(row, seen.rows),
             caption="Queues of the group",
+            most=_PLACES,
             keyed=[f"q-{each.topic}-{each.broker}-{each.queue}" for each in seen.rows],
             empty=parts.empty("It has no place in any queue", seen.why),
         ),
@@ -215,8 +219,9 @@ def _members(ask: ViewAsk, group: str, seen: GroupPicture) -> Element:
         "Members",
         parts.grid(
             ["Member", "Address", "Client", "#Queues", "#In work", ""],
-            [row(each) for each in seen.members],
+            map(row, seen.members),
             caption="Members",
+            most=_TABLE,
             keyed=[f"m-{each.client}" for each in seen.members],
             empty=parts.empty(
                 "Nobody is online", "Its places in the queues stay until it comes again."
@@ -244,6 +249,7 @@ def _subscribed(seen: GroupPicture) -> Element | None:
                 for topic, filters in sorted(seen.subscriptions.items())
             ],
             caption="Subscriptions",
+            most=_TABLE,
         ),
     )
 
@@ -260,9 +266,7 @@ async def _settings(ask: ViewAsk, group: str) -> View:
         ]
         if is_users_group(group)
         else None,
-        h.p(".dim")[
-            "Its dead letters: ", h.a(href=ask.url("topics", dlq_topic(group)))[dlq_topic(group)]
-        ],
+        h.p(".dim")["Its dead letters: ", h.a(href=ask.url("dead", group))[dlq_topic(group)]],
     ]
     command = ("group", "show", group, "--settings")
     return View(title=f"{group}: settings", place="groups", body=body, command=command)

@@ -14,6 +14,7 @@ from roquette.console.jobs import ConsoleJob
 from roquette.errors import ConfigError
 
 PATHS: Final = ("/jobs", "/jobs/{number}")
+SHOWN: Final = 400
 _STATES: Final = {"at work": "warn", "done": "ok", "failed": "bad", "stopped": "off"}
 
 
@@ -46,7 +47,7 @@ async def show(ask: ViewAsk) -> View:
 
 
 def _job(ask: ViewAsk) -> ConsoleJob:
-    number = ask.words["number"]
+    number = ask.words.get("number", "")
     found = ask.deeds.jobs.get(int(number), ask.cluster.name) if number.isdigit() else None
     if found is None:
         raise ConfigError(f"there is no job {number[:20]}; the newest hundred are kept")
@@ -71,9 +72,12 @@ def _one(ask: ViewAsk, job: ConsoleJob) -> View:
         parts.refused("It failed", job.error) if job.error else None,
         parts.panel(
             "What it told",
-            h.ol(".sentences")[(h.li[parts.moment(at), " ", text] for at, text in job.sentences)]
+            h.ol(".sentences")[
+                (h.li[parts.moment(at), " ", text] for at, text in job.sentences[-SHOWN:])
+            ]
             if job.sentences
             else parts.empty("Nothing yet"),
+            aside=f"the newest {SHOWN}" if len(job.sentences) > SHOWN else None,
         ),
         _result(job),
     ]

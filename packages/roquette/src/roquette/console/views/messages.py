@@ -9,6 +9,7 @@ from roquette.admin.newest import NewestPage, cursor_of, newest, parse_before, p
 from roquette.client.calls import EVERYTHING, PullFilter
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
+from roquette.console.bodies import MOST as MOST_BODY
 from roquette.console.bodies import body_of, preview
 from roquette.console.views.topic import head
 from roquette.errors import BrokerError, ConfigError, RoquetteError
@@ -17,6 +18,11 @@ from roquette.message.names import dlq_topic, is_users_group
 
 PATHS: Final = ("/topics/{topic}/messages",)
 MOST: Final = 40
+MOST_SHOWN: Final = 100
+MOST_NODES: Final = 2_400
+MOST_BYTES: Final = 262_144
+"""Of the messages of a page together; each has its share of what is shown when it opens."""
+MOST_QUEUES: Final = 64
 CURSOR: Final = 8_000
 """Characters of a place: that of a page says the offset of each queue."""
 _SQL: Final = "SQL92"
@@ -24,7 +30,7 @@ _SQL: Final = "SQL92"
 
 async def show(ask: ViewAsk) -> View:
     """The view."""
-    topic, most = ask.words["topic"], ask.number("most", 1, 200, MOST)
+    topic, most = ask.words["topic"], ask.number("most", 1, MOST_SHOWN, MOST)
     wanted = filter_of(ask)
     content: Node
     page: NewestPage | None = None
@@ -114,7 +120,7 @@ async def _shown(ask: ViewAsk, topic: str, page: NewestPage, wanted: PullFilter)
                 if not wanted.takes_all
                 else "Nothing was sent yet, or it is older than what is kept.",
             ),
-            await _why_empty(ask, topic, wanted) if not wanted.takes_all else None,
+            await _why_empty(ask, topic, page, wanted) if not wanted.takes_all else None,
         ],
         parts.pager(newer, older, "newest first"),
     ]
@@ -126,10 +132,12 @@ def ends_of(ask: ViewAsk, page: NewestPage) -> tuple[str, str]:
     return newer, ask.here(before=cursor_of(page.before)) if page.more else ""
 
 
-async def _why_empty(ask: ViewAsk, topic: str, wanted: PullFilter) -> Node:
-    """What the newest messages have of what the filter asks for."""
+async def _why_empty(ask: ViewAsk, topic: str, empty: NewestPage, wanted: PullFilter) -> Node:
+    """What the newest messages have of what the filter asks for; where there are many queues, those of the longest."""
+    ends = empty.before
+    longest = max(ends, key=lambda queue: ends[queue]) if len(ends) > MOST_QUEUES else None
     try:
-        page = await ask.cluster.run(newest(topic, 10))
+        page = await ask.cluster.run(newest(topic, 10, queue=longest))
     except RoquetteError:
         return None
     if not page.messages:
@@ -165,12 +173,18 @@ def message_list(
     ask: ViewAsk, topic: str, messages: list[ReceivedMessage], *, boxes: bool = False
 ) -> Element:
     """Messages that open; with boxes to choose some of them."""
-    return h.div(".messages")[(message_row(ask, topic, each, boxes=boxes) for each in messages)]
+    return h.div(".messages")[
+        (message_row(ask, topic, each, boxes=boxes, of=len(messages)) for each in messages)
+    ]
 
 
-def message_row(ask: ViewAsk, topic: str, m: ReceivedMessage, *, boxes: bool = False) -> Node:
-    """A message in a line, which opens."""
-    body = body_of(m.body)
+def message_row(
+    ask: ViewAsk, topic: str, m: ReceivedMessage, *, boxes: bool = False, of: int = MOST
+) -> Node:
+    """A message in a line, which opens; one of so many of a page."""
+    body = body_of(m.body, min(MOST_BODY, MOST_BYTES // of))
+    known = sorted(m.properties.items())
+    shown = known[: max(1, (MOST_NODES // of - 20) // 3)]
     place = f"{m.queue.broker_name}:{m.queue.queue_id}:{m.queue_offset}"
     at = ask.url("messages", m.message_id, topic=topic)
     row = h.details(".message", id=f"m-{place}")[
@@ -193,7 +207,10 @@ def message_row(ask: ViewAsk, topic: str, m: ReceivedMessage, *, boxes: bool = F
             ],
             h.pre(tabindex="0")[body.text],
             h.p(".note")["Not all of it is shown: download it."] if not body.whole else None,
-            parts.facts(sorted(m.properties.items())),
+            parts.facts(shown),
+            h.p(".note")[f"{len(known) - len(shown)} more properties: see what became of it."]
+            if len(shown) < len(known)
+            else None,
         ],
     ]
     if not boxes:

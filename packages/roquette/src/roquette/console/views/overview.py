@@ -15,7 +15,6 @@ from roquette.console.look import Examination, Look
 
 PATHS: Final = ("/",)
 SHOWN: Final = 8
-MOST_BROKERS: Final = 100
 _TITLES: Final = {"ok": "Healthy", "warn": "Look at this", "bad": "Something is wrong"}
 
 
@@ -197,32 +196,26 @@ def _ranking(ask: ViewAsk, behind: list[Behind], looked: bool) -> Element:
 
 def brokers_grid(ask: ViewAsk, states: list[BrokerState]) -> Node:
     """Brokers with their rates, and who does not answer."""
-    shown = states[:MOST_BROKERS]
-    return [
-        parts.grid(
-            [
-                "Broker",
-                "Role",
-                "Address",
-                "State",
-                "#In /s",
-                "Recently",
-                "#Out /s",
-                "#Today",
-                "Disk",
-                "Version",
-            ],
-            [_broker(ask, each) for each in shown],
-            caption="Brokers",
-            keyed=[f"b-{each.broker}-{each.address}" for each in shown],
-            empty=parts.trouble(
-                "No broker", "the name servers know none: it has stopped, or registers elsewhere"
-            ),
+    return parts.grid(
+        [
+            "Broker",
+            "Role",
+            "Address",
+            "State",
+            "#In /s",
+            "Recently",
+            "#Out /s",
+            "#Today",
+            "Disk",
+            "Version",
+        ],
+        (_broker(ask, each) for each in states),
+        caption="Brokers",
+        keyed=[f"b-{each.broker}-{each.address}" for each in states],
+        empty=parts.trouble(
+            "No broker", "the name servers know none: it has stopped, or registers elsewhere"
         ),
-        h.p(".note")[f"{len(states) - MOST_BROKERS} more are not shown"]
-        if len(states) > MOST_BROKERS
-        else None,
-    ]
+    )
 
 
 def _broker(ask: ViewAsk, state: BrokerState) -> tuple[Node, ...]:

@@ -11,6 +11,8 @@ from roquette.console.views import group as group_view
 
 PATHS: Final = ("/groups/{group}/stacks",)
 MOST: Final = 262_144
+"""Characters of the page: each member has its share."""
+SHOWN: Final = 200
 
 
 async def show(ask: ViewAsk) -> View:
@@ -19,20 +21,23 @@ async def show(ask: ViewAsk) -> View:
     rows = await ask.cluster.look(("stacks", group, client), lambda: stacks(group, client=client))
     body = [
         group_view.head(ask, group, "stacks"),
-        (parts.panel(row.client, _text(row)) for row in rows),
+        (parts.panel(row.client, _text(row, MOST // len(rows))) for row in rows[:SHOWN]),
+        h.p(".note")[f"{len(rows) - SHOWN} more members are not shown."]
+        if len(rows) > SHOWN
+        else None,
     ]
     command = ("client", "stacks", group, *(("--client", client) if client else ()))
     return View(title=f"{group}: stacks", place="groups", body=body, command=command)
 
 
-def _text(row: StacksRow) -> h.Node:
+def _text(row: StacksRow, most: int) -> h.Node:
     if row.error:
         return parts.empty("It does not tell", row.error)
     text = row.stacks.rstrip()
     if not text:
         return parts.empty("No handler is running")
-    more = len(text) - MOST
+    more = len(text) - most
     return [
-        h.pre(tabindex="0")[text[:MOST]],
+        h.pre(tabindex="0")[text[:most]],
         h.p(".note")[f"{more} more characters"] if more > 0 else None,
     ]

@@ -22,7 +22,9 @@ MOST_ASKED: Final = 1_000
 """Requests that this page may cost: on many brokers fewer groups are asked."""
 AGES: Final = ("at the end", "under 10 s", "1 min", "10 min", "1 h", "longer behind")
 _LIMITS_MS: Final = (10_000, 60_000, 600_000, 3_600_000)
-_COLUMNS: Final = 128
+_CELLS: Final = 600
+"""Of the picture of groups and queues; and elements of the list of queues."""
+_QUEUES: Final = 1_000
 
 
 class TopicPicture(NamedTuple):
@@ -135,7 +137,7 @@ def _readers(ask: ViewAsk, seen: TopicPicture, queues: Sequence[QueueRow]) -> El
     if not seen.groups:
         makes = parts.code(f"roquette consume {seen.topic.topic} --group my-group")
         return parts.panel(title, parts.empty("No group reads this topic", makes, " makes one."))
-    heads = [(q.broker, q.queue) for q in queues][:_COLUMNS]
+    heads = [(q.broker, q.queue) for q in queues][: _CELLS // max(1, len(seen.lag))]
     brokers = list(dict.fromkeys(broker for broker, _ in heads))
     left = len(seen.groups) - len(seen.lag)
 
@@ -182,8 +184,8 @@ def _readers(ask: ViewAsk, seen: TopicPicture, queues: Sequence[QueueRow]) -> El
                 h.tbody[(line(group) for group in seen.lag)],
             ]
         ],
-        h.p(".note")[f"{len(queues) - _COLUMNS} more queues are not drawn."]
-        if len(queues) > _COLUMNS
+        h.p(".note")[f"{len(queues) - len(heads)} more queues are not drawn."]
+        if len(queues) > len(heads)
         else None,
         h.p(".note")[f"{left} more groups are not asked: open one."] if left else None,
         aside=heat_key(),
@@ -243,4 +245,5 @@ def _queues(queues: Sequence[QueueRow]) -> Node:
         caption="Queues",
         keyed=[f"q-{q.broker}-{q.queue}" for q in queues],
         empty=parts.empty("No queue is known"),
+        most=_QUEUES,
     )
