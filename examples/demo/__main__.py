@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.padding import Padding
 
 from roquette import RoquetteError, __version__
+from roquette.apps.console import PORT
 from roquette.base.form import form
 
 TOPIC = "flights"
@@ -205,7 +206,13 @@ def tell_the_end(
         ("logs", "what each process had to say"),
     ):
         tell(f"[bold]{run}/{name}[/]  {what}")
-    say("The cluster has been stopped. For one of your own: [bold].venv/bin/roquette dev[/]")
+    say("The cluster has been stopped.")
+
+
+def tell_the_way_on() -> None:
+    """A cluster of one's own, and where one sees it."""
+    say("For a cluster of your own: [bold].venv/bin/roquette dev[/]; then its web console is at")
+    tell(f"[bold]http://127.0.0.1:{PORT}/[/]")
 
 
 def main() -> None:
@@ -254,6 +261,7 @@ def main() -> None:
     heading("5  The report")
     tell_the_end(run, expected, journey, received, analysis, times)
     say(f"All of it took {time.monotonic() - begin:.0f} s.")
+    tell_the_way_on()
 
 
 if __name__ == "__main__":

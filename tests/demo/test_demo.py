@@ -2,17 +2,20 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from examples.demo.__main__ import tell_the_way_on
 from examples.demo.disk import check_disk
 from examples.demo.flights import Totals, read_flights, totals_of
 from examples.demo.received import ReceivedFlights
 from examples.demo.report import Story, write_report
 from examples.demo.servers import DemoError, Processes
+from tools.commands_page import ROOT_COMMAND, below
 
 from roquette.base.files import OsFiles
 
@@ -91,6 +94,15 @@ def test_both_demos_look_at_the_disk_first(demo: str, tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert "nothing was started: the disk of" in done.stdout
     assert not list(tmp_path.glob("here/*"))
+
+
+def test_it_ends_with_where_the_console_of_roquette_dev_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tell_the_way_on()
+    option = next(each for each in below(ROOT_COMMAND)["dev"].params if each.name == "console_port")
+    port = re.search(r"default: (\d+)", option.help)[1]
+    assert capsys.readouterr().out.endswith(f"http://127.0.0.1:{port}/\n")
 
 
 def test_a_server_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
