@@ -59,13 +59,9 @@ def _pinned(values: Values, now_ms: int) -> Values:
     return {**values, "to": f"@{seek.parse_place(values['to'], now_ms).number}"}
 
 
-def _seek_words(rows: Rows) -> str:
-    again, never = _again_and_never(rows)
-    return f"{again:,} again, {never:,} never"
-
-
-def _again_and_never(rows: Sequence[Any]) -> tuple[int, int]:
-    return -sum(min(row.delta, 0) for row in rows), sum(max(row.delta, 0) for row in rows)
+def _seek_words(rows: Sequence[Any]) -> str:
+    again = -sum(min(row.delta, 0) for row in rows)
+    return f"{again:,} again, {sum(max(row.delta, 0) for row in rows):,} never"
 
 
 def _seek_back(typed: Values, rows: Sequence[Any]) -> list[tuple[str, ...]]:
@@ -83,123 +79,78 @@ def _set_back(typed: Values, rows: Sequence[Any]) -> list[tuple[str, ...]]:
     return [("broker", "config", "set", *sorted(old), *where)] if old else []
 
 
+_RULE: Final = "user actions resources source replace"
+
+
+def _rule_back(typed: Values, _: Rows) -> list[tuple[str, ...]]:
+    return [("acl", "rm", typed["user"])]
+
+
+def _delete_back(typed: Values, _: Rows) -> list[tuple[str, ...]]:
+    return [("topic", "delete", typed["topic"])]
+
+
+def _restore_back(typed: Values, _: Rows) -> list[tuple[str, ...]]:
+    return [("broker", "restore", typed["name"])]
+
+
+_TOPIC_GONE: Final = "Its messages and every group's place in it are gone for good."
+_GROUP_GONE: Final = "Where the group was in each queue is gone for good."
+_SEEK: Final = "group topic to like queue broker"
+_CREATE: Final = "topic queues perm order cluster broker attribute"
+_RESIZE: Final = "topic queues read_queues wait force"
+_LETTERS_GONE: Final = "The dead letters are gone for good."
+_USER_GONE: Final = "The user may do nothing any more."
+_RULES_GONE: Final = "What the rules allowed is refused from now on."
+
 ACTS: Final[dict[str, Act]] = {
     act.words.replace(" ", "-"): act
     for act in (
+        Act("topic create", topics.create_topic, _CREATE, before=_topic_there, back=_delete_back),
+        Act("topic resize", resize.resize_topic, _RESIZE, job=True, before=_topic_rows),
+        Act("topic delete", topics.delete_topic, "topic", _TOPIC_GONE, "topic", before=_topic_rows),
+        Act("msg resend", resend_message, "message topic to"),
         Act(
-            "topic create",
-            topics.create_topic,
-            "topics",
-            ("topic", "queues", "perm", "order", "cluster", "broker", "attribute"),
-            before=_topic_there,
-            back=lambda typed, _: [("topic", "delete", typed["topic"])],
-        ),
-        Act(
-            "topic resize",
-            resize.resize_topic,
-            "topics",
-            ("topic", "queues", "read_queues", "wait", "force"),
-            job=True,
-            before=_topic_rows,
-        ),
-        Act(
-            "topic delete",
-            topics.delete_topic,
-            "topics",
-            ("topic",),
-            loses="Its messages and every group's place in it are gone for good.",
-            typed="topic",
-            before=_topic_rows,
-        ),
-        Act(
-            "msg resend",
-            resend_message,
-            "messages",
-            ("message", "topic", "to"),
-        ),
-        Act(
-            "group seek",
-            seek.seek_group,
-            "groups",
-            ("group", "topic", "to", "like", "queue", "broker"),
-            pins=_pinned,
-            button=_seek_words,
-            back=_seek_back,
+            "group seek", seek.seek_group, _SEEK, pins=_pinned, button=_seek_words, back=_seek_back
         ),
         Act(
             "group delete",
             groups.delete_group,
-            "groups",
-            ("group", "keep_offsets"),
-            loses="Where the group was in each queue is gone for good.",
-            typed="group",
+            "group keep_offsets",
+            _GROUP_GONE,
+            "group",
             before=_lag_rows,
         ),
-        Act("dlq resend", resend_letters, "dead", ("group", "at", "to")),
-        Act(
-            "dlq purge",
-            purge,
-            "dead",
-            ("group",),
-            loses="The dead letters are gone for good.",
-            typed="group",
-        ),
+        Act("dlq resend", resend_letters, "group at to"),
+        Act("dlq purge", purge, "group", _LETTERS_GONE, "group"),
         Act(
             "broker drain",
             drain.drain_broker,
-            "brokers",
-            ("name", "wait", "force"),
+            "name wait force",
             job=True,
             before=_brokers,
-            back=lambda typed, _: [("broker", "restore", typed["name"])],
+            back=_restore_back,
         ),
-        Act("broker restore", drain.restore, "brokers", ("name",), before=_brokers),
+        Act("broker restore", drain.restore, "name", before=_brokers),
         Act(
             "broker promote",
             replication.promote,
-            "brokers",
-            ("group", "member", "accept_data_loss"),
+            "group member accept_data_loss",
             job=True,
             before=_brokers,
         ),
         Act(
             "broker config set",
             settings.change_brokers,
-            "brokers",
-            ("changes", "broker", "every"),
+            "changes broker every",
             before=_settings,
             back=_set_back,
         ),
-        Act("namesrv config set", settings.change_name_servers, "names", ("changes",)),
-        Act(
-            "user delete",
-            access.delete_user,
-            "access",
-            ("name",),
-            loses="The user may do nothing any more.",
-            typed="name",
-        ),
-        Act(
-            "acl allow",
-            access.allow,
-            "access",
-            ("user", "actions", "resources", "source", "replace"),
-            back=lambda typed, _: [("acl", "rm", typed["user"])],
-        ),
-        Act(
-            "acl deny",
-            access.deny,
-            "access",
-            ("user", "actions", "resources", "source", "replace"),
-            back=lambda typed, _: [("acl", "rm", typed["user"])],
-        ),
-        Act(
-            "acl rm",
-            access.remove,
-            "access",
-            ("user", "resource", "default"),
-            loses="What the rules allowed is refused from now on.",
-        ),
+        Act("namesrv config set", settings.change_name_servers, "changes"),
+        Act("user delete", access.delete_user, "name", _USER_GONE, "name"),
+        Act("acl allow", access.allow, _RULE, back=_rule_back),
+        Act("acl deny", access.deny, _RULE, back=_rule_back),
+        Act("acl rm", access.remove, "user resource default", _RULES_GONE),
     )
 }
 """By the words of the command, with hyphens."""

@@ -6,6 +6,7 @@ import inspect
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin
 
 import htpy as h
@@ -25,8 +26,8 @@ from roquette.admin.command import (
 )
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
-from roquette.console.jobs import Tell
-from roquette.errors import ConfigError, RoquetteError
+from roquette.console.jobs import ConsoleJob, Tell
+from roquette.errors import ConfigError
 
 Values = dict[str, Any]
 Rows = Sequence[msgspec.Struct]
@@ -35,13 +36,24 @@ Before = Callable[[ViewAsk, Values], Awaitable[Rows]]
 _STAY: Final = ("read_queues", "write_queues", "queues", "perm", "members", "epoch")
 """Numbers of a plan's rows that do not move with traffic: they are part of what is agreed to."""
 
+_PLACES: Final = {
+    "topic": "topics",
+    "group": "groups",
+    "msg": "messages",
+    "dlq": "dead",
+    "broker": "brokers",
+    "namesrv": "names",
+    "user": "access",
+    "acl": "access",
+}
+
 
 class Act(NamedTuple):
     """A command that changes something.
 
     Attributes:
-        words: of the command. function: declared by `admin.command`. place: of the navigation.
-        asked: its parameters that the form has; those that are not there keep their defaults. The first are of the link.
+        words: of the command. function: declared by `admin.command`.
+        asks: its parameters that the form has; those that are not there keep their defaults. The first are of the link.
         loses: what is lost to somebody, in words; "": nothing, or the plan says so. typed: parameter whose value is typed first.
         job: it takes long. before: rows that are shown where the command has no plan of its own.
         pins: words of a plan as they stay while time goes on. button: words on it, made of the plan's rows.
@@ -50,16 +62,24 @@ class Act(NamedTuple):
 
     words: str
     function: Callable[..., Any]
-    place: str
-    asked: tuple[str, ...]
+    asks: str
     loses: str = ""
     typed: str = ""
     job: bool = False
     before: Before | None = None
     pins: Callable[[Values, int], Values] = lambda values, now_ms: values
     button: Callable[[Rows], str] | None = None
-    shows: Callable[[ViewAsk, Rows], Node] | None = None
     back: Callable[[Values, Rows], list[tuple[str, ...]]] | None = None
+
+    @property
+    def asked(self) -> list[str]:
+        """Parameters of the form."""
+        return self.asks.split()
+
+    @property
+    def place(self) -> str:
+        """Of the navigation: the command's first word says what it is about."""
+        return _PLACES[self.words.split()[0]]
 
 
 class ActPlan(NamedTuple):
@@ -148,10 +168,8 @@ def mark_of(what: object) -> str:
 
 def _rows(shown: Any) -> Rows:
     if isinstance(shown, OperationReport):
-        parts_of = [
-            each for each in shown.shown or (shown.value,) if isinstance(each, list | tuple)
-        ]
-        return [row for each in parts_of for row in each if isinstance(row, msgspec.Struct)]
+        lists = [each for each in shown.shown or (shown.value,) if isinstance(each, list | tuple)]
+        return [row for rows in lists for row in rows if isinstance(row, msgspec.Struct)]
     return list(shown or ())
 
 
@@ -163,13 +181,8 @@ def _kept(row: msgspec.Struct, name: str) -> object:
 async def _found(function: Callable[..., Any], values: Values, ask: ViewAsk, tell: Tell) -> Any:
     """What a declared function finds with these values and what is given to it."""
     cluster = ask.cluster
-    given = {
-        "name_servers": cluster.name_servers,
-        "clock": cluster.clock,
-        "mq": cluster.client,
-        "run": cluster.run,
-        "tell": tell,
-    }
+    given = {"name_servers": cluster.name_servers, "clock": cluster.clock, "mq": cluster.client}
+    given |= {"run": cluster.run, "tell": tell}
     wants = inspect.signature(function).parameters
     result = function(**values, **{name: given[name] for name in wants if name in given})
     if inspect.isawaitable(result):
@@ -177,84 +190,66 @@ async def _found(function: Callable[..., Any], values: Values, ask: ViewAsk, tel
     return await cluster.run(result) if isinstance(result, Generator) else result
 
 
-async def show(act: Act, ask: ViewAsk, done: Node = None) -> View:
+async def show(act: Act, ask: ViewAsk) -> View:
     """The form, and the plan when all is given that it needs."""
     typed = act.pins(text_values(act, ask.query), ask.now_ms)
-    lacks = missing(act, typed)
-    words = words_of(act.words, act.function, typed)
-    content: Node = None
+    lacks, content = missing(act, typed), None
     if not lacks and (typed or not act.asked):
         try:
-            plan = await plan_of(act, ask, typed)
-            content = _shown(act, ask, typed, plan)
+            content = _shown(act, ask, typed, await plan_of(act, ask, typed))
         except ConfigError as error:
             content = parts.trouble("There is no such plan", str(error))
+    return _view(act, () if lacks else typed, _form(act, typed), content)
+
+
+def _view(act: Act, typed: Mapping[str, str] | tuple[()], *content: Node) -> View:
     title = act.words.capitalize()
-    body = [
-        parts.heading(title),
-        done,
-        None if done is not None else _form(act, ask, typed),
-        content if done is None else None,
-    ]
-    return View(title=title, place=act.place, body=body, command=() if lacks else words)
+    command = words_of(act.words, act.function, typed) if typed else ()
+    return View(title, act.place, [parts.heading(title), content], command)
 
 
-def _form(act: Act, ask: ViewAsk, typed: Mapping[str, str]) -> Node:
+def _form(act: Act, typed: Mapping[str, str]) -> Node:
     helps, wants = helps_of(act.function), inspect.signature(act.function).parameters
-    fields: list[Node] = []
-    for name in act.asked:
-        flag, each = flag_of(wants[name].annotation), wants[name]
-        words, value = flag.help or helps.get(name, ""), typed.get(name, "")
-        label = name.replace("_", " ")
-        hint = {"aria_describedby": f"help-{name}"} if words else {}
+
+    def field(name: str) -> Node:
+        each, flag, value = wants[name], flag_of(wants[name].annotation), typed.get(name, "")
+        words, label = flag.help or helps.get(name, ""), name.replace("_", " ")
+        help = h.small(".help", id=f"help-{name}")[words]
+        more = {"aria_describedby": f"help-{name}"} if words else {}
         if isinstance(each.default, bool):
-            box = h.input(type="checkbox", name=name, value="true", checked=bool(value), **hint)
-            fields.append(h.label(".check")[box, " ", label])
-        else:
-            needed = each.default is inspect.Parameter.empty
-            default = (
-                "" if each.default in (inspect.Parameter.empty, None, "") else str(each.default)
-            )
-            metavar = (
-                flag.form.rpartition(" ")[2]
-                if not flag.form.startswith("--") or " " in flag.form
-                else ""
-            )
-            fields.append(
-                parts.entry(
-                    name, label, value, required=needed, placeholder=default or metavar, **hint
-                )
-            )
-        fields.append(h.small(".help", id=f"help-{name}")[words])
-    if not fields:
+            checked = bool(value)
+            box = h.input(type="checkbox", name=name, value="true", checked=checked, **more)
+            return [h.label(".check")[box, " ", label], help]
+        needed = each.default is each.empty
+        stands = (
+            "" if flag.form.startswith("--") and " " not in flag.form else flag.form.split(" ")[-1]
+        )
+        example = stands if needed or each.default in (None, "") else str(each.default)
+        entry = parts.entry(name, label, value, required=needed, placeholder=example, **more)
+        return [entry, help]
+
+    if not act.asked:
         return None
-    return h.form(".act-form", method="get")[
-        h.div(".fields")[fields], h.button(type="submit")["Show the plan"]
-    ]
+    fields = h.div(".fields")[map(field, act.asked)]
+    return h.form(".act-form", method="get")[fields, h.button(type="submit")["Show the plan"]]
 
 
 def _shown(act: Act, ask: ViewAsk, typed: Mapping[str, str], plan: ActPlan) -> Node:
-    shown = act.shows(ask, plan.rows) if act.shows else parts.rows_of(plan.rows, "The plan")
+    rows = parts.rows_of(plan.rows, "The plan")
     words = act.button(plan.rows) if act.button else plan.question
-    risky = bool(act.loses)
+    confirm: Node = None
+    if act.typed:
+        field = h.input(name="typed", autocomplete="off", required=True)
+        confirm = h.label[f"Type {typed[act.typed]} to confirm ", field]
+    kind, to = "danger" if act.loses else "go", ask.here(**typed)
+    read_only = h.p(".dim")["This console is read-only."]
+    button = parts.plan_button(to, plan.mark, words, before=confirm, kind=kind)
+    asked = h.p[plan.question.capitalize(), "."]
     return [
         parts.note("warn", act.loses) if act.loses else None,
         [h.p(".note")[note] for note in plan.notes],
-        parts.panel("The plan", shown, aside=plan.question)
-        if plan.rows
-        else h.p[plan.question.capitalize(), "."],
-        h.p(".dim")["This console is read-only."]
-        if ask.read_only
-        else h.form(".deed", method="post", action=ask.here(**typed))[
-            h.input(type="hidden", name="mark", value=plan.mark),
-            h.label[
-                f"Type {typed[act.typed]} to confirm ",
-                h.input(name="typed", autocomplete="off", required=True),
-            ]
-            if act.typed
-            else None,
-            h.button(".danger" if risky else ".go", type="submit")[f"Do it: {words}"],
-        ],
+        parts.panel("The plan", rows, aside=plan.question) if plan.rows else asked,
+        read_only if ask.read_only else button,
     ]
 
 
@@ -273,40 +268,42 @@ async def carry_out(act: Act, ask: ViewAsk, form: Mapping[str, str], address: st
     if plan.mark != form.get("mark"):
         return await _again(act, ask, "Not done: the plan has changed meanwhile")
     words = words_of(act.words, act.function, typed)
-    deed, audit = shlex.join(["roquette", *words]), ask.deeds.audit
-    back = [
-        shlex.join(["roquette", *each]) for each in (act.back(typed, plan.rows) if act.back else ())
-    ]
-
-    def noted(result: str) -> None:
-        audit.note(ask.person, address, ask.cluster.name, deed, result, "; ".join(back))
-
-    noted("begun")
+    ways = act.back(typed, plan.rows) if act.back else ()
+    deed, back = _typed(words), [_typed(each) for each in ways]
     if act.job:
+
+        def ended(job: ConsoleJob) -> None:
+            audit.note(*where, job.state if job.error is None else f"failed: {job.error}", way)
+
+        audit, where, way = (
+            ask.deeds.audit,
+            (ask.person, address, ask.cluster.name, deed),
+            "; ".join(back),
+        )
+        audit.note(*where, "begun", way)
+        values = read(act, typed)
         job = ask.deeds.jobs.start(
             ask.cluster.name,
             ask.person,
             words,
-            lambda tell: _found(act.function, read(act, typed), ask, tell),
-            lambda job: noted(job.state if job.error is None else f"failed: {job.error}"),
+            lambda tell: _found(act.function, values, ask, tell),
+            ended,
         )
         return ask.url("jobs", str(job.number))
     told: list[str] = []
-    try:
+    with ask.noting(address, deed, "; ".join(back)) as wrong:
         result = await _done(act, plan, read(act, typed), ask, told)
-    except (RoquetteError, OSError) as error:
-        noted(f"failed: {error}")
-        raise
-    ask.cluster.looks.forget()
-    failed = _failed(result)
-    noted(f"failed: {failed}" if failed else "done")
-    return await show(act, ask, _result(act, ask, result, told, back))
+        wrong += filter(None, (_failed(result),))
+    return _view(act, typed, _result(act, ask, result, told, back))
+
+
+def _typed(words: Sequence[str]) -> str:
+    return shlex.join(["roquette", *words])
 
 
 async def _again(act: Act, ask: ViewAsk, why: str) -> View:
     view = await show(act, ask)
-    body = [parts.note("warn", why, "look at it again below"), view.body]
-    return View(title=view.title, place=view.place, body=body, command=view.command)
+    return replace(view, body=[parts.note("warn", why, "look at it again below"), view.body])
 
 
 async def _done(act: Act, plan: ActPlan, values: Values, ask: ViewAsk, told: list[str]) -> Any:
@@ -333,13 +330,12 @@ def _failed(result: Any) -> str:
 def _result(act: Act, ask: ViewAsk, result: Any, told: Sequence[str], back: Sequence[str]) -> Node:
     report = result if isinstance(result, OperationReport) else OperationReport(result)
     failed, rows = _failed(report), _rows(report)
+    table = parts.panel("What was done", parts.rows_of(rows, "What was done"))
+    ways = parts.panel("The way back", h.ul(".back")[(h.li[parts.code(each)] for each in back)])
+    none = h.p(".dim")["There is no way back."] if act.back is None and act.loses else None
     return [
         parts.note("bad" if failed else "ok", failed or "Done", *told, *report.notes),
-        parts.panel("What was done", parts.rows_of(rows, "What was done")) if rows else None,
-        parts.panel("The way back", h.ul(".back")[(h.li[parts.code(each)] for each in back)])
-        if back
-        else h.p(".dim")["There is no way back."]
-        if act.back is None and act.loses
-        else None,
+        table if rows else None,
+        ways if back else none,
         h.p[h.a(".act", href=ask.url(act.place))["Back"]],
     ]

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +27,7 @@ from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
 from roquette.console.audit import ActAudit, Sink
 from roquette.console.changes import Changes
+from roquette.console.finding import found
 from roquette.console.guard import LIVE, LOOPBACK, PageGuard
 from roquette.console.jobs import Deeds, Jobs
 from roquette.console.page import PLACES, Around, bare_page, main_of, page_of
@@ -41,8 +42,11 @@ MOST_FORM: Final = 1 << 20
 MOST_CONNECTIONS: Final = 200
 PAGE_S: Final = 20.0
 SAMPLE_S: Final = 2.0
+_SECRET: Final = {"type": "password", "autocomplete": "current-password"}
 
 Form = dict[str, str]
+Answer = Callable[[Request, ViewAsk, Callable[..., Any]], Awaitable[Response]]
+"""How something of a view (its page, its act, its file) becomes an answer."""
 
 
 class ConsoleSettings(NamedTuple):
@@ -102,14 +106,8 @@ class Console:
         self._tasks = Tasks()
         self.ending = asyncio.Event()
         changes = {name: Changes(history) for name in settings.contexts}
-        self.people = People(
-            list(settings.contexts),
-            connect,
-            clock,
-            changes,
-            sign_in=settings.sign_in,
-            starter=settings.starter,
-        )
+        starter = "" if settings.sign_in else settings.starter
+        self.people = People(list(settings.contexts), connect, clock, changes, starter)
         self.deeds = Deeds(ActAudit(clock, audit), Jobs(clock, self._tasks))
         self._streams = 0
         self.app = self._build(views)
@@ -133,21 +131,18 @@ class Console:
             Route("/favicon.ico", self._icon),
             Route("/sign-in", self._sign_in, methods=["GET", "POST"]),
             Route("/sign-out", self._sign_out, methods=["POST"]),
-            Route("/c/{context}/find", self._find),
+            self._route("/find", self._found, found),
             Mount("/static", FreshFiles(directory=STATIC)),
         ]
         for module in views:
             for path in getattr(module, "PATHS", ()):
-                routes.append(Route("/c/{context}" + path, self._showing(module, path)))
+                routes.append(self._route(path, self._shown, module.show))
                 if hasattr(module, "act") and not self._settings.read_only:
-                    acting = self._acting(module, path)
-                    routes.append(Route("/c/{context}" + path, acting, methods=["POST"]))
+                    routes.append(self._route(path, self._done, module.act, "POST"))
             for path, name in getattr(module, "FILES", {}).items():
-                routes.append(
-                    Route("/c/{context}" + path, self._giving(getattr(module, name), path))
-                )
+                routes.append(self._route(path, self._given, getattr(module, name)))
             if hasattr(module, "stream"):
-                routes.append(Route("/c/{context}" + module.STREAM, self._streaming(module)))
+                routes.append(self._route(module.STREAM, self._streamed, module.stream))
         routes.sort(key=lambda route: getattr(route, "path", "").count("{"))
         settings = self._settings
         guard = Middleware(
@@ -161,25 +156,38 @@ class Console:
         return Starlette(
             routes=routes,
             middleware=[guard, small],
-            exception_handlers={404: self._missing, RoquetteError: self._silent},
+            exception_handlers={404: self._missing},
         )
 
-    async def _ask(self, request: Request, path: str) -> ViewAsk | Response:
-        """What a request asks; or where it is sent instead."""
-        words = dict(request.path_params)
-        context = words.pop("context", "")
-        if context not in self.people.contexts:
-            return RedirectResponse("/")
-        person = self._person(request)
-        if person is None:
-            back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            return RedirectResponse(f"/sign-in?to={quote(back, safe='')}", 303)
+    def _route(
+        self, path: str, answer: Answer, of: Callable[..., Any], method: str = "GET"
+    ) -> Route:
+        """A path below a cluster's: who asks is known, and what an operation raises is a page."""
+
+        async def endpoint(request: Request) -> Response:
+            context, person = request.path_params["context"], self._person(request)
+            if context not in self.people.contexts:
+                return RedirectResponse("/")
+            if person is None and path == "/find":
+                return Response(status_code=401)
+            if person is None:
+                back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                return RedirectResponse(f"/sign-in?to={quote(back, safe='')}", 303)
+            try:
+                ask = await self._ask(request, person, path)
+                return await answer(request, ask, of)
+            except (RoquetteError, OSError) as error:
+                view = _failure(error, context, method)
+            return self._respond(request, view)
+
+        return Route("/c/{context}" + path, endpoint, methods=[method])
+
+    async def _ask(self, request: Request, person: Person, path: str) -> ViewAsk:
+        words, query = dict(request.path_params), request.query_params
         return ViewAsk(
-            cluster=await self.people.cluster(person, context),
+            cluster=await self.people.cluster(person, words.pop("context")),
             words=words,
-            query={
-                name: " ".join(request.query_params.getlist(name)) for name in request.query_params
-            },
+            query={name: " ".join(query.getlist(name)) for name in query},
             person=person.name,
             now_ms=self._clock.now_ms(),
             deeds=self.deeds,
@@ -194,74 +202,35 @@ class Console:
     def _cookie(self) -> str:
         return f"__Host-{COOKIE}" if self._settings.secure else COOKIE
 
-    def _showing(self, module: ModuleType, path: str) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            try:
-                ask = await self._ask(request, path)
-                if isinstance(ask, Response):
-                    return ask
-                async with asyncio.timeout(PAGE_S):
-                    view = await module.show(ask)
-            except RouteNotFound as error:
-                view = _trouble("There is no such topic", error, 404)
-            except TimeoutError:
-                view = _trouble(
-                    "It took too long", ConfigError(f"no answer in {PAGE_S:.0f} s"), 504
-                )
-            except RoquetteError as error:
-                context = request.path_params["context"]
-                view = _trouble(f"{context} does not answer this", error, 502)
-            return self._respond(request, view)
+    async def _shown(self, request: Request, ask: ViewAsk, show: Callable[..., Any]) -> Response:
+        async with asyncio.timeout(PAGE_S):
+            view = await show(ask)
+        return self._respond(request, view)
 
-        return answer
+    async def _done(self, request: Request, ask: ViewAsk, act: Callable[..., Any]) -> Response:
+        address = request.client.host if request.client else ""
+        view = await act(ask, await _fields(request), address)
+        if isinstance(view, str):
+            return RedirectResponse(view, 303)
+        return self._respond(request, view)
 
-    def _acting(self, module: ModuleType, path: str) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            try:
-                ask = await self._ask(request, path)
-                if isinstance(ask, Response):
-                    return ask
-                address = request.client.host if request.client else ""
-                view = await module.act(ask, await _fields(request), address)
-            except (RoquetteError, OSError) as error:
-                view = _trouble("It was not done", error, 502, again=False)
-            if isinstance(view, str):
-                return RedirectResponse(view, 303)
-            return self._respond(request, view)
+    async def _given(self, request: Request, ask: ViewAsk, make: Callable[..., Any]) -> Response:
+        """A file: its name and its bytes."""
+        try:
+            name, data = await make(ask)
+        except RoquetteError as error:
+            wrong = _trouble("There is no such file", error, 404, again=False)
+            return self._respond(request, wrong)
+        safe = "".join(each if each.isalnum() or each in "-_." else "_" for each in name)
+        head = {"content-disposition": f'attachment; filename="{safe}"'}
+        return Response(data, media_type="application/octet-stream", headers=head)
 
-        return answer
-
-    def _giving(self, make: Callable[[ViewAsk], Any], path: str) -> Callable[[Request], Any]:
-        """Answer with a file: its name and its bytes, by pieces."""
-
-        async def answer(request: Request) -> Response:
-            ask = await self._ask(request, path)
-            if isinstance(ask, Response):
-                return ask
-            try:
-                name, data = await make(ask)
-            except RoquetteError as error:
-                return self._respond(request, _trouble("There is no such file", error, 404))
-            safe = "".join(
-                letter if letter.isalnum() or letter in "-_." else "_" for letter in name
-            )
-            head = {"content-disposition": f'attachment; filename="{safe}"'}
-            return Response(data, media_type="application/octet-stream", headers=head)
-
-        return answer
-
-    def _streaming(self, module: ModuleType) -> Callable[[Request], Any]:
-        async def answer(request: Request) -> Response:
-            if self._streams >= MOST_STREAMS:
-                return Response(f"{MOST_STREAMS} live tails are open: no more at a time\n", 503)
-            ask = await self._ask(request, module.STREAM)
-            if isinstance(ask, Response):
-                return ask
-            head = {"cache-control": "no-store", "x-accel-buffering": "no"}
-            events = self._events(module.stream(ask))
-            return StreamingResponse(events, media_type="text/event-stream", headers=head)
-
-        return answer
+    async def _streamed(self, _: Request, ask: ViewAsk, stream: Callable[..., Any]) -> Response:
+        if self._streams >= MOST_STREAMS:
+            return Response(f"{MOST_STREAMS} live tails are open: no more at a time\n", 503)
+        head = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        events = self._events(stream(ask))
+        return StreamingResponse(events, media_type="text/event-stream", headers=head)
 
     async def _events(self, pieces: AsyncIterator[str]) -> AsyncIterator[str]:
         """What a view streams, until it ends, its reader goes, or the console ends."""
@@ -288,20 +257,14 @@ class Console:
             self._streams -= 1
 
     def _respond(self, request: Request, view: View) -> Response:
-        theme = request.cookies.get("theme", "")
         if LIVE in request.headers:
             text = str(main_of(view))
         else:
-            person, settings = self._person(request), self._settings
+            person, settings, contexts = self._person(request), self._settings, self.people.contexts
             context = request.path_params.get("context", "")
-            around = Around(
-                context if context in self.people.contexts else self.people.contexts[0],
-                self.people.contexts,
-                theme if theme in ("light", "dark") else "",
-                person.name if person else "",
-                settings.sign_in,
-                "read-only" if settings.read_only else "",
-            )
+            context = context if context in contexts else contexts[0]
+            who, mode = person.name if person else "", "read-only" if settings.read_only else ""
+            around = Around(context, contexts, _theme(request), who, settings.sign_in, mode)
             text = page_of(view, around)
         mark = f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
         vary = f"{LIVE}, Cookie, Accept-Encoding"
@@ -314,10 +277,7 @@ class Console:
         if self._person(request) is None:
             return RedirectResponse("/sign-in", 303)
         body = [h.h1["Not found"], parts.empty("There is no such page", "Press / to find one.")]
-        return self._respond(request, View(title="Not found", place="-", status=404, body=body))
-
-    async def _silent(self, request: Request, error: Exception) -> Response:
-        return self._respond(request, _trouble("The cluster does not answer", error, 502))
+        return self._respond(request, View("Not found", "-", body, status=404))
 
     async def _root(self, request: Request) -> Response:
         return RedirectResponse(f"/c/{quote(self.people.contexts[0], safe='')}/")
@@ -328,31 +288,20 @@ class Console:
     async def _health(self, request: Request) -> Response:
         return Response("ok\n", media_type="text/plain")
 
-    # finding
-
-    async def _find(self, request: Request) -> Response:
+    async def _found(self, _: Request, ask: ViewAsk, find: Callable[..., Any]) -> Response:
         """Names for the palette: items of a list."""
-        ask = await self._ask(request, "/find")
-        if isinstance(ask, Response):
-            return Response(status_code=401)
-        from roquette.console.finding import found
-
-        words = request.query_params.get("q", "").strip()[:255]
-        items = [
-            (text, "view", ask.url(path))
-            for path, text, _ in PLACES
-            if words.lower() in text.lower()
-        ]
+        words = ask.text("q")
+        views = ((path, text) for path, text, _ in PLACES if words.lower() in text.lower())
+        items = [(text, "view", ask.url(path)) for path, text in views]
         with suppress(RoquetteError):  # who may not list names still goes to what is typed
-            items += await found(ask, words)
+            items += await find(ask, words)
         shown = [
             h.li(role="option", id=f"f{at}", aria_selected="false")[
                 h.a(href=url, tabindex="-1")[h.span[text], h.small[kind]]
             ]
             for at, (text, kind, url) in enumerate(items[:14])
         ]
-        nothing = str(h.li(".none")["Nothing has this name"])
-        return HTMLResponse("".join(map(str, shown)) or nothing)
+        return HTMLResponse("".join(map(str, shown)) or str(h.li(".none")["Nothing has this name"]))
 
     # people
 
@@ -361,27 +310,20 @@ class Console:
         to = to if to.startswith("/c/") and "\\" not in to else "/"
         why, form = "", await _fields(request) if request.method == "POST" else {}
         if form and self._prove is not None:
-            context = form.get("context", "")
-            name, address = form.get("name", ""), request.client.host if request.client else ""
-            if context not in self.people.contexts:
-                context = self.people.contexts[0]
+            name, secret, context = (form.get(key, "") for key in ("name", "secret", "context"))
+            address = request.client.host if request.client else ""
+            context = context if context in self.people.contexts else self.people.contexts[0]
+            key = ""
             try:
-                signed = await self.people.enter(
-                    context, name, form.get("secret", ""), address, self._prove
-                )
-                why = signed.why
+                key, why = await self.people.enter(context, name, secret, address, self._prove)
             except RoquetteError as error:
-                signed, why = None, str(error)
+                why = str(error)
             self.deeds.audit.note(name[:64], address, context, "sign in", why or "done")
-            if signed is not None and signed.key:
+            if key:
                 response = RedirectResponse(to, 303)
+                safe = self._settings.secure
                 response.set_cookie(
-                    self._cookie,
-                    signed.key,
-                    httponly=True,
-                    samesite="strict",
-                    secure=self._settings.secure,
-                    path="/",
+                    self._cookie, key, httponly=True, samesite="strict", secure=safe, path="/"
                 )
                 return response
         if not self._settings.sign_in:
@@ -391,15 +333,12 @@ class Console:
             h.h1["Sign in"],
             h.p(".dim")["As a user of the cluster: what you may do there you may do here."],
             parts.trouble("Not signed in", why) if why else None,
-            parts.choice("context", "WatchedCluster", contexts, "") if len(contexts) > 1 else None,
+            parts.choice("context", "Cluster", contexts, "") if len(contexts) > 1 else None,
             parts.entry("name", "Name", required=True, autocomplete="username", autofocus=True),
-            parts.entry(
-                "secret", "Secret", type="password", required=True, autocomplete="current-password"
-            ),
+            parts.entry("secret", "Secret", required=True, **_SECRET),
             h.button(".go", type="submit")["Sign in"],
         ]
-        theme = request.cookies.get("theme", "")
-        page = bare_page("Sign in", theme if theme in ("light", "dark") else "", body)
+        page = bare_page("Sign in", _theme(request), body)
         return HTMLResponse(page, 401 if why else 200, {"cache-control": "no-store"})
 
     async def _sign_out(self, request: Request) -> Response:
@@ -468,7 +407,23 @@ async def _fields(request: Request) -> Form:
     return found
 
 
+def _theme(request: Request) -> str:
+    theme = request.cookies.get("theme", "")
+    return theme if theme in ("light", "dark") else ""
+
+
+def _failure(error: Exception, context: str, method: str) -> View:
+    """What a page says of an error."""
+    if method == "POST":
+        return _trouble("It was not done", error, 502, again=False)
+    if isinstance(error, RouteNotFound):
+        return _trouble("There is no such topic", error, 404)
+    if isinstance(error, TimeoutError):
+        return _trouble("It took too long", ConfigError(f"no answer in {PAGE_S:.0f} s"), 504)
+    return _trouble(f"{context} does not answer this", error, 502)
+
+
 def _trouble(title: str, error: Exception, status: int, *, again: bool = True) -> View:
     words = h.p["This page asks again by itself."] if again else None
     body = [h.h1[title], parts.refused(title, error, words)]
-    return View(title=title, place="-", body=body, status=status, live_s=3 if again else 0)
+    return View(title, "-", body, live_s=3 if again else 0, status=status)

@@ -1,11 +1,15 @@
 """What a view is asked, and what it answers: the state of a page is its URL."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from htpy import Node
+import htpy as h
+from htpy import Element, Node
+
+from roquette.errors import RoquetteError
 
 if TYPE_CHECKING:
     from roquette.console.jobs import Deeds
@@ -40,6 +44,28 @@ class ViewAsk:
         base = f"/c/{quote(self.cluster.name, safe='')}/{path}"
         return f"{base}?{urlencode(words)}" if words else base
 
+    @contextmanager
+    def noting(self, address: str, what: str, back: str = "") -> Iterator[list[str]]:
+        """Note in the audit that a deed is begun, and how it ended: done, or failed by what is put in the list or raised."""
+
+        def note(result: str) -> None:
+            self.deeds.audit.note(self.person, address, self.cluster.name, what, result, back)
+
+        note("begun")
+        failed: list[str] = []
+        try:
+            yield failed
+        except (RoquetteError, OSError) as error:
+            note(f"failed: {error}")
+            raise
+        finally:
+            self.cluster.looks.forget()
+        note(f"failed: {failed[0]}" if failed else "done")
+
+    def link(self, *parts: str, **query: object) -> Element:
+        """The name of a thing, the last of the parts, which leads to its page."""
+        return h.a(href=self.url(*parts, **query))[parts[-1]]
+
     def here(self, **query: object) -> str:
         """A link to this view with other words of the query."""
         path = self.path
@@ -59,7 +85,7 @@ class ViewAsk:
         return min(most, max(least, int(text)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class View:
     """What a view shows.
 

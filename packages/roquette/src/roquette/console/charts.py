@@ -1,18 +1,19 @@
 """Drawings made here, as SVG: a line of the last points, lines over time, a share of a whole, a strip of times."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
 import htpy as h
-from htpy import Element
+from htpy import Element, Node
 
 from roquette.console.parts import rate, span
 
 GAP_MS: Final = 10_000
 """Nobody looked for so long: the line is broken, since what was between is not known."""
 
+_SVG: Final = {"preserveAspectRatio": "none", "role": "img"}
 _WIDTH, _HEIGHT, _EDGE, _BELOW = 720, 160, 8, 20
 
 
@@ -23,9 +24,8 @@ def spark(points: Sequence[float], label: str) -> Element:
         f"{'L' if at else 'M'}{100 * at / last:.1f},{19 - 17 * value / top:.1f}"
         for at, value in enumerate(points)
     )
-    return h.svg(
-        ".spark", viewBox="0 0 100 20", preserveAspectRatio="none", role="img", aria_label=label
-    )[h.path(d=path) if len(points) > 1 else None]
+    line = h.path(d=path) if len(points) > 1 else None
+    return h.svg(".spark", _SVG, viewBox="0 0 100 20", aria_label=label)[line]
 
 
 def chart(
@@ -60,40 +60,28 @@ def chart(
         )
 
     def level(value: float, kind: str) -> Element:
-        at = str(y(value))
-        return h.line(f".{kind}", x1=_EDGE, x2=_WIDTH - _EDGE, y1=at, y2=at)
+        return h.line(f".{kind}", x1=_EDGE, x2=_WIDTH - _EDGE, y1=y(value), y2=y(value))
+
+    def lines(name: str, values: Sequence[float]) -> Node:
+        area, line = path(values, True), path(values, False)
+        return [h.path(f".area.{name}", d=area), h.path(f".line.{name}", d=line)]
 
     # Figures are short, three digits and whole seconds: the part is sent every two seconds.
     shown = [[name, [_short(value) for value in values]] for name, values in series]
-    seconds = [round(at, -3) for at in times]
-    return h.figure(
-        ".chart",
-        data_points=json.dumps({"t": seconds, "s": shown}, separators=(",", ":")),
-        data_morph="chart",
-    )[
-        h.svg(
-            viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
-            preserveAspectRatio="none",
-            role="img",
-            aria_label=label,
-        )[
-            level(top, "gridline"),
-            level(top / 2, "gridline"),
-            level(0, "axis"),
-            (
-                (
-                    h.path(f".area.{name}", d=path(values, True)),
-                    h.path(f".line.{name}", d=path(values, False)),
-                )
-                for name, values in series
-                if len(values) > 1
-            ),
-            h.line(".cursor", x1=-9, x2=-9, y1=_EDGE, y2=_HEIGHT - _BELOW),
-        ],
+    data = {"t": [round(at, -3) for at in times], "s": shown}
+    points = json.dumps(data, separators=(",", ":"))
+    drawing = h.svg(_SVG, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", aria_label=label)[
+        level(top, "gridline"),
+        level(top / 2, "gridline"),
+        level(0, "axis"),
+        (lines(name, values) for name, values in series if len(values) > 1),
+        h.line(".cursor", x1=-9, x2=-9, y1=_EDGE, y2=_HEIGHT - _BELOW),
+    ]
+    begun = f"{span(across)} ago" if times else ""
+    return h.figure(".chart", data_points=points, data_morph="chart")[
+        drawing,
         h.div(".ylabels", aria_hidden="true")[h.span[rate(top)], h.span[rate(top / 2)]],
-        h.div(".xlabels", aria_hidden="true")[
-            h.span[f"{span(across)} ago" if times else ""], h.span["now"]
-        ],
+        h.div(".xlabels", aria_hidden="true")[h.span[begun], h.span["now"]],
         h.output(".reading", aria_live="off"),
     ]
 
@@ -113,36 +101,19 @@ def _ceiling(value: float) -> float:
 
 def bar(part: float, label: str) -> Element:
     """A share of a whole, as the browser's own meter, which reads itself out."""
-    return h.span(".bar")[
-        h.meter(
-            min=0,
-            max=1,
-            low="0.75",
-            high="0.9",
-            optimum="0",
-            value=f"{max(0.0, part):.3f}",
-            aria_label=label,
-        ),
-        f"{part:.0%}",
-    ]
+    bounds = {"min": "0", "max": "1", "low": "0.75", "high": "0.9", "optimum": "0"}
+    value = f"{max(0.0, part):.3f}"
+    return h.span(".bar")[h.meter(bounds, value=value, aria_label=label), f"{part:.0%}"]
 
 
-def strip(parts: Iterable[tuple[int, int, int]], label: str) -> Element:
+def strip(parts: Sequence[tuple[int, int, int]], label: str) -> Element:
     """Times one after the other: number of its colour, first and last ms of each."""
-    found = list(parts)
-    first, last = (found[0][1], found[-1][2]) if found else (0, 1)
-    across = max(1, last - first)
-    return h.svg(
-        ".strip", viewBox="0 0 700 26", preserveAspectRatio="none", role="img", aria_label=label
-    )[
-        (
-            h.rect(
-                f".m{min(6, colour)}",
-                x=f"{700 * (begin - first) / across:.1f}",
-                y="0",
-                height="26",
-                width=f"{max(1.0, 700 * (end - begin) / across):.1f}",
-            )
-            for colour, begin, end in found
-        )
-    ]
+    first, last = (parts[0][1], parts[-1][2]) if parts else (0, 1)
+    scale = 700 / max(1, last - first)
+
+    def piece(colour: int, begin: int, end: int) -> Element:
+        x, width = f"{scale * (begin - first):.1f}", f"{max(1.0, scale * (end - begin)):.1f}"
+        return h.rect(f".m{min(6, colour)}", x=x, y="0", height="26", width=width)
+
+    pieces = (piece(*each) for each in parts)
+    return h.svg(".strip", _SVG, viewBox="0 0 700 26", aria_label=label)[pieces]

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import htpy as h
-from htpy import Element
+from htpy import Element, Node
 from markupsafe import Markup
 
 from roquette.console import parts
@@ -73,105 +73,90 @@ def main_of(view: View) -> Element:
 def page_of(view: View, around: Around) -> str:
     """The whole page."""
     base = f"/c/{quote(around.cluster, safe='')}/"
-    title = f"{view.title} · {around.cluster} · Roquette"
-    return str(
-        h.html(lang="en", data_theme=around.theme or None)[
-            h.head[
-                h.meta(charset="utf-8"),
-                h.meta(name="viewport", content="width=device-width, initial-scale=1"),
-                h.meta(name="color-scheme", content="light dark"),
-                h.title[title],
-                h.link(rel="icon", href="/static/icon.svg", type="image/svg+xml"),
-                h.link(rel="stylesheet", href="/static/console.css"),
-                h.script(src="/static/idiomorph.js", defer=True),
-                h.script(src="/static/console.js", defer=True),
-            ],
-            h.body(data_base=base)[
-                h.a(".skip", href="#view")["Skip to content"],
-                _top(base, around),
-                h.nav(".side", aria_label="Main")[
-                    (
-                        h.a(
-                            href=base + path,
-                            aria_current="page" if path == view.place else None,
-                            data_key=key,
-                        )[h.span[text], h.kbd["g " + key]]
-                        for path, text, key in PLACES
-                    )
-                ],
-                main_of(view),
-                _palette(base),
-                h.dialog("#keys", aria_label="Keys")[
-                    h.h2["Keys"], parts.facts((key, words) for key, words in _KEYS)
-                ],
-            ],
+    links = (
+        h.a(href=base + path, aria_current="page" if path == view.place else None, data_key=key)[
+            h.span[text], h.kbd["g " + key]
         ]
+        for path, text, key in PLACES
+    )
+    scripts = [h.script(src=f"/static/{name}.js", defer=True) for name in ("idiomorph", "console")]
+    keys = h.dialog("#keys", aria_label="Keys")[h.h2["Keys"], parts.facts(_KEYS)]
+    title = f"{view.title} · {around.cluster}"
+    return _document(
+        _head(title, scripts),
+        h.body(data_base=base)[
+            h.a(".skip", href="#view")["Skip to content"],
+            _top(base, around),
+            h.nav(".side", aria_label="Main")[links],
+            main_of(view),
+            _palette(base),
+            keys,
+        ],
+        around.theme,
     )
 
 
+def _document(head: Element, body: Element, theme: str) -> str:
+    return str(h.html(lang="en", data_theme=theme or None)[head, body])
+
+
+def _head(title: str, scripts: Node = None) -> Element:
+    return h.head[
+        h.meta(charset="utf-8"),
+        h.meta(name="viewport", content="width=device-width, initial-scale=1"),
+        h.meta(name="color-scheme", content="light dark"),
+        h.title[f"{title} · Roquette"],
+        h.link(rel="icon", href="/static/icon.svg", type="image/svg+xml"),
+        h.link(rel="stylesheet", href="/static/console.css"),
+        scripts,
+    ]
+
+
 def _top(base: str, around: Around) -> Element:
+    clusters = (
+        h.a(
+            ".cluster",
+            href=f"/c/{quote(name, safe='')}/",
+            aria_current="true" if name == around.cluster else None,
+        )[name]
+        for name in around.clusters
+    )
+    theme = {"title": "Light, dark, as the system (t)", "aria-label": "Colour theme"}
+    leave = h.form(".leave", method="post", action="/sign-out")[h.button(type="submit")["Sign out"]]
     return h.header(".top")[
         h.a(".brand", href=base)[_LEAF, h.span["Roquette"]],
-        h.nav(".clusters", aria_label="Clusters")[
-            (
-                h.a(
-                    ".cluster",
-                    href=f"/c/{quote(name, safe='')}/",
-                    aria_current="true" if name == around.cluster else None,
-                )[name]
-                for name in around.clusters
-            )
-        ],
+        h.nav(".clusters", aria_label="Clusters")[clusters],
         h.button(".find", type="button", data_palette=True, aria_keyshortcuts="Control+K /")[
             h.span["Find a topic, group, message id …"], h.kbd["/"]
         ],
         h.span(".live", role="status")[
             h.button(type="button", data_pause=True, title="Pause or go on (p)")["Live"]
         ],
-        h.button(
-            ".icon",
-            type="button",
-            data_theme_next=True,
-            title="Light, dark, as the system (t)",
-            aria_label="Colour theme",
-        )["◐"],
+        h.button(".icon", theme, type="button", data_theme_next=True)["◐"],
         h.span(".who")[around.who, h.small[around.mode] if around.mode else None],
-        h.form(".leave", method="post", action="/sign-out")[h.button(type="submit")["Sign out"]]
-        if around.leaves
-        else None,
+        leave if around.leaves else None,
     ]
 
 
 def _palette(base: str) -> Element:
+    field = {
+        "name": "q",
+        "type": "search",
+        "autocomplete": "off",
+        "spellcheck": "false",
+        "role": "combobox",
+        "aria-expanded": "true",
+        "aria-controls": "found",
+        "aria-label": "Find a topic, group, broker, message id or view",
+        "placeholder": "Topic, group, broker, message id …",
+    }
     return h.dialog("#palette", aria_label="Find")[
-        h.form(action=base + "find", method="get", role="search")[
-            h.input(
-                name="q",
-                type="search",
-                autocomplete="off",
-                spellcheck="false",
-                role="combobox",
-                aria_expanded="true",
-                aria_controls="found",
-                aria_label="Find a topic, group, broker, message id or view",
-                placeholder="Topic, group, broker, message id …",
-            ),
-        ],
+        h.form(action=base + "find", method="get", role="search")[h.input(field)],
         h.ul("#found", role="listbox", aria_label="Found"),
     ]
 
 
 def bare_page(title: str, theme: str, body: Element) -> str:
     """A page without a cluster: who is not signed in sees no more."""
-    return str(
-        h.html(lang="en", data_theme=theme or None)[
-            h.head[
-                h.meta(charset="utf-8"),
-                h.meta(name="viewport", content="width=device-width, initial-scale=1"),
-                h.title[f"{title} · Roquette"],
-                h.link(rel="icon", href="/static/icon.svg", type="image/svg+xml"),
-                h.link(rel="stylesheet", href="/static/console.css"),
-            ],
-            h.body(".bare")[h.main("#view")[h.span(".brand")[_LEAF, h.span["Roquette"]], body]],
-        ]
-    )
+    brand = h.span(".brand")[_LEAF, h.span["Roquette"]]
+    return _document(_head(title), h.body(".bare")[h.main("#view")[brand, body]], theme)

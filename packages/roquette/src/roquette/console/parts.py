@@ -1,9 +1,9 @@
 """Parts of pages: typed functions from values to markup. What they are given is escaped; nothing here is trusted text."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import htpy as h
 import msgspec
@@ -11,6 +11,8 @@ from htpy import Element, Node
 from markupsafe import Markup, escape
 
 from roquette.errors import BrokerError
+
+T = TypeVar("T")
 
 UNKNOWN: Final = "–"
 MOST_NODES: Final = 2_000
@@ -53,8 +55,9 @@ def span(ms: float) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """1 queue, 2 queues."""
-    return f"{number(count)}\u202f{word}{'s' * (count != 1)}"
+    """1 queue, 2 queues, 2 processes."""
+    plural = "es" if word.endswith("s") else "s"
+    return f"{number(count)}\u202f{word}{plural if count != 1 else ''}"
 
 
 def moment(ms: int, *, ago: bool = False) -> Node:
@@ -75,6 +78,26 @@ def moment(ms: int, *, ago: bool = False) -> Node:
 def dot(kind: str, text: Node) -> Element:
     """A state: shape, colour and word; kind: ok, warn, bad, off."""
     return h.span(f".state.{kind}")[h.i(aria_hidden="true"), text]
+
+
+def dim(text: str) -> Element | None:
+    """A word beside a thing; "": none."""
+    return h.span(".dim")[text] if text else None
+
+
+def more(count: int, words: str) -> Element | None:
+    """So many more there are than a page shows, and what to do; 0: none."""
+    return h.p(".note")[f"{number(count)} {words}"] if count > 0 else None
+
+
+def online(members: int) -> Element:
+    """How many members are there."""
+    return dot("ok" if members > 0 else "off", number(members))
+
+
+def version(name: str) -> str:
+    """Of a broker or a client: 5.3.1 of V5_3_1."""
+    return name.replace("_", ".").lstrip("V")
 
 
 def code(text: str) -> Element:
@@ -132,6 +155,18 @@ def panel(title: str, *body: Node, aside: Node = None, id: str | None = None) ->
     ]
 
 
+def plan_button(
+    to: str, mark: str, words: str, *more: Node, before: Node = None, kind: str = "go"
+) -> Element:
+    """The button that does what a plan says; the plan's mark comes back with it."""
+    return h.form(".deed", method="post", action=to)[
+        h.input(type="hidden", name="mark", value=mark),
+        before,
+        h.button(f".{kind}", type="submit")[f"Do it: {words}"],
+        more,
+    ]
+
+
 def note(kind: str, title: Node, *more: Node) -> Element:
     """What was done, or not, or is to know before; kind: ok, warn, bad, off."""
     role = "alert" if kind in ("warn", "bad") else "status"
@@ -153,48 +188,49 @@ def facts(pairs: Iterable[tuple[str, Node]]) -> Element:
 
 
 def grid(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[Node]],
-    *,
     caption: str,
-    keyed: Sequence[str] = (),
+    rows: Iterable[T],
+    columns: Mapping[str, Callable[[T], Node]],
     empty: Node = None,
+    key: Callable[[T], str] | None = None,
     most: int = MOST_NODES,
 ) -> Node:
-    """A table; a head that begins with `#` is a column of numbers.
+    """A table.
 
     Args:
-        keyed: ids of rows, so that a refresh keeps them.
+        columns: by head, what a row's cell is; a head that begins with `#` is of numbers, and below 0 one is not known.
         empty: in its place when there is no row.
+        key: id of a row, so that a refresh keeps it.
         most: elements; rows beyond them are counted.
     """
-    right = [head.startswith("#") for head in heads]
-    ids = iter(keyed)
     lines: list[str] = []
     used = left = 0
-    for cells in rows:  # joined by hand: 20 times faster than elements, and the only place that does; `_text` escapes
+    for row in rows:  # joined by hand: 20 times faster than elements, and the only place that does; `_text` escapes
         if used >= most:
             left += 1
             continue
-        key = next(ids, "")
-        lines.append(f'<tr id="{escape(key)}">' if key else "<tr>")
+        lines.append(f'<tr id="{escape(key(row))}">' if key else "<tr>")
         begun = len(lines)
-        for at, cell in enumerate(cells):
-            name = "th scope=row" if at == 0 else "td"
-            kind = (" class='n zero'" if cell == "0" else " class=n") if right[at] else ""
+        for at, (head, shows) in enumerate(columns.items()):
+            name, cell = "td" if at else "th scope=row", shows(row)
+            cell = number(cell) if isinstance(cell, int) and head[:1] == "#" else cell
+            kind = (" class='n zero'" if cell == "0" else " class=n") if head[:1] == "#" else ""
             lines.append(f"<{name}{kind}>{_text(cell)}</{name[:2]}>")
         used += 1 + sum(each.count("<") - each.count("</") for each in lines[begun:])
         lines.append("</tr>")
     if not lines and empty is not None:
         return empty
     titles = [
-        (h.th(".n", scope="col") if number else h.th(scope="col"))[head.lstrip("#")]
-        for head, number in zip(heads, right, strict=True)
+        h.th(".n" if head[:1] == "#" else "", scope="col")[head.lstrip("#")] for head in columns
     ]
-    table = h.div(".scroll", tabindex="0", role="region", aria_label=caption)[
-        h.table[h.caption(".sr")[caption], h.thead[h.tr[titles]], h.tbody[Markup("".join(lines))]]
-    ]
-    return [table, h.p(".note")[f"{number(left)} more rows are not shown here."]] if left else table
+    body = Markup("".join(lines))
+    table = h.table[h.caption(".sr")[caption], h.thead[h.tr[titles]], h.tbody[body]]
+    return [scroll(caption, table), more(left, "more rows are not shown here.")]
+
+
+def scroll(label: str, table: Element) -> Element:
+    """A table that may be wider than the page."""
+    return h.div(".scroll", tabindex="0", role="region", aria_label=label)[table]
 
 
 def _text(cell: Node) -> str:
@@ -214,17 +250,15 @@ def rows_of(rows: Sequence[msgspec.Struct], caption: str, empty: Node = None) ->
         for field in msgspec.structs.fields(type(rows[0]))
         if any(getattr(row, field.name) != field.default for row in rows)
     ]
-    heads = [
-        ("#" if field.type in (int, float) and not field.name.endswith("_ms") else "")
-        + field.name.removesuffix("_ms").replace("_", " ")
-        for field in kinds
-    ]
     signed = getattr(type(rows[0]), "SIGNED", ())
-    cells = (
-        [_cell(field.name, getattr(row, field.name), field.name in signed) for field in kinds]
-        for row in rows
-    )
-    return grid(heads, cells, caption=caption)
+
+    def column(field: msgspec.structs.FieldInfo) -> tuple[str, Callable[[Any], Node]]:
+        name, time = field.name, field.name.endswith("_ms")
+        head = name.removesuffix("_ms").replace("_", " ")
+        head = f"#{head}" if field.type in (int, float) and not time else head
+        return head, lambda row: _cell(name, getattr(row, name), name in signed)
+
+    return grid(caption, rows, dict(map(column, kinds)))
 
 
 def _cell(name: str, value: Any, signed: bool) -> Node:

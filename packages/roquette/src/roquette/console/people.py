@@ -81,7 +81,7 @@ class People:
     """Sessions, and the clusters as each person sees them.
 
     Args:
-        contexts: names of the clusters. connect: makes a client. sign_in: people are users of the cluster.
+        contexts: names of the clusters. connect: makes a client. starter: who asks, "": people sign in.
     """
 
     def __init__(
@@ -90,12 +90,9 @@ class People:
         connect: Connect,
         clock: Clock,
         changes: Mapping[str, Changes],
-        *,
-        sign_in: bool,
         starter: str,
     ) -> None:
         self.contexts = contexts
-        self.sign_in = sign_in
         self._connect = connect
         self._clock = clock
         self._changes = changes
@@ -106,7 +103,7 @@ class People:
 
     def person_of(self, key: str) -> Person | None:
         """Who has this session's key; None: nobody, who signs in first."""
-        if not self.sign_in:
+        if self._starter.name:
             return self._starter
         found, now = self._sessions.get(key), self._clock.now_ms()
         if found is None:

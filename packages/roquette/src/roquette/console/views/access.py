@@ -1,5 +1,6 @@
 """Who may do what? Users and rules as a matrix, and a question: may this user do that, and by which rule?"""
 
+from collections.abc import Callable
 from typing import Final
 
 import htpy as h
@@ -7,6 +8,7 @@ from htpy import Node
 
 from roquette.admin.access import (
     AclRow,
+    UserRow,
     check,
     list_acls,
     list_users,
@@ -21,6 +23,8 @@ from roquette.errors import ConfigError, RoquetteError
 PATHS: Final = ("/access", "/access/{user}")
 MOST_COLUMNS: Final = 40
 MOST_USERS: Final = 200
+_ACTIONS: Final = ("Pub", "Sub", "Get", "List", "Create", "Update", "Delete")
+_ANSWERS: Final = {True: ("ok", "Allowed"), False: ("bad", "Refused")}
 
 
 async def show(ask: ViewAsk) -> View:
@@ -31,95 +35,61 @@ async def show(ask: ViewAsk) -> View:
     users = await ask.cluster.look(("users", words), lambda: list_users(servers, words))
     rules = await ask.cluster.look("rules", lambda: list_acls(servers))
     shown = users[:MOST_USERS]
+    acts = ((ask.url("act", "acl-allow"), "Allow"), (ask.url("act", "acl-deny"), "Deny"))
+    makes = " makes one; without access control everybody may do everything."
+    none = parts.empty("No users", parts.code("roquette user create NAME"), makes)
+    wrong = (f"servers differ: {row.username}: {row.error}" for row in shown if row.error)
     body = [
-        parts.heading(
-            "Access", (ask.url("act", "acl-allow"), "Allow"), (ask.url("act", "acl-deny"), "Deny")
-        ),
+        parts.heading("Access", *acts),
         await _question(ask),
         parts.search(ask.url("access"), words, f"{parts.number(len(users))} users"),
-        parts.panel("Who may do what", _matrix(ask, [row.username for row in shown], rules))
-        if users
-        else parts.empty(
-            "No users",
-            parts.code("roquette user create NAME"),
-            " makes one; without access control everybody may do everything.",
-        ),
-        (
-            h.p(".note")[f"servers differ: {row.username}: {row.error}"]
-            for row in shown
-            if row.error
-        ),
-        h.p(".note")[f"{len(users) - MOST_USERS} more users: search for one"]
-        if len(users) > MOST_USERS
-        else None,
+        parts.panel("Who may do what", _matrix(ask, shown, rules)) if users else none,
+        [h.p(".note")[each] for each in wrong],
+        parts.more(len(users) - MOST_USERS, "more users: search for one"),
     ]
-    return View(title="Access", place="access", body=body, command=("acl", "ls"), live_s=0)
+    return View("Access", "access", body, ("acl", "ls"))
 
 
 async def _question(ask: ViewAsk) -> Node:
     user, action, resource = ask.text("user"), ask.text("action") or "Pub", ask.text("resource")
-    source = ask.text("from") or "127.0.0.1"
+    source, servers = ask.text("from") or "127.0.0.1", ask.cluster.name_servers
     answer: Node = None
     if user and resource:
         try:
-            report = await ask.cluster.run(
-                check(
-                    ask.cluster.name_servers,
-                    user,
-                    parse_actions(action),
-                    (parse_resource(resource),),
-                    source=source,
-                )
-            )
-            answer = [
-                parts.note(
-                    "ok" if row.allowed else "bad", "Allowed" if row.allowed else "Refused", row.why
-                )
-                for row in report.value or ()
-            ]
+            on = (parse_resource(resource),)
+            asked = check(servers, user, parse_actions(action), on, source=source)
+            rows = (await ask.cluster.run(asked)).value or ()
+            answer = [parts.note(*_ANSWERS[row.allowed], row.why) for row in rows]
         except RoquetteError as error:
             answer = parts.refused("There is no answer", error)
     form = h.form(".filter", method="get", action=ask.url("access"))[
         parts.entry("user", "May", user, required=True, size="14"),
-        parts.choice(
-            "action",
-            "do",
-            [(each, each) for each in ("Pub", "Sub", "Get", "List", "Create", "Update", "Delete")],
-            action,
-        ),
-        parts.entry(
-            "resource", "on", resource, required=True, placeholder="Topic:orders", size="20"
-        ),
+        parts.choice("action", "do", [(each, each) for each in _ACTIONS], action),
+        parts.entry("resource", "on", resource, required=True, placeholder="Topic:orders"),
         parts.entry("from", "from", source, size="14"),
         h.button(type="submit")["Ask"],
     ]
     return [form, answer]
 
 
-def _matrix(ask: ViewAsk, users: list[str], rules: list[AclRow]) -> Node:
-    resources = list(dict.fromkeys(row.resource for row in rules))[:MOST_COLUMNS]
+def _matrix(ask: ViewAsk, users: list[UserRow], rules: list[AclRow]) -> Node:
     by: dict[tuple[str, str], list[AclRow]] = {}
     for row in rules:
-        by.setdefault((row.subject.removeprefix("User:"), row.resource), []).append(row)
+        by.setdefault((row.subject, row.resource), []).append(row)
+    resources = list(dict.fromkeys(row.resource for row in rules))
 
-    def cell(user: str, resource: str) -> Node:
-        return [
+    def column(resource: str) -> Callable[[UserRow], Node]:
+        return lambda user: [
             parts.dot("ok" if row.decision == "Allow" else "bad", f"{row.decision} {row.actions}")
-            for row in by.get((user, resource), ())
-        ] or ""
+            for row in by.get((f"User:{user.username}", resource), ())
+        ]
 
-    left = len({row.resource for row in rules}) - len(resources)
-    return [
-        parts.grid(
-            ["User", *resources],
-            [
-                (h.a(href=ask.url("access", user))[user], *(cell(user, each) for each in resources))
-                for user in users
-            ],
-            caption="Rules by user and resource",
-        ),
-        h.p(".note")[f"{left} more resources: open a user"] if left else None,
-    ]
+    columns: dict[str, Callable[[UserRow], Node]] = {
+        "User": lambda user: ask.link("access", user.username),
+        **{resource: column(resource) for resource in resources[:MOST_COLUMNS]},
+    }
+    table = parts.grid("Rules by user and resource", users, columns)
+    return [table, parts.more(len(resources) - MOST_COLUMNS, "more resources: open a user")]
 
 
 async def _user(ask: ViewAsk, user: str) -> View:
@@ -138,4 +108,4 @@ async def _user(ask: ViewAsk, user: str) -> View:
         parts.rows_of(found.users, "The user"),
         parts.panel("Rules", parts.rows_of(found.rules, "Rules", parts.empty("It has no rules"))),
     ]
-    return View(title=user, place="access", body=body, command=("user", "show", user))
+    return View(user, "access", body, ("user", "show", user))

@@ -34,31 +34,18 @@ async def show(ask: ViewAsk, done: Node = None) -> View:
             content = _plan(ask, text, await _steps(ask, text))
         except ConfigError as error:
             content = parts.trouble("There is no such plan", str(error))
-    body = [
-        parts.heading("Apply a file"),
-        done,
-        h.form(".act-form", method="get")[
-            h.label[
-                "Topics, groups and settings, as they are to be",
-                h.textarea(name="file", rows="12", spellcheck="false")[text or _EXAMPLE],
-            ],
-            h.button(type="submit")["Show the plan"],
-        ],
-        content,
+    area = h.textarea(name="file", rows="12", spellcheck="false")[text or _EXAMPLE]
+    form = h.form(".act-form", method="get")[
+        h.label["Topics, groups and settings, as they are to be", area],
+        h.button(type="submit")["Show the plan"],
     ]
-    return View(
-        title="Apply",
-        place="apply",
-        body=body,
-        command=("apply", "--file", "cluster.yaml", "--plan"),
-    )
+    body = [parts.heading("Apply a file"), done, form, content]
+    return View("Apply", "apply", body, ("apply", "--file", "cluster.yaml", "--plan"))
 
 
 async def _steps(ask: ViewAsk, text: str) -> list[PlanStep]:
     if len(text) > MOST:
-        raise ConfigError(
-            f"a file here has {MOST} characters at most: 'roquette apply --file' takes larger ones"
-        )
+        raise ConfigError(f"a file here has {MOST} characters at most: use 'roquette apply --file'")
     wanted = read_wanted(text.encode(), "the file")
     there = await ask.cluster.run(what_is_there(wanted))
     if missing := unknown(wanted, there):
@@ -79,19 +66,13 @@ def _plan(ask: ViewAsk, text: str, steps: list[PlanStep]) -> Node:
     refuses = sum(1 for step in todo if step.effect is Effect.REFUSES)
     if not steps:
         return parts.note("ok", "The cluster is as the file says")
-    words = f"take {parts.counted(len(todo), 'step')}" + (
-        f", {refuses} of which refuse clients" if refuses else ""
-    )
-    return [
-        parts.panel("The plan", parts.rows_of(rows(steps), "The plan")),
-        h.form(".deed", method="post", action=ask.url("apply", file=text))[
-            h.input(type="hidden", name="mark", value=_mark(steps)),
-            h.button(".danger" if refuses else ".go", type="submit")[f"Do it: {words}"],
-            h.span(".dim")["What is lossy or drift is not done: the plan says how."],
-        ]
-        if todo and not ask.read_only
-        else None,
-    ]
+    words = f"take {parts.counted(len(todo), 'step')}"
+    words += f", {refuses} of which refuse clients" if refuses else ""
+    left = parts.dim("What is lossy or drift is not done: the plan says how.")
+    kind, to = "danger" if refuses else "go", ask.url("apply", file=text)
+    button = parts.plan_button(to, _mark(steps), words, left, kind=kind)
+    table = parts.panel("The plan", parts.rows_of(rows(steps), "The plan"))
+    return [table, button if todo and not ask.read_only else None]
 
 
 async def act(ask: ViewAsk, form: dict[str, str], address: str) -> View:
@@ -99,22 +80,15 @@ async def act(ask: ViewAsk, form: dict[str, str], address: str) -> View:
     text = ask.query.get("file", "").replace("\r\n", "\n")
     steps = await _steps(ask, text)
     if _mark(steps) != form.get("mark"):
-        return await show(
-            ask, parts.note("warn", "Not done: the plan has changed meanwhile", "look at it again")
-        )
-    where = (ask.person, address, ask.cluster.name, "apply --file ...")
-    back = "; ".join(
-        f"{s.kind} {s.subject} on {s.broker}: {s.now or 'not there'}" for s in _todo(steps)
-    )
-    ask.deeds.audit.note(*where, "begun", back)
-    done = await ask.cluster.run(carry_out(_todo(steps), refuses=True))
-    failed = [row for row in done if row.error]
-    ask.deeds.audit.note(*where, f"failed: {failed[0].error}" if failed else "done", back)
-    ask.cluster.looks.forget()
-    told = parts.note(
-        "bad" if failed else "ok",
-        f"{len(done) - len(failed)} of {parts.counted(len(done), 'step')} done",
-    )
-    return await show(
-        ask, [told, parts.panel("What was done", parts.rows_of(done, "What was done"))]
-    )
+        why = "Not done: the plan has changed meanwhile"
+        return await show(ask, parts.note("warn", why, "look at it again"))
+    todo = _todo(steps)
+    back = "; ".join(f"{s.kind} {s.subject} on {s.broker}: {s.now or 'not there'}" for s in todo)
+    with ask.noting(address, "apply --file ...", back) as result:
+        done = await ask.cluster.run(carry_out(todo, refuses=True))
+        failed = [row.error for row in done if row.error]
+        result += failed[:1]
+    count = f"{len(done) - len(failed)} of {parts.counted(len(done), 'step')} done"
+    told = parts.note("bad" if failed else "ok", count)
+    table = parts.panel("What was done", parts.rows_of(done, "What was done"))
+    return await show(ask, [told, table])

@@ -26,46 +26,37 @@ _SUBJECTS: Final = (
 async def show(ask: ViewAsk) -> View:
     """The view."""
     name = ask.words["broker"]
+    command = ("broker", "config", "get", "--broker", name)
     if ask.path.endswith("/settings"):
         rows = await ask.cluster.look("settings", settings_of_brokers)
-        words, content = ("broker", "config", "get", "--broker", name), _settings(name, rows)
-        body: Node = [head(ask, name, "settings"), content]
-        return View(title=f"{name}: settings", place="brokers", body=body, command=words)
-    command = ("broker", "config", "get", "--broker", name, "--runtime")
+        body: Node = [head(ask, name, "settings"), _settings(name, rows)]
+        return View(f"{name}: settings", "brokers", body, command)
     states = [each for each in await ask.cluster.brokers() if each.broker == name]
-    error: RoquetteError | None = None
-    rows = []
     try:
-        rows = await ask.cluster.look(
+        told = await ask.cluster.look(
             ("runtime", name), lambda: settings_of_brokers(broker=name, runtime=True)
         )
-    except RoquetteError as wrong:
-        error = wrong
-    body = [
-        head(ask, name, ""),
-        parts.panel("Processes", brokers_grid(ask, states)),
-        parts.refused("It does not tell more", error) if error else _by_subject(rows),
-    ]
-    return View(title=name, place="brokers", body=body, command=command, live_s=2)
+        content = _by_subject(told)
+    except RoquetteError as error:
+        content = parts.refused("It does not tell more", error)
+    body = [head(ask, name, ""), parts.panel("Processes", brokers_grid(ask, states)), content]
+    return View(name, "brokers", body, (*command, "--runtime"), 2)
 
 
 def head(ask: ViewAsk, name: str, tab: str) -> Node:
     """What all pages of a broker begin with."""
-    return [
-        parts.crumbs((ask.url("brokers"), "Brokers")),
-        parts.heading(
-            name,
-            (ask.url("act", "broker-config-set", broker=name), "Change a setting"),
-            (ask.url("act", "broker-drain", name=name, wait="true"), "Drain"),
-            (ask.url("act", "broker-restore", name=name), "Restore"),
-        ),
-        parts.tabs(
-            tab,
-            ("", ask.url("brokers", name), "State"),
-            ("members", ask.url("brokers", name, "members"), "Masters and replicas"),
-            ("settings", ask.url("brokers", name, "settings"), "Settings"),
-        ),
-    ]
+    acts = (
+        (ask.url("act", "broker-config-set", broker=name), "Change a setting"),
+        (ask.url("act", "broker-drain", name=name, wait="true"), "Drain"),
+        (ask.url("act", "broker-restore", name=name), "Restore"),
+    )
+    tabs = (
+        ("", ask.url("brokers", name), "State"),
+        ("members", ask.url("brokers", name, "members"), "Masters and replicas"),
+        ("settings", ask.url("brokers", name, "settings"), "Settings"),
+    )
+    above = parts.crumbs((ask.url("brokers"), "Brokers"))
+    return [above, parts.heading(name, *acts), parts.tabs(tab, *tabs)]
 
 
 def _by_subject(rows: list[SettingRow]) -> Node:
@@ -96,14 +87,11 @@ def _settings(name: str, rows: list[SettingRow]) -> Node:
     if not own:
         return settings_grid(rows)
     return parts.grid(
-        ["Setting", "Here", "Elsewhere"],
-        [
-            (
-                parts.code(key),
-                value,
-                _elsewhere(others.get(key, {})),
-            )
-            for key, value in sorted(own.items())
-        ],
-        caption="Settings",
+        "Settings",
+        sorted(own),
+        {
+            "Setting": parts.code,
+            "Here": own.__getitem__,
+            "Elsewhere": lambda key: _elsewhere(others.get(key, {})),
+        },
     )

@@ -14,28 +14,23 @@ async def show(ask: ViewAsk) -> View:
     states = await ask.cluster.brokers()
     silent = sum(1 for each in states if not each.answers)
     masters = [each for each in states if each.answers and each.broker_id == 0]
+    sent, read = (sum(max(0.0, getattr(s, k)) for s in masters) for k in ("in_tps", "out_tps"))
+    fullest = max((each.disk_used for each in states), default=-1.0)
+    count = parts.counted(len(states), "process")
+    all_well = parts.dot("bad", "see below") if silent else parts.dot("ok", "all answer")
     body = [
         parts.heading("Brokers"),
         parts.tiles(
+            ("Brokers", str(len({s.broker for s in states})), count),
+            ("Silent", str(silent), all_well),
+            ("In", parts.rate(sent), "messages a second"),
+            ("Out", parts.rate(read), "messages a second"),
             (
-                "Brokers",
-                str(len({s.broker for s in states})),
-                parts.counted(len(states), "process"),
+                "Fullest disk",
+                f"{fullest:.0%}" if fullest >= 0 else parts.UNKNOWN,
+                "of its partition",
             ),
-            (
-                "Silent",
-                str(silent),
-                parts.dot("bad", "see below") if silent else parts.dot("ok", "all answer"),
-            ),
-            ("In", parts.rate(sum(max(0.0, s.in_tps) for s in masters)), "messages a second"),
-            ("Out", parts.rate(sum(max(0.0, s.out_tps) for s in masters)), "messages a second"),
-            ("Fullest disk", _fullest([s.disk_used for s in states]), "of its partition"),
         ),
         parts.panel("Brokers", brokers_grid(ask, states)),
     ]
-    return View(title="Brokers", place="brokers", body=body, command=("cluster",), live_s=2)
-
-
-def _fullest(used: list[float]) -> str:
-    known = [each for each in used if each >= 0]
-    return f"{max(known):.0%}" if known else parts.UNKNOWN
+    return View("Brokers", "brokers", body, ("cluster",), 2)

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import htpy as h
-
 from roquette.admin.catalogue import list_clients
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
@@ -24,35 +22,28 @@ async def show(ask: ViewAsk) -> View:
         ("clients", words), lambda: list_clients(like=words, limit=limit, system=True), 5.0
     )
     rows = [row for row in found.rows if kind in ("", row.kind)]
+    why = "Producers are seen from brokers of 5.x; one that is quiet for two minutes is forgotten."
     body = [
         parts.heading("Clients"),
         parts.tabs(kind, *((key, ask.here(kind=key), text) for key, text in KINDS.items())),
         parts.search(ask.url("clients"), words, "groups with this in their name", ("kind", kind)),
         parts.grid(
-            ["Client", "Kind", "Group", "Address", "Language", "Version", "#Brokers"],
-            [
-                (
-                    parts.code(row.client),
-                    row.kind,
-                    h.a(href=ask.url("groups", row.group))[row.group]
-                    if row.kind == "consumer"
-                    else row.group,
-                    parts.code(row.address),
-                    row.language.lower(),
-                    row.version.replace("_", ".").lstrip("V"),
-                    parts.number(row.brokers),
-                )
-                for row in rows
-            ],
-            caption="Clients",
-            empty=parts.empty(
-                "No client is connected",
-                "Producers are seen from brokers of 5.x; one that is quiet for two minutes is forgotten.",
-            ),
+            "Clients",
+            rows,
+            {
+                "Client": lambda row: parts.code(row.client),
+                "Kind": lambda row: row.kind,
+                "Group": lambda row: (
+                    ask.link("groups", row.group) if row.kind == "consumer" else row.group
+                ),
+                "Address": lambda row: parts.code(row.address),
+                "Language": lambda row: row.language.lower(),
+                "Version": lambda row: parts.version(row.version),
+                "#Brokers": lambda row: row.brokers,
+            },
+            parts.empty("No client is connected", why),
         ),
-        h.p(".note")[f"{found.more} more groups are not asked: search for one."]
-        if found.more
-        else None,
+        parts.more(found.more, "more groups are not asked: search for one."),
     ]
     command = ("client", "ls", *(("--like", words) if words else ()), "--system")
-    return View(title="Clients", place="clients", body=body, command=command, live_s=5)
+    return View("Clients", "clients", body, command, 5)

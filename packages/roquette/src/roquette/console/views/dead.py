@@ -7,11 +7,12 @@ import htpy as h
 from htpy import Node
 
 from roquette.admin.catalogue import DEAD, topic_rows
+from roquette.admin.newest import NewestPage
 from roquette.admin.stored import fields_of
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
 from roquette.console.finding import topics_of
-from roquette.console.views.messages import dead_of, ends_of, message_list, newest_page
+from roquette.console.views.messages import dead_of, message_list, newest_page, page_of
 from roquette.errors import RouteNotFound
 from roquette.message.names import DLQ_PREFIX
 
@@ -25,44 +26,30 @@ async def show(ask: ViewAsk) -> View:
     """The view."""
     if "group" in ask.words:
         return await _letters(ask, ask.words["group"])
-    names = await topics_of(ask)
-    words = ask.text("q")
+    names, words = await topics_of(ask), ask.text("q")
     found, more = names.page(words, PAGE, DEAD)
     rows = await ask.cluster.look(("rows", tuple(found)), lambda: topic_rows(found))
-    body = [
-        parts.heading("Dead letters"),
-        parts.search(
-            ask.url("dead"),
-            words,
-            f"{parts.number(len(names.kinds.get(DEAD, ())))} groups had some",
-        ),
-        parts.grid(
-            ["Group", "#Letters", "The last one", ""],
-            [
-                (
-                    h.a(href=ask.url("dead", row.topic.removeprefix(DLQ_PREFIX)))[
-                        row.topic.removeprefix(DLQ_PREFIX)
-                    ],
-                    parts.number(row.messages),
-                    parts.moment(row.last_ms, ago=True),
-                    h.span(".dim")[row.error] if row.error else None,
-                )
-                for row in rows
-            ],
-            caption="Groups with dead letters",
-            empty=parts.empty(
-                "No group has dead letters",
-                "A message dies when its group has refused it 16 times, or as it says.",
-            ),
-        ),
-        h.p(".note")[f"{more} more groups: search for one"] if more else None,
-    ]
-    return View(title="Dead letters", place="dead", body=body, command=("dlq", "ls"), live_s=5)
+    count = f"{parts.number(len(names.kinds.get(DEAD, ())))} groups had some"
+    why = "A message dies when its group has refused it 16 times, or as it says."
+    table = parts.grid(
+        "Groups with dead letters",
+        rows,
+        {
+            "Group": lambda row: ask.link("dead", row.topic.removeprefix(DLQ_PREFIX)),
+            "#Letters": lambda row: row.messages,
+            "The last one": lambda row: parts.moment(row.last_ms, ago=True),
+            "": lambda row: parts.dim(row.error),
+        },
+        parts.empty("No group has dead letters", why),
+    )
+    search = parts.search(ask.url("dead"), words, count)
+    left = parts.more(more, "more groups: search for one")
+    body = [parts.heading("Dead letters"), search, table, left]
+    return View("Dead letters", "dead", body, ("dlq", "ls"), 5)
 
 
 async def _letters(ask: ViewAsk, group: str) -> View:
     topic = dead_of(group)
-    content: Node
     acts: list[tuple[str, str]] = []
     try:
         page = await newest_page(ask, topic, PAGE)
@@ -70,40 +57,28 @@ async def _letters(ask: ViewAsk, group: str) -> View:
             (ask.url("dead", group, "letters.jsonl"), "Export"),
             (ask.url("act", "dlq-purge", group=group), "Delete all"),
         ]
-        content = [
-            (parts.note("warn", f"not looked at: {each}") for each in page.errors),
-            h.form(action=ask.url("act", "dlq-resend"))[
-                h.input(type="hidden", name="group", value=group),
-                message_list(ask, topic, page.messages, boxes=True),
-                h.div(".deed")[
-                    parts.entry(
-                        "to",
-                        "Send the chosen again to",
-                        "",
-                        placeholder="where each was sent first",
-                    ),
-                    h.button(type="submit")["Send the chosen again: the plan"],
-                    h.span(".dim")[
-                        "Every group of the topic gets them; they stay among the dead letters."
-                    ],
-                ]
-                if not ask.read_only
-                else None,
-            ]
-            if page.messages
-            else parts.empty("No letters here"),
-            parts.pager(*ends_of(ask, page), "newest first"),
-        ]
+        none = parts.empty("No letters here")
+        content = page_of(ask, page, _choice(ask, group, page) if page.messages else none)
     except RouteNotFound:
         content = parts.empty(f"Group {group} has no dead letters")
-    body = [
-        parts.crumbs((ask.url("dead"), "Dead letters")),
-        parts.heading(group, *acts),
-        content,
+    above = parts.crumbs((ask.url("dead"), "Dead letters"))
+    body = [above, parts.heading(group, *acts), content]
+    return View(f"{group}: dead letters", "dead", body, ("dlq", "ls", group))
+
+
+def _choice(ask: ViewAsk, group: str, page: NewestPage) -> Node:
+    """Letters with boxes, and where those that are chosen go."""
+    where, title = "where each was sent first", "Send the chosen again to"
+    send = h.div(".deed")[
+        parts.entry("to", title, placeholder=where),
+        h.button(type="submit")["Send the chosen again: the plan"],
+        parts.dim("Every group of the topic gets them; they stay among the dead letters."),
     ]
-    return View(
-        title=f"{group}: dead letters", place="dead", body=body, command=("dlq", "ls", group)
-    )
+    return h.form(action=ask.url("act", "dlq-resend"))[
+        h.input(type="hidden", name="group", value=group),
+        message_list(ask, dead_of(group), page.messages, boxes=True),
+        None if ask.read_only else send,
+    ]
 
 
 async def export(ask: ViewAsk) -> tuple[str, bytes]:
@@ -111,10 +86,7 @@ async def export(ask: ViewAsk) -> tuple[str, bytes]:
     group = ask.words["group"]
     page = await newest_page(ask, dead_of(group), MOST_EXPORTED)
     part = f"a part: the newest {len(page.messages)}" if page.more or page.errors else "whole"
-    lines = [
-        {"group": group, "letters": len(page.messages), "is": part, "not looked at": page.errors}
-    ]
-    lines += [fields_of(each) for each in page.messages]
-    return f"{group}-dead-letters.jsonl", "".join(
-        json.dumps(each) + "\n" for each in lines
-    ).encode()
+    head = {"group": group, "letters": len(page.messages), "is": part, "not looked at": page.errors}
+    lines = [head, *map(fields_of, page.messages)]
+    text = "".join(json.dumps(each) + "\n" for each in lines)
+    return f"{group}-dead-letters.jsonl", text.encode()

@@ -1,6 +1,5 @@
 """Where is the message with this key, id or place?"""
 
-from datetime import datetime
 from typing import Final
 
 import htpy as h
@@ -18,10 +17,8 @@ PATHS: Final = ("/messages",)
 async def show(ask: ViewAsk) -> View:
     """The view."""
     words, topic = ask.text("q"), ask.text("topic")
-    content: Node = parts.empty(
-        "Say a key, or an id",
-        "With a topic it is looked for there; without one its journey is asked of all brokers.",
-    )
+    why = "With a topic it is looked for there; without one its journey is asked of all brokers."
+    content: Node = parts.empty("Say a key, or an id", why)
     command: tuple[str, ...] = ()
     if words and topic:
         command = ("msg", "find", words, "--topic", topic)
@@ -30,41 +27,26 @@ async def show(ask: ViewAsk) -> View:
         except RoquetteError as error:
             content = parts.refused("It cannot be looked for", error)
     elif words:
-        command = ("explain", words)
-        content = h.p[
-            h.a(".act", href=ask.url("messages", words))["What became of it, in all topics"]
-        ]
-    body = [
-        parts.heading("Find a message"),
-        h.form(".filter", method="get", role="search")[
-            parts.entry("q", "Key or id", words, size="36", data_focus=True, required=True),
-            parts.entry("topic", "Topic", topic, size="24", placeholder="all"),
-            parts.entry(
-                "since",
-                "Since",
-                ask.text("since"),
-                size="14",
-                placeholder="ever",
-                title="@-1h or a time",
-            ),
-            h.button(type="submit")["Find"],
-        ],
-        content,
+        command, way = ("explain", words), ask.url("messages", words)
+        content = h.p[h.a(".act", href=way)["What became of it, in all topics"]]
+    since = {"size": "14", "placeholder": "ever", "title": "@-1h or a time"}
+    form = h.form(".filter", method="get", role="search")[
+        parts.entry("q", "Key or id", words, size="36", data_focus=True, required=True),
+        parts.entry("topic", "Topic", topic, size="24", placeholder="all"),
+        parts.entry("since", "Since", ask.text("since"), **since),
+        h.button(type="submit")["Find"],
     ]
-    return View(title="Find a message", place="messages", body=body, command=command)
+    body = [parts.heading("Find a message"), form, content]
+    return View("Find a message", "messages", body, command)
 
 
 async def _found(ask: ViewAsk, topic: str, words: str) -> Node:
-    since: datetime | None = moment_of(ask.text("since") or None, ask.cluster.clock)
+    since = moment_of(ask.text("since") or None, ask.cluster.clock)
     more = {} if since is None else {"since": since}
     found = await ask.cluster.client.find(topic, words, most=MOST, **more)
     if not found:
-        return parts.empty(
-            "No broker has it",
-            "It never came, is older than what is kept, or its key is another one.",
-        )
-    return [
-        h.p(".dim")[parts.counted(len(found), "message")],
-        message_list(ask, topic, list(found)),
-        (h.p(".note")[each] for each in full_words(found, MOST)),
-    ]
+        why = "It never came, is older than what is kept, or its key is another one."
+        return parts.empty("No broker has it", why)
+    count = h.p(".dim")[parts.counted(len(found), "message")]
+    notes = [h.p(".note")[each] for each in full_words(found, MOST)]
+    return [count, message_list(ask, topic, found), notes]

@@ -1,6 +1,6 @@
 """Why is a group behind? Its place in each queue, who owns it, its members, what they subscribe to, and its settings."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import htpy as h
@@ -108,20 +108,14 @@ async def show(ask: ViewAsk) -> View:
     }
     known = [row for row in seen.rows if not row.error]
     lag = sum(row.lag for row in known)
-    oldest = min(
-        (r.last_consumed_ms for r in known if r.lag > 0 and r.last_consumed_ms > 0), default=0
-    )
+    times = [row.last_consumed_ms for row in known if row.lag > 0 and row.last_consumed_ms > 0]
+    last = ("Last consumed", parts.moment(min(times, default=0), ago=True), "where it is behind")
+    topics = parts.counted(len({row.topic for row in known}), "topic")
     body = [
         head(ask, group, ""),
         parts.tiles(
-            (
-                "Behind",
-                parts.number(lag),
-                f"in {parts.counted(len({r.topic for r in known}), 'topic')}",
-            ),
-            ("Last consumed", parts.moment(oldest, ago=True), "where it is behind")
-            if oldest
-            else ("State", _state(seen, lag), ""),
+            ("Behind", parts.number(lag), f"in {topics}"),
+            last if times else ("State", _state(seen, lag), ""),
             ("Members", str(len(seen.members) + seen.more), seen.model.lower() or "online"),
             ("Queues", str(len(known)), f"{len(owners)} are owned"),
         ),
@@ -129,8 +123,7 @@ async def show(ask: ViewAsk) -> View:
         _members(ask, group, seen),
         _subscribed(seen),
     ]
-    command = ("group", "lag", group)
-    return View(title=group, place="groups", body=body, command=command, live_s=2)
+    return View(group, "groups", body, ("group", "lag", group), 2)
 
 
 def _state(seen: GroupPicture, lag: int) -> Element:
@@ -144,154 +137,125 @@ def _state(seen: GroupPicture, lag: int) -> Element:
 def head(ask: ViewAsk, group: str, tab: str) -> Node:
     """What all pages of a group begin with."""
     at = ("groups", group)
-    return [
-        parts.crumbs((ask.url("groups"), "Groups")),
-        parts.heading(
-            group,
-            (ask.url("act", "group-seek", group=group), "Seek"),
-            (ask.url("dead", group), "Dead letters"),
-            (ask.url("act", "group-delete", group=group), "Delete"),
-        ),
-        parts.tabs(
-            tab,
-            ("", ask.url(*at), "Queues and members"),
-            ("stacks", ask.url(*at, "stacks"), "Stacks"),
-            ("settings", ask.url(*at, "settings"), "Settings"),
-        ),
-    ]
+    acts = (
+        (ask.url("act", "group-seek", group=group), "Seek"),
+        (ask.url("dead", group), "Dead letters"),
+        (ask.url("act", "group-delete", group=group), "Delete"),
+    )
+    tabs = (
+        ("", ask.url(*at), "Queues and members"),
+        ("stacks", ask.url(*at, "stacks"), "Stacks"),
+        ("settings", ask.url(*at, "settings"), "Settings"),
+    )
+    above = parts.crumbs((ask.url("groups"), "Groups"))
+    return [above, parts.heading(group, *acts), parts.tabs(tab, *tabs)]
 
 
 def _places(ask: ViewAsk, seen: GroupPicture, owners: dict[tuple[str, str, int], str]) -> Element:
-    def row(each: LagRow) -> tuple[Node, ...]:
-        if each.error:
-            return (
-                h.span(".dim")[each.error],
-                parts.code(each.broker),
-                "",
-                "",
-                parts.UNKNOWN,
-                "",
-                "",
-            )
-        owner = owners.get((each.topic, each.broker, each.queue), "")
-        at = level(each, ask.now_ms)
+    def owner(row: LagRow) -> Node:
+        name = owners.get((row.topic, row.broker, row.queue), "")
+        return h.span(title=name)[short(name)] if name else not row.error and parts.dim("nobody")
+
+    def lag(row: LagRow) -> Node:
         return (
-            h.a(href=ask.url("topics", each.topic))[each.topic],
-            parts.code(f"{each.broker}:{each.queue}"),
-            parts.number(each.consumer_offset),
-            parts.number(each.broker_offset),
-            h.span(f".heat.h{at}")[parts.number(each.lag)],
-            parts.moment(each.last_consumed_ms, ago=True),
-            h.span(title=owner)[short(owner)] if owner else h.span(".dim")["nobody"],
+            row.lag
+            if row.error
+            else h.span(f".heat.h{level(row, ask.now_ms)}")[parts.number(row.lag)]
         )
 
-    return parts.panel(
-        "Where it is",
-        parts.grid(
-            ["Topic", "Queue", "#Goes on at", "#End", "#Lag", "Last consumed", "Owner"],
-            map(row, seen.rows),
-            caption="Queues of the group",
-            most=_PLACES,
-            keyed=[f"q-{each.topic}-{each.broker}-{each.queue}" for each in seen.rows],
-            empty=parts.empty("It has no place in any queue", seen.why),
-        ),
-        aside=heat_key(),
+    table = parts.grid(
+        "Queues of the group",
+        seen.rows,
+        {
+            "Topic": lambda row: parts.dim(row.error) or ask.link("topics", row.topic),
+            "Queue": lambda row: parts.code(
+                row.broker if row.error else f"{row.broker}:{row.queue}"
+            ),
+            "#Goes on at": lambda row: not row.error and row.consumer_offset,
+            "#End": lambda row: not row.error and row.broker_offset,
+            "#Lag": lag,
+            "Last consumed": lambda row: (
+                not row.error and parts.moment(row.last_consumed_ms, ago=True)
+            ),
+            "Owner": owner,
+        },
+        parts.empty("It has no place in any queue", seen.why),
+        lambda row: f"q-{row.topic}-{row.broker}-{row.queue}",
+        _PLACES,
     )
+    return parts.panel("Where it is", table, aside=heat_key())
 
 
 def _members(ask: ViewAsk, group: str, seen: GroupPicture) -> Element:
-    def row(each: GroupMemberNow) -> tuple[Node, ...]:
-        running = each.running
-        queues = -1 if running is None else len(running.mq_table) + len(running.mq_pop_table)
-        waiting = (
-            -1 if running is None else sum(q.cached_msg_count for q in running.mq_table.values())
-        )
-        return (
-            h.a(href=ask.url("groups", group, "stacks", client=each.client))[each.client],
-            parts.code(each.address),
-            f"{each.language.lower()} {each.version.replace('_', '.').lstrip('V')}",
-            parts.number(queues),
-            parts.number(waiting),
-            h.span(".dim")[each.error] if each.error else None,
-        )
+    def queues(now: ConsumerRunningInfo | None) -> int:
+        return len(now.mq_table) + len(now.mq_pop_table) if now else -1
 
-    return parts.panel(
+    def waiting(now: ConsumerRunningInfo | None) -> int:
+        return sum(queue.cached_msg_count for queue in now.mq_table.values()) if now else -1
+
+    table = parts.grid(
         "Members",
-        parts.grid(
-            ["Member", "Address", "Client", "#Queues", "#In work", ""],
-            map(row, seen.members),
-            caption="Members",
-            most=_TABLE,
-            keyed=[f"m-{each.client}" for each in seen.members],
-            empty=parts.empty(
-                "Nobody is online", "Its places in the queues stay until it comes again."
-            ),
-        ),
-        h.p(".note")[f"{seen.more} more members are not asked."] if seen.more else None,
+        seen.members,
+        {
+            "Member": lambda each: h.a(href=ask.url("groups", group, "stacks", client=each.client))[
+                each.client
+            ],
+            "Address": lambda each: parts.code(each.address),
+            "Client": lambda each: f"{each.language.lower()} {parts.version(each.version)}",
+            "#Queues": lambda each: queues(each.running),
+            "#In work": lambda each: waiting(each.running),
+            "": lambda each: parts.dim(each.error),
+        },
+        parts.empty("Nobody is online", "Its places in the queues stay until it comes again."),
+        lambda each: f"m-{each.client}",
+        _TABLE,
     )
+    return parts.panel("Members", table, parts.more(seen.more, "more members are not asked."))
 
 
 def _subscribed(seen: GroupPicture) -> Element | None:
     if not seen.subscriptions:
         return None
-    return parts.panel(
+    one, several = parts.dot("ok", "one"), parts.dot("bad", "members differ")
+    table = parts.grid(
         "Subscriptions",
-        parts.grid(
-            ["Topic", "Filter", ""],
-            [
-                (
-                    topic,
-                    parts.code(" · ".join(sorted(filters))),
-                    parts.dot("bad", "members differ")
-                    if len(filters) > 1
-                    else parts.dot("ok", "one"),
-                )
-                for topic, filters in sorted(seen.subscriptions.items())
-            ],
-            caption="Subscriptions",
-            most=_TABLE,
-        ),
+        sorted(seen.subscriptions.items()),
+        {
+            "Topic": lambda each: each[0],
+            "Filter": lambda each: parts.code(" · ".join(sorted(each[1]))),
+            "": lambda each: several if len(each[1]) > 1 else one,
+        },
+        most=_TABLE,
     )
+    return parts.panel("Subscriptions", table)
 
 
 async def _settings(ask: ViewAsk, group: str) -> View:
     rows = await ask.cluster.look(("settings", group), lambda: settings_of_group(group))
+    file = f"groups:\n  {group}:\n    retryMaxTimes: 16\n"
+    change = h.p[h.a(".act", href=ask.url("apply", file=file))["Change by a plan"]]
     body = [
         head(ask, group, "settings"),
         settings_grid(rows),
-        h.p[
-            h.a(
-                ".act", href=ask.url("apply", file=f"groups:\n  {group}:\n    retryMaxTimes: 16\n")
-            )["Change by a plan"],
-        ]
-        if is_users_group(group)
-        else None,
+        change if is_users_group(group) else None,
         h.p(".dim")["Its dead letters: ", h.a(href=ask.url("dead", group))[dlq_topic(group)]],
     ]
-    command = ("group", "show", group, "--settings")
-    return View(title=f"{group}: settings", place="groups", body=body, command=command)
+    return View(f"{group}: settings", "groups", body, ("group", "show", group, "--settings"))
 
 
-def settings_grid(rows: list[SettingRow]) -> Node:
+def settings_grid(rows: Iterable[SettingRow]) -> Node:
     """Settings by key, a column for each server; those that differ are marked."""
     servers = list(dict.fromkeys(row.server for row in rows))
     table: dict[str, dict[str, str]] = {}
     for row in rows:
         table.setdefault(row.key, {})[row.server] = row.value
-    return parts.grid(
-        ["Setting", *servers, *([""] if len(servers) > 1 else [])],
-        [
-            (
-                parts.code(key),
-                *(values.get(server, parts.UNKNOWN) for server in servers),
-                *(
-                    [parts.dot("warn", "differs") if len({*values.values()}) > 1 else ""]
-                    if len(servers) > 1
-                    else []
-                ),
-            )
-            for key, values in sorted(table.items())
-        ],
-        caption="Settings",
-        empty=parts.empty("No setting is known"),
-    )
+
+    def column(server: str) -> Callable[[str], Node]:
+        return lambda key: table[key].get(server, parts.UNKNOWN)
+
+    columns: dict[str, Callable[[str], Node]] = {"Setting": parts.code}
+    columns |= {server: column(server) for server in servers}
+    if len(servers) > 1:
+        differs = parts.dot("warn", "differs")
+        columns[""] = lambda key: len({table[key].get(each) for each in servers}) > 1 and differs
+    return parts.grid("Settings", sorted(table), columns, parts.empty("No setting is known"))

@@ -22,28 +22,21 @@ async def show(ask: ViewAsk) -> View:
     """The view."""
     if "number" in ask.words:
         return _one(ask, _job(ask))
-    jobs = ask.deeds.jobs.all(ask.cluster.name)
-    body = [
-        parts.heading("Jobs"),
-        parts.grid(
-            ["Job", "State", "Begun", "Who", "Command"],
-            [
-                (
-                    h.a(href=ask.url("jobs", str(job.number)))[f"Job {job.number}"],
-                    parts.dot(_STATES[job.state], job.state),
-                    parts.moment(job.begun_ms, ago=True),
-                    job.who,
-                    parts.code(shlex.join(job.command)),
-                )
-                for job in jobs
-            ],
-            caption="Jobs",
-            empty=parts.empty(
-                "No job was begun", "Drain and resize are jobs: they go on while nobody looks."
-            ),
+    table = parts.grid(
+        "Jobs",
+        ask.deeds.jobs.all(ask.cluster.name),
+        {
+            "Job": lambda job: h.a(href=ask.url("jobs", str(job.number)))[f"Job {job.number}"],
+            "State": lambda job: parts.dot(_STATES[job.state], job.state),
+            "Begun": lambda job: parts.moment(job.begun_ms, ago=True),
+            "Who": lambda job: job.who,
+            "Command": lambda job: parts.code(shlex.join(job.command)),
+        },
+        parts.empty(
+            "No job was begun", "Drain and resize are jobs: they go on while nobody looks."
         ),
-    ]
-    return View(title="Jobs", place="jobs", body=body, live_s=2)
+    )
+    return View("Jobs", "jobs", [parts.heading("Jobs"), table], live_s=2)
 
 
 def _job(ask: ViewAsk) -> ConsoleJob:
@@ -59,8 +52,11 @@ def _one(ask: ViewAsk, job: ConsoleJob) -> View:
     took = (job.ended_ms or ask.now_ms) - job.begun_ms
     stop = h.form(".deed", method="post", action=ask.url("jobs", str(job.number)))[
         h.button(".danger", type="submit")["Stop"],
-        h.span(".dim")["It may be begun again: what is done is not done twice."],
+        parts.dim("It may be begun again: what is done is not done twice."),
     ]
+    told = job.sentences[-SHOWN:]
+    lines = h.ol(".sentences")[(h.li[parts.moment(at), " ", text] for at, text in told)]
+    aside = f"the newest {SHOWN}" if len(job.sentences) > SHOWN else None
     body = [
         parts.crumbs((ask.url("jobs"), "Jobs")),
         parts.heading(f"Job {job.number}"),
@@ -70,45 +66,25 @@ def _one(ask: ViewAsk, job: ConsoleJob) -> View:
         ),
         stop if at_work and not ask.read_only else None,
         parts.refused("It failed", job.error) if job.error else None,
-        parts.panel(
-            "What it told",
-            h.ol(".sentences")[
-                (h.li[parts.moment(at), " ", text] for at, text in job.sentences[-SHOWN:])
-            ]
-            if job.sentences
-            else parts.empty("Nothing yet"),
-            aside=f"the newest {SHOWN}" if len(job.sentences) > SHOWN else None,
-        ),
+        parts.panel("What it told", lines if told else parts.empty("Nothing yet"), aside=aside),
         _result(job),
     ]
-    return View(
-        title=f"Job {job.number}",
-        place="jobs",
-        body=body,
-        command=job.command,
-        live_s=1 if at_work else 0,
-    )
+    return View(f"Job {job.number}", "jobs", body, job.command, 1 if at_work else 0)
 
 
 def _result(job: ConsoleJob) -> Node:
     """The certificate, or whatever else it found."""
     found = job.result
-    if found is None:
-        return None
     report = found if isinstance(found, OperationReport) else OperationReport(found)
-    value = report.value
-    rows: Node = None
+    value, rows = report.value, None
     if isinstance(value, list) and value and isinstance(value[0], msgspec.Struct):
         rows = parts.rows_of(value, "What it found")
     elif isinstance(value, msgspec.Struct):
-        fields = msgspec.to_builtins(value)
-        rows = h.div(".inside")[
-            parts.facts((name.replace("_", " "), _plain(each)) for name, each in fields.items())
-        ]
-    return [
-        parts.panel("What it found", rows) if rows is not None else None,
-        (h.p[note] for note in report.notes),
-    ]
+        fields = msgspec.to_builtins(value).items()
+        pairs = ((name.replace("_", " "), _plain(each)) for name, each in fields)
+        rows = h.div(".inside")[parts.facts(pairs)]
+    notes = [h.p[note] for note in report.notes]
+    return [parts.panel("What it found", rows) if rows is not None else None, notes]
 
 
 def _plain(value: object) -> str:
@@ -120,7 +96,6 @@ def _plain(value: object) -> str:
 async def act(ask: ViewAsk, form: dict[str, str], address: str) -> View | str:
     """Stop it."""
     job = _job(ask)
-    words = f"stop job {job.number}: {shlex.join(job.command)}"
-    ask.deeds.audit.note(ask.person, address, ask.cluster.name, words, "done")
-    ask.deeds.jobs.stop(job)
+    with ask.noting(address, f"stop job {job.number}: {shlex.join(job.command)}"):
+        ask.deeds.jobs.stop(job)
     return ask.url("jobs", str(job.number))

@@ -23,47 +23,37 @@ async def show(ask: ViewAsk) -> View:
         ("message", message, topic), lambda: collect(message, topic, ask.now_ms)
     )
     above = [(ask.url("messages"), "Messages")]
-    if topic:
-        above.append((ask.url("topics", topic, "messages"), topic))
+    above += [(ask.url("topics", topic, "messages"), topic)] if topic else []
     send = ask.url("act", "msg-resend", message=message, topic=topic)
     body: list[Node] = [
         parts.crumbs(*above),
         parts.heading(message, (send, "Send again")),
         h.p[f"{len(found)} messages have this key."] if len(found) > 1 else None,
         [_one(ask, facts) for facts in found[:MOST]],
-        h.p(".note")[f"{len(found) - MOST} more are not shown: say which topic"]
-        if len(found) > MOST
-        else None,
+        parts.more(len(found) - MOST, "more are not shown: say which topic"),
     ]
     words = ("explain", message, *(("--topic", topic) if topic else ()))
-    return View(title=message, place="messages", body=body, command=words, live_s=5)
+    return View(message, "messages", body, words, 5)
 
 
 def _one(ask: ViewAsk, facts: MessageFacts) -> Node:
     verdicts = explain(facts)
-    stored = next((copy for copy in facts.copies if copy.topic == facts.topic), None)
-    stored = stored or next(iter(facts.copies), None)
+    copies = sorted(facts.copies, key=lambda copy: copy.topic != facts.topic)
+    by = f"by what {parts.counted(len(facts.brokers), 'broker')} and the trace topic tell"
     return [
-        parts.panel(
-            "Journey",
-            _journey(ask, steps_of(facts, verdicts)),
-            aside=f"by what {parts.counted(len(facts.brokers), 'broker')} and the trace topic tell",
-        ),
+        parts.panel("Journey", _journey(ask, steps_of(facts, verdicts)), aside=by),
         parts.panel("What is known, and how", _verdicts(ask, verdicts)),
-        _message(stored) if stored is not None else None,
+        _message(copies[0]) if copies else None,
     ]
 
 
 def _journey(ask: ViewAsk, steps: list[JourneyStep]) -> Element:
     """A row for each lane; steps stand in the order of their times, so that the eye goes from left to right."""
     if not steps:
-        return parts.empty(
-            "Nothing is known of it",
-            "No broker has it: it never came, or is older than what is kept.",
-        )
-    lanes = sorted(
-        dict.fromkeys(s.lane for s in steps), key=lambda lane: {SENDER: 0, TOPIC: 1}.get(lane, 2)
-    )
+        why = "No broker has it: it never came, or is older than what is kept."
+        return parts.empty("Nothing is known of it", why)
+    first = {SENDER: 0, TOPIC: 1}
+    lanes = sorted(dict.fromkeys(s.lane for s in steps), key=lambda lane: first.get(lane, 2))
     moments = sorted({step.at_ms for step in steps if step.at_ms})
     column = {at: number for number, at in enumerate(moments)}
     is_open = any(not step.at_ms for step in steps)
@@ -72,45 +62,37 @@ def _journey(ask: ViewAsk, steps: list[JourneyStep]) -> Element:
         return column[step.at_ms] if step.at_ms else len(moments)
 
     def cell(lane: str, at: int) -> Element:
-        here = [s for s in steps if s.lane == lane and place(s) == at]
+        here = [step for step in steps if step.lane == lane and place(step) == at]
+        point = h.i(aria_hidden="true")
         return h.td[
             (
-                h.div(f".step.{s.kind}", title=s.text)[
-                    h.i(aria_hidden="true"), h.strong[s.title], h.span[s.text]
-                ]
+                h.div(f".step.{s.kind}", title=s.text)[point, h.strong[s.title], h.span[s.text]]
                 for s in here
             )
         ]
 
     def track(lane: str) -> Element:
-        used = {place(s) for s in steps if s.lane == lane}
+        used = {place(step) for step in steps if step.lane == lane}
         is_group = lane not in (SENDER, TOPIC)
-        name: Node = h.a(href=ask.url("groups", lane))[lane] if is_group else lane
+        name: Node = [ask.link("groups", lane), h.small["group"]] if is_group else lane
         return h.tr[
-            h.th(scope="row")[name, h.small["group"] if is_group else None],
+            h.th(scope="row")[name],
             (
                 h.td(".rail") if min(used) < at < max(used) and at not in used else cell(lane, at)
                 for at in range(len(moments) + is_open)
             ),
         ]
 
-    begin = moments[0] if moments else 0
-    return h.div(".scroll", tabindex="0", role="region", aria_label="Journey")[
-        h.table(".journey")[
-            h.caption(".sr")["Each row is who had the message; columns are moments, in order"],
-            h.thead[
-                h.tr[
-                    h.td,
-                    (
-                        h.th(scope="col")[_after(at - begin), h.small[parts.moment(at)]]
-                        for at in moments
-                    ),
-                    h.th(scope="col")["now"] if is_open else None,
-                ]
-            ],
-            h.tbody[(track(lane) for lane in lanes)],
-        ]
+    times = [
+        h.th(scope="col")[_after(at - moments[0]), h.small[parts.moment(at)]] for at in moments
     ]
+    now = h.th(scope="col")["now"] if is_open else None
+    table = h.table(".journey")[
+        h.caption(".sr")["Each row is who had the message; columns are moments, in order"],
+        h.thead[h.tr[h.td, times, now]],
+        h.tbody[map(track, lanes)],
+    ]
+    return parts.scroll("Journey", table)
 
 
 def _after(ms: int) -> str:
@@ -120,23 +102,13 @@ def _after(ms: int) -> str:
 
 
 def _verdicts(ask: ViewAsk, verdicts: list[MessageVerdict]) -> Element:
-    return h.ol(".verdicts")[
-        (
-            h.li(f".{tone(each.code)}")[
-                h.span(".codeword")[each.code],
-                h.div[
-                    h.p[
-                        [h.a(href=ask.url("groups", each.group))[each.group], " "]
-                        if each.group
-                        else None,
-                        each.says,
-                    ],
-                    h.p(".evidence")[each.evidence] if each.evidence else None,
-                ],
-            ]
-            for each in verdicts
-        )
-    ]
+    def line(each: MessageVerdict) -> Element:
+        group: Node = [ask.link("groups", each.group), " "] if each.group else None
+        evidence = h.p(".evidence")[each.evidence] if each.evidence else None
+        code = h.span(".codeword")[each.code]
+        return h.li(f".{tone(each.code)}")[code, h.div[h.p[group, each.says], evidence]]
+
+    return h.ol(".verdicts")[map(line, verdicts)]
 
 
 def _message(m: ReceivedMessage) -> Element:
@@ -149,9 +121,7 @@ def _message(m: ReceivedMessage) -> Element:
         ("offset message id", m.offset_message_id),
         *sorted(m.properties.items()),
     )
-    return parts.panel(
-        "The message",
-        h.div(".two")[h.pre(tabindex="0")[body.text], parts.facts(known)],
-        aside=f"{body.kind}, {parts.size(len(m.body))}"
-        + ("" if body.whole else ", not all of it is shown"),
-    )
+    words = f"{body.kind}, {parts.size(len(m.body))}"
+    words += "" if body.whole else ", not all of it is shown"
+    content = h.div(".two")[h.pre(tabindex="0")[body.text], parts.facts(known)]
+    return parts.panel("The message", content, aside=words)

@@ -1,5 +1,6 @@
 """What is in a topic? The newest messages, by tags or SQL92; and why a filter lets nothing pass."""
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import htpy as h
@@ -25,7 +26,9 @@ MOST_BYTES: Final = 262_144
 MOST_QUEUES: Final = 64
 CURSOR: Final = 8_000
 """Characters of a place: that of a page says the offset of each queue."""
-_SQL: Final = "SQL92"
+SQL: Final = "SQL92"
+_SQL_HINT: Final = "A property is a text: Java compares 811.33 with whole numbers as not comparable, so write 700.0."
+_TAG_HINT: Final = "Tags are compared as they are, upper and lower case too."
 
 
 async def show(ask: ViewAsk) -> View:
@@ -41,23 +44,23 @@ async def show(ask: ViewAsk) -> View:
         content = parts.refused("These messages cannot be shown", error)
     count = f"newest {len(page.messages)}, {parts.number(page.read)} read" if page else ""
     body = [head(ask, topic, "messages"), _form(ask, wanted, count), content]
-    words = ["msg", "ls", topic, "--most", str(most)]
-    if before := ask.text("before", CURSOR):
-        words += ["--before", before]
-    if not wanted.takes_all:
-        words += ["--sql" if wanted.kind == _SQL else "--tag", wanted.expression]
-    title = f"{topic}: messages"
-    return View(title=title, place="topics", body=body, command=tuple(words))
+    before = ask.text("before", CURSOR)
+    since = ("--before", before) if before else ()
+    words = ("msg", "ls", topic, "--most", str(most), *since, *options_of(wanted))
+    return View(f"{topic}: messages", "topics", body, words)
+
+
+def options_of(wanted: PullFilter) -> tuple[str, ...]:
+    """A filter as options of a command."""
+    option = "--sql" if wanted.kind == SQL else "--tag"
+    return () if wanted.takes_all else (option, wanted.expression)
 
 
 def filter_of(ask: ViewAsk) -> PullFilter:
     """What the query's filter is."""
     text = ask.text("filter", 500)
-    return (
-        PullFilter(text, _SQL)
-        if text and ask.query.get("kind") == "sql"
-        else PullFilter(text or "*")
-    )
+    is_sql = text and ask.query.get("kind") == "sql"
+    return PullFilter(text, SQL) if is_sql else PullFilter(text or "*")
 
 
 async def newest_page(
@@ -70,36 +73,30 @@ async def newest_page(
 
 
 def _form(ask: ViewAsk, wanted: PullFilter, count: str) -> Element:
+    before = {"placeholder": "now", "title": "an offset, -10, +100, @-1h, @2026-09-01T10:00"}
+    queue = {"placeholder": "all", "title": "BROKER:NUMBER"}
     return h.form(".filter", method="get", role="search", aria_label="Which messages")[
-        parts.entry(
-            "before",
-            "Before",
-            ask.text("before", CURSOR),
-            placeholder="now",
-            size="14",
-            title="an offset, -10, +100, @-1h, @2026-09-01T10:00",
-        ),
-        parts.entry(
-            "queue", "Queue", ask.text("queue"), placeholder="all", size="14", title="BROKER:NUMBER"
-        ),
+        parts.entry("before", "Before", ask.text("before", CURSOR), size="14", **before),
+        parts.entry("queue", "Queue", ask.text("queue"), size="14", **queue),
         filter_fields(wanted),
         h.button(type="submit")["Show"],
-        h.span(".dim")[count],
+        parts.dim(count),
     ]
 
 
 def filter_fields(wanted: PullFilter) -> Node:
     """The kind of a filter, and its text."""
-    is_sql = wanted.kind == _SQL
+    is_sql, text = wanted.kind == SQL, "" if wanted.takes_all else wanted.expression
+    example = "amount > 700.0" if is_sql else "paid || new"
     return h.label[
         h.select(name="kind", aria_label="Filter by")[
-            h.option(value="tag")["Tags"], h.option(value="sql", selected=is_sql)[_SQL]
+            h.option(value="tag")["Tags"], h.option(value="sql", selected=is_sql)[SQL]
         ],
         " ",
         h.input(
             name="filter",
-            value="" if wanted.takes_all else wanted.expression,
-            placeholder="amount > 700.0" if is_sql else "paid || new",
+            value=text,
+            placeholder=example,
             size="26",
             aria_label="Filter",
             data_focus=True,
@@ -108,28 +105,23 @@ def filter_fields(wanted: PullFilter) -> Node:
 
 
 async def _shown(ask: ViewAsk, topic: str, page: NewestPage, wanted: PullFilter) -> Node:
-    newer, older = ends_of(ask, page)
-    return [
-        (parts.note("warn", f"not looked at: {each}") for each in page.errors),
-        message_list(ask, topic, page.messages)
-        if page.messages
-        else [
-            parts.empty(
-                "No messages here",
-                f"Nothing passes the filter among {parts.counted(page.read, 'message')} that were read."
-                if not wanted.takes_all
-                else "Nothing was sent yet, or it is older than what is kept.",
-            ),
-            await _why_empty(ask, topic, page, wanted) if not wanted.takes_all else None,
-        ],
-        parts.pager(newer, older, "newest first"),
-    ]
+    content: Node = message_list(ask, topic, page.messages)
+    if not page.messages and wanted.takes_all:
+        why = "Nothing was sent yet, or it is older than what is kept."
+        content = parts.empty("No messages here", why)
+    elif not page.messages:
+        read = parts.counted(page.read, "message")
+        why = f"Nothing passes the filter among {read} that were read."
+        content = [parts.empty("No messages here", why), await _why_empty(ask, topic, page, wanted)]
+    return page_of(ask, page, content)
 
 
-def ends_of(ask: ViewAsk, page: NewestPage) -> tuple[str, str]:
-    """Addresses of the newest messages, and of those before a page; empty where there are none."""
+def page_of(ask: ViewAsk, page: NewestPage, content: Node) -> Node:
+    """Messages between what was not looked at, and links to the newest and to those before."""
     newer = ask.here(before="") if ask.query.get("before") else ""
-    return newer, ask.here(before=cursor_of(page.before)) if page.more else ""
+    older = ask.here(before=cursor_of(page.before)) if page.more else ""
+    errors = [parts.note("warn", f"not looked at: {each}") for each in page.errors]
+    return [errors, content, parts.pager(newer, older, "newest first")]
 
 
 async def _why_empty(ask: ViewAsk, topic: str, empty: NewestPage, wanted: PullFilter) -> Node:
@@ -142,83 +134,69 @@ async def _why_empty(ask: ViewAsk, topic: str, empty: NewestPage, wanted: PullFi
         return None
     if not page.messages:
         return None
-    names = sorted(
-        {name for m in page.messages for name in m.properties if name in wanted.expression}
-    )
-    by_tag = wanted.kind != _SQL
-    hint = (
-        "A property is a text: Java compares 811.33 with whole numbers as not comparable, so write 700.0."
-        if wanted.kind == _SQL
-        else "Tags are compared as they are, upper and lower case too."
-    )
-    return parts.panel(
-        "Why it is empty: what the newest messages have",
-        parts.grid(
-            ["Message", *(["Tag"] if by_tag else []), *names],
-            [
-                (
-                    parts.code(f"{m.queue.broker_name}:{m.queue.queue_id}:{m.queue_offset}"),
-                    *([m.tag or "none"] if by_tag else []),
-                    *(m.properties.get(name, "not there") for name in names),
-                )
-                for m in page.messages
-            ],
-            caption="What the newest messages have",
-        ),
-        h.p(".note")[hint],
-    )
+    there = {name for m in page.messages for name in m.properties if name in wanted.expression}
+    by_tag = wanted.kind != SQL
+
+    def column(name: str) -> Callable[[ReceivedMessage], Node]:
+        return lambda m: m.properties.get(name, "not there")
+
+    columns: dict[str, Callable[[ReceivedMessage], Node]] = {
+        "Message": lambda m: parts.code(place_of(m))
+    }
+    if by_tag:
+        columns["Tag"] = lambda m: m.tag or "none"
+    columns |= {name: column(name) for name in sorted(there)}
+    hint = _TAG_HINT if by_tag else _SQL_HINT
+    table = parts.grid("What the newest messages have", page.messages, columns)
+    title = "Why it is empty: what the newest messages have"
+    return parts.panel(title, table, h.p(".note")[hint])
+
+
+def place_of(m: ReceivedMessage) -> str:
+    """BROKER:QUEUE:OFFSET."""
+    return f"{m.queue.broker_name}:{m.queue.queue_id}:{m.queue_offset}"
 
 
 def message_list(
-    ask: ViewAsk, topic: str, messages: list[ReceivedMessage], *, boxes: bool = False
+    ask: ViewAsk, topic: str, messages: Sequence[ReceivedMessage], *, boxes: bool = False
 ) -> Element:
     """Messages that open; with boxes to choose some of them."""
-    return h.div(".messages")[
-        (message_row(ask, topic, each, boxes=boxes, of=len(messages)) for each in messages)
-    ]
+    shows = _chosen_row if boxes else message_row
+    return h.div(".messages")[(shows(ask, topic, each, len(messages)) for each in messages)]
 
 
-def message_row(
-    ask: ViewAsk, topic: str, m: ReceivedMessage, *, boxes: bool = False, of: int = MOST
-) -> Node:
+def message_row(ask: ViewAsk, topic: str, m: ReceivedMessage, of: int = MOST) -> Element:
     """A message in a line, which opens; one of so many of a page."""
-    body = body_of(m.body, min(MOST_BODY, MOST_BYTES // of))
+    body, place = body_of(m.body, min(MOST_BODY, MOST_BYTES // of)), place_of(m)
     known = sorted(m.properties.items())
     shown = known[: max(1, (MOST_NODES // of - 20) // 3)]
-    place = f"{m.queue.broker_name}:{m.queue.queue_id}:{m.queue_offset}"
+    queue = f"{m.queue.broker_name}:{m.queue.queue_id}"
     at = ask.url("messages", m.message_id, topic=topic)
-    row = h.details(".message", id=f"m-{place}")[
+    file = ask.url("topics", topic, "body", place=place)
+    sizes = f"{body.kind}, {parts.size(len(m.body))}, stored {parts.size(m.store_size)}"
+    acts = [h.a(".act", href=at)["What became of it"], h.a(".act", href=file)["Download"]]
+    return h.details(".message", id=f"m-{place}")[
         h.summary[
             parts.moment(m.store_timestamp_ms),
-            h.span(".where")[
-                f"{m.queue.broker_name}:{m.queue.queue_id}", h.b[parts.number(m.queue_offset)]
-            ],
+            h.span(".where")[queue, h.b[parts.number(m.queue_offset)]],
             h.span(".tag")[m.tag] if m.tag else h.span,
             h.span(".keys")[" ".join(m.keys)],
             h.span(".preview")[preview(m.body)],
         ],
         h.div(".inside")[
-            h.p[
-                h.a(".act", href=at)["What became of it"],
-                h.a(".act", href=ask.url("topics", topic, "body", place=place))["Download"],
-                h.span(".dim")[
-                    f"{body.kind}, {parts.size(len(m.body))}, stored {parts.size(m.store_size)}"
-                ],
-            ],
+            h.p[acts, parts.dim(sizes)],
             h.pre(tabindex="0")[body.text],
-            h.p(".note")["Not all of it is shown: download it."] if not body.whole else None,
+            None if body.whole else h.p(".note")["Not all of it is shown: download it."],
             parts.facts(shown),
-            h.p(".note")[f"{len(known) - len(shown)} more properties: see what became of it."]
-            if len(shown) < len(known)
-            else None,
+            parts.more(len(known) - len(shown), "more properties: see what became of it."),
         ],
     ]
-    if not boxes:
-        return row
-    return h.div(".chosen")[
-        h.input(type="checkbox", name="at", value=place, aria_label=f"Choose {m.message_id}"),
-        row,
-    ]
+
+
+def _chosen_row(ask: ViewAsk, topic: str, m: ReceivedMessage, of: int) -> Element:
+    label = f"Choose {m.message_id}"
+    box = h.input(type="checkbox", name="at", value=place_of(m), aria_label=label)
+    return h.div(".chosen")[box, message_row(ask, topic, m, of)]
 
 
 async def body_file(ask: ViewAsk) -> tuple[str, bytes]:

@@ -7,7 +7,7 @@ import htpy as h
 from htpy import Element, Node
 
 from roquette.admin.doctor.findings import Finding, Severity
-from roquette.admin.facts import ClusterFacts
+from roquette.admin.facts import ClusterFacts, NameServerFacts
 from roquette.admin.top import BrokerState
 from roquette.console import charts, parts
 from roquette.console.ask import View, ViewAsk
@@ -29,65 +29,48 @@ class Behind(NamedTuple):
 
 async def show(ask: ViewAsk) -> View:
     """The view."""
-    cluster = ask.cluster
-    states = await cluster.brokers()
-    looked = cluster.examined()
+    cluster, servers = ask.cluster, ask.cluster.name_servers
+    states, looked = await cluster.brokers(), cluster.examined()
     facts = looked.value.facts if looked else ClusterFacts()
     masters = [s for s in states if s.broker_id == 0 and s.answers]
     now = cluster.rates[-1] if cluster.rates else None
     behind, silent = behind_in(facts), [s for s in states if not s.answers]
+    lag, where = _sum_of(behind)
     members = sum(len(group.members) for group in facts.groups)
     own = {name for broker in facts.masters() for name in broker.topics}
-    today = sum(max(0, s.messages_today) for s in masters)
+    today = parts.number(sum(max(0, s.messages_today) for s in masters))
+    groups = f"of {parts.counted(len(facts.groups), 'group')}"
+    well = parts.dot("ok", "all answer") if states else parts.dot("bad", "none is known")
+    well = parts.dot("bad", f"{len(silent)} silent") if silent else well
+
+    furthest = _ranking(ask, behind) if looked else parts.empty("Being examined")
+
+    def seen(value: str, instead: str = "…") -> str:
+        return value if looked else instead
+
     body = [
         parts.heading("Overview"),
         _missing(states, silent) or verdict(ask, looked),
         parts.tiles(
-            (
-                "In",
-                [parts.rate(now.sent) if now else "…", h.small["/s"]],
-                f"{parts.number(today)} today",
-            ),
+            ("In", [parts.rate(now.sent) if now else "…", h.small["/s"]], f"{today} today"),
             ("Out", [parts.rate(now.read) if now else "…", h.small["/s"]], "to consumers"),
-            ("Behind", *_sum_of(looked, behind)),
-            (
-                "Brokers",
-                f"{len(states) - len(silent)}",
-                parts.dot("bad", f"{len(silent)} silent")
-                if silent
-                else parts.dot("ok", "all answer")
-                if states
-                else parts.dot("bad", "none is known"),
-            ),
-            (
-                "Topics",
-                parts.number(len(own)) if looked else "…",
-                parts.counted(len(cluster.name_servers), "name server"),
-            ),
-            (
-                "Members",
-                parts.number(members) if looked else "…",
-                f"of {parts.counted(len(facts.groups), 'group')}" if looked else "being examined",
-            ),
+            ("Behind", seen(lag), seen(where, "being examined")),
+            ("Brokers", f"{len(states) - len(silent)}", well),
+            ("Topics", seen(parts.number(len(own))), parts.counted(len(servers), "name server")),
+            ("Members", seen(parts.number(members)), seen(groups, "being examined")),
         ),
         h.div(".two")[
             parts.panel("Messages per second", _chart(ask), aside=_legend()),
-            parts.panel(
-                "Furthest behind",
-                _ranking(ask, behind, looked is not None),
-                aside=h.a(href=ask.url("groups"))["All groups"],
-            ),
+            _panel(ask, "Furthest behind", furthest, "groups", "All groups"),
         ],
-        parts.panel(
-            "Brokers", brokers_grid(ask, states), aside=h.a(href=ask.url("brokers"))["Details"]
-        ),
-        parts.panel(
-            "Name servers",
-            _name_servers(ask, facts),
-            aside=h.a(href=ask.url("names"))["Compare"],
-        ),
+        _panel(ask, "Brokers", brokers_grid(ask, states), "brokers", "Details"),
+        _panel(ask, "Name servers", _name_servers(ask, facts), "names", "Compare"),
     ]
-    return View(title="Overview", place="", body=body, command=("doctor",), live_s=2)
+    return View("Overview", "", body, ("doctor",), 2)
+
+
+def _panel(ask: ViewAsk, title: str, content: Node, place: str, text: str) -> Element:
+    return parts.panel(title, content, aside=h.a(href=ask.url(place))[text])
 
 
 def _missing(states: list[BrokerState], silent: list[BrokerState]) -> Node:
@@ -146,11 +129,9 @@ def behind_in(facts: ClusterFacts) -> list[Behind]:
     return sorted(rows, key=lambda row: (-row.lag, row.group, row.topic))
 
 
-def _sum_of(looked: object, behind: list[Behind]) -> tuple[Node, Node]:
-    if looked is None:
-        return "…", "being examined"
-    groups = len({row.group for row in behind})
-    words = f"in {parts.counted(groups, 'group')}" if behind else "all groups are at the end"
+def _sum_of(behind: list[Behind]) -> tuple[str, str]:
+    groups = parts.counted(len({row.group for row in behind}), "group")
+    words = f"in {groups}" if behind else "all groups are at the end"
     return parts.number(sum(row.lag for row in behind)), words
 
 
@@ -168,92 +149,74 @@ def _legend() -> Element:
     return h.span(".legend")[h.i(".in"), "in", h.i(".out"), "out"]
 
 
-def _ranking(ask: ViewAsk, behind: list[Behind], looked: bool) -> Element:
-    if not looked:
-        return parts.empty("Being examined")
+def _ranking(ask: ViewAsk, behind: list[Behind]) -> Element:
     if not behind:
         return parts.empty("Nobody is behind", "Every group is at the end of every queue it reads.")
-    return h.ol(".ranking")[
-        (
-            h.li[
-                h.a(href=ask.url("groups", row.group))[row.group],
-                h.span(".dim")[
-                    " on ",
-                    h.a(href=ask.url("topics", row.topic))[row.topic],
-                    f", {parts.span(row.waits_ms)} behind" if row.waits_ms >= 0 else None,
-                ],
-                h.span(".n")[parts.number(row.lag)],
-                h.progress(
-                    value=row.lag,
-                    max=behind[0].lag,
-                    aria_label=f"{row.group} is {row.lag} messages behind",
-                ),
-            ]
-            for row in behind[:SHOWN]
-        )
-    ]
+
+    def line(row: Behind) -> Element:
+        waits = f", {parts.span(row.waits_ms)} behind" if row.waits_ms >= 0 else None
+        label = f"{row.group} is {row.lag} messages behind"
+        return h.li[
+            ask.link("groups", row.group),
+            h.span(".dim")[" on ", ask.link("topics", row.topic), waits],
+            h.span(".n")[parts.number(row.lag)],
+            h.progress(value=row.lag, max=behind[0].lag, aria_label=label),
+        ]
+
+    return h.ol(".ranking")[map(line, behind[:SHOWN])]
 
 
 def brokers_grid(ask: ViewAsk, states: list[BrokerState]) -> Node:
     """Brokers with their rates, and who does not answer."""
+
+    def state(row: BrokerState) -> Element:
+        if not row.answers:
+            return parts.dot("bad", row.error)
+        return parts.dot("warn", "drained") if row.drained else parts.dot("ok", "answers")
+
+    def points(row: BrokerState) -> Element:
+        rates = ask.cluster.by_broker.get(row.address, ())
+        return charts.spark(list(rates), f"messages in at {row.broker}")
+
+    def disk(row: BrokerState) -> Node:
+        known = row.disk_used >= 0
+        return charts.bar(row.disk_used, f"disk of {row.broker}") if known else parts.UNKNOWN
+
+    why = "the name servers know none: it has stopped, or registers elsewhere"
     return parts.grid(
-        [
-            "Broker",
-            "Role",
-            "Address",
-            "State",
-            "#In /s",
-            "Recently",
-            "#Out /s",
-            "#Today",
-            "Disk",
-            "Version",
-        ],
-        (_broker(ask, each) for each in states),
-        caption="Brokers",
-        keyed=[f"b-{each.broker}-{each.address}" for each in states],
-        empty=parts.trouble(
-            "No broker", "the name servers know none: it has stopped, or registers elsewhere"
-        ),
-    )
-
-
-def _broker(ask: ViewAsk, state: BrokerState) -> tuple[Node, ...]:
-    points = list(ask.cluster.by_broker.get(state.address, ()))
-    word = parts.dot("ok", "answers") if state.answers else parts.dot("bad", state.error)
-    return (
-        h.a(href=ask.url("brokers", state.broker))[state.broker],
-        "master" if state.broker_id == 0 else f"replica {state.broker_id}",
-        parts.code(state.address),
-        parts.dot("warn", "drained") if state.drained and state.answers else word,
-        parts.rate(state.in_tps),
-        charts.spark(points, f"messages in at {state.broker}"),
-        parts.rate(state.out_tps),
-        parts.number(state.messages_today),
-        charts.bar(state.disk_used, f"disk of {state.broker}")
-        if state.disk_used >= 0
-        else parts.UNKNOWN,
-        h.span(".dim")[state.version.replace("_", ".").lstrip("V") or parts.UNKNOWN],
+        "Brokers",
+        states,
+        {
+            "Broker": lambda row: ask.link("brokers", row.broker),
+            "Role": lambda row: f"replica {row.broker_id}" if row.broker_id else "master",
+            "Address": lambda row: parts.code(row.address),
+            "State": state,
+            "#In /s": lambda row: parts.rate(row.in_tps),
+            "Recently": points,
+            "#Out /s": lambda row: parts.rate(row.out_tps),
+            "#Today": lambda row: row.messages_today,
+            "Disk": disk,
+            "Version": lambda row: parts.dim(parts.version(row.version) or parts.UNKNOWN),
+        },
+        parts.trouble("No broker", why),
+        lambda row: f"b-{row.broker}-{row.address}",
     )
 
 
 def _name_servers(ask: ViewAsk, facts: ClusterFacts) -> Node:
     if not facts.name_servers:
-        return parts.grid(
-            ["Address"],
-            [[parts.code(each)] for each in ask.cluster.name_servers],
-            caption="Name servers",
-        )
+        return parts.grid("Name servers", ask.cluster.name_servers, {"Address": parts.code})
+
+    def state(server: NameServerFacts) -> Element:
+        return parts.dot("bad", server.error) if server.error else parts.dot("ok", "answers")
+
     return parts.grid(
-        ["Address", "State", "#Brokers", "#Topics"],
-        [
-            (
-                parts.code(server.address),
-                parts.dot("bad", server.error) if server.error else parts.dot("ok", "answers"),
-                parts.number(-1 if server.error else len(server.cluster.broker_addr_table)),
-                parts.number(-1 if server.error else len(server.topics)),
-            )
-            for server in facts.name_servers
-        ],
-        caption="Name servers",
+        "Name servers",
+        facts.name_servers,
+        {
+            "Address": lambda each: parts.code(each.address),
+            "State": state,
+            "#Brokers": lambda e: -1 if e.error else len(e.cluster.broker_addr_table),
+            "#Topics": lambda each: -1 if each.error else len(each.topics),
+        },
     )

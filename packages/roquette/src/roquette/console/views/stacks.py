@@ -7,7 +7,7 @@ import htpy as h
 from roquette.admin.catalogue import StacksRow, stacks
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
-from roquette.console.views import group as group_view
+from roquette.console.views.group import head
 
 PATHS: Final = ("/groups/{group}/stacks",)
 MOST: Final = 262_144
@@ -19,15 +19,10 @@ async def show(ask: ViewAsk) -> View:
     """The view."""
     group, client = ask.words["group"], ask.text("client") or None
     rows = await ask.cluster.look(("stacks", group, client), lambda: stacks(group, client=client))
-    body = [
-        group_view.head(ask, group, "stacks"),
-        (parts.panel(row.client, _text(row, MOST // len(rows))) for row in rows[:SHOWN]),
-        h.p(".note")[f"{len(rows) - SHOWN} more members are not shown."]
-        if len(rows) > SHOWN
-        else None,
-    ]
+    panels = [parts.panel(row.client, _text(row, MOST // len(rows))) for row in rows[:SHOWN]]
+    left = parts.more(len(rows) - SHOWN, "more members are not shown.")
     command = ("client", "stacks", group, *(("--client", client) if client else ()))
-    return View(title=f"{group}: stacks", place="groups", body=body, command=command)
+    return View(f"{group}: stacks", "groups", [head(ask, group, "stacks"), panels, left], command)
 
 
 def _text(row: StacksRow, most: int) -> h.Node:
@@ -36,8 +31,4 @@ def _text(row: StacksRow, most: int) -> h.Node:
     text = row.stacks.rstrip()
     if not text:
         return parts.empty("No handler is running")
-    more = len(text) - most
-    return [
-        h.pre(tabindex="0")[text[:most]],
-        h.p(".note")[f"{more} more characters"] if more > 0 else None,
-    ]
+    return [h.pre(tabindex="0")[text[:most]], parts.more(len(text) - most, "more characters")]

@@ -9,7 +9,7 @@ import htpy as h
 from roquette.admin.newest import READER
 from roquette.client.consumer_options import sql
 from roquette.console.ask import View, ViewAsk
-from roquette.console.views.messages import filter_fields, filter_of, message_row
+from roquette.console.views.messages import SQL, filter_fields, filter_of, message_row, options_of
 from roquette.console.views.topic import head
 
 PATHS: Final = ("/topics/{topic}/tail",)
@@ -25,40 +25,28 @@ async def show(ask: ViewAsk) -> View:
     """The view."""
     topic, wanted = ask.words["topic"], filter_of(ask)
     given = {"kind": ask.query.get("kind", ""), "filter": ask.text("filter", 500)}
+    form = h.form(".filter", method="get", role="search")[
+        filter_fields(wanted),
+        h.button(type="submit")["Apply"],
+        h.button(".act", type="button", data_hold=True, aria_pressed="false")["Hold (h)"],
+        h.span("#tailsum.dim", role="status")["waiting for messages"],
+    ]
+    label, events = "Messages, newest first", ask.url("topics", topic, "stream", **given)
     body = [
         head(ask, topic, "tail"),
-        h.form(".filter", method="get", role="search")[
-            filter_fields(wanted),
-            h.button(type="submit")["Apply"],
-            h.button(".act", type="button", data_hold=True, aria_pressed="false")["Hold (h)"],
-            h.span("#tailsum.dim", role="status")["waiting for messages"],
-        ],
+        form,
         h.noscript[h.p["A tail needs JavaScript; the messages there are show without it."]],
-        h.div(
-            "#tail.messages",
-            data_stream=ask.url("topics", topic, "stream", **given),
-            role="log",
-            aria_label="Messages, newest first",
-        ),
+        h.div("#tail.messages", data_stream=events, role="log", aria_label=label),
     ]
-    option = "--sql" if wanted.kind == "SQL92" else "--tag"
-    chosen = () if wanted.takes_all else (option, wanted.expression)
-    return View(
-        title=f"{topic}: tail", place="topics", body=body, command=("msg", "tail", topic, *chosen)
-    )
+    return View(f"{topic}: tail", "topics", body, ("msg", "tail", topic, *options_of(wanted)))
 
 
 async def stream(ask: ViewAsk) -> AsyncIterator[str]:
     """Server-sent events: `rows` (markup) after how many came and were left out; comments keep the connection open."""
     topic, wanted = ask.words["topic"], filter_of(ask)
-    client = ask.cluster.client
-    chosen: dict[str, Any] = {}
-    if not wanted.takes_all:
-        chosen = (
-            {"filter": sql(wanted.expression)}
-            if wanted.kind == "SQL92"
-            else {"tag": wanted.expression}
-        )
+    client, text = ask.cluster.client, wanted.expression
+    chosen: dict[str, Any] = {"filter": sql(text)} if wanted.kind == SQL else {"tag": text}
+    chosen = {} if wanted.takes_all else chosen
     reader = client.reader(group=READER, **chosen)
     try:
         queues = await client.queues(topic)
@@ -71,9 +59,7 @@ async def stream(ask: ViewAsk) -> AsyncIterator[str]:
             if not found:
                 yield ": still here\n\n"
                 continue
-            await asyncio.sleep(
-                GATHER_S
-            )  # so that what several queues have comes in the order of its times
+            await asyncio.sleep(GATHER_S)  # so that queues' messages come in the order of times
             while len(found) < MOST and (more := await reader.poll(timeout=0)):
                 found += more
             total += len(found)

@@ -30,53 +30,42 @@ async def show(ask: ViewAsk) -> View:
     async def asked() -> list[GroupState]:
         try:
             return await cluster.run(group_states(cluster.name_servers, name))
-        except (
-            ClientError
-        ):  # no name server keeps records of groups, or none answers: the others say so
+        except ClientError:  # no name server keeps records of groups, or none answers
             return []
 
     look = await cluster.looks.get(("members", name), asked, LOOK_S)
     command = ("broker", "status", "--name", name)
-    title = f"{name}: masters and replicas"
+    title, head = f"{name}: masters and replicas", broker_view.head(ask, name, "members")
     if not look.value:
         states = [each for each in await cluster.brokers() if each.broker == name]
-        nothing = parts.empty(
-            "It elects no master",
-            "The broker with id 0 is master for good: enableControllerMode=true has the group elect one.",
-        )
+        why = "The broker with id 0 is master for good: enableControllerMode=true has the group elect one."
         content = parts.panel("Processes", brokers_grid(ask, states))
-        body: Node = [broker_view.head(ask, name, "members"), nothing, content]
-        return View(title=title, place="brokers", body=body, command=command, live_s=2)
+        body: Node = [head, parts.empty("It elects no master", why), content]
+        return View(title, "brokers", body, command, 2)
     state = look.value[0]
     seen: Seen = cluster.masters.setdefault(name, deque(maxlen=MOST_LOOKS))
     if not seen or seen[-1][0] < look.at_ms:
         seen.append((look.at_ms, state.master, state.epoch))
     end = max((member.log_end for member in state.members), default=0)
+    epoch = f"epoch {state.epoch}" + (f", ordered: {state.ordered}" if state.ordered else "")
+    in_step = f"{len(state.in_step)} of {len(state.members)}"
     body = [
-        broker_view.head(ask, name, "members"),
+        head,
         _verdict(state),
         parts.tiles(
-            (
-                "Master",
-                f"broker {state.master}" if state.master else "nobody",
-                f"epoch {state.epoch}" + (f", ordered: {state.ordered}" if state.ordered else ""),
-            ),
-            (
-                "In step",
-                f"{len(state.in_step)} of {len(state.members)}",
-                "have all that was acknowledged",
-            ),
+            ("Master", f"broker {state.master}" if state.master else "nobody", epoch),
+            ("In step", in_step, "have all that was acknowledged"),
             ("Log", parts.size(end), "ends here at the furthest member"),
-            (
-                "Nobody for",
-                f"{longest_gap(seen) / 1000:.1f}\u202fs",
-                "at most, in what was watched",
-            ),
+            ("Nobody for", _seconds(longest_gap(seen) / 1000), "at most, in what was watched"),
         ),
         parts.panel("Who was master", _timeline(seen), aside=parts.counted(len(seen), "look")),
         parts.panel("Members", _members(ask, state)),
     ]
-    return View(title=title, place="brokers", body=body, command=command, live_s=LOOK_S)
+    return View(title, "brokers", body, command, LOOK_S)
+
+
+def _seconds(count: float) -> str:
+    return f"{count:.1f}\u202fs" if count >= 0 else parts.UNKNOWN
 
 
 def _verdict(state: GroupState) -> Element:
@@ -101,50 +90,44 @@ def _timeline(seen: Seen) -> Node:
     """One strip, a part for each mastership, as wide as it was long."""
     if len(seen) < 2:
         return parts.empty("Watching", "The strip grows while this page is open.")
-    runs = [
-        list(each) for _, each in groupby(seen, lambda look: (look[1], look[2] if look[1] else 0))
-    ]
+    runs = [list(each) for _, each in groupby(seen, lambda look: (look[1], look[1] and look[2]))]
     starts = [run[0][0] for run in runs] + [seen[-1][0]]
     spans = [(run[0][1], starts[at], starts[at + 1]) for at, run in enumerate(runs)]
-    return h.figure(".masters")[
-        charts.strip(spans, "Masterships over time"),
-        h.ol[
-            (
-                h.li[
-                    h.i(f".m{min(6, master)}", aria_hidden="true"),
-                    parts.moment(begin),
-                    " ",
-                    h.strong[f"broker {master}" if master else "nobody"],
-                    h.span(".dim")[f" for {(end - begin) / 1000:.1f}\u202fs"],
-                ]
-                for master, begin, end in spans[-6:]
-            )
-        ],
-    ]
+
+    def line(span: tuple[int, int, int]) -> Element:
+        master, begin, end = span
+        return h.li[
+            h.i(f".m{min(6, master)}", aria_hidden="true"),
+            parts.moment(begin),
+            " ",
+            h.strong[f"broker {master}" if master else "nobody"],
+            parts.dim(f" for {_seconds((end - begin) / 1000)}"),
+        ]
+
+    strip = charts.strip(spans, "Masterships over time")
+    return h.figure(".masters")[strip, h.ol[map(line, spans[-6:])]]
 
 
 def _members(ask: ViewAsk, state: GroupState) -> Node:
-    def row(member: MemberState) -> tuple[Node, ...]:
-        promote = ask.url("act", "broker-promote", group=state.group, member=member.broker_id)
-        return (
-            f"broker {member.broker_id}",
-            parts.dot(_STATES[member.role], member.role),
-            parts.code(member.address),
-            parts.dot("ok", "in step") if member.in_step else parts.dot("warn", "not in step"),
-            parts.number(member.epoch),
-            parts.number(member.log_end),
-            parts.size(member.lag_bytes),
-            f"{member.lease_s:.1f}\u202fs" if member.lease_s >= 0 else parts.UNKNOWN,
-            h.span(".dim")[member.error]
-            if member.error
-            else h.a(href=promote)["Promote"]
-            if member.role == "replica"
-            else None,
-        )
+    in_step, behind = parts.dot("ok", "in step"), parts.dot("warn", "not in step")
+
+    def promote(member: MemberState) -> Node:
+        to = ask.url("act", "broker-promote", group=state.group, member=member.broker_id)
+        return parts.dim(member.error) or (member.role == "replica" and h.a(href=to)["Promote"])
 
     return parts.grid(
-        ["Member", "Role", "Address", "Step", "#Epoch", "#Log end", "#Behind", "#Lease", ""],
-        [row(each) for each in state.members],
-        caption="Members",
-        keyed=[f"m-{each.broker_id}" for each in state.members],
+        "Members",
+        state.members,
+        {
+            "Member": lambda each: f"broker {each.broker_id}",
+            "Role": lambda each: parts.dot(_STATES[each.role], each.role),
+            "Address": lambda each: parts.code(each.address),
+            "Step": lambda each: in_step if each.in_step else behind,
+            "#Epoch": lambda each: each.epoch,
+            "#Log end": lambda each: each.log_end,
+            "#Behind": lambda each: parts.size(each.lag_bytes),
+            "#Lease": lambda each: _seconds(each.lease_s),
+            "": promote,
+        },
+        key=lambda each: f"m-{each.broker_id}",
     )

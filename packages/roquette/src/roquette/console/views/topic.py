@@ -86,49 +86,39 @@ async def show(ask: ViewAsk) -> View:
     last = max((q.last_update_ms for q in queues), default=0)
     lag = sum(max(0, row.lag) for rows in seen.lag.values() for row in rows)
     perms = "/".join(sorted({b.perm for b in seen.topic.brokers}))
+    brokers = parts.counted(len(seen.topic.brokers), "broker")
+    members = parts.counted(sum(seen.online.values()), "member")
     body = [
         head(ask, topic, ""),
         parts.tiles(
             ("Messages", parts.number(seen.topic.messages), "kept now"),
-            (
-                "Queues",
-                str(len(queues)),
-                f"on {parts.counted(len(seen.topic.brokers), 'broker')}, {perms}",
-            ),
-            (
-                "Groups",
-                str(len(seen.groups)),
-                f"{parts.counted(sum(seen.online.values()), 'member')} online",
-            ),
+            ("Queues", str(len(queues)), f"on {brokers}, {perms}"),
+            ("Groups", str(len(seen.groups)), f"{members} online"),
             ("Behind", parts.number(lag), "over all groups"),
             ("Last message", parts.moment(last, ago=True), "stored"),
         ),
         _readers(ask, seen, queues),
         parts.panel("Queues", _queues(queues)),
     ]
-    command = ("topic", "describe", topic)
-    return View(title=topic, place="topics", body=body, command=command, live_s=2)
+    return View(topic, "topics", body, ("topic", "describe", topic), 2)
 
 
 def head(ask: ViewAsk, topic: str, tab: str) -> Node:
     """What all pages of a topic begin with."""
     at = ("topics", topic)
-    return [
-        parts.crumbs((ask.url("topics"), "Topics")),
-        parts.heading(
-            topic,
-            (ask.url(*at, "produce"), "Produce"),
-            (ask.url("act", "topic-resize", topic=topic), "Resize"),
-            (ask.url("act", "topic-delete", topic=topic), "Delete"),
-        ),
-        parts.tabs(
-            tab,
-            ("", ask.url(*at), "Queues and readers"),
-            ("messages", ask.url(*at, "messages"), "Messages"),
-            ("tail", ask.url(*at, "tail"), "Live tail"),
-            ("settings", ask.url(*at, "settings"), "Settings"),
-        ),
-    ]
+    acts = (
+        (ask.url(*at, "produce"), "Produce"),
+        (ask.url("act", "topic-resize", topic=topic), "Resize"),
+        (ask.url("act", "topic-delete", topic=topic), "Delete"),
+    )
+    tabs = (
+        ("", ask.url(*at), "Queues and readers"),
+        ("messages", ask.url(*at, "messages"), "Messages"),
+        ("tail", ask.url(*at, "tail"), "Live tail"),
+        ("settings", ask.url(*at, "settings"), "Settings"),
+    )
+    above = parts.crumbs((ask.url("topics"), "Topics"))
+    return [above, parts.heading(topic, *acts), parts.tabs(tab, *tabs)]
 
 
 def _readers(ask: ViewAsk, seen: TopicPicture, queues: Sequence[QueueRow]) -> Element:
@@ -145,49 +135,32 @@ def _readers(ask: ViewAsk, seen: TopicPicture, queues: Sequence[QueueRow]) -> El
         by = {(row.broker, row.queue): row for row in seen.lag[group]}
         errors = [row.error for row in by.values() if row.error]
         known = [row.lag for row in by.values() if not row.error]
+        state = parts.dot("ok" if seen.online[group] else "off", f"{seen.online[group]} online")
+        cells = (_cell(by.get(at), seen.owners.get((group, *at), ""), ask.now_ms) for at in heads)
         return h.tr(id=f"g-{group}")[
-            h.th(scope="row")[
-                h.a(href=ask.url("groups", group))[group],
-                h.div(".dim")[
-                    parts.dot("ok" if seen.online[group] else "off", f"{seen.online[group]} online")
-                ],
-            ],
+            h.th(scope="row")[ask.link("groups", group), h.div(".dim")[state]],
             h.td(".n.total", title=errors[0] if errors else None)[
                 parts.number(sum(known) if known else -1), "+?" if errors and known else None
             ],
-            (_cell(by.get(at), seen.owners.get((group, *at), ""), ask.now_ms) for at in heads),
+            cells,
         ]
 
+    spans = {broker: sum(1 for name, _ in heads if name == broker) for broker in brokers}
+    above = [h.th(colspan=wide, scope="colgroup")[name] for name, wide in spans.items()]
+    numbers = [h.th(".n", scope="col")[str(queue)] for _, queue in heads]
+    table = h.table(".heat")[
+        h.caption(".sr")["Messages each group has not consumed yet, by queue, with its owner"],
+        h.thead[
+            h.tr[h.td(colspan="2"), above],
+            h.tr[h.th(scope="col")["Group"], h.th(".n", scope="col")["Lag"], numbers],
+        ],
+        h.tbody[map(line, seen.lag)],
+    ]
     return parts.panel(
         title,
-        h.div(".scroll", tabindex="0", role="region", aria_label="Lag by group and queue")[
-            h.table(".heat")[
-                h.caption(".sr")[
-                    "Messages each group has not consumed yet, by queue, with the member that owns the queue"
-                ],
-                h.thead[
-                    h.tr[
-                        h.td(colspan="2"),
-                        (
-                            h.th(colspan=sum(1 for b, _ in heads if b == broker), scope="colgroup")[
-                                broker
-                            ]
-                            for broker in brokers
-                        ),
-                    ],
-                    h.tr[
-                        h.th(scope="col")["Group"],
-                        h.th(".n", scope="col")["Lag"],
-                        (h.th(".n", scope="col")[str(queue)] for _, queue in heads),
-                    ],
-                ],
-                h.tbody[(line(group) for group in seen.lag)],
-            ]
-        ],
-        h.p(".note")[f"{len(queues) - len(heads)} more queues are not drawn."]
-        if len(queues) > len(heads)
-        else None,
-        h.p(".note")[f"{left} more groups are not asked: open one."] if left else None,
+        parts.scroll("Lag by group and queue", table),
+        parts.more(len(queues) - len(heads), "more queues are not drawn."),
+        parts.more(left, "more groups are not asked: open one."),
         aside=heat_key(),
     )
 
@@ -195,9 +168,8 @@ def _readers(ask: ViewAsk, seen: TopicPicture, queues: Sequence[QueueRow]) -> El
 def heat_key() -> Element:
     """What the colours mean."""
     label = "Colours: how old the last message is that the group consumed there"
-    return h.ul(".heatkey", aria_label=label)[
-        (h.li(f".h{at}")[text] for at, text in enumerate(AGES))
-    ]
+    ages = (h.li(f".h{at}")[text] for at, text in enumerate(AGES))
+    return h.ul(".heatkey", aria_label=label)[ages]
 
 
 def _cell(row: LagRow | None, owner: str, now_ms: int) -> Element:
@@ -208,10 +180,7 @@ def _cell(row: LagRow | None, owner: str, now_ms: int) -> Element:
     return h.td(
         f".n.h{level(row, now_ms)}",
         title=f"offset {row.consumer_offset} of {row.broker_offset}; {who}",
-    )[
-        parts.number(row.lag),
-        h.small[short(owner)] if owner else h.small(".nobody")["nobody"],
-    ]
+    )[parts.number(row.lag), h.small[short(owner)] if owner else h.small(".nobody")["nobody"]]
 
 
 def level(row: LagRow, now_ms: int) -> int:
@@ -231,19 +200,16 @@ def short(client: str) -> str:
 
 def _queues(queues: Sequence[QueueRow]) -> Node:
     return parts.grid(
-        ["Queue", "#Oldest", "#End", "#Messages", "Last message"],
-        [
-            (
-                parts.code(f"{q.broker}:{q.queue}"),
-                parts.number(q.min_offset),
-                parts.number(q.max_offset),
-                parts.number(max(0, q.max_offset - max(0, q.min_offset))),
-                parts.moment(q.last_update_ms, ago=True),
-            )
-            for q in queues
-        ],
-        caption="Queues",
-        keyed=[f"q-{q.broker}-{q.queue}" for q in queues],
-        empty=parts.empty("No queue is known"),
-        most=_QUEUES,
+        "Queues",
+        queues,
+        {
+            "Queue": lambda q: parts.code(f"{q.broker}:{q.queue}"),
+            "#Oldest": lambda q: q.min_offset,
+            "#End": lambda q: q.max_offset,
+            "#Messages": lambda q: max(0, q.max_offset - max(0, q.min_offset)),
+            "Last message": lambda q: parts.moment(q.last_update_ms, ago=True),
+        },
+        parts.empty("No queue is known"),
+        lambda q: f"q-{q.broker}-{q.queue}",
+        _QUEUES,
     )

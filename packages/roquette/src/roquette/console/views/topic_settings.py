@@ -5,9 +5,11 @@ from typing import Final
 import htpy as h
 
 from roquette.admin.cluster import configs_of, masters_of
+from roquette.admin.settings import SettingRow
 from roquette.client.calls import Operation
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
+from roquette.console.views.group import settings_grid
 from roquette.console.views.topic import head
 from roquette.message.names import perm_text
 from roquette.wire.bodies import TopicConfig
@@ -22,51 +24,27 @@ async def show(ask: ViewAsk) -> View:
     def operation() -> Operation[dict[str, TopicConfig | str]]:
         masters = yield from masters_of()
         answers = yield from configs_of(topic, [address for _, address in masters])
-        found: dict[str, TopicConfig | str] = {}
-        for (name, _), answer in zip(masters, answers, strict=True):
-            if answer.error is not None:
-                found[name] = answer.reason
-            elif answer.value is not None:
-                found[name] = answer.value
-        return found
+        told = {name: answer for (name, _), answer in zip(masters, answers, strict=True)}
+        told = {name: each for name, each in told.items() if each.error or each.value}
+        return {name: each.value or each.reason for name, each in told.items()}
 
     configs = await ask.cluster.look(("config", topic), operation)
     known = {name: each for name, each in configs.items() if not isinstance(each, str)}
-    rows = {name: _words(each) for name, each in known.items()}
-    keys = list(dict.fromkeys(key for each in rows.values() for key in each))
+    silent = {name: each for name, each in configs.items() if isinstance(each, str)}
+    rows = [
+        SettingRow(name, key, value)
+        for name, config in known.items()
+        for key, value in _words(config).items()
+    ]
     body = [
         head(ask, topic, "settings"),
-        parts.grid(
-            ["Setting", *rows, ""],
-            [
-                (
-                    key,
-                    *(each.get(key, parts.UNKNOWN) for each in rows.values()),
-                    parts.dot("warn", "differs")
-                    if len({e.get(key) for e in rows.values()}) > 1
-                    else "",
-                )
-                for key in keys
-            ],
-            caption="Settings of the topic",
-            empty=parts.empty("No broker has the topic"),
-        ),
-        (
-            parts.note("bad", f"{name} does not tell", each)
-            for name, each in configs.items()
-            if isinstance(each, str)
-        ),
-        h.p[
-            h.a(".act", href=ask.url("apply", file=_file(topic, next(iter(known.values())))))[
-                "Change by a plan"
-            ]
-        ]
-        if known
-        else None,
+        settings_grid(rows) if known else parts.empty("No broker has the topic"),
+        [parts.note("bad", f"{name} does not tell", why) for name, why in silent.items()],
     ]
-    return View(
-        title=f"{topic}: settings", place="topics", body=body, command=("topic", "describe", topic)
-    )
+    if known:
+        file = _file(topic, next(iter(known.values())))
+        body.append(h.p[h.a(".act", href=ask.url("apply", file=file))["Change by a plan"]])
+    return View(f"{topic}: settings", "topics", body, ("topic", "describe", topic))
 
 
 def _words(config: TopicConfig) -> dict[str, str]:
@@ -75,12 +53,11 @@ def _words(config: TopicConfig) -> dict[str, str]:
         "write queues": str(config.write_queue_nums),
         "permission": perm_text(config.perm),
         "order": "yes" if config.order else "no",
-        **{f"attribute {name}": value for name, value in sorted((config.attributes or {}).items())},
+        **{f"attribute {name}": value for name, value in (config.attributes or {}).items()},
     }
 
 
 def _file(topic: str, config: TopicConfig) -> str:
-    return (
-        f"topics:\n  {topic}:\n    readQueueNums: {config.read_queue_nums}\n"
-        f"    writeQueueNums: {config.write_queue_nums}\n    perm: RW\n"
-    )
+    queues = (config.read_queue_nums, config.write_queue_nums)
+    head = f"topics:\n  {topic}:\n"
+    return head + "    readQueueNums: {}\n    writeQueueNums: {}\n    perm: RW\n".format(*queues)
