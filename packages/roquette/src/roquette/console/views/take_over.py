@@ -94,8 +94,7 @@ def _timeline(seen: Seen) -> Node:
     starts = [run[0][0] for run in runs] + [seen[-1][0]]
     spans = [(run[0][1], starts[at], starts[at + 1]) for at, run in enumerate(runs)]
 
-    def line(span: tuple[int, int, int]) -> Element:
-        master, begin, end = span
+    def line(master: int, begin: int, end: int) -> Element:
         return h.li[
             h.i(f".m{min(6, master)}", aria_hidden="true"),
             parts.moment(begin),
@@ -105,7 +104,7 @@ def _timeline(seen: Seen) -> Node:
         ]
 
     strip = charts.strip(spans, "Masterships over time")
-    return h.figure(".masters")[strip, h.ol[map(line, spans[-6:])]]
+    return h.figure(".masters")[strip, h.ol[(line(*each) for each in spans[-6:])]]
 
 
 def _members(ask: ViewAsk, state: GroupState) -> Node:
