@@ -82,22 +82,15 @@ def _set_back(typed: Values, rows: Sequence[Any]) -> list[tuple[str, ...]]:
 _RULE: Final = "user actions resources source replace"
 
 
-def _rule_back(typed: Values, _: Rows) -> list[tuple[str, ...]]:
-    return [("acl", "rm", typed["user"])]
-
-
-def _delete_back(typed: Values, _: Rows) -> list[tuple[str, ...]]:
-    return [("topic", "delete", typed["topic"])]
-
-
-def _restore_back(typed: Values, _: Rows) -> list[tuple[str, ...]]:
-    return [("broker", "restore", typed["name"])]
-
-
 _TOPIC_GONE: Final = "Its messages and every group's place in it are gone for good."
 _GROUP_GONE: Final = "Where the group was in each queue is gone for good."
 _SEEK: Final = "group topic to like queue broker"
 _CREATE: Final = "topic queues perm order cluster broker attribute"
+_DRAIN: Final = "name wait force"
+_RESTORE: Final = "broker restore {name}"
+_GROUP: Final = "group keep_offsets"
+_PROMOTE: Final = "group member accept_data_loss"
+_SET: Final = "changes broker every"
 _RESIZE: Final = "topic queues read_queues wait force"
 _LETTERS_GONE: Final = "The dead letters are gone for good."
 _USER_GONE: Final = "The user may do nothing any more."
@@ -106,50 +99,30 @@ _RULES_GONE: Final = "What the rules allowed is refused from now on."
 ACTS: Final[dict[str, Act]] = {
     act.words.replace(" ", "-"): act
     for act in (
-        Act("topic create", topics.create_topic, _CREATE, before=_topic_there, back=_delete_back),
+        Act(
+            "topic create",
+            topics.create_topic,
+            _CREATE,
+            before=_topic_there,
+            back="topic delete {topic}",
+        ),
         Act("topic resize", resize.resize_topic, _RESIZE, job=True, before=_topic_rows),
         Act("topic delete", topics.delete_topic, "topic", _TOPIC_GONE, "topic", before=_topic_rows),
         Act("msg resend", resend_message, "message topic to"),
         Act(
             "group seek", seek.seek_group, _SEEK, pins=_pinned, button=_seek_words, back=_seek_back
         ),
-        Act(
-            "group delete",
-            groups.delete_group,
-            "group keep_offsets",
-            _GROUP_GONE,
-            "group",
-            before=_lag_rows,
-        ),
+        Act("group delete", groups.delete_group, _GROUP, _GROUP_GONE, "group", before=_lag_rows),
         Act("dlq resend", resend_letters, "group at to"),
         Act("dlq purge", purge, "group", _LETTERS_GONE, "group"),
-        Act(
-            "broker drain",
-            drain.drain_broker,
-            "name wait force",
-            job=True,
-            before=_brokers,
-            back=_restore_back,
-        ),
+        Act("broker drain", drain.drain_broker, _DRAIN, job=True, before=_brokers, back=_RESTORE),
         Act("broker restore", drain.restore, "name", before=_brokers),
-        Act(
-            "broker promote",
-            replication.promote,
-            "group member accept_data_loss",
-            job=True,
-            before=_brokers,
-        ),
-        Act(
-            "broker config set",
-            settings.change_brokers,
-            "changes broker every",
-            before=_settings,
-            back=_set_back,
-        ),
+        Act("broker promote", replication.promote, _PROMOTE, job=True, before=_brokers),
+        Act("broker config set", settings.change_brokers, _SET, before=_settings, back=_set_back),
         Act("namesrv config set", settings.change_name_servers, "changes"),
         Act("user delete", access.delete_user, "name", _USER_GONE, "name"),
-        Act("acl allow", access.allow, _RULE, back=_rule_back),
-        Act("acl deny", access.deny, _RULE, back=_rule_back),
+        Act("acl allow", access.allow, _RULE, back="acl rm {user}"),
+        Act("acl deny", access.deny, _RULE, back="acl rm {user}"),
         Act("acl rm", access.remove, "user resource default", _RULES_GONE),
     )
 }

@@ -57,7 +57,8 @@ class Act(NamedTuple):
         loses: what is lost to somebody, in words; "": nothing, or the plan says so. typed: parameter whose value is typed first.
         job: it takes long. before: rows that are shown where the command has no plan of its own.
         pins: words of a plan as they stay while time goes on. button: words on it, made of the plan's rows.
-        back: commands that take it back, made of the values and the rows before; none: there is no way back.
+        back: the command that takes it back, with values in braces, or such commands of the values and the rows before;
+            "": there is no way back.
     """
 
     words: str
@@ -69,7 +70,7 @@ class Act(NamedTuple):
     before: Before | None = None
     pins: Callable[[Values, int], Values] = lambda values, now_ms: values
     button: Callable[[Rows], str] | None = None
-    back: Callable[[Values, Rows], list[tuple[str, ...]]] | None = None
+    back: str | Callable[[Values, Rows], list[tuple[str, ...]]] = ""
 
     @property
     def asked(self) -> list[str]:
@@ -268,7 +269,10 @@ async def carry_out(act: Act, ask: ViewAsk, form: Mapping[str, str], address: st
     if plan.mark != form.get("mark"):
         return await _again(act, ask, "Not done: the plan has changed meanwhile")
     words = words_of(act.words, act.function, typed)
-    ways = act.back(typed, plan.rows) if act.back else ()
+    if isinstance(act.back, str):
+        ways = [tuple(word.format(**typed) for word in act.back.split())] if act.back else []
+    else:
+        ways = act.back(typed, plan.rows)
     deed, back = _typed(words), [_typed(each) for each in ways]
     if act.job:
 
@@ -332,7 +336,7 @@ def _result(act: Act, ask: ViewAsk, result: Any, told: Sequence[str], back: Sequ
     failed, rows = _failed(report), _rows(report)
     table = parts.panel("What was done", parts.rows_of(rows, "What was done"))
     ways = parts.panel("The way back", h.ul(".back")[(h.li[parts.code(each)] for each in back)])
-    none = h.p(".dim")["There is no way back."] if act.back is None and act.loses else None
+    none = h.p(".dim")["There is no way back."] if act.loses and not act.back else None
     return [
         parts.note("bad" if failed else "ok", failed or "Done", *told, *report.notes),
         table if rows else None,

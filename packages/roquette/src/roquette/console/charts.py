@@ -116,4 +116,4 @@ def strip(parts: Sequence[tuple[int, int, int]], label: str) -> Element:
         return h.rect(f".m{min(6, colour)}", x=x, y="0", height="26", width=width)
 
     pieces = (piece(*each) for each in parts)
-    return h.svg(".strip", _SVG, viewBox="0 0 700 26", aria_label=label)[pieces]
+    return h.svg(_SVG, viewBox="0 0 700 26", aria_label=label)[pieces]

@@ -28,7 +28,6 @@ _ANSWERS: Final = {True: ("ok", "Allowed"), False: ("bad", "Refused")}
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     if "user" in ask.words:
         return await _user(ask, ask.words["user"])
     servers, words = ask.cluster.name_servers, ask.text("q")

@@ -9,7 +9,6 @@ PATHS: Final = ("/audit",)
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     table = parts.grid(
         "Audit",
         [line for line in reversed(ask.deeds.audit.lines) if line.cluster == ask.cluster.name],

@@ -24,7 +24,6 @@ _SUBJECTS: Final = (
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     name = ask.words["broker"]
     command = ("broker", "config", "get", "--broker", name)
     if ask.path.endswith("/settings"):

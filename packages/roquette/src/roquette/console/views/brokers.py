@@ -10,7 +10,6 @@ PATHS: Final = ("/brokers",)
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     states = await ask.cluster.brokers()
     silent = sum(1 for each in states if not each.answers)
     masters = [each for each in states if each.answers and each.broker_id == 0]

@@ -14,7 +14,6 @@ KINDS: Final = {"": "All", "producer": "Producers", "consumer": "Members of grou
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     words, kind = ask.text("q"), ask.text("kind")
     masters = sum(1 for each in await ask.cluster.brokers() if each.broker_id == 0)
     limit = min(PAGE, max(1, MOST_ASKED // max(1, masters)))

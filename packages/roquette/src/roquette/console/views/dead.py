@@ -23,7 +23,6 @@ MOST_EXPORTED: Final = 2_000
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     if "group" in ask.words:
         return await _letters(ask, ask.words["group"])
     names, words = await topics_of(ask), ask.text("q")

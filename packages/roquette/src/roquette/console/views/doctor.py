@@ -18,7 +18,6 @@ _TONES: Final = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.NOTE:
 
 
 async def show(ask: ViewAsk, done: Node = None) -> View:
-    """The view."""
     looked = ask.cluster.examined()
     findings = looked.value.findings if looked else []
     costs = accumulate(16 + 6 * len(each.remedies) for each in findings)  # elements of each

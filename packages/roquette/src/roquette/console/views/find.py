@@ -15,7 +15,6 @@ PATHS: Final = ("/messages",)
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     words, topic = ask.text("q"), ask.text("topic")
     why = "With a topic it is looked for there; without one its journey is asked of all brokers."
     content: Node = parts.empty("Say a key, or an id", why)

@@ -95,7 +95,6 @@ def _subscriptions(
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     group = ask.words["group"]
     if ask.path.endswith("/settings"):
         return await _settings(ask, group)

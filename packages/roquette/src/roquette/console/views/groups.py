@@ -13,7 +13,6 @@ KINDS: Final = {OWN: "Groups", SYSTEM: "System"}
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     names, words, looked = await groups_of(ask), ask.text("q"), ask.cluster.examined()
     behind: dict[str, Behind] = {}
     for each in behind_in(looked.value.facts) if looked else []:

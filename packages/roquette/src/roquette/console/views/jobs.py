@@ -19,7 +19,6 @@ _STATES: Final = {"at work": "warn", "done": "ok", "failed": "bad", "stopped": "
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     if "number" in ask.words:
         return _one(ask, _job(ask))
     table = parts.grid(

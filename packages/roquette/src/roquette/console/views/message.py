@@ -17,7 +17,6 @@ MOST: Final = 20
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     message, topic = ask.words["message"], ask.text("topic") or None
     found = await ask.cluster.look(
         ("message", message, topic), lambda: collect(message, topic, ask.now_ms)

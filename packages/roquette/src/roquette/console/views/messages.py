@@ -32,7 +32,6 @@ _TAG_HINT: Final = "Tags are compared as they are, upper and lower case too."
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     topic, most = ask.words["topic"], ask.number("most", 1, MOST_SHOWN, MOST)
     wanted = filter_of(ask)
     content: Node

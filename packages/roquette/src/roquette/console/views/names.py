@@ -11,7 +11,6 @@ SHOWN: Final = 100
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     cluster, servers = ask.cluster, ask.cluster.name_servers
     rows = await cluster.look("differences", lambda: differences(servers), 10.0)
     await cluster.brokers()

@@ -28,7 +28,6 @@ class Behind(NamedTuple):
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     cluster, servers = ask.cluster, ask.cluster.name_servers
     states, looked = await cluster.brokers(), cluster.examined()
     facts = looked.value.facts if looked else ClusterFacts()

@@ -16,7 +16,6 @@ SHOWN: Final = 200
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     group, client = ask.words["group"], ask.text("client") or None
     rows = await ask.cluster.look(("stacks", group, client), lambda: stacks(group, client=client))
     panels = [parts.panel(row.client, _text(row, MOST // len(rows))) for row in rows[:SHOWN]]

@@ -22,7 +22,6 @@ MOST: Final = 2_000
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     topic, wanted = ask.words["topic"], filter_of(ask)
     given = {"kind": ask.query.get("kind", ""), "filter": ask.text("filter", 500)}
     form = h.form(".filter", method="get", role="search")[

@@ -24,7 +24,6 @@ Seen = deque[tuple[int, int, int]]
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     name, cluster = ask.words["broker"], ask.cluster
 
     async def asked() -> list[GroupState]:
@@ -104,7 +103,7 @@ def _timeline(seen: Seen) -> Node:
         ]
 
     strip = charts.strip(spans, "Masterships over time")
-    return h.figure(".masters")[strip, h.ol[(line(*each) for each in spans[-6:])]]
+    return h.figure(".strip")[strip, h.ol[(line(*each) for each in spans[-6:])]]
 
 
 def _members(ask: ViewAsk, state: GroupState) -> Node:

@@ -79,7 +79,6 @@ def picture(topic: str) -> Operation[TopicPicture]:
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     topic = ask.words["topic"]
     seen = await ask.cluster.look(("topic", topic), lambda: picture(topic))
     queues = sorted(seen.topic.queues, key=lambda q: (q.broker, q.queue))

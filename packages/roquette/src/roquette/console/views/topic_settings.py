@@ -18,7 +18,6 @@ PATHS: Final = ("/topics/{topic}/settings",)
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     topic = ask.words["topic"]
 
     def operation() -> Operation[dict[str, TopicConfig | str]]:

@@ -12,7 +12,6 @@ KINDS: Final = {OWN: "Topics", RETRIES: "Retries", DEAD: "Dead letters", SYSTEM:
 
 
 async def show(ask: ViewAsk) -> View:
-    """The view."""
     page, words = names_page(ask, await topics_of(ask), KINDS), ask.text("q")
     rows = await ask.cluster.look(("rows", tuple(page.shown)), lambda: topic_rows(page.shown))
     example = parts.code("roquette produce orders hello")
