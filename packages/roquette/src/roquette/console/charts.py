@@ -78,7 +78,7 @@ def chart(
         h.line(".cursor", x1=-9, x2=-9, y1=_EDGE, y2=_HEIGHT - _BELOW),
     ]
     begun = f"{span(across)} ago" if times else ""
-    return h.figure(".chart", data_points=points, data_morph="chart")[
+    return h.figure(".chart", data_points=points)[
         drawing,
         h.div(".ylabels", aria_hidden="true")[h.span[rate(top)], h.span[rate(top / 2)]],
         h.div(".xlabels", aria_hidden="true")[h.span[begun], h.span["now"]],

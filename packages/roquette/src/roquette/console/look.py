@@ -97,9 +97,8 @@ class SharedLooks:
             self.asked += 1
             value = await ask()
             took = self._now_s() - begun
-            look = Look(
-                value, self.clock.now_ms(), took, self._now_s() + max(period_s, SHARE * took)
-            )
+            fresh_until = self._now_s() + max(period_s, SHARE * took)
+            look = Look(value, self.clock.now_ms(), took, fresh_until)
             self._kept[key] = look
             self._kept.move_to_end(key)
             while len(self._kept) > MOST_LOOKS:
@@ -169,9 +168,8 @@ class WatchedCluster:
         if not self.rates or self.rates[-1].at_ms != look.at_ms:
             masters = [s for s in states if s.answers and s.broker_id == 0]
             sent = sum(max(0.0, s.in_tps) for s in masters)
-            self.rates.append(
-                ClusterRate(look.at_ms, sent, sum(max(0.0, s.out_tps) for s in masters))
-            )
+            read = sum(max(0.0, s.out_tps) for s in masters)
+            self.rates.append(ClusterRate(look.at_ms, sent, read))
             for state in states:
                 points = self.by_broker.setdefault(state.address, deque(maxlen=60))
                 points.append(max(0.0, state.in_tps))

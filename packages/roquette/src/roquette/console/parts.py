@@ -113,10 +113,10 @@ def crumbs(*each: tuple[str, str]) -> Element:
     return h.nav(".crumbs", aria_label="Where you are")[links[1:]]
 
 
-def heading(title: str, *acts: tuple[str, str], what: str = "") -> Element:
-    """The page's title, `what` before it is of the interface, and links to what can be done: address and text."""
+def heading(title: str, *acts: tuple[str, str]) -> Element:
+    """The page's title, and links to what can be done: address and text."""
     return h.h1[
-        h.span(".name")[f"{what} " if what else None, h.span(".subject")[title]],
+        h.span(".name.subject")[title],
         (h.a(".act", href=href)[text] for href, text in acts),
     ]
 
@@ -148,9 +148,9 @@ def command(words: Sequence[str]) -> Element:
     ]
 
 
-def panel(title: str, *body: Node, aside: Node = None, id: str | None = None) -> Element:
+def panel(title: str, *body: Node, aside: Node = None) -> Element:
     """A titled part of a page."""
-    return h.section(".panel", id=id)[
+    return h.section(".panel")[
         h.header[h.h2[title], h.div(".aside")[aside] if aside is not None else None], body
     ]
 

@@ -13,7 +13,8 @@ async def show(ask: ViewAsk) -> View:
     states = await ask.cluster.brokers()
     silent = sum(1 for each in states if not each.answers)
     masters = [each for each in states if each.answers and each.broker_id == 0]
-    sent, read = (sum(max(0.0, getattr(s, k)) for s in masters) for k in ("in_tps", "out_tps"))
+    sent = sum(max(0.0, state.in_tps) for state in masters)
+    read = sum(max(0.0, state.out_tps) for state in masters)
     fullest = max((each.disk_used for each in states), default=-1.0)
     count = parts.counted(len(states), "process")
     all_well = parts.dot("bad", "see below") if silent else parts.dot("ok", "all answer")
