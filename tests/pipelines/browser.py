@@ -89,7 +89,7 @@ def chromium() -> str:
                 subprocess.run(["apt-get", *words], capture_output=True, timeout=600, check=False)
         found = shutil.which("chromium")
     if found is None:
-        absent("needs chromium to look at reports: apt-get install chromium")
+        absent("needs chromium to look at pages: apt-get install chromium")
     return found
 
 

@@ -295,6 +295,7 @@ class Console:
         items = [(text, "view", ask.url(path)) for path, text in views]
         with suppress(RoquetteError):  # who may not list names still goes to what is typed
             items += await find(ask, words)
+        items.sort(key=lambda item: item[0] != words)  # what is named so comes first
         shown = [
             h.li(role="option", id=f"f{at}", aria_selected="false")[
                 h.a(href=url, tabindex="-1")[h.span[text], h.small[kind]]

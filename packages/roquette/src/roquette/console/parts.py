@@ -105,6 +105,11 @@ def code(text: str) -> Element:
     return h.code[text]
 
 
+def prose(text: str) -> Node:
+    """A sentence, with what stands between backticks as a name."""
+    return [code(each) if at % 2 else each for at, each in enumerate(text.split("`"))]
+
+
 def crumbs(*each: tuple[str, str]) -> Element:
     """Where a page is: address and text of what is above it."""
     links: list[Node] = []
@@ -221,7 +226,8 @@ def grid(
     if not lines and empty is not None:
         return empty
     titles = [
-        h.th(".n" if head[:1] == "#" else "", scope="col")[head.lstrip("#")] for head in columns
+        h.th(".n" if head[:1] == "#" else "", scope="col")[head.lstrip("#")] if head else h.td
+        for head in columns
     ]
     body = Markup("".join(lines))
     table = h.table[h.caption(".sr")[caption], h.thead[h.tr[titles]], h.tbody[body]]

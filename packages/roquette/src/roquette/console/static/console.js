@@ -213,21 +213,26 @@
       tail.prepend(box.content);
       while (tail.childElementCount > kept) tail.lastElementChild.remove();
     };
+    const flow = () => { if (!holding && !tail.querySelector("details[open]")) held.splice(0).forEach(put); tell(); };
     const tell = () => (sum.textContent = `${total} came` + (skipped ? `, ${skipped} not shown: more than one can read` : "") + (held.length ? `, held` : ""));
     const source = new EventSource(tail.dataset.stream);
     source.addEventListener("rows", (event) => {
       const end = event.data.indexOf("\n"), [count, left] = event.data.slice(0, end).split(" ").map(Number);
       total = count; skipped += left;
-      holding || tail.querySelector("details[open]") ? held.push(event.data.slice(end + 1)) && held.splice(0, held.length - 20) : put(event.data.slice(end + 1));
-      if (!holding && !tail.querySelector("details[open]")) held.splice(0).forEach(put);
-      tell();
+      held.push(event.data.slice(end + 1));
+      held.splice(0, held.length - 20);
+      flow();
     });
+    tail.addEventListener("toggle", () => flow(), true);
     source.addEventListener("trouble", (event) => { source.close(); sum.textContent = event.data; state("lost", "Ended"); });
     source.addEventListener("open", () => state("on", "Live"));
     source.addEventListener("error", () => state("lost", "No answer"));
-    hold.addEventListener("click", () => { holding = !holding; hold.setAttribute("aria-pressed", holding); if (!holding) held.splice(0).forEach(put); tell(); });
+    hold.addEventListener("click", () => { holding = !holding; hold.setAttribute("aria-pressed", holding); flow(); });
     addEventListener("pagehide", () => source.close());
   }
+
+  // Where one is stays in sight in rows that scroll.
+  for (const here of document.querySelectorAll(":is(.side, .tabs) [aria-current]")) here.scrollIntoView({ block: "nearest", inline: "nearest" });
 
   times(document);
   setInterval(() => { if (!document.hidden) times(view()); }, 1000);

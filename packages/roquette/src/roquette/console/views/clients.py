@@ -35,7 +35,7 @@ async def show(ask: ViewAsk) -> View:
                 "Group": lambda row: (
                     ask.link("groups", row.group) if row.kind == "consumer" else row.group
                 ),
-                "Address": lambda row: parts.code(row.address),
+                "Address": lambda row: parts.code(row.address.lstrip("/")),
                 "Language": lambda row: row.language.lower(),
                 "Version": lambda row: parts.version(row.version),
                 "#Brokers": lambda row: row.brokers,

@@ -28,7 +28,7 @@ async def show(ask: ViewAsk) -> View:
     names, words = await topics_of(ask), ask.text("q")
     found, more = names.page(words, PAGE, DEAD)
     rows = await ask.cluster.look(("rows", tuple(found)), lambda: topic_rows(found))
-    count = f"{parts.number(len(names.kinds.get(DEAD, ())))} groups had some"
+    count = f"{parts.counted(len(names.kinds.get(DEAD, ())), 'group')} had some"
     why = "A message dies when its group has refused it 16 times, or as it says."
     table = parts.grid(
         "Groups with dead letters",

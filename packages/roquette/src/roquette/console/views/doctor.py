@@ -45,7 +45,9 @@ def _finding(ask: ViewAsk, finding: Finding) -> Element:
 
     return h.section(f".finding.{tone}", id=finding.code)[
         h.h2[state, " ", code, " ", finding.subject],
-        parts.facts((("seen", finding.evidence), ("why", finding.cause), ("fix", finding.fix))),
+        parts.facts(
+            (("seen", finding.evidence), ("why", finding.cause), ("fix", parts.prose(finding.fix)))
+        ),
         None if ask.read_only else map(button, finding.remedies),
     ]
 

@@ -97,7 +97,7 @@ def verdict(ask: ViewAsk, looked: "Look[Examination] | None", shown: int = 4) ->
         h.div(".sum")[
             parts.dot(worst, _TITLES[worst]),
             h.span(".dim")[words or "nothing is wrong", ", examined ", parts.moment(looked.at_ms)],
-            h.a(href=ask.url("doctor"))["All findings"],
+            h.a(href=ask.url("doctor"))["All findings"] if shown else None,
         ],
         h.ul[(h.li[_finding(ask, each)] for each in first)] if first else None,
     ]
@@ -110,7 +110,7 @@ def _finding(ask: ViewAsk, finding: Finding) -> Node:
         h.strong[finding.subject],
         " ",
         finding.evidence,
-        h.span(".fix")[finding.fix],
+        h.span(".fix")[parts.prose(finding.fix)],
     ]
 
 

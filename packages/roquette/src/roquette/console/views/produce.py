@@ -34,7 +34,7 @@ async def show(ask: ViewAsk, form: dict[str, str] | None = None, done: Node = No
     ]
     shown = parts.empty("This console is read-only") if ask.read_only else content
     command = ("produce", topic, typed.get("body", "hello"))
-    return View(f"{topic}: produce", "topics", [head(ask, topic, ""), done, shown], command)
+    return View(f"{topic}: produce", "topics", [head(ask, topic, "produce"), done, shown], command)
 
 
 async def act(ask: ViewAsk, form: dict[str, str], address: str) -> View:
