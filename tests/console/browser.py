@@ -326,3 +326,44 @@ class Window:
                 return
             self.page.wait_for_timeout(50)
         raise AssertionError(f"{what}: {self.text()[:600]}")
+
+
+# Pictures of docs/console.md: path, width, height, colours.
+PICTURES: Final = {
+    "topic": ("/topics/checkout", 1100, 600, "light"),
+    "phone": ("/topics/checkout", 390, 760, "dark"),
+    "message": ("/messages?q=order-1007&topic=checkout", 1100, 700, "dark"),
+    "seek": ("/act/group-seek?group=search-index&topic=checkout&to=@-1h", 1100, 770, "light"),
+    "dead-letters": ("/dead/refunding", 1000, 520, "dark"),
+    "overview": ("/", 1000, 700, "light"),
+}
+
+
+def picture(window: Window, name: str, place: Path) -> None:
+    """One of them, as a PNG."""
+    path, width, height, scheme = PICTURES[name]
+    window.page.set_viewport_size({"width": width, "height": height})
+    window.colours(scheme)
+    window.open(path)
+    if name == "message":
+        window.page.click(".message summary >> nth=-1")
+        window.page.click("text=What became of it >> nth=-1")
+        window.page.wait_for_url("**/messages/**")
+    if name == "overview":  # so long that the chart and the doctor have something to show
+        for number in range(40):
+            window.web.send("refunds", *(["-"] * (number * 7 % 23 + 3)))
+            window.page.wait_for_timeout(500)
+        window.until(lambda: "examined" in window.text(), "the doctor does not come", 60)
+    window.page.wait_for_timeout(300)
+    window.page.screenshot(path=place)
+
+
+def main() -> None:
+    """Make them all."""
+    with shown(much=True) as web, windows() as browser, Window(browser, web) as window:
+        for name in PICTURES:
+            picture(window, name, IMAGES / f"console-{name}.png")
+
+
+if __name__ == "__main__":
+    main()

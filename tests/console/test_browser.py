@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Response
-from tests.console.browser import WIDTHS, Shown, Window, axe, shown, windows
-from tests.console.test_views import IN_WORDS, PATHS
+from tests.console.browser import IMAGES, WIDTHS, Shown, Window, axe, picture, shown, windows
+from tests.console.browser import PICTURES as TAKEN
+from tests.console.test_views import PATHS
 from tests.interop.peers import ROOT
 
 pytestmark = pytest.mark.browser
@@ -45,8 +46,7 @@ SMOKE = [
     "/topics/orders/messages",
     "/messages/ID?topic=checkout",
 ]
-# A page of trouble is told by the browser, too, as what the server answered.
-STATUS = IN_WORDS | {"/topics/nowhere": 404, "/no/such/page": 404}
+STATUS = {"/topics/nowhere": 404, "/no/such/page": 404}
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +119,19 @@ def all_right(window: Window, paths: list[str], kind: str, pictures: bool) -> No
 def test_pages_are_right_light_and_dark_wide_and_narrow(browser: Browser, full: Shown) -> None:
     with Window(browser, full) as window:
         all_right(window, SMOKE, "much", False)
+
+
+def test_the_guide_has_the_pictures_that_are_taken_and_they_are_small(
+    browser: Browser, full: Shown, tmp_path: Path
+) -> None:
+    with Window(browser, full) as window:
+        picture(window, "topic", tmp_path / "topic.png")
+    assert (tmp_path / "topic.png").stat().st_size < 100_000
+    sizes = {place.name: place.stat().st_size for place in IMAGES.glob("console-*.png")}
+    assert sorted(sizes) == sorted(f"console-{name}.png" for name in TAKEN)
+    assert max(sizes.values()) < 100_000
+    guide = (IMAGES.parent / "console.md").read_text()
+    assert [name for name in sizes if f"images/{name}" not in guide] == []
 
 
 def test_a_group_is_moved_by_keyboard_alone(browser: Browser, full: Shown) -> None:
