@@ -65,6 +65,7 @@ class Shown:
     broker: EmbeddedBroker
     base: str
     left: list[Any] = field(default_factory=list)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def client(self) -> Client:
         """A client whose time is the broker's."""
@@ -96,6 +97,7 @@ def shown(*, much: bool, options: ConsoleOptions | None = None) -> Iterator[Show
                 broker.clock.advance(hours=HOURS)
             yield web
         finally:
+            broker.run(web.over.set)
             for each in reversed(web.left):
                 broker.call(each.close())
             broker.call(console.__aexit__(None, None, None))
@@ -164,10 +166,13 @@ async def _then(web: Shown, count: int) -> None:
 
 
 async def _last(web: Shown) -> None:
-    """Members that stay, some at work for long, and one that refuses all."""
+    """Members that stay, some at work, one stuck, and one that refuses all."""
 
     async def slow(message: ReceivedMessage) -> None:
         await asyncio.sleep(0.5)
+
+    async def stuck(message: ReceivedMessage) -> None:
+        await web.over.wait()
 
     async def refuse(message: ReceivedMessage) -> bool:
         return False
@@ -177,7 +182,7 @@ async def _last(web: Shown) -> None:
             await mq.send("refunds", f'{{"refund": {number}}}', key=f"refund-{number}", tag="card")
     for topic, handler, group, more in (
         ("checkout", slow, "billing", {}),
-        ("checkout", slow, "reports", {"tag": "paid"}),
+        ("checkout", stuck, "reports", {"tag": "paid"}),
         ("refunds", refuse, "refunding", {"max_reconsume_times": 0}),
     ):
         # A client of its own has an id of its own.
@@ -334,8 +339,8 @@ PICTURES: Final = {
     "phone": ("/topics/checkout", 390, 760, "dark"),
     "message": ("/messages?q=order-1007&topic=checkout", 1100, 700, "dark"),
     "seek": ("/act/group-seek?group=search-index&topic=checkout&to=@-1h", 1100, 770, "light"),
-    "dead-letters": ("/dead/refunding", 1000, 520, "dark"),
-    "overview": ("/", 1000, 700, "light"),
+    "dead-letters": ("/dead/refunding", 1000, 480, "dark"),
+    "overview": ("/", 960, 590, "light"),
 }
 
 

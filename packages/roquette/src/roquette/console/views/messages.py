@@ -16,6 +16,7 @@ from roquette.console.views.topic import head
 from roquette.errors import BrokerError, ConfigError, RoquetteError
 from roquette.message.message import ReceivedMessage
 from roquette.message.names import dlq_topic, is_users_group
+from roquette.message.properties import RETRY_TOPIC
 
 PATHS: Final = ("/topics/{topic}/messages",)
 MOST: Final = 40
@@ -173,6 +174,8 @@ def message_row(ask: ViewAsk, topic: str, m: ReceivedMessage, of: int = MOST) ->
     at = ask.url("messages", m.message_id, topic=topic)
     file = ask.url("topics", topic, "body", place=place)
     sizes = f"{body.kind}, {parts.size(len(m.body))}, stored {parts.size(m.store_size)}"
+    origin = m.properties.get(RETRY_TOPIC)  # of what failed and of what died
+    failed = f"of {origin}, failed {parts.counted(m.reconsume_times, 'time')}"
     acts = [h.a(".act", href=at)["What became of it"], h.a(".act", href=file)["Download"]]
     return h.details(".message", id=f"m-{place}")[
         h.summary[
@@ -180,7 +183,10 @@ def message_row(ask: ViewAsk, topic: str, m: ReceivedMessage, of: int = MOST) ->
             h.span(".where")[queue, h.b[parts.number(m.queue_offset)]],
             h.span(".tag")[m.tag] if m.tag else h.span,
             h.span(".keys")[" ".join(m.keys)],
-            h.span(".preview")[preview(m.body)],
+            h.span(".preview")[
+                h.b(title=failed)[f"{origin} ×{m.reconsume_times} "] if origin else None,
+                preview(m.body),
+            ],
         ],
         h.div(".inside")[
             h.p[acts, parts.dim(sizes)],
