@@ -20,7 +20,15 @@ from roquette.apps import main as program
 from roquette.cli.connect import FAILED, UNHEALTHY, USAGE
 from roquette.cli.output import MAX_ERROR
 
-SERVERS = {"proxy", "dev", "namesrv", "broker", "up", "run"}  # they go on until somebody ends them
+SERVERS = {
+    "proxy",
+    "dev",
+    "namesrv",
+    "broker",
+    "console",
+    "up",
+    "run",
+}  # they go on until somebody ends them
 ENDLESS = {"top", "events"}  # unless they are told how often they look
 SHARED = {
     "namesrv",
