@@ -184,6 +184,18 @@ def test_a_file_is_applied_when_its_plan_is_still_the_same() -> None:
     browse(scenario)
 
 
+def test_the_file_that_a_topics_settings_begin_with_is_what_is_there() -> None:
+    async def scenario(web: Web) -> None:
+        await web.mq.send("orders", b"x")
+        page = (await web.get("/topics/orders/settings")).text
+        link = re.search(r'href="([^"]*/apply[?][^"]*)"', page)
+        assert link is not None
+        text = text_of((await web.browser.get(unescape(link[1]))).text)
+        assert "The cluster is as the file says" in text
+
+    browse(scenario)
+
+
 def _query(**words: Any) -> str:
     from urllib.parse import urlencode
 

@@ -57,6 +57,7 @@ def _words(config: TopicConfig) -> dict[str, str]:
 
 
 def _file(topic: str, config: TopicConfig) -> str:
-    queues = (config.read_queue_nums, config.write_queue_nums)
-    head = f"topics:\n  {topic}:\n"
-    return head + "    readQueueNums: {}\n    writeQueueNums: {}\n    perm: RW\n".format(*queues)
+    """What is there, as `roquette apply` reads it."""
+    perm = perm_text(config.perm)[:2].replace("-", "") or "NONE"
+    queues = f"read_queues: {config.read_queue_nums}\n    write_queues: {config.write_queue_nums}"
+    return f"topics:\n  {topic}:\n    {queues}\n    perm: {perm}\n"
