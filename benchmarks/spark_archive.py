@@ -112,7 +112,7 @@ def rates(
         ]
         apart = f"{folder}/archive.quarantine" if topic == JSON else ""
         work = BatchWork(0, {**source, "subscribe": topic}, form, table.files.root, apart)
-        written = write_batch(spark, work, ranges)
+        written = write_batch(spark, {topic: work}, ranges)[topic]
         table.commit(Commit(adds=written.good, batch=("bench", 0)), "STREAMING UPDATE")
         if written.rows != asked.rows:
             raise RuntimeError(f"{written.rows} rows were written")

@@ -24,6 +24,7 @@ def test_there_is_one_for_each_kind_of_process() -> None:
     assert [path.stem for path in UNITS] == [
         "roquette-archive",
         "roquette-broker",
+        "roquette-broker@",
         "roquette-namesrv",
     ]
 

@@ -72,6 +72,11 @@ def test_the_state_file_says_what_is_there(tmp_path) -> None:
         "fileReservedTime=1",
     ):
         assert setting in words
+    group.name = ""
+    words = keeper.command(group.brokers[1])
+    assert {"brokerName=broker-2", "fileReservedTime=1"} <= set(words)
+    assert not [word for word in words if word.startswith(("brokerId", "enableController"))]
+    assert not [word for word in keeper.command(group.name_servers[0]) if "controller" in word]
     (tmp_path / "group.json").write_text("{")
     with pytest.raises(ConfigError, match="not readable"):
         load_group(str(tmp_path))

@@ -1,5 +1,6 @@
 """`roquette up`, `broker status` and `broker promote` as an operator uses them: real processes, from other terminals."""
 
+import contextlib
 import json
 import os
 import re
@@ -22,10 +23,10 @@ ROQUETTE = str(Path(sys.executable).with_name("roquette"))
 class Terminal:
     """Runs words of `roquette` for the group in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
         log = (folder / "up.log").open("w")
-        words = [ROQUETTE, "up", "--dir", str(folder)]
+        words = [ROQUETTE, "up", "--dir", str(folder), *options]
         self.up = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
         log.close()
 
@@ -52,18 +53,25 @@ class Terminal:
 @pytest.fixture(scope="module")
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     """A group that runs."""
-    opened = Terminal(tmp_path_factory.mktemp("up"))
+    with opened(tmp_path_factory.mktemp("up")) as ready:
+        yield ready
+
+
+@contextlib.contextmanager
+def opened(folder: Path, *options: str) -> Iterator[Terminal]:
+    """Start `roquette up` and wait until it is ready; afterwards nothing of it runs."""
+    started = Terminal(folder, *options)
     try:
-        assert opened.up.stdout is not None
+        assert started.up.stdout is not None
         lines = []
         while not (lines and lines[-1].startswith("ready ")):
-            lines.append(opened.up.stdout.readline())
-            assert lines[-1], opened.said()
-        yield opened
+            lines.append(started.up.stdout.readline())
+            assert lines[-1], started.said()
+        yield started
     finally:
-        opened.up.terminate()
-        opened.up.wait(60)
-        for part in load_group(str(opened.folder)).parts:
+        started.up.terminate()
+        started.up.wait(60)
+        for part in load_group(str(folder)).parts:
             assert not runs(part)
 
 
@@ -133,16 +141,51 @@ def test_one_group_runs_in_a_folder_and_what_a_killed_one_leaves_is_ended(
 
 
 def test_ctrl_c_stops_all_in_order(tmp_path: Path) -> None:
-    opened = Terminal(tmp_path)
-    assert opened.up.stdout is not None
+    started = Terminal(tmp_path)
+    assert started.up.stdout is not None
     end = time.monotonic() + 60
-    while "broker-1 runs" not in opened.said():
-        assert time.monotonic() < end, opened.said()
+    while "broker-1 runs" not in started.said():
+        assert time.monotonic() < end, started.said()
         time.sleep(0.05)
-    opened.up.send_signal(signal.SIGINT)
-    assert opened.up.wait(60) == 0, opened.said()
-    opened.up.stdout.close()
+    started.up.send_signal(signal.SIGINT)
+    assert started.up.wait(60) == 0, started.said()
+    started.up.stdout.close()
     group = load_group(str(tmp_path))
     assert not any(runs(part) for part in group.parts)
-    told = opened.said().partition("stopping: ")[2]
+    told = started.said().partition("stopping: ")[2]
     assert told.rindex("broker-") < told.rindex("namesrv-1 has stopped")
+
+
+def test_a_host_full_of_brokers_is_one_cluster_of_masters(tmp_path: Path) -> None:
+    """Topics are on all of them; one that is killed is told, and its messages are there when it runs again."""
+    with opened(tmp_path, "--brokers", "3") as terminal:
+        assert roles(terminal) == {"namesrv-1": "name server"} | {
+            f"broker-{number}": "master" for number in (1, 2, 3)
+        }
+        terminal.run("topic", "create", "orders", "--cluster", "DefaultCluster", "--queues", "2")
+        sent = [str(number) for number in range(30)]
+        terminal.run("produce", "orders", *sent)
+        stored = json.loads(terminal.run("topic", "describe", "orders", "-o", "json")[0])
+        queues = {(each["broker"], each["queue"]): each["max_offset"] for each in stored["queues"]}
+        assert len(queues) == 6 and sum(queues.values()) == 30 and 0 not in queues.values(), queues
+        for number in (1, 2, 3):
+            assert (tmp_path / f"broker-{number}" / "commitlog").is_dir()
+
+        _, told = terminal.run("up", "kill", "2", code=1)
+        assert "masters without replicas" in told and "roquette up restart ID" in told
+        os.kill(load_group(str(tmp_path)).brokers[1].pid, signal.SIGKILL)
+        _, told = terminal.run("up", "status", code=10)
+        assert "broker-2: " in told
+        terminal.run("produce", "orders", "after")  # the others go on
+        terminal.run("up", "restart", "2")
+        terminal.run("up", "status")
+        read, _ = terminal.run("consume", "orders")
+        assert sorted(read.split()) == sorted([*sent, "after"])
+
+
+@pytest.mark.parametrize("more", [("--replicas", "3"), ("--etcd",)])
+def test_masters_are_no_group(tmp_path: Path, more: tuple[str, ...]) -> None:
+    words = [ROQUETTE, "up", "--dir", str(tmp_path), "--brokers", "2", *more]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "--brokers is a cluster without a group" in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Real processes on this machine that are a group of brokers to try: one process keeps them, a file tells others.
+"""Real processes on this machine that are brokers to try, a group or masters: one process keeps them, a file tells others.
 
 The keeper starts and ends all of them; what other terminals want is a file in the folder `orders`, or a signal to a
 process that the state file names, sent only while that process is the one that was started.
@@ -49,7 +49,11 @@ class GroupProcess(msgspec.Struct, kw_only=True):
 
 
 class LocalGroup(msgspec.Struct, kw_only=True):
-    """The state file: what runs in a folder. Brokers stand in the order of their ids, from 1 on."""
+    """The state file: what runs in a folder. Brokers stand in the order of their ids, from 1 on.
+
+    Attributes:
+        name: brokerName of the group; empty: each broker is a master of its own name, that of its process.
+    """
 
     cluster: str
     name: str
@@ -177,33 +181,38 @@ class GroupKeeper:
         own = os.path.join(self.folder, part.name)
         if part in self.group.name_servers:
             words = ["namesrv", "--listen", part.address]
-            settings = {
-                "kvConfigPath": os.path.join(own, "kvConfig.json"),
-                "controller": "managed" if part.peer else "embedded",
-                "controllerStorePath": os.path.join(own, "controller"),
-            }
+            settings = {"kvConfigPath": os.path.join(own, "kvConfig.json")}
+            if self.group.name:
+                settings["controller"] = "managed" if part.peer else "embedded"
+                settings["controllerStorePath"] = os.path.join(own, "controller")
             if part.peer:
                 settings["controllerPeers"] = ";".join(p.peer for p in self.group.name_servers)
                 settings["controllerSelf"] = part.name
         else:
-            brokers = len(self.group.brokers)
             words = ["broker", "--listen", part.address, "-n", self.group.namesrv, "--store", own]
             settings = {
                 "brokerClusterName": self.group.cluster,
-                "brokerName": self.group.name,
-                "brokerId": part.name.rpartition("-")[2],
+                "brokerName": self.group.name or part.name,
                 "brokerIP1": LOOPBACK,
-                "brokerRole": "SYNC_MASTER",
-                "enableControllerMode": "true",
-                "controllerAddr": self.group.namesrv,
-                "totalReplicas": str(brokers),
-                # With three, no message is acknowledged that only one has; of two, one goes on alone.
-                "minInSyncReplicas": "2" if brokers > 2 else "1",
+                **(self._membership(part) if self.group.name else {}),
                 **self._settings,
             }
         pairs = [f"{key}={value}" for key, value in settings.items()]
         flags = [word for pair in pairs for word in ("--set", pair)]
         return [sys.executable, "-m", "roquette.apps.entry", *words, *flags]
+
+    def _membership(self, part: GroupProcess) -> dict[str, str]:
+        """The settings that make a broker a member of the group."""
+        brokers = len(self.group.brokers)
+        return {
+            "brokerId": part.name.rpartition("-")[2],
+            "brokerRole": "SYNC_MASTER",
+            "enableControllerMode": "true",
+            "controllerAddr": self.group.namesrv,
+            "totalReplicas": str(brokers),
+            # With three, no message is acknowledged that only one has; of two, one goes on alone.
+            "minInSyncReplicas": "2" if brokers > 2 else "1",
+        }
 
     async def _start(self, part: GroupProcess) -> None:
         environ = {key: text for key, text in os.environ.items() if key != "NAMESRV_ADDR"}

@@ -1,16 +1,18 @@
-"""`roquette up ...`: a group of brokers that elect their master, as processes on this machine, to try."""
+"""`roquette up ...`: brokers as processes on this machine: a group that elects its master, to try, or masters for all cores."""
 
 import asyncio
 import itertools
 import os
 import signal
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
 import typer
 
+from roquette.admin.doctor.examination import who_is_there
 from roquette.admin.replication import MASTER, GroupState, group_states
+from roquette.admin.top import broker_rows
 from roquette.admin.topics import create_topic
 from roquette.apps import local_group, running
 from roquette.apps.dev import DEV_SETTINGS
@@ -23,6 +25,7 @@ from roquette.apps.local_group import (
     send_signal,
     words_of,
 )
+from roquette.base.clock import SystemClock
 from roquette.base.executor import pause
 from roquette.base.files import OsFiles
 from roquette.base.javatypes import whole_number
@@ -49,8 +52,25 @@ Folder = Annotated[
 def up(
     context: typer.Context,
     replicas: Annotated[
-        int, typer.Option("--replicas", min=2, max=9, help="Brokers of the group.")
-    ] = 3,
+        int | None,
+        typer.Option(
+            "--replicas",
+            min=2,
+            max=9,
+            help="Brokers of the group; default is 3.",
+            show_default=False,
+        ),
+    ] = None,
+    masters: Annotated[
+        int | None,
+        typer.Option(
+            "--brokers",
+            min=1,
+            max=64,
+            help="No group: a cluster of so many masters, as one for each core; topics are on all of them.",
+            show_default=False,
+        ),
+    ] = None,
     etcd: Annotated[
         bool,
         typer.Option(
@@ -68,7 +88,12 @@ def up(
     What is sent stays in the folder, and is there when it is started again.
     """
     if context.invoked_subcommand is None:
-        raise typer.Exit(keep_group(folder, replicas, etcd, key_values(settings, "--set")))
+        if masters is not None and (replicas is not None or etcd):
+            raise typer.BadParameter(
+                "--brokers is a cluster without a group: it goes with neither --replicas nor --etcd"
+            )
+        name, brokers = (GROUP_NAME, replicas or 3) if masters is None else ("", masters)
+        raise typer.Exit(keep_group(folder, name, brokers, etcd, key_values(settings, "--set")))
     if folder is not None:
         raise typer.BadParameter("--dir goes behind the command")
 
@@ -134,8 +159,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     NARROW: ClassVar = ("started_ms", "log_end", "pid", "epoch")
 
 
-def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str, str]) -> int:
-    """Run a group until SIGINT or SIGTERM; the exit code. Raises ConfigError: one runs there, or it did not start."""
+def keep_group(
+    where: str | None, name: str, count: int, etcd: bool, settings: dict[str, str]
+) -> int:
+    """Run so many brokers until SIGINT or SIGTERM; the exit code. Raises ConfigError: some run there, or they did not start.
+
+    Args:
+        name: of their group; empty: each is a master of its own.
+    """
     folder = where or local_group.default_folder()
     files = OsFiles()
     files.make_dirs(folder)
@@ -146,16 +177,18 @@ def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str,
             f"a group runs in {folder} already: {local_group.words_of(folder, 'status')}"
         ) from None
     name_servers = [GroupProcess(name=f"namesrv-{one}") for one in range(1, 4 if etcd else 2)]
-    brokers = [GroupProcess(name=f"broker-{broker_id}") for broker_id in range(1, replicas + 1)]
+    brokers = [GroupProcess(name=f"broker-{broker_id}") for broker_id in range(1, count + 1)]
     if files.exists(os.path.join(folder, local_group.STATE)):
         before = load_group(folder)
         if any(map(runs, before.parts)):
             raise ConfigError(
                 f"processes of an earlier group in {folder} run: {local_group.words_of(folder, 'stop')}"
             )
-        if (len(before.name_servers), len(before.brokers)) != (len(name_servers), replicas):
+        kept = (before.name, len(before.name_servers), len(before.brokers))
+        if kept != (name, len(name_servers), count):
+            what = "another group, of" if before.name else "a cluster of"
             raise ConfigError(
-                f"{folder} has another group, of {len(before.brokers)} brokers and {len(before.name_servers)} "
+                f"{folder} has {what} {len(before.brokers)} brokers and {len(before.name_servers)} "
                 "name server(s): give the same options, remove the folder, or name another one by --dir"
             )
         name_servers = [
@@ -164,7 +197,7 @@ def keep_group(where: str | None, replicas: int, etcd: bool, settings: dict[str,
     pid = os.getpid()
     group = LocalGroup(
         cluster=CLUSTER_NAME,
-        name=GROUP_NAME,
+        name=name,
         keeper=GroupProcess(name="keeper", pid=pid, born=local_group.born(pid)),
         name_servers=name_servers,
         brokers=brokers,
@@ -185,12 +218,13 @@ async def _keep(keeper: GroupKeeper, stop: asyncio.Event) -> int:
         await keeper.start(stop)
         if not stop.is_set():
             everybody = set(range(1, len(group.brokers) + 1))
-            state = await until_in_step(group, everybody, stop.is_set)
-            if state is not None:
-                show(lines(group, state), Output.TABLE)
+            look = await until_ready(group, everybody, stop.is_set)
+            if look is not None:
+                show(lines(group, look), Output.TABLE)
                 say(f"\ntry:  roquette produce -n {group.namesrv} orders hello world")
-                kill = local_group.words_of(keeper.folder, "kill master")
-                say(f"      {kill}          # in another terminal: watch a take-over")
+                if group.name:
+                    kill = local_group.words_of(keeper.folder, "kill master")
+                    say(f"      {kill}          # in another terminal: watch a take-over")
                 running.print_ready(namesrv=group.namesrv)
         while not stop.is_set():
             await keeper.look()
@@ -202,24 +236,48 @@ async def _keep(keeper: GroupKeeper, stop: asyncio.Event) -> int:
 
 
 async def _masters(group: LocalGroup) -> list[int]:
+    """The ids of brokers that end last."""
     try:
-        return [(await look_at(group)).master]
+        return [state.master] if group.name and (state := (await look_at(group)).state) else []
     except RoquetteError:
         return []
 
 
-async def look_at(group: LocalGroup) -> GroupState:
-    """Look at the group's present state. Raises ClientError, ConfigError: its name server or its record is not there (yet)."""
+class Brokers(NamedTuple):
+    """What is seen of the brokers.
+
+    Attributes:
+        ready: the ids of those in step with a master; of masters: that are registered and answer.
+        state: of the group; None: there is none.
+    """
+
+    ready: set[int]
+    news: str
+    problems: list[str]
+    state: GroupState | None = None
+
+
+async def look_at(group: LocalGroup) -> Brokers:
+    """Look at the brokers. Raises ClientError, ConfigError: a name server or the group's record is not there (yet)."""
     async with Client(group.namesrv, group="TOOLS_PRODUCER") as client:
         servers = [part.address for part in group.name_servers]
+        if not group.name:
+            rows = broker_rows(await client.session.run(who_is_there(servers, SystemClock())))
+            found = {row.broker: row.error for row in rows}
+            errors = {part.name: found.get(part.name, "not registered") for part in group.brokers}
+            ready = {who for who, part in enumerate(group.brokers, 1) if not errors[part.name]}
+            problems = [f"{name}: {error}" for name, error in errors.items() if error]
+            return Brokers(ready, f"{len(ready)} of {len(errors)} brokers serve", problems)
         (state,) = await client.session.run(group_states(servers, group.name, group.cluster))
-        return state
+        news = f"broker {state.master} is master of epoch {state.epoch}, in step: {state.in_step}"
+        ready = set(state.in_step) if state.master else set()
+        return Brokers(ready, news if state.master else "", state.problems, state)
 
 
-async def until_in_step(
+async def until_ready(
     group: LocalGroup, broker_ids: set[int], given_up: Callable[[], bool]
-) -> GroupState | None:
-    """Wait until there is a master and these are in step, telling what changes; None when the caller gave up.
+) -> Brokers | None:
+    """Wait until these are in step with a master, or serve as masters, telling what changes; None when the caller gave up.
 
     Raises ClientError when it takes too long.
     """
@@ -227,33 +285,33 @@ async def until_in_step(
     end_s, told, why = now() + HEALTHY_S, "", "nothing answered"
     while now() < end_s and not given_up():
         try:
-            state = await look_at(group)
+            look = await look_at(group)
         except RoquetteError as error:
             why = str(error)
         else:
-            why = "; ".join(state.problems) or "a broker is missing"
-            news = (
-                f"broker {state.master} is master of epoch {state.epoch}, in step: {state.in_step}"
-            )
-            if news != told and state.master:
-                told = news
-                say(f"  {news}")
-            if state.master and broker_ids <= set(state.in_step):
-                return state
+            why = "; ".join(look.problems) or "a broker is missing"
+            if look.news not in ("", told):
+                told = look.news
+                say(f"  {told}")
+            if broker_ids <= look.ready:
+                return look
         await asyncio.sleep(LOOK_S)
     if given_up():
         return None
-    raise ClientError(f"{sorted(broker_ids)} are not in step after {HEALTHY_S:.0f} s: {why}")
+    words = "in step" if group.name else "there"
+    raise ClientError(f"{sorted(broker_ids)} are not {words} after {HEALTHY_S:.0f} s: {why}")
 
 
-def lines(group: LocalGroup, state: GroupState | None) -> list[Line]:
-    """The processes, and what is known of the brokers; without a `state` nothing is."""
+def lines(group: LocalGroup, look: Brokers | None) -> list[Line]:
+    """The processes, and what is known of the brokers; without a `look` nothing is."""
+    state = look.state if look else None
     known = {member.broker_id: member for member in state.members} if state else {}
+    unknown, servers = ("-", "name server, controller") if group.name else ("master", "name server")
     found = []
     for part in group.parts:
         is_broker = part in group.brokers
         member = known.get(int(part.name.rpartition("-")[2])) if is_broker else None
-        role = member.role if member else "-" if is_broker else "name server, controller"
+        role = member.role if member else unknown if is_broker else servers
         there = runs(part)
         found.append(
             Line(
@@ -286,15 +344,15 @@ def show_status(folder: str | None, output: Output) -> bool:
     """Print the processes; whether the group is healthy."""
     group = running_group(folder)
     try:
-        state = asyncio.run(look_at(group))
+        look = asyncio.run(look_at(group))
     except RoquetteError as error:
         show(lines(group, None), output)
         say(f"the group does not answer: {error}")
         return False
-    show(lines(group, state), output)
-    for problem in state.problems:
+    show(lines(group, look), output)
+    for problem in look.problems:
         say(problem)
-    return state.healthy
+    return look.state.healthy if look.state else not look.problems
 
 
 def restart(folder: str | None, target: str) -> None:
@@ -314,8 +372,7 @@ def restart(folder: str | None, target: str) -> None:
         raise ClientError(f"{name} did not start, see {directory}/{name}.log")
     say(f"{name} runs again")
     broker = {int(name.rpartition("-")[2])} if name.startswith("broker-") else set()
-    state = asyncio.run(until_in_step(group, broker, lambda: False))
-    show(lines(group, state), Output.TABLE)
+    show(lines(group, asyncio.run(until_ready(group, broker, lambda: False))), Output.TABLE)
 
 
 def find(group: LocalGroup, name: str) -> GroupProcess:
@@ -411,7 +468,13 @@ class ProbeSender:
 
 def kill_and_watch(folder: str | None, target: str) -> bool:
     """Kill one broker and tell; whether all that was acknowledged is there. Raises ConfigError, ClientError."""
-    all_there, member = asyncio.run(_watch(running_group(folder), target, folder))
+    group = running_group(folder)
+    if not group.name:
+        raise ConfigError(
+            f"brokers of `roquette up --brokers` are masters without replicas: when one is killed, nobody takes over. "
+            f"To stop one in order and start it: {words_of(folder, 'restart ID')}"
+        )
+    all_there, member = asyncio.run(_watch(group, target, folder))
     if all_there:
         say(f"next: {words_of(folder, f'restart {member}')}")
     return all_there
