@@ -29,7 +29,8 @@ async def check(world: "GroupChaos") -> None:
         place = record.topic, record.queue_id, record.queue_offset
         assert place not in places, f"two messages at {place}: {places[place]!r} {body!r}"
         places[place] = body
-    assert len(world.acknowledged) > 20, "the run must have done something"
+    # Where the group's record is lost while only one is in step, nothing is taken before all is calm again: `_calm` waits for ten.
+    assert len(world.acknowledged) > 10, "the run must have done something"
     order: dict[tuple[bytes, str, int], int] = {}
     for body, place in world.acknowledged.items():
         kept = places.get(place)
