@@ -82,7 +82,7 @@ def compile_all() -> str:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     before = [line(path) for path in sources()]
-    command = ("setup.py", "-q", "build_ext", "--inplace", "--build-temp", str(scratch))
+    command = ("setup.py", "-q", "build_ext", "--inplace", "--force", "--build-temp", str(scratch))
     log = scratch / "log"
     with log.open("wb") as stream:
         done = subprocess.run(

@@ -19,6 +19,10 @@ from setuptools.command.build_ext import build_ext
 sys.path.insert(0, str(Path(__file__).parent))
 from build_backend import wants_compiled
 
+# Calls among our own functions go through no table. Link-time optimisation as well takes 26 % more of a build's CPU for 1 % of the
+# instructions: not here.
+OWN_CALLS = ["-fvisibility=hidden", "-fno-semantic-interposition"]
+
 
 class ParallelBuild(build_ext):
     """build_ext's own --parallel builds extensions at once; the modules are sources of a single one."""
@@ -52,7 +56,10 @@ def find_extensions() -> list[Any]:
         project = tomllib.loads(Path("pyproject.toml").read_text())
         hot = project["tool"]["roquette"]["compiled"]
         files = [f"src/{module.replace('.', '/')}.py" for module in hot]
-        return mypycify(files, opt_level="3", debug_level="0", multi_file=True)
+        extensions = mypycify(files, opt_level="3", debug_level="0", multi_file=True)
+        for extension in extensions if sys.platform == "linux" else ():
+            extension.extra_compile_args += OWN_CALLS
+        return extensions
     except (Exception, SystemExit) as error:  # mypyc ends the process when it finds a wrong type
         if DEMANDED:
             raise

@@ -11,7 +11,7 @@ from roquette.broker.floor.tables.groups import RequestModes, assign
 from roquette.broker.pop import receipt
 from roquette.broker.pop.checkpoint import Ack, CheckPoint, decode, encode
 from roquette.broker.pop.order import ILLEGAL, NO_COMMIT, OrderTable
-from roquette.broker.pop.revive import InFlightTable
+from roquette.broker.pop.revive import InFlightTable, ack_texts, entry_properties
 from roquette.broker.pop.state import PollHold, PollTable
 from roquette.errors import Refused
 from roquette.message.message import MessageQueue
@@ -153,9 +153,7 @@ def test_receipts(topic, kind, real):
 
     assert text == f"5 1000 60000 3 {kind} broker-a 2 7"
     assert receipt.real_topic("T", "g", kind) == real
-    assert receipt.parse_extra_info(text) == receipt.PopReceipt(
-        start_offset=5, pop_time=1000, invisible_time=60_000, revive_qid=3, broker_name="broker-a"
-    )
+    assert parts_of(receipt.parse_extra_info(text)) == (5, 1000, 60_000, 3, "broker-a")
     assert receipt.start_offset_info(topic, 2, 5) == f"{kind} 2 5"
     assert receipt.message_offset_info(topic, 2, [5, 7]) == f"{kind} 2 5,7"
     assert receipt.queue_count_info(topic, 2, 1) == f"{kind} 2 1"
@@ -180,10 +178,48 @@ def test_bad_receipts(text, words):
     assert caught.value.code == 1
 
 
-@given(st.text(max_size=60))
-def test_any_text_is_a_receipt_or_refused(text):
+def parts_of(found):
+    return tuple(
+        getattr(found, name)
+        for name in ("start_offset", "pop_time", "invisible_time", "revive_qid", "broker_name")
+    )
+
+
+NUMBERS = st.integers(0, 10**20).map(str) | st.sampled_from(["0", "007", "-1", "+5", "", "x", "١"])
+
+
+@given(
+    st.text(max_size=60)
+    | st.builds(
+        lambda numbers, rest, more: " ".join([*numbers, *rest]) + more,
+        st.lists(NUMBERS, min_size=3, max_size=5),
+        st.lists(st.sampled_from(["0", "2", "", "broker-a", "ü", "a\x02b"]) | NUMBERS, max_size=4),
+        st.sampled_from(["", " ", "  ", " 7"]),
+    )
+)
+def test_what_is_read_as_plain_is_what_the_parts_say(text):
+    plain = receipt.plain_receipt(text)
     with contextlib.suppress(Refused):
-        receipt.parse_extra_info(text)
+        assert plain is None or parts_of(plain) == parts_of(receipt.parse_parts(text))
+        return
+    assert plain is None, "the plain reader takes what the general one refuses"
+
+
+@given(
+    names=st.tuples(*[st.text(max_size=8) | st.sampled_from(["g", "a\x02b"])] * 3),
+    numbers=st.tuples(*[st.integers(0, 2**63 - 1)] * 5),
+)
+def test_an_acknowledgement_is_logged_as_an_entry(names, numbers):
+    group, topic, broker = names
+    queue_id, offset, start, popped, invisible = numbers
+    got = receipt.PopReceipt(start, popped, invisible, 3, broker)
+    entry = Ack(
+        ack_offset=offset, start_offset=start, group=group, topic=topic, queue_id=queue_id,
+        pop_time=popped, broker_name=broker,
+    )  # fmt: skip
+    named, body = ack_texts(group, topic, queue_id, offset, got)
+    assert (named, body) == (entry_properties(entry, popped + invisible), encode(entry))
+    assert decode("ack", body) == entry
 
 
 # Orders

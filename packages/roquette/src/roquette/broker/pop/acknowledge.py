@@ -211,17 +211,13 @@ class AckProcessor:
         now_ms: int,
     ) -> int:
         """Acknowledge the message of a receipt; returns the log's end."""
-        ack = Ack(
-            ack_offset=header.offset,
-            start_offset=receipt.start_offset,
-            group=header.consumer_group,
-            topic=header.topic,
-            queue_id=header.queue_id,
-            pop_time=receipt.pop_time,
-            broker_name=receipt.broker_name,
+        self._own_queue(receipt.revive_qid)
+        topic, group = header.topic, header.consumer_group
+        end = self._pop.log.append_ack(
+            group, topic, header.queue_id, header.offset, receipt, now_ms
         )
-        due = receipt.pop_time + receipt.invisible_time
-        return self._append(ack, receipt.revive_qid, due, now_ms)
+        self._stats.acked(topic, group, 1)
+        return end
 
     def _append(self, ack: Ack, revive_qid: int, deliver_ms: int, now_ms: int) -> int:
         self._own_queue(revive_qid)

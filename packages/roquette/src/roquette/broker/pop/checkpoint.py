@@ -47,7 +47,7 @@ class CheckPoint(msgspec.Struct, kw_only=True):
     revive_offset: int = msgspec.field(name="ro", default=0)
     diffs: list[int] | None = msgspec.field(name="d", default=None)
     broker_name: str | None = msgspec.field(name="bn", default=None)
-    reput_times: str | None = msgspec.field(name="rp", default=None)
+    reput_times: str | msgspec.UnsetType | None = msgspec.field(name="rp", default=msgspec.UNSET)
     suspend: bool = msgspec.field(name="sp", default=False)
 
     @property

@@ -6,8 +6,9 @@ whose message it is: 0 the topic's, 1 and 2 the group's pop retry topic of versi
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, final
+
+from mypy_extensions import i64
 
 from roquette.errors import Refused
 from roquette.message.names import RETRY_PREFIX, pop_retry_topic
@@ -83,15 +84,25 @@ def build_extra_info(
     )
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@final
 class PopReceipt:
-    """Parts of a receipt that the broker reads."""
+    """Parts of a receipt that the broker reads. Times in ms."""
 
-    start_offset: int
-    pop_time: int
-    invisible_time: int
-    revive_qid: int
-    broker_name: str
+    __slots__ = ("broker_name", "invisible_time", "pop_time", "revive_qid", "start_offset")
+
+    def __init__(
+        self,
+        start_offset: int,
+        pop_time: int,
+        invisible_time: int,
+        revive_qid: int,
+        broker_name: str,
+    ) -> None:
+        self.start_offset: int = start_offset
+        self.pop_time: int = pop_time
+        self.invisible_time: int = invisible_time
+        self.revive_qid: int = revive_qid
+        self.broker_name: str = broker_name
 
 
 def parse_extra_info(text: str) -> PopReceipt:
@@ -100,18 +111,64 @@ def parse_extra_info(text: str) -> PopReceipt:
     Raises:
         Refused: it is invalid, with the text of Apache's IllegalArgumentException.
     """
+    plain = plain_receipt(text)
+    return parse_parts(text) if plain is None else plain
+
+
+def plain_receipt(text: str) -> PopReceipt | None:
+    """A receipt as brokers make it: ASCII, digits without sign, of 18 at most; None is for `parse_parts`, which reads all."""
+    if not text.isascii():
+        return None
+    data = text.encode()
+    end: i64 = len(data)
+    at: i64 = 0
+    field: i64 = 0
+    number: i64 = 0
+    digits: i64 = 0
+    start_offset: i64 = 0
+    pop_time: i64 = 0
+    invisible_time: i64 = 0
+    while field < 4:
+        if at == end:
+            return None
+        one: i64 = data[at]
+        at += 1
+        if 48 <= one <= 57 and digits < 18:
+            number = number * 10 + one - 48
+            digits += 1
+            continue
+        if one != 32 or digits == 0:
+            return None
+        field += 1
+        if field == 4:
+            break
+        if field == 1:
+            start_offset = number
+        elif field == 2:
+            pop_time = number
+        else:
+            invisible_time = number
+        number = digits = 0
+    while at < end and data[at] != 32:  # whose message it is
+        at += 1
+    at += 1
+    begin: i64 = at
+    while at < end and data[at] != 32:
+        at += 1
+    if at <= begin:
+        return None
+    return PopReceipt(start_offset, pop_time, invisible_time, number, text[begin:at])
+
+
+def parse_parts(text: str) -> PopReceipt:
+    """See `parse_extra_info`."""
     parts = text.split(" ")
     while parts and not parts[-1]:
         parts.pop()  # as String.split does
     if len(parts) < len(_READERS):
         raise _illegal(f"{_READERS[len(parts)]} fail, extraInfoStrs length {len(parts)}")
-    return PopReceipt(
-        start_offset=_number(parts[0]),
-        pop_time=_number(parts[1]),
-        invisible_time=_number(parts[2]),
-        revive_qid=_number(parts[3]),
-        broker_name=parts[5],
-    )
+    numbers = [_number(part) for part in parts[:4]]
+    return PopReceipt(numbers[0], numbers[1], numbers[2], numbers[3], parts[5])
 
 
 def _number(text: str) -> int:

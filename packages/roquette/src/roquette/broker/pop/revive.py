@@ -16,6 +16,8 @@ import logging
 from collections import deque
 from functools import partial
 
+import msgspec
+
 from roquette.base.javatypes import java_hash
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.set_aside import sound_record, sound_records
@@ -34,6 +36,7 @@ from roquette.broker.pop.checkpoint import (
     encode,
 )
 from roquette.broker.pop.order import OrderTable, next_offset
+from roquette.broker.pop.receipt import PopReceipt
 from roquette.errors import Refused, StoreError, is_transient
 from roquette.message import names, properties
 from roquette.message.properties import decode_properties, encode_properties, property_value
@@ -137,6 +140,49 @@ class InFlightTable:
 # Apache sends them through its timer and reads them when they are due; here they go to their revive queue at once, with the properties they would have there after the timer, so that either broker can go on with the other's store.
 
 
+def entry_properties(entry: Entry, deliver_ms: int) -> str:
+    """The properties of an entry's message."""
+    deliver = str(deliver_ms)
+    named = {
+        properties.TAGS: entry.tag,
+        properties.UNIQ_KEY: entry.unique_key,
+        properties.TIMER_DELIVER_MS: deliver,
+        properties.TIMER_OUT_MS: deliver,
+    }
+    return encode_properties(named)
+
+
+_quote = msgspec.json.Encoder().encode
+
+
+def ack_texts(
+    group: str, topic: str, queue_id: int, offset: int, receipt: PopReceipt
+) -> tuple[str, bytes]:
+    """Properties and body of the acknowledgement of one message: those of its `Ack`, which is not made. Most entries are these."""
+    broker, popped = receipt.broker_name, receipt.pop_time
+    due = popped + receipt.invisible_time
+    named = (
+        f"TAGS\x01ack\x02UNIQ_KEY\x01{topic}@{queue_id}@{offset}@{group}@{popped}@{broker}@ack\x02"
+        f"TIMER_DELIVER_MS\x01{due}\x02TIMER_OUT_MS\x01{due}\x02"
+    )
+    if named.count(properties.PROPERTY_SEPARATOR) != 4:  # somebody's names want to add one
+        ack = Ack(
+            ack_offset=offset, group=group, topic=topic, queue_id=queue_id, pop_time=popped,
+            broker_name=broker,
+        )  # fmt: skip
+        named = entry_properties(ack, due)
+    body = b'{"ao":%d,"so":%d,"c":%b,"t":%b,"q":%d,"pt":%d,"bn":%b}' % (
+        offset,
+        receipt.start_offset,
+        _quote(group),
+        _quote(topic),
+        queue_id,
+        popped,
+        _quote(broker),
+    )
+    return named, body
+
+
 class ReviveLog:
     """The topic rmq_sys_REVIVE_LOG_<cluster>.
 
@@ -168,26 +214,23 @@ class ReviveLog:
         Raises:
             Refused: the store does not take messages.
         """
-        deliver = str(deliver_ms)
-        named = {
-            properties.TAGS: entry.tag,
-            properties.UNIQ_KEY: entry.unique_key,
-            properties.TIMER_DELIVER_MS: deliver,
-            properties.TIMER_OUT_MS: deliver,
-        }
-        draft = Draft(
-            self.topic,
-            revive_qid,
-            encode_properties(named).encode(),
-            encode(entry),
-            now_ms,
-            self._host,
-        )
+        named = entry_properties(entry, deliver_ms)
+        return self._put(revive_qid, named.encode(), encode(entry), now_ms)
+
+    def _put(self, revive_qid: int, named: bytes, body: bytes, now_ms: int) -> int:
+        draft = Draft(self.topic, revive_qid, named, body, now_ms, self._host)
         try:
             done = self._store.append(draft, now_ms)
         except StoreError as error:
             raise self._writer.refusal(error) from None
         return done.end_offset
+
+    def append_ack(
+        self, group: str, topic: str, queue_id: int, offset: int, receipt: PopReceipt, now_ms: int
+    ) -> int:
+        """Append the acknowledgement of one message; returns the log's end after it. Raises Refused."""
+        named, body = ack_texts(group, topic, queue_id, offset, receipt)
+        return self._put(receipt.revive_qid, named.encode(), body, now_ms)
 
     def append_check_point(self, point: CheckPoint, revive_qid: int, now_ms: int) -> int:
         """Append a check-point; returns the log's end after it. Raises Refused."""
