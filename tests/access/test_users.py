@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import pytest
 
 from roquette.access.model import AccessSettings, Resource, UserType
@@ -58,7 +57,7 @@ class Server:
         ext, data = encode_dict(fields), b"" if body is None else encode_body(body)
         if by:
             ext = Signer(Credentials(by, PASSWORDS.get(by, "unknown"))).sign(ext, data)
-        command = Command(code=row.code, opaque=1, ext=msgspec.Raw(ext), body=data)
+        command = Command(code=row.code, opaque=1, ext=ext, body=data)
         assert row.decode is not None
         ctx = RequestContext(self.peer, command, row, 0)
         outcome = row.process(ctx, row.decode(command.ext), data)

@@ -173,8 +173,7 @@ class ClusterAsk:
             self.failed(error)
             return
         command = future.result()
-        ext = b"" if command.ext is None else bytes(command.ext)
-        self.end(BrokerAnswer(command.code, command.remark or "", ext, command.body))
+        self.end(BrokerAnswer(command.code, command.remark or "", command.ext, command.body))
 
     def failed(self, error: BaseException) -> None:
         """There will be no answer."""

@@ -6,8 +6,6 @@ The answer is a status, the messages, and the time of delivery, in one write; ev
 from collections.abc import Iterable
 from typing import Any, Final
 
-import msgspec
-
 from roquette.base.clock import Clock
 from roquette.errors import CorruptRecord
 from roquette.message import properties
@@ -318,7 +316,7 @@ class Receiving(Part):
 
     def _deliver(self, poll: _Poll, answer: BrokerAnswer) -> None:
         """Messages have come: those that fit go to the client, the others are acknowledged or are dead."""
-        popped = _ext(msgspec.Raw(answer.ext))
+        popped = _ext(answer.ext)
         starts = _starts_of(popped.start_offset_info)
         counts = _starts_of(popped.order_count_info) if popped.order_count_info else None
         topic = Resource(name=poll.topic)

@@ -8,8 +8,6 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-import msgspec
-
 from roquette.base.clock import Clock
 from roquette.message.names import RETRY_PREFIX, pop_retry_topic
 from roquette.proxy.backend import Backend, RequestUnderWay
@@ -134,7 +132,7 @@ def change(
     def answered(answer: BrokerAnswer) -> None:
         text = handle.text
         if answer.code == ResponseCode.SUCCESS and answer.ext:
-            new = _changed(msgspec.Raw(answer.ext))
+            new = _changed(answer.ext)
             if new.pop_time:
                 text = (
                     f"{handle.offset} {new.pop_time} {new.invisible_time} {new.revive_qid} {handle.kind} "

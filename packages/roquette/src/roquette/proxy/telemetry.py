@@ -397,7 +397,7 @@ class Commands(Part):
 
         The transaction's id says where the half message is: nothing is kept for the answer, which is EndTransaction.
         """
-        raw = _raw(ext)
+        raw = ext or b"{}"
         header = decode_ext(CheckTransactionStateRequestHeader, raw)
         broker = ext_dict(raw).get("bname", "")
         record = _record(body)
@@ -414,7 +414,7 @@ class Commands(Part):
 
     def _running_info(self, ext: bytes, answer: Answers) -> None:
         """GET_CONSUMER_RUNNING_INFO: of a v5 client only its threads can be known."""
-        header = decode_ext(GetConsumerRunningInfoRequestHeader, _raw(ext))
+        header = decode_ext(GetConsumerRunningInfoRequestHeader, ext or b"{}")
         client = self._listening(header.client_id, header.consumer_group)
         if client is None:
             answer(_refusal(ERROR, _offline(header.consumer_group, header.client_id)))
@@ -429,7 +429,7 @@ class Commands(Part):
 
     def _verify(self, ext: bytes, body: bytes, answer: Answers) -> None:
         """CONSUME_MESSAGE_DIRECTLY: a client processes one message, outside of its order."""
-        header = decode_ext(ConsumeMessageDirectlyResultRequestHeader, _raw(ext))
+        header = decode_ext(ConsumeMessageDirectlyResultRequestHeader, ext or b"{}")
         client = self._listening(header.client_id or "", header.consumer_group)
         message = to_message(_record(body))
         if client is None:
@@ -502,10 +502,6 @@ class Commands(Part):
         waiting, self._waiting = self._waiting, {}
         for one in waiting.values():
             one.answer(_refusal(BUSY, "the server is going away"))
-
-
-def _raw(ext: bytes) -> msgspec.Raw:
-    return msgspec.Raw(ext or b"{}")
 
 
 def _record(body: bytes) -> StoredRecord:

@@ -8,8 +8,6 @@ to go slower, and nobody is refused.
 import sys
 from typing import Any, Final
 
-import msgspec
-
 from roquette.base.logs import RateLimited
 from roquette.remoting.request import BYTES, Later, Peer, RequestContext, Unfinished
 
@@ -18,7 +16,7 @@ LITTLE: Final = 65_536  # bytes: who keeps no more is read, whatever the others 
 USUAL: Final = (
     4_096  # bytes of fields; of more than that perhaps most is nothing that a header knows
 )
-_NOTHING: Final = msgspec.Raw(b"{}")
+_NOTHING: Final = b"{}"
 
 
 class MemoryAccount:

@@ -1,29 +1,46 @@
-"""One request or response. Interpreted: msgspec builds it straight from the header JSON."""
+"""One request or response. HOT: compiled by mypyc in the fast build."""
 
-import msgspec
+from typing import Final, final
 
-from roquette.wire.json_body import Int32
+from mypy_extensions import mypyc_attr
 
-RESPONSE_BIT = 1
-ONEWAY_BIT = 2
+RESPONSE_BIT: Final = 1
+ONEWAY_BIT: Final = 2
 
 
-class Command(msgspec.Struct, gc=False, kw_only=True):
+@final
+@mypyc_attr(acyclic=True)
+class Command:
     """A remoting command (Apache's RemotingCommand), as plain values.
 
-    `ext` stays undecoded until the row that serves `code` says which header it is. `opaque` is the
-    requester's number, echoed by the response; `flag` bit 0 marks a response, bit 1 a one-way request.
+    Attributes:
+        opaque: the requester's number, echoed by the response.
+        flag: bit 0 marks a response, bit 1 a one-way request.
+        ext: the JSON text of the ext fields, undecoded until the row that serves `code` says which header it is;
+            a peer's null is `null`.
     """
 
-    code: Int32
-    opaque: Int32
-    flag: Int32 = 0
-    version: Int32 = 0
-    language: str | int | None = "JAVA"
-    remark: str | None = None
-    # Not `Raw | None`: msgspec would then take nothing but null. A peer's null arrives as Raw(b"null").
-    ext: msgspec.Raw = msgspec.field(name="extFields", default=msgspec.Raw(b"{}"))
-    body: bytes = msgspec.field(name="-body", default=b"")  # not in the JSON: set by the frame
+    __slots__ = ("body", "code", "ext", "flag", "language", "opaque", "remark", "version")
+
+    def __init__(
+        self,
+        code: int,
+        opaque: int,
+        flag: int = 0,
+        version: int = 0,
+        language: str | int | None = "JAVA",
+        remark: str | None = None,
+        ext: bytes = b"{}",
+        body: bytes = b"",
+    ) -> None:
+        self.code: int = code
+        self.opaque: int = opaque
+        self.flag: int = flag
+        self.version: int = version
+        self.language: str | int | None = language
+        self.remark: str | None = remark
+        self.ext: bytes = ext
+        self.body: bytes = body
 
     @property
     def is_response(self) -> bool:
@@ -35,7 +52,17 @@ class Command(msgspec.Struct, gc=False, kw_only=True):
         """True for a request that must not be answered."""
         return bool(self.flag & ONEWAY_BIT)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Command) and self._values() == other._values()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _values(self) -> tuple[object, ...]:
+        return (
+            self.code, self.opaque, self.flag, self.version, self.language, self.remark, self.ext, self.body,
+        )  # fmt: skip
+
     def __str__(self) -> str:
         kind = "reply" if self.is_response else "oneway" if self.is_oneway else "request"
-        ext = bytes(self.ext).decode("utf-8", "replace")
+        ext = self.ext.decode("utf-8", "replace")
         return f"{kind} code={self.code} opaque={self.opaque} ext={ext} body={len(self.body)}B"

@@ -16,6 +16,8 @@ from roquette.base.javatypes import java_text
 from roquette.errors import LocalProtocolError, RemoteProtocolError
 from roquette.wire.codes import LANGUAGES
 from roquette.wire.command import Command
+from roquette.wire.general_head import general_head
+from roquette.wire.plain_head import plain_head
 from roquette.wire.signature import Signer
 
 # The ROCKETMQ binary header (serialize type 1), read into the same Command as the JSON form. HOT.
@@ -56,7 +58,7 @@ def decode_binary_header(data: bytes, start: int, end: int) -> Command:
         version=version,
         language=LANGUAGES[language] if language < len(LANGUAGES) else None,
         remark=remark,
-        ext=msgspec.Raw(_quote(ext)),
+        ext=_quote(ext),
     )
 
 
@@ -129,8 +131,6 @@ HEAD_READ: Final = (
 NO_MEMORY: Final = "there is no memory for a frame with a header this large"
 VERSION: Final = 513  # ordinal of V5_5_0 in Apache's MQVersion: what we claim to speak
 _END: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
-
-_decode_head = msgspec.json.Decoder(Command).decode
 
 
 class Wire:
@@ -389,9 +389,14 @@ def _decode_frame(data: bytes, pos: i64, end: i64) -> Command:
         raise RemoteProtocolError("header is longer than its frame")
     large = body_start - start > MAX_HEADER
     kind: int = (word >> 24) & 0xFF
+    if kind == 0 and not large:
+        plain = plain_head(data, start, body_start)
+        if plain is not None:
+            plain.body = data[body_start:end]
+            return plain
     if kind == 0:
         try:
-            command: Command = _decode_head(data[start:body_start])
+            command = general_head(data[start:body_start])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RemoteProtocolError(f"header is not a command: {error}") from None
         large = large and not command.flag & 1  # an answer to a batch names all its messages

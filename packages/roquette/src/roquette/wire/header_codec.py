@@ -21,7 +21,7 @@ H = typing.TypeVar("H", bound=msgspec.Struct)
 _quote = msgspec.json.Encoder().encode
 _SHOWN = 40  # characters of a value in a refusal
 _MAX_DIGITS = 100  # leading zeros included: Python's own limit raises ValueError
-_EMPTY = msgspec.Raw(b"{}")
+_EMPTY = b"{}"
 _MAX_UNUSUAL = 1 << 17  # bytes read the slow way: 32,767 of properties, and their escapes
 
 
@@ -43,15 +43,13 @@ class HeaderDecoder:
 
     def __init__(self, header: type[msgspec.Struct]) -> None:
         self._header = header
-        self.fast: Callable[[msgspec.Raw], typing.Any] = msgspec.json.Decoder(
-            header, strict=False
-        ).decode
+        self.fast: Callable[[bytes], typing.Any] = msgspec.json.Decoder(header, strict=False).decode
 
-    def coerce(self, ext: msgspec.Raw) -> typing.Any:
+    def coerce(self, ext: bytes) -> typing.Any:
         """The slow way; raises `BadHeader` when a field is missing or malformed."""
         return _decode_coerced(self._header, ext)
 
-    def __call__(self, ext: msgspec.Raw | None) -> typing.Any:
+    def __call__(self, ext: bytes | None) -> typing.Any:
         """Either way; None is no ext fields."""
         if ext is None:
             ext = _EMPTY
@@ -61,7 +59,7 @@ class HeaderDecoder:
             return self.coerce(ext)
 
 
-def _decode_coerced(header: type[H], ext: msgspec.Raw | None) -> H:
+def _decode_coerced(header: type[H], ext: bytes | None) -> H:
     """The slow path, in Java's manner: any scalar as text, `+5` and `007` as numbers, empty as absent."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(header)}
     values: dict[str, object] = {}
@@ -117,7 +115,7 @@ def _scalar(kind: object) -> tuple[object, bool]:
     return kind, False
 
 
-def ext_dict(ext: msgspec.Raw | None) -> dict[str, str]:
+def ext_dict(ext: bytes | None) -> dict[str, str]:
     """All ext fields as text, whatever scalar the peer wrote; nulls are left out."""
     if ext is None:
         return {}
@@ -218,7 +216,7 @@ def common_part(header: msgspec.Struct, names: tuple[str, ...]) -> bytes:
     left_out = {
         field.encode_name for field in msgspec.structs.fields(header) if field.name in names
     }
-    members = ext_dict(msgspec.Raw(encode_ext(header))).items()
+    members = ext_dict(encode_ext(header)).items()
     return encode_dict({name: text for name, text in members if name not in left_out})[1:-1]
 
 
@@ -237,7 +235,7 @@ def encode_ext(header: msgspec.Struct) -> bytes:
     return _encoder_of(type(header))(header)
 
 
-def decode_ext(header: type[H], ext: msgspec.Raw | None) -> H:
+def decode_ext(header: type[H], ext: bytes | None) -> H:
     """Read ext fields as `header`; raises `BadHeader`."""
     return typing.cast(H, _decoder_of(header)(ext))
 

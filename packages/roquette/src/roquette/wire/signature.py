@@ -55,14 +55,14 @@ class Credentials:
             )
 
 
-def ext_fields(ext: bytes | msgspec.Raw) -> dict[str, str]:
+def ext_fields(ext: bytes) -> dict[str, str]:
     """All ext fields of a request as text; raises BadHeader."""
     if not ext:
         return {}
     try:
         return _decode_text(ext)
     except NOT_FAST:
-        return ext_dict(msgspec.Raw(ext))
+        return ext_dict(ext)
 
 
 def signature(secret: bytes, fields: dict[str, str], body: bytes) -> bytes:
@@ -99,7 +99,7 @@ class SignedNames:
         self._decode = msgspec.json.Decoder(kind).decode
         self._account = signed.index(ACCESS_KEY)
 
-    def read(self, ext: bytes | msgspec.Raw, body: bytes) -> tuple[str, str, bytes] | None:
+    def read(self, ext: bytes, body: bytes) -> tuple[str, str, bytes] | None:
         """The user's name, the signature and what is signed, or "" where one is not there; None: `ext_fields` must read it."""
         try:
             *signed, given = astuple(self._decode(ext))

@@ -196,6 +196,4 @@ async def _ask(
             ResponseCode.CONSUME_MSG_TIMEOUT,
             f"consumer <{group}> <{channel.client_id}> Timeout: no answer within {CLIENT_CALL_MS} ms",
         ) from None
-    return Reply(
-        b"" if answer.ext is None else bytes(answer.ext), answer.body, answer.code, answer.remark
-    )
+    return Reply(answer.ext, answer.body, answer.code, answer.remark)

@@ -357,12 +357,11 @@ def _identity(
 
 
 def _is_part(ctx: RequestContext) -> bool:
-    raw = ctx.command.ext
-    return raw is not None and PART.encode() in bytes(raw)
+    return PART.encode() in ctx.command.ext
 
 
 def _registered_zone(ctx: RequestContext) -> str | None:
     raw = ctx.command.ext
-    if raw is None or b"__ZONE_NAME" not in bytes(raw):
+    if b"__ZONE_NAME" not in raw:
         return None
     return ext_dict(raw).get("__ZONE_NAME") or None

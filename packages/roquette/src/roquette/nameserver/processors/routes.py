@@ -98,7 +98,7 @@ class RouteProcessor:
 def _zone_of(ctx: RequestContext) -> str | None:
     """The zone a client wants to stay in (ZoneRouteRPCHook)."""
     raw = ctx.command.ext
-    if raw is None or b"__ZONE_MODE" not in bytes(raw):
+    if b"__ZONE_MODE" not in raw:
         return None
     fields = ext_dict(raw)
     name = fields.get("__ZONE_NAME", "")

@@ -1,0 +1,117 @@
+"""The plain reader of headers beside the general one: what it takes, that takes with the same result."""
+
+import json
+import os
+import random
+
+import pytest
+
+from roquette.wire.general_head import general_head
+from roquette.wire.plain_head import plain_head
+
+EXT = {
+    "a": "group",
+    "b": "orders",
+    "e": "3",
+    "i": "KEYS\x01k1\x02UNIQ_KEY\x017F000001\x02WAIT\x01true\x02",
+    "n": "broker-a",
+}
+
+
+def java(ext: dict[str, str], **more: object) -> bytes:
+    """A header as fastjson writes it."""
+    head = {"code": 310, "extFields": ext, "flag": 0, "language": "JAVA", "opaque": 7}
+    head |= {"serializeTypeCurrentRPC": "JSON", "version": 513} | more
+    return json.dumps(head, separators=(",", ":")).encode()
+
+
+PLAIN = [
+    java(EXT),
+    java({}),
+    java({"topic": 'a"b\\c/d'}, remark="what was wrong", flag=1, opaque=2**31 - 1),
+    java(EXT, opaque=-(2**31), version=0, language="PYTHON"),
+    b'{"code":105,"flag":0,"language":"GO","opaque":12,"version":317,"remark":"","extFields":{"topic":"T"}}',
+    b'{"opaque":1,"code":34}',
+]
+GENERAL = [
+    b'{"code":1,"opaque":2,"extFields":null}',
+    b'{"code":1,"opaque":2,"remark":null}',
+    b'{ "code":1,"opaque":2}',
+    b'{"code":1,"opaque":2,"extFields":{"a":1}}',
+    b'{"code":1,"opaque":2,"extFields":{"a":{"b":"c"}}}',
+    '{"code":1,"opaque":2,"extFields":{"a":"\xfc"}}'.encode(),
+    b'{"code":1,"opaque":2,"extFields":{"a":"\\u00e4\\ud83d\\ude00"}}',
+    b'{"code":1,"code":2,"opaque":2}',
+    b'{"code":1,"opaque":2,"else":3}',
+    b'{"code":1,"opaque":2,"language":7}',
+]
+
+
+@pytest.mark.parametrize("data", PLAIN)
+def test_what_clients_write_is_plain(data: bytes) -> None:
+    found = plain_head(data, 0, len(data))
+    assert found is not None and found == general_head(data)
+    inside = plain_head(b"xx" + data + b"yy", 2, 2 + len(data))
+    assert inside == found
+
+
+@pytest.mark.parametrize("data", GENERAL)
+def test_what_is_less_usual_is_left_to_the_general_reader(data: bytes) -> None:
+    assert plain_head(data, 0, len(data)) is None
+    general_head(data)
+
+
+PIECES = [
+    *(b'{}[]",:\\-0189eEu.+ \x00\x1f\x7f\x80\xff'[n : n + 1] for n in range(23)),
+    *(b'"code":', b'"opaque":', b'"extFields":', b'"remark":"', b"null", b"true", b"\\u0001", b"\\ud800"),
+    *(b"2147483648", b"-2147483648", b"01", b"-0", b'"a":"b",', b'"language":"JAVA"', b"{}", b","),
+]  # fmt: skip
+
+
+def mutated(rng: random.Random) -> bytes:
+    """A header to which one to three things were done."""
+    data = bytearray(rng.choice(PLAIN + GENERAL))
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        at = rng.randrange(len(data))
+        match rng.randrange(8):
+            case 0:
+                del data[at : at + rng.randint(1, 6)]
+            case 1:
+                data[at:at] = rng.choice(PIECES)
+            case 2:
+                data[at : at + rng.randint(1, 8)] = rng.choice(PIECES)
+            case 3:
+                begin = rng.randrange(len(data) + 1)
+                data[at:at] = data[begin : begin + rng.randint(1, 30)]
+            case _:
+                data[at] = rng.choice(b"09aAzZ_%1") if rng.random() < 0.9 else rng.randrange(256)
+    return bytes(data)
+
+
+def differ(seed: int, count: int) -> int:
+    """Compare both readers on so many mutated headers; how many were plain."""
+    rng = random.Random(seed)
+    plain = 0
+    for number in range(count):
+        data = mutated(rng)
+        found = plain_head(data, 0, len(data))
+        if found is None:
+            continue
+        plain += 1
+        try:
+            wanted = general_head(data)
+        except (ValueError, RecursionError) as error:
+            raise AssertionError(f"seed {seed}, {number}: {data!r} is refused: {error}") from None
+        assert found == wanted, f"seed {seed}, {number}: {data!r}"
+    return plain
+
+
+def test_no_mutated_header_is_read_in_two_ways() -> None:
+    assert differ(int(os.environ.get("ROQUETTE_SEED", "1")), 60_000) > 2_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_no_mutated_header_of_five_million(seed: int) -> None:
+    assert differ(seed, 100_000) > 3_000
