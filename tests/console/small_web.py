@@ -24,21 +24,19 @@ HOSTILE = '"><script>alert(1)</script>\u202e%'
 
 
 @dataclass
-class Web:
-    """A browser, and what is behind it."""
+class Pages:
+    """A browser at a console: its pages of one cluster, which the console calls `context`."""
 
-    cluster: SimCluster
-    mq: Client
-    console: Console
     browser: httpx.AsyncClient
+    context: str
 
     async def get(self, path: str, **headers: str) -> httpx.Response:
         """A page below the cluster's part."""
-        return await self.browser.get(f"/c/dev{path}", headers=headers)
+        return await self.browser.get(f"/c/{self.context}{path}", headers=headers)
 
-    async def main(self, path: str, status: int = 200) -> str:
+    async def main(self, path: str, status: int = 200, **headers: str) -> str:
         """The text of a page's view."""
-        answer = await self.get(path)
+        answer = await self.get(path, **headers)
         assert answer.status_code == status, (path, answer.status_code, text_of(answer.text)[-600:])
         return text_of(re.sub(r".*?(<main)", r"\1", answer.text, count=1, flags=re.DOTALL))
 
@@ -60,9 +58,37 @@ class Web:
         return await self.browser.post(address, data=fields, headers=head)
 
 
+@dataclass
+class Web(Pages):
+    """The same in process, and what is behind it."""
+
+    cluster: SimCluster
+    mq: Client
+    console: Console
+
+
 def text_of(markup: str) -> str:
     """The words of a page."""
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", markup)))
+
+
+def table_of(page: str, caption: str) -> list[dict[str, str]]:
+    """The rows of a page's table by their heads; none where it is not there."""
+    table = re.search(rf"<caption[^>]*>{re.escape(caption)}</caption>.*?</table>", page, re.DOTALL)
+    if table is None:
+        return []
+    (first, *lines) = re.findall(r"<tr.*?</tr>", table[0], re.DOTALL)
+    heads, *rows = (
+        [text_of(cell).strip() for cell in re.findall(r"<t[hd].*?</t[hd]>", line, re.DOTALL)]
+        for line in (first, *lines)
+    )
+    return [dict(zip(heads, row, strict=True)) for row in rows]
+
+
+def tiles_of(page: str) -> dict[str, str]:
+    """The numbers on top of a page, by their labels, with the word about each."""
+    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd><dd[^>]*>(.*?)</dd>", page, re.DOTALL)
+    return {text_of(label): text_of(f"{value} {words}").strip() for label, value, words in found}
 
 
 def browse(
@@ -100,6 +126,6 @@ async def open_web(
     transport = httpx.ASGITransport(app=console.app)
     async with httpx.AsyncClient(transport=transport, base_url=HOST) as browser:
         try:
-            await scenario(Web(cluster, mq, console, browser))
+            await scenario(Web(browser, "dev", cluster, mq, console))
         finally:
             await console.close()

@@ -33,8 +33,10 @@ MODES = ("sync", "async", "sync")
 class Yard:
     """Two brokers, a producer and a consumer of Java's, and what was sent and got."""
 
-    def __init__(self, java: Driver, namesrv: str, settle_s: float, poll_ms: int) -> None:
-        self.java, self.namesrv, self.settle_s = java, namesrv, settle_s
+    def __init__(
+        self, java: Driver, namesrv: str, brokers: dict[str, str], settle_s: float, poll_ms: int
+    ) -> None:
+        self.java, self.namesrv, self.brokers, self.settle_s = java, namesrv, brokers, settle_s
         self.nudged = poll_ms < 10_000
         self.sent: set[str] = set()
         self.told: list[str] = []
@@ -131,10 +133,12 @@ def yard(
     with contextlib.ExitStack() as started:
         namesrv = start_namesrv(flavour, folder / "namesrv")
         started.callback(namesrv.discard)
+        brokers: dict[str, str] = {}
         for name in ("broker-a", "broker-b"):
             broker = start_broker(flavour, folder / name, namesrv.address, name=name)
             started.callback(broker.discard)
-        yield Yard(java, namesrv.address, settle_s, poll_ms)
+            brokers[name] = broker.address
+        yield Yard(java, namesrv.address, brokers, settle_s, poll_ms)
 
 
 def main() -> int:

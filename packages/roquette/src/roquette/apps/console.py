@@ -15,6 +15,7 @@ from roquette.apps import running
 from roquette.base.clock import SystemClock
 from roquette.base.files import open_append
 from roquette.base.javatypes import whole_number
+from roquette.cli.commands import command_of
 from roquette.cli.connect import LoginFile, NameServers
 from roquette.client.client import Client
 from roquette.console.app import Console, ConsoleSettings
@@ -168,7 +169,8 @@ def console_main(targets: Mapping[str, ConsoleTarget], options: ConsoleOptions) 
 def register(app: typer.Typer) -> None:
     """The verb."""
 
-    @app.command()
+    @app.command("console")
+    @command_of
     def console(
         namesrv: NameServers = None,
         context: Annotated[

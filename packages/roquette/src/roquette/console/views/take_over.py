@@ -121,7 +121,7 @@ def _members(ask: ViewAsk, state: GroupState) -> Node:
             "Role": lambda each: parts.dot(_STATES[each.role], each.role),
             "Address": lambda each: parts.code(each.address),
             "Step": lambda each: in_step if each.in_step else behind,
-            "#Epoch": lambda each: each.epoch,
+            "#Epoch": lambda each: str(each.epoch) if each.epoch >= 0 else parts.UNKNOWN,  # a name
             "#Log end": lambda each: each.log_end,
             "#Behind": lambda each: parts.size(each.lag_bytes),
             "#Lease": lambda each: _seconds(each.lease_s),

@@ -1,0 +1,346 @@
+"""The console in a process of its own, asked as a browser asks, at real servers: what its pages say, and what is so."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from tests.console.small_web import Pages, table_of, text_of, tiles_of
+from tests.console.test_views import PATHS
+from tests.interop.conftest import SETTINGS
+from tests.interop.drain_and_resize import GROUP, TOPIC, yard
+from tests.interop.driver import Driver
+from tests.interop.peers import Process, Server, call, start_broker, start_namesrv
+from tests.interop.test_up import Terminal, terminal  # noqa: F401
+
+from roquette import Client, StartFrom
+from roquette.apps.local_group import load_group
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+LOOK_S = 0.5
+LATE = "late-readers"
+
+
+@contextlib.asynccontextmanager
+async def console(folder: Path, namesrv: str) -> AsyncIterator[Pages]:
+    """A console of these servers; at its end it has complained of nothing."""
+    words = ("console", "-n", namesrv, "--listen", "127.0.0.1:0", "--audit-log", "audit.jsonl")
+    process = Process([str(Path(sys.executable).with_name("roquette")), *words], folder, {})
+    try:
+        address = process.line_with("ready ", 60).partition("=")[2].rstrip("/")
+        async with httpx.AsyncClient(base_url=address, timeout=30) as browser:
+            yield Pages(browser, "cluster")
+    finally:
+        code = process.stop()
+    said = process.log.read_text().splitlines()
+    assert (code, said) == (0, [f"ready console={address}/"]), process.tail()
+
+
+def noted(folder: Path) -> list[tuple[str, str, str]]:
+    """What the console's file of the audit has: what was done, how it ended, and the way back."""
+    lines = map(json.loads, (folder / "audit.jsonl").read_text().splitlines())
+    return [(line["command"], line["result"], line["back"]) for line in lines]
+
+
+async def until(
+    look: Callable[[], Any], holds: Callable[[str], Any], most_s: float = 120, every_s: float = LOOK_S
+) -> list[str]:
+    """Look at a page as often as it asks for itself, until this holds; all that was seen."""
+    seen: list[str] = []
+    end = time.monotonic() + most_s
+    while True:
+        seen.append(await look())
+        if holds(seen[-1]):
+            return seen
+        assert time.monotonic() < end, text_of(seen[-1])
+        await asyncio.sleep(every_s)
+
+
+class Watched:
+    """A page that is open in a browser: its live part, which is not sent again while it is the same."""
+
+    def __init__(self, pages: Pages, path: str) -> None:
+        self._pages, self._path = pages, path
+        self._mark = self._text = ""
+
+    async def look(self) -> str:
+        """The markup as it is now."""
+        head = {"roquette-live": "1", "if-none-match": self._mark}
+        answer = await self._pages.get(self._path, **head)
+        assert answer.status_code in (200, 304), text_of(answer.text)
+        if answer.status_code == 200:
+            self._mark, self._text = answer.headers["etag"], answer.text
+        return self._text
+
+
+def command_on(page: str) -> list[str]:
+    """The words of the command that a page names, behind `roquette`."""
+    words = shlex.split(text_of(re.search(r'class="command">.*?</code>', page, re.DOTALL)[0]))
+    assert words[1:3] == ["$", "roquette"], words
+    return words[3:]
+
+
+@contextlib.contextmanager
+def kept_free(address: str) -> Iterator[None]:
+    """The ports of a killed broker refuse, and no other group that starts beside this one takes them."""
+    host, _, port = address.rpartition(":")
+    with contextlib.ExitStack() as held:
+        for number in (int(port) - 2, int(port), int(port) + 1):
+            listener = held.enter_context(socket.socket())
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            end = time.monotonic() + 10
+            while True:
+                try:
+                    listener.bind((host, number))
+                    break
+                except OSError:  # threads of the killed process end one after the other
+                    assert time.monotonic() < end, f"{host}:{number} is not free"
+                    time.sleep(0.01)
+        yield
+
+
+def seconds(words: str) -> float:
+    """Of a span such as 3.1 s."""
+    return float(re.search(r"([\d.]+)\ss", words)[1])
+
+
+@pytest.mark.long
+def test_a_take_over_is_watched_to_its_end(terminal: Terminal, tmp_path: Path) -> None:  # noqa: F811
+    path = "/brokers/broker-a/members"
+
+    def told(page: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
+        """What the command says that the page names, and the page's members, in one form."""
+        words = command_on(page)
+        assert words == ["broker", "status", "--name", "broker-a"]
+        done = terminal.run(*words, "-o", "json", code=0 if "Healthy" in page else 10)
+        return json.loads(done[0])[0], table_of(page, "Members")
+
+    def agree(page: str) -> dict[str, Any]:
+        """The page and the command say the same; what the command says."""
+        state, rows = told(page)
+        tiles = tiles_of(page)
+        assert tiles["Master"] == f"broker {state['master']} epoch {state['epoch']}"
+        assert tiles["In step"].startswith(f"{len(state['in_step'])} of 3")
+        for row, member in zip(rows, state["members"], strict=True):
+            assert row["Member"] == f"broker {member['broker_id']}"
+            assert row["Role"] == member["role"]
+            assert row["Address"] == member["address"]
+            assert (row["Step"] == "in step") == member["in_step"]
+            serves = member["role"] == "master"
+            assert row["Epoch"] == (str(member["epoch"]) if serves else "–")
+            assert (row["Lease"] != "–") == serves
+        for problem in state["problems"]:
+            assert problem.partition(": connect ")[0] in text_of(page)
+        return state
+
+    async def scenario() -> None:
+        async with console(tmp_path / "console", load_group(str(terminal.folder)).namesrv) as pages:
+            overview, watched = Watched(pages, "/"), Watched(pages, path)
+            await overview.look()
+            whole = (await until(watched.look, lambda page: "Healthy" in page))[-1]
+            before = await asyncio.to_thread(agree, whole)
+            old = before["master"]
+            part = load_group(str(terminal.folder)).brokers[old - 1]
+            await until(watched.look, lambda page: "4\u202flooks" in page)
+            os.kill(part.pid, signal.SIGKILL)
+            killed = time.monotonic()
+            with kept_free(part.address):
+                seen = await until(
+                    watched.look,
+                    lambda page: tiles_of(page)["Master"].startswith("broker ")
+                    and not tiles_of(page)["Master"].startswith(f"broker {old} "),
+                )
+                gap = time.monotonic() - killed
+                nobody = [page for page in seen if tiles_of(page)["Master"].startswith("nobody")]
+                assert len(nobody) >= 2
+                for page in nobody:
+                    rows = {row["Member"]: row for row in table_of(page, "Members")}
+                    assert "Nobody is master: sends wait" in page
+                    assert rows[f"broker {old}"]["Role"] == "silent"
+                    assert {row["Lease"] for row in rows.values()} == {"–"}
+                after = (await until(watched.look, lambda page: f"not in step: [{old}]" in page))[-1]
+                state = await asyncio.to_thread(agree, after)
+                assert state["master"] != old and state["epoch"] > before["epoch"]
+                silent = table_of(after, "Members")[old - 1]
+                assert (silent["Role"], silent["Step"]) == ("silent", "not in step")
+                assert silent["Behind"] == silent["Log end"] == "–"
+                # The strip: the old master, nobody, the new one. What was watched is as long as it took.
+                lines = [text_of(each) for each in re.findall(r"<li>.*?</li>", after)]
+                spans = [re.search(r"(broker \d|nobody)\s+for", line) for line in lines]
+                masters = [span[1] for span in spans if span]
+                assert masters == [f"broker {old}", "nobody", f"broker {state['master']}"], lines
+                longest = seconds(tiles_of(after)["Nobody for"])
+                assert seconds(lines[1].partition("for")[2]) <= longest <= gap + 3 * LOOK_S
+                await until(
+                    overview.look, lambda page: "Brokers are missing" in text_of(page), every_s=2
+                )
+            await asyncio.to_thread(terminal.run, "up", "restart", str(old))
+            healed = (await until(watched.look, lambda page: "Healthy" in page))[-1]
+            state = await asyncio.to_thread(agree, healed)
+            assert state["in_step"] == [1, 2, 3] and tiles_of(healed)["In step"][0] == "3"
+            assert seconds(tiles_of(healed)["Nobody for"]) == longest
+            changes = await pages.main("/names")
+            assert f"broker broker-a is master {state['members'][state['master'] - 1]['address']}" in changes
+
+    asyncio.run(scenario())
+
+
+class Load:
+    """Messages that a Java producer sends all the time, while the block runs."""
+
+    def __init__(self, sends: Callable[[], None]) -> None:
+        self._sends, self._over = sends, threading.Event()
+        self._failed: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(0.05):
+                self._sends()
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            self._failed.append(error)
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(120)
+        for error in self._failed:
+            raise error
+
+
+@pytest.mark.long
+def test_a_drain_and_a_resize_under_java_load_show_their_certificates(
+    drivers: Callable[[str], Driver], tmp_path: Path
+) -> None:
+    java = drivers("5.5.0")
+    lock = threading.Lock()  # of the driver, which answers one command after the other
+
+    async def work(pages: Pages, number: int, holds: Callable[[str], Any]) -> list[str]:
+        """Watch a job until it is over; the late group comes when the page says that it is waited for."""
+        watched = Watched(pages, f"/jobs/{number}")
+        seen = await until(watched.look, holds)
+        assert "at work" in seen[-1]
+        await asyncio.to_thread(late)
+        return seen + await until(watched.look, lambda page: "at work" not in page, every_s=1)
+
+    def late() -> None:
+        with lock:
+            java("consumer", name="late-c", group=LATE, namesrv=found.namesrv, topic=TOPIC)
+
+    def leaves(count: int) -> set[str]:
+        """What the late group has got when it goes."""
+        with lock:
+            got = java("dump", name="late-c", min=count, timeout=60_000, nudge=True)["messages"]
+            java("stop", name="late-c")
+        return {str(message["body"]) for message in got}
+
+    def send() -> None:
+        with lock:
+            found.send()
+
+    async def scenario(pages: Pages, folder: Path) -> None:
+        await asyncio.to_thread(late)
+        send()
+        got = await asyncio.to_thread(leaves, 1)
+        drain = "/act/broker-drain?name=broker-a&wait=true"
+        plan = (await pages.get(drain)).text
+        assert command_on(plan) == ["broker", "drain", "broker-a", "--wait"]
+        assert "have clients send nothing to broker-a any more" in text_of(plan)
+        with Load(send):
+            begun = await pages.press(drain, "Do it")
+            assert begun.headers["location"].endswith("/jobs/1")
+            seen = await work(pages, 1, lambda page: table_of(page, "What is left"))
+            waiting = table_of(next(page for page in seen if LATE in page), "What is left")
+            assert any(row["kind"] == "unread" and row["group"] == LATE for row in waiting), waiting
+            said = text_of(seen[-1])
+            assert tiles_of(seen[-1])["State"].startswith("done")
+            assert "broker-a refuses sends; waiting until what it has is consumed" in said
+            assert "broker-a has nothing left for anybody" in said
+            again = (await pages.get("/jobs/1")).text
+            assert "broker-a has nothing left for anybody" in text_of(again)
+            got |= await asyncio.to_thread(leaves, 1)
+            with lock:
+                ends = {queue: at(found.brokers["broker-a"], queue) for queue in range(4)}
+            drained = table_of((await pages.get("/brokers")).text, "Brokers")
+            assert [row["State"] for row in drained] == ["drained", "answers"]
+            await asyncio.sleep(1)
+            assert ends == {queue: at(found.brokers["broker-a"], queue) for queue in range(4)}
+            assert "Done" in text_of((await pages.press("/act/broker-restore?name=broker-a", "Do it")).text)
+
+            resize = f"/act/topic-resize?topic={TOPIC}&queues=2&wait=true"
+            assert "Do it: change orders to 2 queues" in await pages.main(resize)
+            begun = await pages.press(resize, "Do it")
+            assert begun.headers["location"].endswith("/jobs/2")
+            seen = await work(
+                pages,
+                2,
+                lambda page: [r for r in table_of(page, "The proof") if r["proven"] == "no"],
+            )
+            assert tiles_of(seen[-1])["State"].startswith("done")
+            got |= await asyncio.to_thread(leaves, 1)
+            await asyncio.to_thread(late)
+        certificate = table_of((await pages.get("/jobs/2")).text, "The proof")
+        assert {row["proven"] for row in certificate} == {"yes"}
+        assert sorted((row["broker"], row["queue"], row["group"]) for row in certificate) == [
+            (broker, queue, group)
+            for broker in ("broker-a", "broker-b")
+            for queue in "23"
+            for group in (LATE, GROUP)
+        ]
+        for row in certificate:
+            end = number(row["end offset"])
+            assert end == number(row["group offset"]) == at(found.brokers[row["broker"]], int(row["queue"]))
+        for broker in found.brokers.values():
+            answer = call(broker, 351, {"topic": TOPIC})
+            assert answer is not None
+            config = json.loads(answer[1])
+            assert (config["readQueueNums"], config["writeQueueNums"]) == (2, 2)
+        assert len(found.sent) > 100 and found.lost() == set()
+        got |= await asyncio.to_thread(leaves, len(found.sent - got))
+        assert found.sent - got == set()
+        back = "roquette broker restore broker-a"
+        assert noted(folder) == [
+            ("roquette broker drain broker-a --wait", "begun", back),
+            ("roquette broker drain broker-a --wait", "done", back),
+            ("roquette broker restore broker-a", "begun", ""),
+            ("roquette broker restore broker-a", "done", ""),
+            ("roquette topic resize orders --queues 2 --wait", "begun", ""),
+            ("roquette topic resize orders --queues 2 --wait", "done", ""),
+        ]
+        rows = table_of((await pages.get("/audit")).text, "Audit")
+        assert len(rows) == 6
+
+    async def opened() -> None:
+        async with console(tmp_path / "console", found.namesrv) as pages:
+            await scenario(pages, tmp_path / "console")
+
+    with yard(tmp_path, java) as found:
+        asyncio.run(opened())
+
+
+def number(words: str) -> int:
+    return int(words.replace("\u202f", ""))
+
+
+def at(address: str, queue: int) -> int:
+    """The offset behind a queue's last message."""
+    answer = call(address, 30, {"topic": TOPIC, "queueId": str(queue)})
+    assert answer is not None and answer[0]["code"] == 0, answer
+    return int(answer[0]["extFields"]["offset"])
