@@ -90,6 +90,22 @@ def test_what_is_wrong_is_said(changes: dict[str, Any], master: Any, words: str)
         raise AssertionError("; ".join(state.problems))
 
 
+@pytest.mark.parametrize("told", [{}, {"groupId": "theirs"}], ids=["no group", "another group"])
+def test_a_broker_that_has_the_place_of_a_dead_member_is_not_taken_for_it(told: Any) -> None:
+    record = replace(RECORD, group="ours", members=(1, 2))
+    ours = {"groupId": "ours"}
+    state = group(
+        record, {"b1:10911": END | ours, "b2:10911": MASTER | ours, "b3:10911": END | told}
+    )
+    assert [member.role for member in state.members] == ["replica", "master", "silent"]
+    stranger = state.members[2]
+    assert (stranger.log_end, stranger.lag_bytes, stranger.lease_s) == (-1, -1, -1.0)
+    assert (
+        "broker 3 does not answer: who answers at b3:10911 takes no part in this group"
+        in state.problems
+    )
+
+
 def test_an_older_member_gets_no_users_and_it_is_said_without_alarm() -> None:
     """A rolling upgrade goes on while `broker status` ends with 0."""
     older = END | {"groupId": "g1"}

@@ -239,14 +239,20 @@ def _state(cluster: str, name: str, record: GroupRecord) -> Operation[GroupState
     asks = ((place.address, calls.runtime_info()) for _, place in places)
     answers = yield from ask_all(asks)
     tables = {who: answer.value or {} for (who, _), answer in zip(places, answers, strict=True)}
+    errors = {who: answer.reason for (who, _), answer in zip(places, answers, strict=True)}
+    for who, table in tables.items():
+        # Another broker may have got the port of one that is dead.
+        if record.group and not errors[who] and table.get("groupId") != record.group:
+            errors[who] = f"who answers at {record.places[who].address} takes no part in this group"
+            tables[who] = {}
     serves = record.master in tables and _number(tables[record.master], "groupLeaseLeftMs") > 0
     end = _number(tables.get(record.master, {}), "commitLogMaxOffset")
     members = []
-    for (who, place), answer in zip(places, answers, strict=True):
+    for who, place in places:
         own_end = _number(tables[who], "commitLogMaxOffset")
         lease_ms = _number(tables[who], "groupLeaseLeftMs")
-        role = SILENT if answer.error else REPLICA
-        if who == record.master and not answer.error:
+        role = SILENT if errors[who] else REPLICA
+        if who == record.master and not errors[who]:
             role = MASTER if serves else ELECTED
         members.append(
             MemberState(
@@ -260,7 +266,7 @@ def _state(cluster: str, name: str, record: GroupRecord) -> Operation[GroupState
                 confirmed=_number(tables[who], "commitLogConfirmOffset"),
                 lag_bytes=max(0, end - own_end) if end >= 0 <= own_end else -1,
                 lease_s=lease_ms / 1000 if lease_ms >= 0 else -1.0,
-                error=answer.reason,
+                error=errors[who],
             )
         )
     return GroupState(
