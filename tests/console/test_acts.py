@@ -7,7 +7,7 @@ from html import unescape
 from typing import Any
 
 import pytest
-from tests.console.small_web import Web, browse, text_of
+from tests.console.small_web import Web, browse, table_of, text_of
 
 from roquette import StartFrom
 from roquette.admin.groups import group_lag
@@ -119,6 +119,31 @@ def test_a_job_goes_on_while_nobody_looks_and_shows_what_it_found() -> None:
         assert "Done" in text_of(
             (await web.press("/act/broker-restore?name=broker-a", "Do it")).text
         )
+
+    browse(scenario, brokers=2)
+
+
+def test_a_certificate_fills_while_one_watches_and_an_end_is_told_as_by_the_command() -> None:
+    async def scenario(web: Web) -> None:
+        for _ in range(8):
+            await web.mq.send("orders", b"x")
+        await read_all(web, "orders", "billing", 1)
+        await web.press("/act/topic-resize?topic=orders&queues=2&wait=true", "Do it")
+        rows: list[dict[str, str]] = []
+        while not rows:
+            await asyncio.sleep(10)
+            rows = table_of((await web.get("/jobs/1")).text, "So far")
+        assert {row["proven"] for row in rows} == {"no"}
+        await read_all(web, "orders", "billing", 7)
+        while "at work" in await web.main("/jobs/1"):
+            await asyncio.sleep(10)
+        rows = table_of((await web.get("/jobs/1")).text, "What it found")
+        assert {row["queue"] for row in rows} == {"2", "3"}
+        assert {row["proven"] for row in rows} == {"yes"}
+        await web.press("/act/broker-drain?name=broker-a&wait=true", "Do it")
+        while "at work" in (text := await web.main("/jobs/2")):
+            await asyncio.sleep(10)
+        assert "broker-a has nothing left for anybody" in text
 
     browse(scenario, brokers=2)
 

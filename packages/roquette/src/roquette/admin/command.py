@@ -42,7 +42,7 @@ T = TypeVar("T")
 Rows = Sequence[msgspec.Struct]
 _ATTRIBUTE: Final = "__command__"
 
-GIVEN: Final = ("name_servers", "clock", "mq", "run", "tell")
+GIVEN: Final = ("name_servers", "clock", "mq", "run", "tell", "show")
 """Parameters that nobody types: who calls a command gives them to it."""
 
 SECTIONS: Final = re.compile(r"\n+(?=(?:Args|Raises|Returns|Attributes):\n)")

@@ -44,6 +44,14 @@ _PERMISSION: Final = "brokerPermission"
 OneBroker = Annotated[str, Flag("BROKER")]
 
 
+ShowRows = Callable[[Sequence[msgspec.Struct]], None]
+"""Gets rows of a change that goes on, as they are at each look: what is left, or what is proven."""
+
+
+def unseen(rows: Sequence[msgspec.Struct]) -> None:
+    """Nobody looks before the end."""
+
+
 class Run(Protocol):
     """Runs operations: `Session.run`."""
 
@@ -62,6 +70,7 @@ class Pace(msgspec.Struct, frozen=True):
         settle_s: what clients need to hear of other routes.
         timeout_s: after which what is left is returned as it is.
         look_s: between two looks at what is left.
+        show: gets the rows of each look.
     """
 
     pause: Callable[[float], Awaitable[Any]]
@@ -70,6 +79,7 @@ class Pace(msgspec.Struct, frozen=True):
     settle_s: float = SETTLE_S
     timeout_s: float = 3600.0
     look_s: float = LOOK_S
+    show: ShowRows = unseen
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -251,6 +261,7 @@ async def drain_broker(
     timeout: Timeout = 3600.0,
     ignore_group: IgnoredGroups = None,
     force: bool = False,
+    show: ShowRows = unseen,
 ) -> Left:
     """Empty a broker without loss: clients stop to send to it, and groups read what it has.
 
@@ -264,7 +275,8 @@ async def drain_broker(
     if not wait:
         await run(hide(name_servers, name, alone=force))
         return await run(left_on(name, ignored))
-    pace = Pace(asyncio.sleep, asyncio.get_running_loop().time, tell, settle, timeout)
+    now = asyncio.get_running_loop().time
+    pace = Pace(asyncio.sleep, now, tell, settle, timeout, show=show)
     return await drain(run, name_servers, name, pace, alone=force, ignored=ignored)
 
 
@@ -302,6 +314,7 @@ async def drain(
     while True:
         await run(keep_closed(name_servers, broker, note))
         left = await run(left_on(broker, ignored))
+        pace.show(left.rows)
         if (text := in_short(left)) != told:
             told = text
             pace.tell(text)

@@ -13,7 +13,7 @@ import msgspec
 
 from roquette.admin.cluster import TRANS_GROUP, Holdings, configs_of, look_at, masters_of
 from roquette.admin.command import Flag, IgnoredGroups, OperationReport, Settle, Timeout, command
-from roquette.admin.drain import SETTLE_S, Pace, Run
+from roquette.admin.drain import SETTLE_S, Pace, Run, ShowRows, unseen
 from roquette.base.options import counted
 from roquette.client import calls, operator_calls
 from roquette.client.calls import Operation, ask, ask_all
@@ -233,6 +233,7 @@ async def resize_topic(
     timeout: Timeout = 3600.0,
     ignore_group: IgnoredGroups = None,
     force: bool = False,
+    show: ShowRows = unseen,
 ) -> OperationReport[list[ProofRow]]:
     """Change a topic's number of queues; prints the certificate that nothing is lost.
 
@@ -253,7 +254,8 @@ async def resize_topic(
         )
     ignored, empty = ignore_group or [], f"{topic} has {queues} queues; none had to go"
     if wait:
-        pace = Pace(asyncio.sleep, asyncio.get_running_loop().time, tell, settle, timeout)
+        now = asyncio.get_running_loop().time
+        pace = Pace(asyncio.sleep, now, tell, settle, timeout, show=show)
         rows = await resize(run, topic, queues, pace, force=force, ignored=ignored)
         return OperationReport(rows, empty=empty, healthy=all(row.proven for row in rows))
     going = await run(begin(topic, queues, force=force))
@@ -319,12 +321,14 @@ async def _close(
             if all(row.proven for row in rows) and await _take_away(run, place, queues, rows):
                 pace.tell(f"{place.broker}: queue {queues} and on are gone, read to their ends")
                 todo.remove(place)
-        left = [row for rows in proofs.values() for row in rows if not row.proven]
+        certificate = [row for _, rows in sorted(proofs.items()) for row in rows]
+        pace.show(certificate)
+        left = [row for row in certificate if not row.proven]
         if left and (text := _in_short(left)) != told:
             told = text
             pace.tell(text)
         if not todo or pace.now() >= end_s:
-            return [row for _, rows in sorted(proofs.items()) for row in rows]
+            return certificate
         await pace.pause(pace.look_s)
 
 

@@ -24,6 +24,7 @@ from roquette.admin.command import (
     takes_many,
     words_of,
 )
+from roquette.admin.drain import ShowRows, unseen
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
 from roquette.console.jobs import ConsoleJob, Tell
@@ -179,11 +180,17 @@ def _kept(row: msgspec.Struct, name: str) -> object:
     return value if isinstance(value, str | bool) or name in _STAY else None
 
 
-async def _found(function: Callable[..., Any], values: Values, ask: ViewAsk, tell: Tell) -> Any:
+async def _found(
+    function: Callable[..., Any],
+    values: Values,
+    ask: ViewAsk,
+    tell: Tell,
+    show: ShowRows = unseen,
+) -> Any:
     """What a declared function finds with these values and what is given to it."""
     cluster = ask.cluster
     given = {"name_servers": cluster.name_servers, "clock": cluster.clock, "mq": cluster.client}
-    given |= {"run": cluster.run, "tell": tell}
+    given |= {"run": cluster.run, "tell": tell, "show": show}
     wants = inspect.signature(function).parameters
     result = function(**values, **{name: given[name] for name in wants if name in given})
     if inspect.isawaitable(result):
@@ -286,11 +293,16 @@ async def carry_out(act: Act, ask: ViewAsk, form: Mapping[str, str], address: st
         )
         audit.note(*where, "begun", way)
         values = read(act, typed)
+
+        async def work(tell: Tell, show: ShowRows) -> Any:
+            found = await _found(act.function, values, ask, tell, show)
+            return _reported(act, values, found)
+
         job = ask.deeds.jobs.start(
             ask.cluster.name,
             ask.person,
             words,
-            lambda tell: _found(act.function, values, ask, tell),
+            work,
             ended,
         )
         return ask.url("jobs", str(job.number))
@@ -317,6 +329,11 @@ async def _done(act: Act, plan: ActPlan, values: Values, ask: ViewAsk, told: lis
         result = await plan.does(ask.cluster.client)
     else:
         result = await _found(act.function, values, ask, told.append)
+    return _reported(act, values, result)
+
+
+def _reported(act: Act, values: Values, result: Any) -> Any:
+    """What is shown of a result, as its command shows it."""
     says = declared(act.function)
     if says is None or says.shows is None:
         return result

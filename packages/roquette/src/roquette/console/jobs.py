@@ -2,9 +2,12 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+
+from roquette.admin.drain import ShowRows
 from roquette.base.clock import Clock
 from roquette.base.lifecycle import Tasks
 from roquette.console.audit import ActAudit
@@ -15,14 +18,15 @@ MOST_AT_WORK: Final = 16
 MOST_SENTENCES: Final = 1_000
 
 Tell = Callable[[str], None]
-Work = Callable[[Tell], Awaitable[Any]]
+Work = Callable[[Tell, ShowRows], Awaitable[Any]]
 
 
 class ConsoleJob:
     """One of them.
 
     Attributes:
-        state: at work, done, failed or stopped. sentences: (ms, text), what it told. result: what it found, or why it failed.
+        state: at work, done, failed or stopped. sentences: (ms, text), what it told. rows: how it stands.
+        result: what it found. error: why it failed.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class ConsoleJob:
         self.ended_ms = 0
         self.state = "at work"
         self.sentences: list[tuple[int, str]] = []
+        self.rows: Sequence[Struct] = ()
         self.result: Any = None
         self.error: RoquetteError | None = None
 
@@ -95,8 +100,11 @@ class Jobs:
             job.sentences.append((self._clock.now_ms(), text))
             del job.sentences[:-MOST_SENTENCES]
 
+        def show(rows: Sequence[Struct]) -> None:
+            job.rows = rows
+
         try:
-            job.result = await work(tell)
+            job.result = await work(tell, show)
         except RoquetteError as error:
             job.error = error
 

@@ -72,7 +72,9 @@ def _one(ask: ViewAsk, job: ConsoleJob) -> View:
 
 
 def _result(job: ConsoleJob) -> Node:
-    """The certificate, or whatever else it found."""
+    """The certificate: as it stands while the job is at work, then what it found."""
+    if not job.ended_ms:
+        return parts.panel("So far", parts.rows_of(job.rows, "So far")) if job.rows else None
     found = job.result
     report = found if isinstance(found, OperationReport) else OperationReport(found)
     value, rows = report.value, None
@@ -82,8 +84,14 @@ def _result(job: ConsoleJob) -> Node:
         fields = msgspec.to_builtins(value).items()
         pairs = ((name.replace("_", " "), _plain(each)) for name, each in fields)
         rows = h.div(".inside")[parts.facts(pairs)]
-    notes = [h.p[note] for note in report.notes]
-    return [parts.panel("What it found", rows) if rows is not None else None, notes]
+    elif report.empty:
+        rows = parts.empty(report.empty)
+    late = "Time was over before all was done: it may be begun again"
+    return [
+        None if report.healthy else parts.note("warn", late),
+        parts.panel("What it found", rows) if rows is not None else None,
+        [h.p[note] for note in report.notes],
+    ]
 
 
 def _plain(value: object) -> str:
