@@ -3,11 +3,12 @@
 import asyncio
 import re
 from html import unescape
+from typing import Any
 
 import pytest
 from tests.console.small_web import HOSTILE, Web, browse, text_of
 
-from roquette import StartFrom
+from roquette import ReceivedMessage, StartFrom
 from roquette.console.act_table import ACTS
 
 PATHS = [
@@ -170,6 +171,32 @@ def test_a_journey_shows_the_sender_the_topic_and_each_group() -> None:
         text = text_of((await web.browser.get(way)).text)
         assert "Journey" in text and "sent" in text and "stored" in text and "billing" in text
         assert HOSTILE in text
+
+    browse(scenario)
+
+
+def test_a_dead_letter_leads_to_the_journey_of_what_died_and_was_sent_again() -> None:
+    async def refuse(message: ReceivedMessage) -> bool:
+        return False
+
+    async def scenario(web: Web) -> None:
+        await web.mq.send("orders", b"x", key="k1")
+        more: dict[str, Any] = {"start_from": StartFrom.FIRST, "max_reconsume_times": 0}
+        await web.mq.subscribe("orders", refuse, group="billing", **more)
+        page = ""
+        while 'name="at"' not in page:
+            await asyncio.sleep(1)
+            page = (await web.get("/dead/billing")).text
+        place = re.search(r'name="at" value="([^"]+)"', page)[1]
+        plan = f"/act/dlq-resend?group=billing&at={place}"
+        assert "Done" in text_of((await web.press(plan, "Do it")).text)
+
+        way = unescape(re.search(r'href="/c/dev(/messages/[^"]+)"', page)[1])
+        assert way.endswith("?topic=orders")
+        text = await web.main(way)
+        for step in ("sent", "stored", "dead letter", "sent again"):
+            assert f" {step} " in text, (step, text)
+        assert "resent was sent again at" in text
 
     browse(scenario)
 

@@ -20,7 +20,7 @@ from roquette.admin.cluster import (
     system_names,
 )
 from roquette.admin.command import Flag, OperationReport, Printed, command
-from roquette.admin.stored import MOST, full_words
+from roquette.admin.stored import MOST, RESENT_OF, full_words
 from roquette.base.clock import Clock
 from roquette.base.javatypes import whole_number
 from roquette.client import calls, operator_calls
@@ -88,6 +88,7 @@ class MessageFacts:
     Attributes:
         copies: the message wherever it was found: in its topic, among delayed ones, half messages, retries, dead letters.
         unreachable: brokers that did not answer or are not there, and why.
+        resent: messages that an operator made of it, in its topic; they are found by its first key.
     """
 
     asked: str
@@ -97,6 +98,7 @@ class MessageFacts:
     brokers: dict[str, BrokerEvidence]
     attempts: list[Attempt] = field(default_factory=list)
     unreachable: dict[str, str] = field(default_factory=dict)
+    resent: list[ReceivedMessage] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ def explain(facts: MessageFacts) -> list[MessageVerdict]:
         where = copy.queue.broker_name
         found += [replace(each, broker=where) for each in _readers(facts, copy)]
     found += _failures(facts)
+    found += _resent(facts)
     for broker, reason in sorted(facts.unreachable.items()):
         found.append(
             MessageVerdict(
@@ -374,6 +377,13 @@ def _failures(facts: MessageFacts) -> Verdicts:
             yield MessageVerdict("retrying", group, says, evidence, last.queue.broker_name)
 
 
+def _resent(facts: MessageFacts) -> Verdicts:
+    for again in facts.resent:
+        says = f"was sent again at {_time(again.born_timestamp_ms)} as {again.message_id}"
+        evidence = f"{_place(again)}, its property {RESENT_OF}"
+        yield MessageVerdict("resent", "", says, evidence, again.queue.broker_name)
+
+
 def _place(copy: ReceivedMessage) -> str:
     queue = copy.queue
     return f"{queue.topic}@{queue.broker_name}:{queue.queue_id} offset {copy.queue_offset}"
@@ -584,7 +594,10 @@ def _facts(
     more = yield from _find(product(failures, masters), message_id)
     attempts = yield from _attempts(masters, message_id)
     known = [copy for copy in [*copies, *more] if copy.queue.broker_name in brokers]
-    return MessageFacts(message_id, topic, now_ms, known, brokers, attempts, unreachable)
+    keys = [key for copy in known for key in copy.keys]
+    same = (yield from _find(product([topic], masters), keys[0])) if keys else []
+    resent = [each for each in same if each.properties.get(RESENT_OF) == message_id]
+    return MessageFacts(message_id, topic, now_ms, known, brokers, attempts, unreachable, resent)
 
 
 def _broker(address: str, topic: str) -> Operation[BrokerEvidence]:

@@ -46,6 +46,9 @@ from roquette.message.properties import SYSTEM
 MOST: Final = 64
 """Messages of one key that a broker is asked for: what it gives at most (maxMsgsNumBatch), unless it is set otherwise."""
 
+RESENT_OF: Final = "RESENT_OF"
+"""Property of what was sent again: the id that it had. An application's: consumers see it, and none needs it."""
+
 
 class ResentRow(msgspec.Struct, frozen=True):
     """One message that was sent again: its old id, and where the new one is; `error`: why it was not."""
@@ -313,12 +316,13 @@ def note_seen(letters: Iterable[MessageRow]) -> Operation[None]:
 
 async def resend(client: Client, message: ReceivedMessage, topic: str) -> ResentRow:
     """Send a message's body, tag, keys and the application's properties to a topic, as a new message."""
+    properties = {name: text for name, text in message.properties.items() if name not in SYSTEM}
     again = Message(
         topic,
         message.body,
         tag=message.tag,
         keys=message.keys,
-        properties={name: text for name, text in message.properties.items() if name not in SYSTEM},
+        properties={**properties, RESENT_OF: message.message_id},
         shard_key=message.shard_key,
     )
     try:

@@ -171,7 +171,7 @@ def message_row(ask: ViewAsk, topic: str, m: ReceivedMessage, of: int = MOST) ->
     known = sorted(m.properties.items())
     shown = known[: max(1, (MOST_NODES // of - 20) // 3)]
     queue = f"{m.queue.broker_name}:{m.queue.queue_id}"
-    at = ask.url("messages", m.message_id, topic=topic)
+    at = ask.url("messages", m.message_id, topic=m.origin_topic)  # of a dead letter, what died
     file = ask.url("topics", topic, "body", place=place)
     sizes = f"{body.kind}, {parts.size(len(m.body))}, stored {parts.size(m.store_size)}"
     origin = m.properties.get(RETRY_TOPIC)  # of what failed and of what died
