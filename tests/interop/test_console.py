@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import html
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Set
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -57,7 +58,10 @@ def noted(folder: Path) -> list[tuple[str, str, str]]:
 
 
 async def until(
-    look: Callable[[], Any], holds: Callable[[str], Any], most_s: float = 120, every_s: float = LOOK_S
+    look: Callable[[], Any],
+    holds: Callable[[str], Any],
+    most_s: float = 120,
+    every_s: float = LOOK_S,
 ) -> list[str]:
     """Look at a page as often as it asks for itself, until this holds; all that was seen."""
     seen: list[str] = []
@@ -161,8 +165,10 @@ def test_a_take_over_is_watched_to_its_end(terminal: Terminal, tmp_path: Path) -
             with kept_free(part.address):
                 seen = await until(
                     watched.look,
-                    lambda page: tiles_of(page)["Master"].startswith("broker ")
-                    and not tiles_of(page)["Master"].startswith(f"broker {old} "),
+                    lambda page: (
+                        tiles_of(page)["Master"].startswith("broker ")
+                        and not tiles_of(page)["Master"].startswith(f"broker {old} ")
+                    ),
                 )
                 gap = time.monotonic() - killed
                 nobody = [page for page in seen if tiles_of(page)["Master"].startswith("nobody")]
@@ -172,7 +178,9 @@ def test_a_take_over_is_watched_to_its_end(terminal: Terminal, tmp_path: Path) -
                     assert "Nobody is master: sends wait" in page
                     assert rows[f"broker {old}"]["Role"] == "silent"
                     assert {row["Lease"] for row in rows.values()} == {"–"}
-                after = (await until(watched.look, lambda page: f"not in step: [{old}]" in page))[-1]
+                after = (await until(watched.look, lambda page: f"not in step: [{old}]" in page))[
+                    -1
+                ]
                 state = await asyncio.to_thread(agree, after)
                 assert state["master"] != old and state["epoch"] > before["epoch"]
                 silent = table_of(after, "Members")[old - 1]
@@ -194,7 +202,10 @@ def test_a_take_over_is_watched_to_its_end(terminal: Terminal, tmp_path: Path) -
             assert state["in_step"] == [1, 2, 3] and tiles_of(healed)["In step"][0] == "3"
             assert seconds(tiles_of(healed)["Nobody for"]) == longest
             changes = await pages.main("/names")
-            assert f"broker broker-a is master {state['members'][state['master'] - 1]['address']}" in changes
+            assert (
+                f"broker broker-a is master {state['members'][state['master'] - 1]['address']}"
+                in changes
+            )
 
     asyncio.run(scenario())
 
@@ -244,12 +255,17 @@ def test_a_drain_and_a_resize_under_java_load_show_their_certificates(
         with lock:
             java("consumer", name="late-c", group=LATE, namesrv=found.namesrv, topic=TOPIC)
 
-    def leaves(count: int) -> set[str]:
-        """What the late group has got when it goes."""
-        with lock:
-            got = java("dump", name="late-c", min=count, timeout=60_000, nudge=True)["messages"]
-            java("stop", name="late-c")
-        return {str(message["body"]) for message in got}
+    def leaves(wanted: Set[str] = frozenset()) -> set[str]:
+        """What the late group has got when it goes: at least what is wanted of it."""
+        end = time.monotonic() + 90
+        while True:
+            with lock:
+                seen = java("dump", name="late-c", min=1, timeout=10_000, nudge=True)["messages"]
+                got = {str(message["body"]) for message in seen}
+                if got and (got >= wanted or time.monotonic() > end):
+                    java("stop", name="late-c")
+                    return got
+            time.sleep(0.2)
 
     def send() -> None:
         with lock:
@@ -258,7 +274,7 @@ def test_a_drain_and_a_resize_under_java_load_show_their_certificates(
     async def scenario(pages: Pages, folder: Path) -> None:
         await asyncio.to_thread(late)
         send()
-        got = await asyncio.to_thread(leaves, 1)
+        got = await asyncio.to_thread(leaves)
         drain = "/act/broker-drain?name=broker-a&wait=true"
         plan = (await pages.get(drain)).text
         assert command_on(plan) == ["broker", "drain", "broker-a", "--wait"]
@@ -266,23 +282,28 @@ def test_a_drain_and_a_resize_under_java_load_show_their_certificates(
         with Load(send):
             begun = await pages.press(drain, "Do it")
             assert begun.headers["location"].endswith("/jobs/1")
-            seen = await work(pages, 1, lambda page: table_of(page, "What is left"))
-            waiting = table_of(next(page for page in seen if LATE in page), "What is left")
-            assert any(row["kind"] == "unread" and row["group"] == LATE for row in waiting), waiting
+            seen = await work(pages, 1, lambda page: LATE in str(table_of(page, "So far")))
+            waiting = table_of(next(page for page in seen if LATE in page), "So far")
+            assert any(
+                row["kind"] == "unread" and row["group"] == LATE and number(row["count"]) > 0
+                for row in waiting
+            )
             said = text_of(seen[-1])
             assert tiles_of(seen[-1])["State"].startswith("done")
             assert "broker-a refuses sends; waiting until what it has is consumed" in said
             assert "broker-a has nothing left for anybody" in said
             again = (await pages.get("/jobs/1")).text
             assert "broker-a has nothing left for anybody" in text_of(again)
-            got |= await asyncio.to_thread(leaves, 1)
+            got |= await asyncio.to_thread(leaves)
             with lock:
                 ends = {queue: at(found.brokers["broker-a"], queue) for queue in range(4)}
             drained = table_of((await pages.get("/brokers")).text, "Brokers")
             assert [row["State"] for row in drained] == ["drained", "answers"]
             await asyncio.sleep(1)
             assert ends == {queue: at(found.brokers["broker-a"], queue) for queue in range(4)}
-            assert "Done" in text_of((await pages.press("/act/broker-restore?name=broker-a", "Do it")).text)
+            assert "Done" in text_of(
+                (await pages.press("/act/broker-restore?name=broker-a", "Do it")).text
+            )
 
             resize = f"/act/topic-resize?topic={TOPIC}&queues=2&wait=true"
             assert "Do it: change orders to 2 queues" in await pages.main(resize)
@@ -291,12 +312,12 @@ def test_a_drain_and_a_resize_under_java_load_show_their_certificates(
             seen = await work(
                 pages,
                 2,
-                lambda page: [r for r in table_of(page, "The proof") if r["proven"] == "no"],
+                lambda page: [r for r in table_of(page, "So far") if r["proven"] == "no"],
             )
             assert tiles_of(seen[-1])["State"].startswith("done")
-            got |= await asyncio.to_thread(leaves, 1)
+            got |= await asyncio.to_thread(leaves)
             await asyncio.to_thread(late)
-        certificate = table_of((await pages.get("/jobs/2")).text, "The proof")
+        certificate = table_of((await pages.get("/jobs/2")).text, "What it found")
         assert {row["proven"] for row in certificate} == {"yes"}
         assert sorted((row["broker"], row["queue"], row["group"]) for row in certificate) == [
             (broker, queue, group)
@@ -306,14 +327,18 @@ def test_a_drain_and_a_resize_under_java_load_show_their_certificates(
         ]
         for row in certificate:
             end = number(row["end offset"])
-            assert end == number(row["group offset"]) == at(found.brokers[row["broker"]], int(row["queue"]))
+            assert (
+                end
+                == number(row["group offset"])
+                == at(found.brokers[row["broker"]], int(row["queue"]))
+            )
         for broker in found.brokers.values():
             answer = call(broker, 351, {"topic": TOPIC})
             assert answer is not None
             config = json.loads(answer[1])
             assert (config["readQueueNums"], config["writeQueueNums"]) == (2, 2)
         assert len(found.sent) > 100 and found.lost() == set()
-        got |= await asyncio.to_thread(leaves, len(found.sent - got))
+        got |= await asyncio.to_thread(leaves, found.sent - got)
         assert found.sent - got == set()
         back = "roquette broker restore broker-a"
         assert noted(folder) == [
@@ -335,8 +360,106 @@ def test_a_drain_and_a_resize_under_java_load_show_their_certificates(
         asyncio.run(opened())
 
 
+@pytest.mark.long
+def test_a_dead_letter_of_a_java_group_is_sent_again_and_its_journey_seen(
+    drivers: Callable[[str], Driver], started: list[Server], tmp_path: Path
+) -> None:
+    java, topic, group = drivers("5.5.0"), "parcels", "porters"
+    started.append(start_namesrv("roquette", tmp_path / "namesrv"))
+    namesrv = started[0].address
+    settings = {**SETTINGS, "traceTopicEnable": "true"}
+    started.append(start_broker("roquette", tmp_path / "broker", namesrv, settings=settings))
+    common = {"namesrv": namesrv, "topic": topic, "group": group}
+
+    def got(count: int) -> list[Any]:
+        """What the group was given, when there is so much."""
+        rows: list[Any] = java("read", name="porter", min=count, timeout=60_000, stop=True)["rows"]
+        return rows
+
+    async def scenario(pages: Pages) -> None:
+        java("maker", name="sender", namesrv=namesrv, trace=True)
+        sending = {"name": "sender", "topic": topic, "body": "parcel", "keys": "parcel"}
+        java("send", count=3, **sending)
+        java(
+            "reader",
+            name="porter",
+            trace=True,
+            failing="parcel-1",
+            failUntil=99,
+            maxReconsume=2,
+            **common,
+        )
+        letters = Watched(pages, f"/dead/{group}")
+        (page,) = (await until(letters.look, lambda page: 'name="at"' in page, every_s=5))[-1:]
+        tries = [(row["body"], row["tries"], row["works"]) for row in got(5)]
+        assert [each for each in tries if each[0] == "parcel-1"] == [
+            ("parcel-1", number, False) for number in range(3)
+        ]
+        # Of which topic it is, how often it failed, its key, its body; no other letter.
+        (row,) = re.findall(r"<summary>.*?</summary>", page, re.DOTALL)
+        assert re.search(r"\bparcel-1 parcels ×3 parcel-1\b", re.sub(r"\s+", " ", text_of(row)))
+        assert "failed 3" in page
+        assert "porters 1" in await pages.main("/dead")
+
+        (place,) = re.findall(r'name="at" value="([^"]+)"', page)
+        plan = f"/act/dlq-resend?{urlencode({'group': group, 'at': place})}"
+        assert "send 1 dead letter of porters again to parcels" in await pages.main(plan)
+        done = (await pages.press(plan, "Do it")).text
+        (sent,) = table_of(done, "What was done")
+        assert "Done" in text_of(done) and sent["topic"] == topic
+
+        java("reader", name="porter", **common)
+        assert ("parcel-1", 0, sent["new id"]) in [
+            (row["body"], row["tries"], row["id"]) for row in got(1)
+        ]
+        # From the letter to its journey, as its link leads.
+        link = re.search(r'href="/c/cluster(/messages/[^"]+)"', page)
+        assert link is not None
+        watched = Watched(pages, html.unescape(link[1]))
+        journey = (
+            await until(
+                watched.look, lambda page: lanes(page).get("porters", []).count("failed") == 3
+            )
+        )[-1]
+        steps = lanes(journey)
+        assert steps["sender"] == ["sent", "sent again"] and steps["topic"] == ["stored"]
+        assert [each for each in steps["porters"] if each != "delayed"] == [
+            "failed",
+            "retry 1",
+            "failed",
+            "retry 2",
+            "failed",
+            "dead letter",
+        ]
+        assert sent["new id"] in journey
+        again = await pages.main(f"/messages/{sent['new id']}?topic={topic}")
+        assert "handled it" in again or "is past it" in again
+
+    async def opened() -> None:
+        async with console(tmp_path / "console", namesrv) as pages:
+            await scenario(pages)
+        assert [
+            (what.partition(" --at")[0], how) for what, how, _ in noted(tmp_path / "console")
+        ] == [
+            ("roquette dlq resend porters", "begun"),
+            ("roquette dlq resend porters", "done"),
+        ]
+
+    asyncio.run(opened())
+
+
+def lanes(page: str) -> dict[str, list[str]]:
+    """The steps of a journey by whom they concern, in the order of their times."""
+    table = re.search(r'<table class="journey">.*?</table>', page, re.DOTALL)
+    found: dict[str, list[str]] = {}
+    for row in re.findall(r"<tr.*?</tr>", table[0], re.DOTALL)[1:] if table else ():
+        who = text_of(re.search(r"<th.*?</th>", row, re.DOTALL)[0]).split()[0]
+        found[who] = [text_of(each) for each in re.findall(r"<strong>(.*?)</strong>", row)]
+    return found
+
+
 def number(words: str) -> int:
-    return int(words.replace("\u202f", ""))
+    return int("".join(each for each in words if each.isdigit()))
 
 
 def at(address: str, queue: int) -> int:
