@@ -172,9 +172,8 @@ def change_brokers(
     if (broker is not None) + (cluster is not None) + every != 1:
         raise ConfigError("say which: --broker NAME, --cluster NAME, or --all")
     masters = yield from _brokers(cluster, broker)
-    call = change_broker_settings(changes)
-    answers = yield from ask_all((address, call) for _, address in masters)
-    return {name: answer.reason for (name, _), answer in zip(masters, answers, strict=True)}
+    call, look = change_broker_settings(changes), broker_settings()
+    return (yield from _change(masters, call, look, changes))
 
 
 @command(shows=_changed)
@@ -184,9 +183,25 @@ def change_name_servers(name_servers: Sequence[str], changes: Changes) -> Operat
     Returns:
         By address why one did not, "" for those that did.
     """
-    call = change_name_server_settings(changes)
-    answers = yield from ask_all((address, call) for address in name_servers)
-    return {answer.address: answer.reason for answer in answers}
+    servers = [(address, address) for address in name_servers]
+    call, look = change_name_server_settings(changes), name_server_settings()
+    return (yield from _change(servers, call, look, changes))
+
+
+def _change(
+    servers: Sequence[tuple[str, str]],
+    call: calls.Call[Any],
+    look: calls.Call[dict[str, str]],
+    changes: Mapping[str, str],
+) -> Operation[dict[str, str]]:
+    """Order it, and look: Apache's servers take an order for a setting that they do not have, and do nothing."""
+    ordered = yield from ask_all((address, call) for _, address in servers)
+    looked = yield from ask_all((address, look) for _, address in servers)
+    reasons: dict[str, str] = {}
+    for (name, _), answer, told in zip(servers, ordered, looked, strict=True):
+        lacks = [key for key in changes if told.value is not None and key not in told.value]
+        reasons[name] = answer.reason or (f"it has no setting {', '.join(lacks)}" if lacks else "")
+    return reasons
 
 
 # Differences between name servers, asked of each by itself: brokers with their addresses, topics with their queues.
