@@ -10,6 +10,7 @@ from tests.console.small_web import HOSTILE, Web, browse, text_of
 
 from roquette import ReceivedMessage, StartFrom
 from roquette.console.act_table import ACTS
+from roquette.errors import BrokerError
 
 PATHS = [
     "/",
@@ -141,6 +142,40 @@ def test_when_servers_are_away_a_page_says_so(away: str) -> None:
             assert answer.status_code in (200, 404, 502, 504), (path, answer.status_code)
             assert "Traceback" not in answer.text, path
             assert "<h1" in answer.text, path
+
+    browse(scenario)
+
+
+def test_what_servers_refuse_to_tell_is_said_in_their_words_and_the_page_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise BrokerError(1, "The authorizationMetadataProvider is not configured.")
+
+    for name in (
+        "console.views.access.list_acls",
+        "console.views.access.show_user",
+        "console.acts.plan_of",
+    ):
+        monkeypatch.setattr(f"roquette.{name}", refuse)
+
+    async def scenario(web: Web) -> None:
+        act = "/act/acl-allow?user=bob&actions=pub&resources=orders"
+        for path, stays in (("/access", "May do"), ("/access/bob", "bob"), (act, "Show the plan")):
+            text = await web.main(path)
+            assert "The authorizationMetadataProvider is not configured." in text
+            assert stays in text and "asks again by itself" not in text
+
+    browse(scenario)
+
+
+def test_an_act_leaves_what_the_doctor_saw_until_it_has_looked_again() -> None:
+    async def scenario(web: Web) -> None:
+        while "being examined" in await web.main("/"):
+            await asyncio.sleep(1)
+        await web.press("/act/topic-create?topic=new&queues=4", "Do it")
+        assert "being examined" not in await web.main("/")
+        assert "new" in await web.main("/topics"), "what is asked at once is new"
 
     browse(scenario)
 

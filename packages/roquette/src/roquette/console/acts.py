@@ -28,7 +28,7 @@ from roquette.admin.drain import ShowRows, unseen
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
 from roquette.console.jobs import ConsoleJob, Tell
-from roquette.errors import ConfigError
+from roquette.errors import BrokerError, ConfigError
 
 Values = dict[str, Any]
 Rows = Sequence[msgspec.Struct]
@@ -207,6 +207,8 @@ async def show(act: Act, ask: ViewAsk) -> View:
             content = _shown(act, ask, typed, await plan_of(act, ask, typed))
         except ConfigError as error:
             content = parts.trouble("There is no such plan", str(error))
+        except BrokerError as error:
+            content = parts.refused("There is no such plan", error)
     return _view(act, () if lacks else typed, _form(act, typed), content)
 
 

@@ -78,8 +78,9 @@ class SharedLooks:
         return kept
 
     def forget(self) -> None:
-        """Something was changed: the next look is a new one."""
-        self._kept.clear()
+        """Something was changed: the next look is a new one; who does not wait for it sees the last one meanwhile."""
+        for key, look in self._kept.items():
+            self._kept[key] = look._replace(fresh_until_s=0.0)
 
     def _begin(
         self, key: object, ask: Callable[[], Awaitable[T]], period_s: float

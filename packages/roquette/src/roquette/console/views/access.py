@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 import htpy as h
-from htpy import Node
+from htpy import Element, Node
 
 from roquette.admin.access import (
     AclRow,
@@ -18,7 +18,8 @@ from roquette.admin.access import (
 )
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
-from roquette.errors import ConfigError, RoquetteError
+from roquette.errors import BrokerError, ConfigError, RoquetteError
+from roquette.wire.codes import ResponseCode
 
 PATHS: Final = ("/access", "/access/{user}")
 MOST_COLUMNS: Final = 40
@@ -31,22 +32,31 @@ async def show(ask: ViewAsk) -> View:
     if "user" in ask.words:
         return await _user(ask, ask.words["user"])
     servers, words = ask.cluster.name_servers, ask.text("q")
-    users = await ask.cluster.look(("users", words), lambda: list_users(servers, words))
-    rules = await ask.cluster.look("rules", lambda: list_acls(servers))
-    shown = users[:MOST_USERS]
     acts = ((ask.url("act", "acl-allow"), "Allow"), (ask.url("act", "acl-deny"), "Deny"))
     makes = " makes one; without access control everybody may do everything."
     none = parts.empty("No users", parts.code("roquette user create NAME"), makes)
+    body: list[Node] = [parts.heading("Access", *acts), await _question(ask)]
+    try:
+        users = await ask.cluster.look(("users", words), lambda: list_users(servers, words))
+        rules = await ask.cluster.look("rules", lambda: list_acls(servers))
+    except BrokerError as error:
+        return View("Access", "access", [body, _untold(error)], ("acl", "ls"))
+    shown = users[:MOST_USERS]
     wrong = (f"servers differ: {row.username}: {row.error}" for row in shown if row.error)
-    body = [
-        parts.heading("Access", *acts),
-        await _question(ask),
+    body += [
         parts.search(ask.url("access"), words, f"{parts.number(len(users))} users"),
         parts.panel("Who may do what", _matrix(ask, shown, rules)) if users else none,
         [h.p(".note")[each] for each in wrong],
         parts.more(len(users) - MOST_USERS, "more users: search for one"),
     ]
     return View("Access", "access", body, ("acl", "ls"))
+
+
+def _untold(error: BrokerError) -> Element:
+    """As Apache's brokers answer that have no access control."""
+    why = "A server without access control keeps no users: everybody may do everything."
+    known = error.code == ResponseCode.NO_PERMISSION
+    return parts.refused("Users and rules are not told", error, None if known else h.p[why])
 
 
 async def _question(ask: ViewAsk) -> Node:
@@ -93,7 +103,12 @@ def _matrix(ask: ViewAsk, users: list[UserRow], rules: list[AclRow]) -> Node:
 
 async def _user(ask: ViewAsk, user: str) -> View:
     servers = ask.cluster.name_servers
-    found = await ask.cluster.look(("user", user), lambda: show_user(servers, user))
+    above = parts.crumbs((ask.url("access"), "Access"))
+    try:
+        found = await ask.cluster.look(("user", user), lambda: show_user(servers, user))
+    except BrokerError as error:
+        body: Node = [above, parts.heading(user), _untold(error)]
+        return View(user, "access", body, ("user", "show", user))
     if not found.users:
         raise ConfigError(f"there is no user {user}")
     acts = (
@@ -102,7 +117,7 @@ async def _user(ask: ViewAsk, user: str) -> View:
         (ask.url("act", "user-delete", name=user), "Delete"),
     )
     body = [
-        parts.crumbs((ask.url("access"), "Access")),
+        above,
         parts.heading(user, *acts),
         parts.rows_of(found.users, "The user"),
         parts.panel("Rules", parts.rows_of(found.rules, "Rules", parts.empty("It has no rules"))),

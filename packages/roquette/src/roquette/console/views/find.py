@@ -44,8 +44,9 @@ async def _found(ask: ViewAsk, topic: str, words: str) -> Node:
     more = {} if since is None else {"since": since}
     found = await ask.cluster.client.find(topic, words, most=MOST, **more)
     if not found:
-        why = "It never came, is older than what is kept, or its key is another one."
-        return parts.empty("No broker has it", why)
+        why = "It waits for its time, never came, is older than what is kept, or its key is another one. "
+        way = h.a(href=ask.url("messages", words, topic=topic))["What became of it"]
+        return parts.empty("No broker has it", why, way)
     count = h.p(".dim")[parts.counted(len(found), "message")]
     notes = [h.p(".note")[each] for each in full_words(found, MOST)]
     return [count, message_list(ask, topic, found), notes]

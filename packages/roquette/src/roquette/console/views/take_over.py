@@ -37,9 +37,9 @@ async def show(ask: ViewAsk) -> View:
     title, head = f"{name}: masters and replicas", broker_view.head(ask, name, "members")
     if not look.value:
         states = [each for each in await cluster.brokers() if each.broker == name]
-        why = "The broker with id 0 is master for good: enableControllerMode=true has the group elect one."
+        why = "The broker with id 0 is master. Those of a group elect one with enableControllerMode=true; what a controller of Apache's decides is not asked."
         content = parts.panel("Processes", brokers_grid(ask, states))
-        body: Node = [head, parts.empty("It elects no master", why), content]
+        body: Node = [head, parts.empty("No election is known", why), content]
         return View(title, "brokers", body, command, 2)
     state = look.value[0]
     seen: Seen = cluster.masters.setdefault(name, deque(maxlen=MOST_LOOKS))
