@@ -211,7 +211,7 @@ def test_a_page_at_size_asks_within_its_bound_and_fits(monkeypatch: pytest.Monke
     too_much: list[str] = []
 
     async def scenario(web: Web, servers: CountedServers, watched: WatchedCluster) -> None:
-        looked = Look(Examination(ClusterFacts(), FINDINGS), 1, 1.0, 1e9)
+        looked = Look(Examination(ClusterFacts(), FINDINGS, 0), 1, 1.0, 1e9)
         watched.examined = lambda: looked  # type: ignore[method-assign]
         watched.rates.extend(ClusterRate(n * 2_000, 997.3 * (n % 7), n * 31.7) for n in range(300))
         watched.by_broker.update({at: deque(range(60)) for at in size.ADDRESSES})

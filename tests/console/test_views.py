@@ -6,7 +6,7 @@ from html import unescape
 from typing import Any
 
 import pytest
-from tests.console.small_web import HOSTILE, Web, browse, text_of
+from tests.console.small_web import HOSTILE, Web, browse, text_of, tiles_of
 
 from roquette import ReceivedMessage, StartFrom
 from roquette.console.act_table import ACTS
@@ -165,6 +165,17 @@ def test_what_servers_refuse_to_tell_is_said_in_their_words_and_the_page_stays(
             text = await web.main(path)
             assert "The authorizationMetadataProvider is not configured." in text
             assert stays in text and "asks again by itself" not in text
+
+    browse(scenario)
+
+
+def test_the_overview_counts_the_topics_that_the_list_has() -> None:
+    async def scenario(web: Web) -> None:
+        await fill(web)
+        while "being examined" in await web.main("/"):
+            await asyncio.sleep(1)
+        assert tiles_of((await web.get("/")).text)["Topics"] == "2 1 name server"
+        assert "2 of 2" in await web.main("/topics")
 
     browse(scenario)
 

@@ -14,20 +14,21 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Set
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
 import httpx
 import pytest
 from tests.console.small_web import Pages, table_of, text_of, tiles_of
-from tests.console.test_views import PATHS
+from tests.console.test_views import PATHS, fill
 from tests.interop.conftest import SETTINGS
 from tests.interop.drain_and_resize import GROUP, TOPIC, yard
-from tests.interop.driver import Driver
+from tests.interop.driver import Driver, JavaError
 from tests.interop.peers import Process, Server, call, start_broker, start_namesrv
 from tests.interop.test_up import Terminal, terminal  # noqa: F401
 
-from roquette import Client, StartFrom
+from roquette import Client
 from roquette.apps.local_group import load_group
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -253,18 +254,18 @@ def test_a_drain_and_a_resize_under_java_load_show_their_certificates(
 
     def late() -> None:
         with lock:
-            java("consumer", name="late-c", group=LATE, namesrv=found.namesrv, topic=TOPIC)
+            java("reader", name="late-c", group=LATE, namesrv=found.namesrv, topic=TOPIC)
 
     def leaves(wanted: Set[str] = frozenset()) -> set[str]:
-        """What the late group has got when it goes: at least what is wanted of it."""
+        """What the late group has got when it has gone: at least what is wanted of it."""
         end = time.monotonic() + 90
         while True:
             with lock:
-                seen = java("dump", name="late-c", min=1, timeout=10_000, nudge=True)["messages"]
-                got = {str(message["body"]) for message in seen}
+                rows = java("read", name="late-c", min=1, timeout=10_000, nudge=True)["rows"]
+                got = {str(row["body"]) for row in rows}
                 if got and (got >= wanted or time.monotonic() > end):
-                    java("stop", name="late-c")
-                    return got
+                    rows = java("read", name="late-c", stop=True)["rows"]
+                    return {str(row["body"]) for row in rows}
             time.sleep(0.2)
 
     def send() -> None:
@@ -446,6 +447,122 @@ def test_a_dead_letter_of_a_java_group_is_sent_again_and_its_journey_seen(
         ]
 
     asyncio.run(opened())
+
+
+REFUSED = {
+    "acl-allow?user=bob&actions=pub&resources=orders": "authorizationMetadataProvider is not configured",
+    "acl-rm?user=bob": "authorizationMetadataProvider is not configured",
+    "broker-config-set?broker=broker-a&changes=noSuch%3D1": "broker-a: it has no setting noSuch",
+    "namesrv-config-set?changes=noSuch%3D1": "it has no setting noSuch",
+    "broker-promote?group=broker-a&member=1": "none of the name servers is a controller",
+    "user-delete?name=bob": "An system error occurred, please try again later.",
+    "group-delete?group=billing": "group billing has 1 members online",
+}
+"""Acts that Apache's servers do not do, and what is said of it: their words, or ours where they say nothing."""
+
+
+@pytest.mark.long
+def test_every_view_is_whole_at_apaches_servers_and_what_they_do_not_tell_is_not_known(
+    drivers: Callable[[str], Driver], started: list[Server], tmp_path: Path
+) -> None:
+    started.append(start_namesrv("apache", tmp_path / "namesrv"))
+    namesrv = started[0].address
+    for name, more in (("m", {}), ("s", {"brokerId": "1", "brokerRole": "SLAVE"})):
+        settings = {**SETTINGS, **more}
+        started.append(start_broker("apache", tmp_path / name, namesrv, settings=settings))
+    java = drivers("5.5.0")
+
+    async def scenario(pages: Pages) -> None:
+        async with Client(namesrv) as mq:
+            await fill(SimpleNamespace(mq=mq))  # type: ignore[arg-type]
+            await mq.send("later", b"x", key="late-1", delay_level=8)
+        common = {"namesrv": namesrv, "topic": "orders"}
+        java("consumer", name="reads", group="billing", **common)
+        java(
+            "consumer", name="refuses", group="undertakers", failUntil=99, maxReconsume=0, **common
+        )
+        letters = Watched(pages, "/dead/undertakers")
+        (dead,) = (await until(letters.look, lambda page: page.count('name="at"') == 12))[-1:]
+        overview = Watched(pages, "/")
+        await until(overview.look, lambda page: tiles_of(page)["Behind"].startswith("0 "), every_s=2)
+
+        (journey, *_) = re.findall(r'href="/c/cluster(/messages/[^"]+)"', dead)
+        more = [
+            "/dead/undertakers",
+            "/topics?kind=dead",
+            "/topics?kind=retry",
+            html.unescape(journey),
+        ]
+        for path in [*PATHS, *more, "/access/bob", *(f"/act/{act}" for act in REFUSED)]:
+            text = await pages.main(path)
+            for words in ("does not answer", "asks again by itself", "Traceback"):
+                assert words not in text, (path, text)
+            await asyncio.sleep(0.05)  # the rate of requests is bounded
+
+        tiles = tiles_of((await pages.get("/")).text)
+        assert tiles["Topics"].startswith("3 ")
+        assert tiles["Members"].startswith("2 ")
+        rows = table_of((await pages.get("/brokers")).text, "Brokers")
+        assert [(row["Role"], row["State"], row["Today"]) for row in rows] == [
+            ("master", "answers", rows[0]["Today"]),
+            ("replica 1", "answers", "0"),
+        ]
+        assert number(rows[0]["Today"]) == 13  # neither the delayed one nor what died
+        (topics, groups) = [
+            table_of((await pages.get(f"/{each}")).text, each.capitalize())
+            for each in ("topics", "groups")
+        ]
+        assert {row["Topic"]: row["Messages"] for row in topics} == {
+            "orders": "12",
+            "bytes": "1",
+            "later": "0",
+        }
+        assert {(row["Group"], row["Members"], row["Lag"]) for row in groups} == {
+            ("billing", "1", "0"),
+            ("undertakers", "1", "0"),
+        }
+        # Not known, and never 0.
+        last = {row["Topic"]: row["Last message"] for row in topics}
+        assert last["later"] == "–" and "–" not in (last["orders"], last["bytes"])
+        assert "No election is known" in await pages.main("/brokers/broker-a/members")
+        for path in ("/access", "/access/bob"):
+            text = await pages.main(path)
+            assert "Users and rules are not told An system error occurred" in text
+            assert "0 users" not in text and "No users" not in text
+        assert "RQ-D056" in await pages.main("/doctor")  # it does not tell who has left
+        assert "It waits for its time" in await pages.main("/messages?q=late-1&topic=later")
+        assert "waits at delay level 8" in await pages.main("/messages/late-1?topic=later")
+        steps = lanes((await pages.get(html.unescape(journey))).text)
+        assert steps["sender"] == ["sent"] and steps["topic"] == ["stored"]
+        assert steps["undertakers"] == ["dead letter"] and steps["billing"] == ["passed"]
+
+        for act, words in REFUSED.items():
+            assert words in text_of(await did(pages, f"/act/{act}")), act
+
+    async def did(pages: Pages, path: str) -> str:
+        """The page that ends an act: of its plan where there is none, of its job where it is one."""
+        typed = re.search(r"(?:name|group)=(\w+)$", path)
+        page = (await pages.get(path)).text
+        if "There is no such plan" in page:
+            return page
+        done = await pages.press(path, "Do it", **({"typed": typed[1]} if typed else {}))
+        if done.status_code != 303:
+            return done.text
+        job = Watched(pages, done.headers["location"].removeprefix("/c/cluster"))
+        return (await until(job.look, lambda page: "at work" not in page))[-1]
+
+    async def opened() -> None:
+        async with console(tmp_path / "console", namesrv) as pages:
+            await scenario(pages)
+        results = [how for _, how, _ in noted(tmp_path / "console") if how != "begun"]
+        assert results and all(each.startswith("failed: ") for each in results), results
+
+    try:
+        asyncio.run(opened())
+    finally:
+        for name in ("reads", "refuses"):
+            with contextlib.suppress(JavaError):
+                java("stop", name=name)
 
 
 def lanes(page: str) -> dict[str, list[str]]:

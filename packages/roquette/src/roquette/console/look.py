@@ -5,6 +5,8 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from roquette.admin.catalogue import OWN, kind_of
+from roquette.admin.cluster import system_names
 from roquette.admin.doctor.checks.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine, who_is_there
 from roquette.admin.doctor.findings import Finding, Intent
@@ -45,10 +47,17 @@ class ClusterRate(NamedTuple):
 
 
 class Examination(NamedTuple):
-    """What the doctor saw and found."""
+    """What the doctor saw and found. `topics`: users' own ones."""
 
     facts: ClusterFacts
     findings: list[Finding]
+    topics: int
+
+
+def _own_topics(facts: ClusterFacts) -> int:
+    names = {name for broker in facts.masters() for name in broker.topics}
+    told = set().union(*(system_names(each.cluster) for each in facts.name_servers))
+    return sum(1 for name in names if kind_of(name, told) == OWN)
 
 
 class SharedLooks:
@@ -146,7 +155,7 @@ class WatchedCluster:
 
         def operation() -> Operation[Examination]:
             facts = yield from examine(self.name_servers, self.clock)
-            return Examination(facts, diagnose(facts, None, Intent()))
+            return Examination(facts, diagnose(facts, None, Intent()), _own_topics(facts))
 
         return self.looks.soon("examination", lambda: self.run(operation()), EXAMINE_S)
 

@@ -36,7 +36,6 @@ async def show(ask: ViewAsk) -> View:
     behind, silent = behind_in(facts), [s for s in states if not s.answers]
     lag, where = _sum_of(behind)
     members = sum(len(group.members) for group in facts.groups)
-    own = {name for broker in facts.masters() for name in broker.topics}
     today = parts.number(sum(max(0, s.messages_today) for s in masters))
     groups = f"of {parts.counted(len(facts.groups), 'group')}"
     well = parts.dot("ok", "all answer") if states else parts.dot("bad", "none is known")
@@ -55,7 +54,11 @@ async def show(ask: ViewAsk) -> View:
             ("Out", [parts.rate(now.read) if now else "…", h.small["/s"]], "to consumers"),
             ("Behind", seen(lag), seen(where, "being examined")),
             ("Brokers", f"{len(states) - len(silent)}", well),
-            ("Topics", seen(parts.number(len(own))), parts.counted(len(servers), "name server")),
+            (
+                "Topics",
+                seen(parts.number(looked.value.topics if looked else 0)),
+                parts.counted(len(servers), "name server"),
+            ),
             ("Members", seen(parts.number(members)), seen(groups, "being examined")),
         ),
         h.div(".two")[
