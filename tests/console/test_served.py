@@ -41,6 +41,13 @@ def test_dev_says_where_its_console_is_and_ends_with_a_tail_open() -> None:
         assert "Traceback" not in child.stderr.read()
 
 
+def test_the_verb_takes_name_servers_as_every_command_does() -> None:
+    with process("console", "-n", "127.0.0.1:1", "--listen", "127.0.0.1:0") as child:
+        assert child.stdout.readline().startswith("ready console=http://127.0.0.1:")
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(20) == 0
+
+
 def _free() -> int:
     import socket
 

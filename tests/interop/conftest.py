@@ -100,6 +100,7 @@ LONG = (
     "mqadmin",
     "cross",
     "etcd_managed",
+    "console",
     "v5",
 )
 

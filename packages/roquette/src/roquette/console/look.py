@@ -161,8 +161,12 @@ class WatchedCluster:
 
     async def brokers(self) -> list[BrokerState]:
         """The brokers' state; each new look is a point of the charts."""
-        self._looked_ms = self.clock.now_ms()
+        self.watch()
         return await self._brokers()
+
+    def watch(self) -> None:
+        """Somebody looks at brokers: points and changes are noted for a while."""
+        self._looked_ms = self.clock.now_ms()
 
     async def sample(self) -> None:
         """A point of the charts, while somebody has looked not long ago."""

@@ -32,6 +32,7 @@ async def show(ask: ViewAsk) -> View:
         except ClientError:  # no name server keeps records of groups, or none answers
             return []
 
+    cluster.watch()
     look = await cluster.looks.get(("members", name), asked, LOOK_S)
     command = ("broker", "status", "--name", name)
     title, head = f"{name}: masters and replicas", broker_view.head(ask, name, "members")
