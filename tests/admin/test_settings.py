@@ -26,7 +26,15 @@ REFUSED = BrokerError(1, "the black list has it")
 def test_a_server_that_does_not_have_a_setting_did_not_change_it(
     key: str, answer: Any, told: Any, why: str
 ) -> None:
-    def said(address: str, code: int, body: bytes) -> Any:
-        return answer if code == RequestCode.UPDATE_NAMESRV_CONFIG else told
+    orders: list[bytes] = []
 
-    assert run(change_name_servers(["ns:9876"], {key: "1"}), said) == {"ns:9876": why}
+    def said(address: str, code: int, body: bytes) -> Any:
+        if code != RequestCode.UPDATE_NAMESRV_CONFIG:
+            return told
+        orders.append(body)
+        return answer
+
+    changes = {"orderMessageEnable": "true", key: "1"}
+    assert run(change_name_servers(["ns:9876"], changes), said) == {"ns:9876": why}
+    all_of_it = not why
+    assert [b"orderMessageEnable" in each for each in orders] == [all_of_it], "all or nothing"

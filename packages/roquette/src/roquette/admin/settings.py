@@ -1,6 +1,6 @@
 """Settings of running servers: seen, and changed where a server lets them be changed; and what brokers count."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -172,8 +172,7 @@ def change_brokers(
     if (broker is not None) + (cluster is not None) + every != 1:
         raise ConfigError("say which: --broker NAME, --cluster NAME, or --all")
     masters = yield from _brokers(cluster, broker)
-    call, look = change_broker_settings(changes), broker_settings()
-    return (yield from _change(masters, call, look, changes))
+    return (yield from _change(masters, change_broker_settings, broker_settings(), changes))
 
 
 @command(shows=_changed)
@@ -184,23 +183,36 @@ def change_name_servers(name_servers: Sequence[str], changes: Changes) -> Operat
         By address why one did not, "" for those that did.
     """
     servers = [(address, address) for address in name_servers]
-    call, look = change_name_server_settings(changes), name_server_settings()
-    return (yield from _change(servers, call, look, changes))
+    order, look = change_name_server_settings, name_server_settings()
+    return (yield from _change(servers, order, look, changes))
 
 
 def _change(
     servers: Sequence[tuple[str, str]],
-    call: calls.Call[Any],
+    order: Callable[[Mapping[str, str]], calls.Call[Any]],
     look: calls.Call[dict[str, str]],
     changes: Mapping[str, str],
 ) -> Operation[dict[str, str]]:
-    """Order it, and look: Apache's servers take an order for a setting that they do not have, and do nothing."""
-    ordered = yield from ask_all((address, call) for _, address in servers)
+    """Why each server did not change them.
+
+    Apache's take an order for what they do not have, and do the rest of it. So a server that lacks a setting is ordered that
+    alone: it says why not, or does nothing.
+    """
     looked = yield from ask_all((address, look) for _, address in servers)
+    lacks = [
+        {
+            key: text
+            for key, text in changes.items()
+            if key not in (changes if told.error else told.get())
+        }
+        for told in looked
+    ]
+    asks = (
+        (told.address, order(lack or changes)) for told, lack in zip(looked, lacks, strict=True)
+    )
     reasons: dict[str, str] = {}
-    for (name, _), answer, told in zip(servers, ordered, looked, strict=True):
-        lacks = [key for key in changes if told.value is not None and key not in told.value]
-        reasons[name] = answer.reason or (f"it has no setting {', '.join(lacks)}" if lacks else "")
+    for (name, _), answer, lack in zip(servers, (yield from ask_all(asks)), lacks, strict=True):
+        reasons[name] = answer.reason or (f"it has no setting {', '.join(lack)}" if lack else "")
     return reasons
 
 
