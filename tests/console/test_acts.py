@@ -134,14 +134,19 @@ def test_a_certificate_fills_while_one_watches_and_an_end_is_told_as_by_the_comm
             await asyncio.sleep(10)
             rows = table_of((await web.get("/jobs/1")).text, "So far")
         assert {row["proven"] for row in rows} == {"no"}
+        await web.post("/c/dev/jobs/1")  # stopped: what is left is still there to see
+        await asyncio.sleep(1)
+        page = (await web.get("/jobs/1")).text
+        assert "stopped" in page and table_of(page, "So far") == rows
+        await web.press("/act/topic-resize?topic=orders&queues=2&wait=true", "Do it")
         await read_all(web, "orders", "billing", 7)
-        while "at work" in await web.main("/jobs/1"):
+        while "at work" in await web.main("/jobs/2"):
             await asyncio.sleep(10)
-        rows = table_of((await web.get("/jobs/1")).text, "What it found")
+        rows = table_of((await web.get("/jobs/2")).text, "What it found")
         assert {row["queue"] for row in rows} == {"2", "3"}
         assert {row["proven"] for row in rows} == {"yes"}
         await web.press("/act/broker-drain?name=broker-a&wait=true", "Do it")
-        while "at work" in (text := await web.main("/jobs/2")):
+        while "at work" in (text := await web.main("/jobs/3")):
             await asyncio.sleep(10)
         assert "broker-a has nothing left for anybody" in text
 

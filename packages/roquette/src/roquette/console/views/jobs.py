@@ -72,8 +72,8 @@ def _one(ask: ViewAsk, job: ConsoleJob) -> View:
 
 
 def _result(job: ConsoleJob) -> Node:
-    """The certificate: as it stands while the job is at work, then what it found."""
-    if not job.ended_ms:
+    """The certificate: as it stands, or stood when the job was stopped, then what it found."""
+    if job.result is None:
         return parts.panel("So far", parts.rows_of(job.rows, "So far")) if job.rows else None
     found = job.result
     report = found if isinstance(found, OperationReport) else OperationReport(found)
