@@ -271,13 +271,16 @@ def test_a_drain_and_a_resize_under_java_load_show_their_certificates(
         await asyncio.to_thread(late)
         for _ in range(3):
             send()
-        # A broker knows a group that has a place there.
         got = await asyncio.to_thread(leaves, found.sent)
         drain = "/act/broker-drain?name=broker-a&wait=true"
         plan = (await pages.get(drain)).text
         assert command_on(plan) == ["broker", "drain", "broker-a", "--wait"]
         assert "have clients send nothing to broker-a any more" in text_of(plan)
+        broker = found.brokers["broker-a"]
+        end = sum(at(broker, queue) for queue in range(4))
         with Load(send):
+            while sum(at(broker, queue) for queue in range(4)) < end + 20:  # of the late group
+                await asyncio.sleep(0.1)
             begun = await pages.press(drain, "Do it")
             assert begun.headers["location"].endswith("/jobs/1")
             seen = await work(pages, 1, lambda page: LATE in str(table_of(page, "So far")))
@@ -294,11 +297,11 @@ def test_a_drain_and_a_resize_under_java_load_show_their_certificates(
             assert "broker-a has nothing left for anybody" in text_of(again)
             got |= await asyncio.to_thread(leaves)
             with lock:
-                ends = {queue: at(found.brokers["broker-a"], queue) for queue in range(4)}
+                ends = {queue: at(broker, queue) for queue in range(4)}
             drained = table_of((await pages.get("/brokers")).text, "Brokers")
             assert [row["State"] for row in drained] == ["drained", "answers"]
             await asyncio.sleep(1)
-            assert ends == {queue: at(found.brokers["broker-a"], queue) for queue in range(4)}
+            assert ends == {queue: at(broker, queue) for queue in range(4)}
             assert "Done" in text_of(
                 (await pages.press("/act/broker-restore?name=broker-a", "Do it")).text
             )
@@ -330,8 +333,8 @@ def test_a_drain_and_a_resize_under_java_load_show_their_certificates(
                 == number(row["group offset"])
                 == at(found.brokers[row["broker"]], int(row["queue"]))
             )
-        for broker in found.brokers.values():
-            answer = call(broker, 351, {"topic": TOPIC})
+        for address in found.brokers.values():
+            answer = call(address, 351, {"topic": TOPIC})
             assert answer is not None
             config = json.loads(answer[1])
             assert (config["readQueueNums"], config["writeQueueNums"]) == (2, 2)
