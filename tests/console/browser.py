@@ -350,7 +350,7 @@ PICTURES: Final = {
     "message": ("/messages?q=order-1007&topic=checkout", 1100, 700, "dark"),
     "seek": ("/act/group-seek?group=search-index&topic=checkout&to=@-1h", 1100, 770, "light"),
     "dead-letters": ("/dead/refunding", 1000, 480, "dark"),
-    "overview": ("/", 1100, 585, "light"),
+    "overview": ("/", 1100, 560, "light"),
 }
 
 

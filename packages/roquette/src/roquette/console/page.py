@@ -124,7 +124,7 @@ def _top(base: str, around: Around) -> Element:
     theme = {"title": "Light, dark, as the system (t)", "aria-label": "Colour theme"}
     leave = h.form(".leave", method="post", action="/sign-out")[h.button(type="submit")["Sign out"]]
     return h.header(".top")[
-        h.a(".brand", href=base)[_LEAF, h.span["Roquette"]],
+        h.a(".brand", href=base, aria_label="Roquette")[_LEAF, h.span["Roquette"]],
         h.nav(".clusters", aria_label="Clusters")[clusters],
         h.button(".find", type="button", data_palette=True, aria_keyshortcuts="Control+K /")[
             h.span["Find a topic, group, message id …"], h.kbd["/"]
