@@ -12,7 +12,7 @@ from tests.admin.explain.test_pure_verdicts import COPY, MEMBER
 
 from roquette.admin import catalogue
 from roquette.admin.catalogue import list_clients
-from roquette.admin.explain import collect
+from roquette.admin.explain import SEARCHED_AT_ONCE, SearchTooLarge, collect
 from roquette.client.calls import AT_ONCE, Answer, Ask, Operation
 from roquette.message.message import MessageQueue
 from roquette.wire.bodies import (
@@ -247,8 +247,23 @@ def test_what_became_of_a_message_of_a_topic() -> None:
 
 
 def test_what_became_of_a_message_of_any_topic() -> None:
-    told = cost(collect(FOUND.message_id, None, 0))
+    sentences: list[str] = []
+    told = cost(collect(FOUND.message_id, None, 0, sentences.append))
     assert [facts.topic for facts in told.result] == [topic(WANTED)]
     assert told.total <= TOPICS * EACH + 30 * BROKERS
-    assert told.steps <= 20 + TOPICS * EACH // AT_ONCE
+    assert told.steps <= 20 + TOPICS * EACH // SEARCHED_AT_ONCE
     assert told.largest <= AT_ONCE
+    assert sentences[-1] == "looked at 4,608 of 5,000 topics"
+
+
+def test_a_search_of_all_topics_may_be_refused_before_it_begins() -> None:
+    with pytest.raises(SearchTooLarge, match="5,000 topics would have to be looked through"):
+        cost(collect(FOUND.message_id, None, 0, most=400))
+
+
+def test_only_brokers_of_the_cluster_are_asked_for_what_an_id_names() -> None:
+    stranger = "0A00F00D00000050" + "00" * 8  # 10.0.240.13, port 80
+    told = cost(collect(stranger, topic(WANTED), 0))
+    assert told.requests["VIEW_MESSAGE_BY_ID"] == 0
+    known = "0A00000700002A9F" + "00" * 8
+    assert cost(collect(known, topic(WANTED), 0)).requests["VIEW_MESSAGE_BY_ID"] == 1

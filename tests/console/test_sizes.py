@@ -16,7 +16,7 @@ import pytest
 from starlette.routing import Mount
 from tests.admin import test_requests_at_size as size
 from tests.cli.test_documented_commands import wrong
-from tests.console.small_web import NAMESRV, Web, browse, open_web
+from tests.console.small_web import NAMESRV, Web, browse, open_web, text_of
 from tests.console.test_views import LIVE, PATHS, fill
 from tests.records import encode_record
 from tools.commands_page import ROOT_COMMAND, below
@@ -136,6 +136,9 @@ ANSWERS = size.ANSWERS | {
 }
 
 
+KNOWN = {"", f"{NAMESRV}:9876", *size.ADDRESSES}
+
+
 class CountedServers(BrokerApi):
     """Plays all servers, and counts what they are asked; what they do not know they refuse as an old broker does."""
 
@@ -143,6 +146,7 @@ class CountedServers(BrokerApi):
         self.requests: Counter[str] = Counter()
 
     async def call(self, address: str, call: Call[Any], **options: Any) -> Any:
+        assert address in KNOWN, f"{address} is no server of the cluster"
         self.requests[R(call.code).name] += 1
         if call.code not in ANSWERS:
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -151,7 +155,9 @@ class CountedServers(BrokerApi):
         return ANSWERS[call.code](broker, ext_dict(call.ext) if call.ext else {})
 
 
-def at_size(scenario: Callable[[Web, CountedServers, WatchedCluster], Awaitable[None]]) -> None:
+def at_size(
+    scenario: Callable[[Web, CountedServers, WatchedCluster], Awaitable[None]], **settings: Any
+) -> None:
     """Run a scenario with a browser at the console of the large cluster."""
     servers = CountedServers()
 
@@ -163,7 +169,7 @@ def at_size(scenario: Callable[[Web, CountedServers, WatchedCluster], Awaitable[
 
     async def run(cluster: SimCluster) -> None:
         await cluster.add_namesrv(NAMESRV)
-        await open_web(cluster, None, counted)  # type: ignore[arg-type]
+        await open_web(cluster, None, counted, **settings)  # type: ignore[arg-type]
 
     simulate(run)
 
@@ -200,6 +206,7 @@ BOUNDS = {
     f"/act/topic-resize?topic={WIDE}&queues=2": 1_000,
     f"/act/topic-delete?topic={WIDE}": 1_000,
     f"/messages/{size.FOUND.message_id}?topic={size.FOUND.topic}": 30 * size.BROKERS,
+    f"/messages/{size.FOUND.message_id}": 400,
     "/names": 2 + size.TOPICS + 2 + size.BROKERS,
 }
 """Requests of each page that nobody looked at before: 400 of a list, besides those for names, and 1,000 of a page. A message's
@@ -234,6 +241,53 @@ def test_a_page_at_size_asks_within_its_bound_and_fits(monkeypatch: pytest.Monke
 
     at_size(scenario)
     assert not too_much, "\n".join(too_much)
+
+
+def test_a_message_of_an_unknown_topic_is_looked_for_by_a_job_that_leads_to_its_journey() -> None:
+    async def scenario(web: Web, servers: CountedServers, watched: WatchedCluster) -> None:
+        path = f"/messages/{size.FOUND.message_id}"
+        page = await web.main(path)
+        assert "In which topic?" in page and "look at all 5 000 topics" in page
+        begun = await web.press(path, "look at all")
+        job = web.console.deeds.jobs.get(1, "dev")
+        assert begun.headers["location"] == "/c/dev/jobs/1" and job is not None
+        while job.state == "at work":
+            await asyncio.sleep(0.1)
+        told = [text for _, text in job.sentences]
+        assert told[:2] == ["looked at 256 of 5,000 topics", "looked at 512 of 5,000 topics"]
+        assert len(told) == size.WANTED // 256, "it ends where it is found"
+        shown = await web.get("/jobs/1")
+        link = f"{path}?topic={size.FOUND.topic}"
+        assert f'href="/c/dev{link}"' in shown.text
+        assert "Journey" in await web.main(link)
+
+    at_size(scenario)
+
+
+def test_no_page_asks_a_server_that_an_address_names() -> None:
+    stranger = "0A00F00D00000050" + "00" * 8  # a place at 10.0.240.13, port 80
+
+    async def scenario(web: Web, servers: CountedServers, watched: WatchedCluster) -> None:
+        for path in (
+            f"/messages/{stranger}?topic={size.topic(7)}",
+            f"/messages/{stranger}",
+            f"/topics/{size.topic(7)}/body?place={stranger}",
+            f"/act/msg-resend?message={stranger}",
+            f"/act/msg-resend?message={stranger}&topic={size.topic(7)}",
+        ):
+            text = text_of((await web.get(path)).text)
+            assert "it names no broker" in text or "not-found" in text or "In which" in text, path
+
+    at_size(scenario)
+
+
+def test_a_read_only_console_names_the_command_that_looks_at_all_topics() -> None:
+    async def scenario(web: Web, servers: CountedServers, watched: WatchedCluster) -> None:
+        page = await web.main(f"/messages/{size.FOUND.message_id}")
+        assert "In which topic?" in page and "Do it" not in page
+        assert f"roquette explain {size.FOUND.message_id}" in page
+
+    at_size(scenario, read_only=True)
 
 
 def nodes(page: str) -> int:

@@ -1,7 +1,7 @@
 """Explanation of why a message did or did not arrive: what is asked of whom about it, and what the answers mean."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import product
@@ -24,7 +24,7 @@ from roquette.admin.stored import MOST, RESENT_OF, full_words
 from roquette.base.clock import Clock
 from roquette.base.javatypes import whole_number
 from roquette.client import calls, operator_calls
-from roquette.client.calls import AT_ONCE, Answer, Operation, ask, ask_all, together
+from roquette.client.calls import Answer, Operation, ask, ask_all, together
 from roquette.client.consumer_options import wants
 from roquette.client.operator_calls import query, view
 from roquette.errors import ClientError, ConfigError
@@ -41,6 +41,7 @@ from roquette.message.names import (
     TRANS_HALF_TOPIC,
 )
 from roquette.message.properties import DELAY, REAL_TOPIC, TIMER_OUT_MS, TRANSACTION_CHECK_TIMES
+from roquette.wire.bodies import ClusterInfo
 from roquette.wire.bodies.tables import SubscriptionGroupConfig, TopicConfig
 
 # From facts to verdicts: pure.
@@ -437,12 +438,24 @@ def attempts_in(texts: Iterable[tuple[str, str]], message_id: str) -> list[Attem
 _SYSTEM: Final = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 _UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
+SEARCHED_AT_ONCE: Final = 1_024
+"""Requests of one step of a search through all topics; after each it is told how far it is."""
+
 Masters = list[tuple[str, str]]
+
+
+class SearchTooLarge(ConfigError):
+    """All topics would have to be looked through, with more requests than were allowed; `topics`: how many there are."""
+
+    def __init__(self, topics: int) -> None:
+        super().__init__(f"{topics:,} topics would have to be looked through: say which")
+        self.topics = topics
 
 
 @command()
 def explain_message(
     clock: Clock,
+    tell: Callable[[str], None],
     message: Annotated[str, Flag("ID|KEY")],
     *,
     topic: str | None = None,
@@ -454,7 +467,7 @@ def explain_message(
     Args:
         topic: Where it was sent; else all topics.
     """
-    found = yield from collect(message, topic, clock.now_ms())
+    found = yield from collect(message, topic, clock.now_ms(), tell)
     value: list[dict[str, Any]] = []
     shown: list[str] = []
     for facts in found:
@@ -473,25 +486,36 @@ def explain_message(
     return OperationReport(value, shown, full_words(copies, MOST))
 
 
-def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[MessageFacts]]:
+def collect(
+    asked: str,
+    topic: str | None,
+    now_ms: int,
+    tell: Callable[[str], None] = lambda text: None,
+    most: int | None = None,
+) -> Operation[list[MessageFacts]]:
     """Ask what brokers know of a message id or key: facts of each message it names; of one without copies if none does.
 
     Args:
-        topic: None looks through all topics.
+        topic: None looks through all topics. tell: gets a sentence after each step of that, but the last.
+        most: requests of such a search; None: any number.
 
     Raises:
-        ConfigError: no broker is there. ClientError: none answers.
+        ConfigError: no broker is there, or none has it. SearchTooLarge: it takes more than `most`. ClientError: none answers.
     """
     info = yield from cluster_info()
     masters = masters_in(info)
     away = {gone.broker_name: left_words(gone) for gone in gone_of([info]) if not gone.broker_id}
     away = {name: words for name, words in away.items() if name not in dict(masters)}
     wanted, named = asked, topic
-    placed = yield from _at_its_place(masters, asked)
+    placed = yield from _at_its_place(info, asked)
     if placed is not None:
         wanted, named = placed.message_id, placed.origin_topic
     found: dict[tuple[str, str], list[ReceivedMessage]] = {}
-    for copy in (yield from _copies(masters, wanted, named, system_names(info))):
+    if named is not None:
+        copies = yield from _find(product([named], masters), wanted)
+    else:
+        copies = yield from _search(masters, wanted, system_names(info), tell, most)
+    for copy in copies:
         found.setdefault((copy.topic, copy.message_id), []).append(copy)
     if placed is not None and placed.origin_topic == placed.topic:
         known = found.setdefault((placed.topic, placed.message_id), [])
@@ -518,26 +542,27 @@ def collect(asked: str, topic: str | None, now_ms: int) -> Operation[list[Messag
     return facts
 
 
-def _at_its_place(masters: Masters, asked: str) -> Operation[ReceivedMessage | None]:
-    """The message at the place that an offset message id names; None: it is no such id, or nothing is there."""
+def _at_its_place(info: ClusterInfo, asked: str) -> Operation[ReceivedMessage | None]:
+    """The message at the place that an offset message id names; None: it is no such id, or nothing is there. An id is what
+    somebody typed: no server is asked but the cluster's own."""
     try:
         host, offset = decode_offset_message_id(asked)
     except ValueError:
         return None
     address = host_text(host)
-    name = next((name for name, known in masters if known == address), address)
-    try:
-        return (yield from ask(address, view(name, "", offset)))
-    except ClientError:
-        return None
+    for name, data in info.broker_addr_table.items():
+        if address in data.broker_addrs.values():
+            try:
+                return (yield from ask(address, view(name, "", offset)))
+            except ClientError:
+                return None
+    return None
 
 
-def _copies(
-    masters: Masters, wanted: str, topic: str | None, own: set[str]
+def _search(
+    masters: Masters, wanted: str, own: set[str], tell: Callable[[str], None], most: int | None
 ) -> Operation[list[ReceivedMessage]]:
-    """The messages of an id or key in a topic; without one, in all topics of users: batch by batch, of an id until one has it."""
-    if topic is not None:
-        return (yield from _find(product([topic], masters), wanted))
+    """The messages of an id or key in all topics of users: step by step, of an id until a topic has it."""
     answers = yield from ask_all((address, calls.topics_of_broker()) for _, address in masters)
     places = sorted(
         (name, place)
@@ -545,11 +570,17 @@ def _copies(
         for name in answer.value or ()
         if kind_of(name, own) == OWN
     )
+    topics = {name: number for number, name in enumerate(dict(places), 1)}
+    if most is not None and len(places) > most:
+        raise SearchTooLarge(len(topics))
     copies: list[ReceivedMessage] = []
-    for start in range(0, len(places), AT_ONCE):
-        copies += yield from _find(places[start : start + AT_ONCE], wanted)
+    for start in range(0, len(places), SEARCHED_AT_ONCE):
+        step = places[start : start + SEARCHED_AT_ONCE]
+        copies += yield from _find(step, wanted)
         if any(copy.message_id == wanted for copy in copies):
             break
+        if start + len(step) < len(places):
+            tell(f"looked at {topics[step[-1][0]]:,} of {len(topics):,} topics")
     return copies
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from roquette.admin.cluster import masters_of
+from roquette.admin.cluster import cluster_info, masters_of
 from roquette.admin.command import Flag, OperationPlan, OperationReport, command
 from roquette.admin.newest import (
     READER,
@@ -30,8 +30,9 @@ from roquette.base.clock import Clock
 from roquette.base.javatypes import whole_number
 from roquette.base.options import counted
 from roquette.client import calls
-from roquette.client.calls import Operation, ask_all
+from roquette.client.calls import ANY_NAME_SERVER, Operation, ask, ask_all
 from roquette.client.client import Client
+from roquette.client.core.route_cache import TopicRoute
 from roquette.errors import (
     ClientError,
     ConfigError,
@@ -40,6 +41,7 @@ from roquette.errors import (
     RouteNotFound,
 )
 from roquette.message.message import Message, MessageQueue, ReceivedMessage
+from roquette.message.message_id import decode_offset_message_id, host_text
 from roquette.message.names import dlq_topic
 from roquette.message.properties import SYSTEM
 
@@ -170,10 +172,22 @@ async def get(client: Client, where: str, topic: str | None) -> ReceivedMessage:
         if found:
             return found[0]
     try:
-        return await client.message_at(where)
-    except ConfigError:
+        host, _ = decode_offset_message_id(where)
+    except ValueError:
         hint = "" if topic else "; an id that its sender made (UNIQ_KEY) needs --topic"
         raise ConfigError(f"no message {where} is found{hint}") from None
+    if host_text(host) not in await client.session.run(_addresses(topic)):
+        raise ConfigError(f"no message {where} is found: it names no broker of the cluster")
+    return await client.message_at(where)
+
+
+def _addresses(topic: str | None) -> Operation[set[str]]:
+    """The brokers of a topic, or of the whole cluster. An id is what somebody typed, and no other server is asked for it."""
+    if topic is None:
+        told = (yield from cluster_info()).broker_addr_table.values()
+        return {address for each in told for address in each.broker_addrs.values()}
+    route = TopicRoute(topic, (yield from ask(ANY_NAME_SERVER, calls.route(topic))))
+    return {address for each in route.addresses.values() for address in each.values()}
 
 
 async def _at(client: Client, queue: MessageQueue, offset: int) -> ReceivedMessage:

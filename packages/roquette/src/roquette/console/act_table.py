@@ -16,6 +16,7 @@ from roquette.admin import (
     settings,
     topics,
 )
+from roquette.admin.explain import explain_message
 from roquette.admin.stored import purge, resend_letters, resend_message
 from roquette.console.acts import Act, Values
 from roquette.console.ask import ViewAsk
@@ -108,6 +109,7 @@ ACTS: Final[dict[str, Act]] = {
         ),
         Act("topic resize", resize.resize_topic, _RESIZE, job=True, before=_topic_rows),
         Act("topic delete", topics.delete_topic, "topic", _TOPIC_GONE, "topic", before=_topic_rows),
+        Act("explain", explain_message, "message", job=True),
         Act("msg resend", resend_message, "message topic to"),
         Act(
             "group seek", seek.seek_group, _SEEK, pins=_pinned, button=_seek_words, back=_seek_back

@@ -41,6 +41,7 @@ _PLACES: Final = {
     "topic": "topics",
     "group": "groups",
     "msg": "messages",
+    "explain": "messages",
     "dlq": "dead",
     "broker": "brokers",
     "namesrv": "names",

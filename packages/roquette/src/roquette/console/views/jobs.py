@@ -66,19 +66,25 @@ def _one(ask: ViewAsk, job: ConsoleJob) -> View:
         stop if at_work and not ask.read_only else None,
         parts.refused("It failed", job.error) if job.error else None,
         parts.panel("What it told", lines if told else parts.empty("Nothing yet"), aside=aside),
-        _result(job),
+        _result(ask, job),
     ]
     return View(f"Job {job.number}", "jobs", body, job.command, 1 if at_work else 0)
 
 
-def _result(job: ConsoleJob) -> Node:
-    """The certificate: as it stands, or stood when the job was stopped, then what it found."""
+def _result(ask: ViewAsk, job: ConsoleJob) -> Node:
+    """The certificate, as it stands or stood when the job was stopped; then what it found."""
     if job.result is None:
         return parts.panel("So far", parts.rows_of(job.rows, "So far")) if job.rows else None
     found = job.result
     report = found if isinstance(found, OperationReport) else OperationReport(found)
-    value, rows = report.value, None
-    if isinstance(value, list) and value and isinstance(value[0], msgspec.Struct):
+    value = report.value
+    rows: Node = None
+    if isinstance(value, list) and job.command[0] == "explain":
+        ways = [
+            (ask.link("messages", e["message_id"], topic=e["topic"]), e["topic"]) for e in value
+        ]
+        rows = h.ul(".back")[(h.li[way, " in ", topic] for way, topic in ways)]
+    elif isinstance(value, list) and value and isinstance(value[0], msgspec.Struct):
         rows = parts.rows_of(value, "What it found")
     elif isinstance(value, msgspec.Struct):
         fields = msgspec.to_builtins(value).items()

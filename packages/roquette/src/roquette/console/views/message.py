@@ -5,34 +5,66 @@ from typing import Final
 import htpy as h
 from htpy import Element, Node
 
-from roquette.admin.explain import MessageFacts, MessageVerdict, collect, explain
-from roquette.console import parts
+from roquette.admin.explain import (
+    MessageFacts,
+    MessageVerdict,
+    SearchTooLarge,
+    collect,
+    explain,
+)
+from roquette.console import acts, parts
+from roquette.console.act_table import ACTS
 from roquette.console.ask import View, ViewAsk
 from roquette.console.bodies import body_of
 from roquette.console.journey import SENDER, TOPIC, JourneyStep, steps_of, tone
+from roquette.errors import ConfigError
 from roquette.message.message import ReceivedMessage
 
 PATHS: Final = ("/messages/{message}",)
 MOST: Final = 20
+MOST_SEARCHED: Final = 400
+"""Requests to find it in all topics; what takes more is a job."""
 
 
 async def show(ask: ViewAsk) -> View:
     message, topic = ask.words["message"], ask.text("topic") or None
-    found = await ask.cluster.look(
-        ("message", message, topic), lambda: collect(message, topic, ask.now_ms)
-    )
     above = [(ask.url("messages"), "Messages")]
     above += [(ask.url("topics", topic, "messages"), topic)] if topic else []
     send = ask.url("act", "msg-resend", message=message, topic=topic)
+    head = [parts.crumbs(*above), parts.heading(message, (send, "Send again"))]
+    words = ("explain", message, *(("--topic", topic) if topic else ()))
+    try:
+        found = await ask.cluster.look(
+            ("message", message, topic),
+            lambda: collect(message, topic, ask.now_ms, most=MOST_SEARCHED),
+        )
+    except SearchTooLarge as error:
+        return View(message, "messages", [head, await _search(ask, message, error.topics)], words)
+    except ConfigError as error:
+        none = parts.refused("Nothing is known of it", error)
+        return View(message, "messages", [head, none], words)
     body: list[Node] = [
-        parts.crumbs(*above),
-        parts.heading(message, (send, "Send again")),
+        head,
         h.p[f"{len(found)} messages have this key."] if len(found) > 1 else None,
         [_one(ask, facts) for facts in found[:MOST]],
         parts.more(len(found) - MOST, "more are not shown: say which topic"),
     ]
-    words = ("explain", message, *(("--topic", topic) if topic else ()))
     return View(message, "messages", body, words, 5)
+
+
+async def _search(ask: ViewAsk, message: str, topics: int) -> Element:
+    """The job that looks through all topics, and the field for the one that it was sent to."""
+    typed = {"message": message}
+    plan = await acts.plan_of(ACTS["explain"], ask, typed)
+    count = parts.counted(topics, "topic")
+    looks = parts.plan_button(ask.url("act", "explain", **typed), plan.mark, f"look at all {count}")
+    field = parts.entry("topic", "The topic that it was sent to", required=True, size="24")
+    named = h.form(".filter", method="get", role="search")[
+        field, h.button(type="submit")["What became of it"]
+    ]
+    why = f"It may be in each of {count}: a search that tells how far it is, and may be stopped."
+    instead = h.p(".dim")["This console is read-only: the command below looks at all of them."]
+    return parts.panel("In which topic?", named, h.p[why], instead if ask.read_only else looks)
 
 
 def _one(ask: ViewAsk, facts: MessageFacts) -> Node:
