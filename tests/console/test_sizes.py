@@ -290,6 +290,23 @@ def test_a_read_only_console_names_the_command_that_looks_at_all_topics() -> Non
     at_size(scenario, read_only=True)
 
 
+def test_the_examination_asks_for_a_group_where_it_reads() -> None:
+    """A request of each topic at each of its brokers, and of each group at each of those; 192,000 more were for nothing."""
+
+    async def scenario(web: Web, servers: CountedServers, watched: WatchedCluster) -> None:
+        assert watched.examined() is None
+        while (looked := watched.examined()) is None:
+            await asyncio.sleep(1)
+        assert len(looked.value.facts.groups) == size.GROUPS
+        of_topics, of_groups = size.TOPICS * size.EACH, size.GROUPS * size.EACH
+        asked = servers.requests
+        assert asked["GET_TOPIC_STATS_INFO"] == of_topics
+        assert of_groups <= asked["GET_CONSUMER_CONNECTION_LIST"] <= of_groups + size.BROKERS
+        assert asked.total() <= of_topics + of_groups + 2_000 + 10 * size.BROKERS
+
+    at_size(scenario)
+
+
 def nodes(page: str) -> int:
     """Elements of a page."""
     return len(re.findall(r"<[a-z]", page))

@@ -2,6 +2,9 @@
 
 import asyncio
 import itertools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import pytest
 from tests.simulation.test_closed_cluster import CLOSED, ROOT
@@ -20,16 +23,26 @@ from tests.simulation.ward import (
 )
 from tests.typed import type_at, typed
 
-from roquette.admin.doctor.examination import who_is_there
+from roquette.admin.doctor import examination
+from roquette.admin.doctor.checks.diagnosis import diagnose
+from roquette.admin.doctor.examination import examine, who_is_there
 from roquette.admin.doctor.findings import Finding, Intent, Severity
 from roquette.admin.drain import hide
+from roquette.admin.facts import BrokerFacts, ClusterFacts
 from roquette.admin.top import broker_rows, events
 from roquette.admin.topics import delete_topic
 from roquette.client import calls
+from roquette.client.calls import Operation, ask_all
+from roquette.client.operator_calls import put_group
 from roquette.errors import BrokerError, ClientError
 from roquette.message.message import MessageQueue, ReceivedMessage
+from roquette.wire.bodies import ConsumerConnection
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
+from roquette.wire.codes import RequestCode
 from roquette_testing.cluster import SimCluster, simulate
 from roquette_testing.sim_loop import Thrower
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.simulation
 
@@ -112,6 +125,74 @@ def test_no_false_alarm_in_minutes_of_traffic() -> None:
 @pytest.mark.timeout(3_600)
 def test_no_false_alarm_in_an_hour_of_traffic() -> None:
     nurse(lambda ward: traffic(ward, 60))
+
+
+def everywhere(
+    names: Sequence[str], masters: Sequence[BrokerFacts]
+) -> Operation[list[tuple[str, BrokerFacts, ConsumerConnection]]]:
+    """Members of each group, which is asked at every broker that knows it."""
+    places = [(name, broker) for name in names for broker in masters if name in broker.groups]
+    asks = [(broker.address, calls.group_connections(name)) for name, broker in places]
+    told = zip(places, (yield from ask_all(asks)), strict=True)
+    return [(*place, answer.value) for place, answer in told if answer.value is not None]
+
+
+def counting(operation: Operation[T], asked: Counter[int]) -> Operation[T]:
+    answers: Any = None
+    while True:
+        try:
+            asks = operation.send(answers)
+        except StopIteration as end:
+            return end.value
+        asked.update(each.call.code for each in asks)
+        answers = yield asks
+
+
+@pytest.mark.parametrize("idle", [0, 20])
+def test_members_are_found_as_by_asking_for_every_group_everywhere(
+    idle: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of groups with offsets, new ones, ones that broadcast, and those that leave no trace but their members."""
+
+    async def scenario(ward: Ward) -> None:
+        quiet = [f"quiet-{number}" for number in range(3)]
+        configs = [SubscriptionGroupConfig(group_name=name, retry_queue_nums=0) for name in quiet]
+        configs += [SubscriptionGroupConfig(group_name=f"idle-{n}") for n in range(idle)]
+        asks = [(f"{ip}:10911", put_group(config)) for ip in (A, B) for config in configs]
+        assert not [each.error for each in await ward.run(ask_all(asks)) if each.error]
+        await ward.create("local", queues=2, broker="broker-a")
+        await ward.send(20)
+        await ward.consumer("10.0.4.1", group="g")
+        await ward.consumer("10.0.4.2", group="everybody", model="broadcasting")
+        await ward.consumer("10.0.4.3", group="here", topic="local")
+        await ward.consumer("10.0.4.4", group=quiet[0], model="broadcasting")
+        await ward.consumer("10.0.4.5", group=quiet[1], topic="local", model="broadcasting")
+        for tag in ("a", "b"):  # a finding
+            await ward.consumer(f"10.0.4.{ord(tag)}", group="differ", tag=tag)
+        await asyncio.sleep(20)
+        servers, clock = ward.mq.session.name_servers, ward.cluster.host(OPERATOR).clock
+        asked: Counter[int] = Counter()
+        facts = await ward.run(counting(examine(servers, clock), asked))
+        monkeypatch.setattr(examination, "_online", everywhere)
+        asked_all: Counter[int] = Counter()
+        wanted = await ward.run(counting(examine(servers, clock), asked_all))
+
+        def members(of: ClusterFacts) -> dict[str, Any]:
+            return {
+                group.group: (group.model, group.subscriptions, {
+                    each.client_id: each.addresses for each in group.members
+                })
+                for group in of.groups
+            }  # fmt: skip
+
+        assert {"g", "everybody", "here", "differ", *quiet[:2]} == set(members(wanted))
+        assert members(facts) == members(wanted) and facts.offline == wanted.offline
+        assert [f.code for f in diagnose(wanted, None) if f.severity is not Severity.NOTE]
+        assert diagnose(facts, None) == diagnose(wanted, None)
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        assert asked[code] <= 13 and asked_all[code] == 13 + 2 * idle
+
+    nurse(scenario)
 
 
 def test_an_advertised_address_that_is_nobodys() -> None:

@@ -5,6 +5,7 @@ Who does not answer costs its own facts, never the examination; a check says tha
 
 import re
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Final, TypeVar
 
 from roquette.admin.facts import (
@@ -32,6 +33,7 @@ from roquette.message.names import (
     TRANS_HALF_TOPIC,
     is_system_topic,
     is_users_group,
+    retry_topic,
 )
 from roquette.message.properties import DELAY_LEVELS
 from roquette.message.record import decode_records
@@ -63,20 +65,75 @@ def examine_groups(
         left_out.append(f"{len(names) - MAX_GROUPS} of {len(names)} consumer groups")
         names = names[:MAX_GROUPS]
     groups: dict[str, GroupFacts] = {}
-    for broker in masters:
-        here = set(broker.groups)
-        asked = [name for name in names if name in here]
-        answers = yield from ask_all(
-            (broker.address, calls.group_connections(name)) for name in asked
-        )
-        for name, answer in zip(asked, answers, strict=True):
-            if answer.value is not None:
-                facts = groups.setdefault(name, GroupFacts(group=name, members=[], probes=[]))
-                _join(facts, broker.name, answer.value)
+    for name, broker, online in (yield from _online(names, masters)):
+        facts = groups.setdefault(name, GroupFacts(group=name, members=[], probes=[]))
+        _join(facts, broker.name, online)
     found = [groups[name] for name in sorted(groups)]
     yield from _probe_filters(found, masters, left_out)  # before who may keep a broker waiting
     yield from _ask_members(found, {broker.name: broker.address for broker in masters}, left_out)
     return found, [name for name in names if name not in groups]
+
+
+def _online(
+    names: Sequence[str], masters: Sequence[BrokerFacts]
+) -> Operation[list[tuple[str, BrokerFacts, ConsumerConnection]]]:
+    """Groups with members, and where: many brokers know a group of which none of its members has heard.
+
+    A group is asked where it has offsets, or a topic of retries, which brokers make when a member comes; then where a topic
+    is that its members read; one that has left no trace anywhere, where it may be new or broadcasts.
+    """
+    wanted = set(names)
+    known = [wanted.intersection(broker.groups) for broker in masters]
+    traces = [
+        {group for group in here if retry_topic(group) in broker.topics}
+        | here.intersection(group for group, _ in broker.offsets)
+        for broker, here in zip(masters, known, strict=True)
+    ]
+    traced = set().union(*traces)
+    first: list[set[str]] = []
+    for broker, here, trace in zip(masters, known, traces, strict=True):
+        if broker.refused:  # it did not tell of what
+            first.append(here)
+        else:
+            first.append(trace | (yield from _untraced(broker, here - traced)))
+    told = yield from _connected(masters, first)
+    reads: dict[str, set[str]] = {}
+    for (name, _), online in told.items():
+        reads.setdefault(name, set()).update(online.subscription_table)
+    then = [
+        {group for group in here - asked if not reads.get(group, set()).isdisjoint(broker.topics)}
+        for broker, here, asked in zip(masters, known, first, strict=True)
+    ]
+    told |= yield from _connected(masters, then)
+    return [
+        (name, masters[at], online)
+        for (name, at), online in sorted(told.items(), key=itemgetter(0))
+    ]
+
+
+def _untraced(broker: BrokerFacts, groups: set[str]) -> Operation[set[str]]:
+    """Of these groups those to ask: all, or where topics are fewer, those that a topic is read by."""
+    topics = [
+        topic for topic in broker.topics if not is_system_topic(topic) and not is_of_group(topic)
+    ]
+    if len(groups) <= len(topics):
+        return groups
+    answers = yield from ask_all(
+        (broker.address, operator_calls.readers_of(topic)) for topic in topics
+    )
+    return groups.intersection(name for answer in answers for name in answer.value or ())
+
+
+def _connected(
+    masters: Sequence[BrokerFacts], groups: Sequence[set[str]]
+) -> Operation[dict[tuple[str, int], ConsumerConnection]]:
+    """The members of groups at each master, by name and the master's number; a group without members is left out."""
+    asked = [(name, at) for at, names in enumerate(groups) for name in sorted(names)]
+    answers = yield from ask_all(
+        (masters[at].address, calls.group_connections(name)) for name, at in asked
+    )
+    pairs = zip(asked, answers, strict=True)
+    return {place: answer.value for place, answer in pairs if answer.value is not None}
 
 
 def examine_waits(facts: ClusterFacts, now_ms: int) -> Operation[None]:
