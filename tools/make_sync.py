@@ -134,8 +134,8 @@ from typing import Any, TypeVar
 
 from roquette.admin import async_admin
 from roquette.admin.catalogue import GroupRow
-from roquette.admin.catalogue import MemberRow
 from roquette.admin.groups import LagRow
+from roquette.admin.members import MemberRow
 from roquette.admin.seek import SeekRow
 from roquette.admin.topics import TopicDescription
 from roquette.client.blocking_client import Client

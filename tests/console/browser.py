@@ -21,13 +21,14 @@ from tests.pipelines.browser import chromium
 
 from roquette import StartFrom
 from roquette.admin.contexts import Login
-from roquette.apps.console import ConsoleOptions, ConsoleTarget, opened
+from roquette.apps.console import ConsoleTarget, opened
 from roquette.base.clock import SystemClock
 from roquette.client.calls import ask_all
 from roquette.client.client import Client
 from roquette.client.client_base import Outside
 from roquette.client.operator_calls import put_group, put_topic
 from roquette.client.settings import config_of
+from roquette.console.app import ConsoleSettings
 from roquette.message.message import ReceivedMessage
 from roquette.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from roquette_testing import embedded
@@ -94,11 +95,11 @@ class Shown:
 
 
 @contextmanager
-def shown(*, much: bool, options: ConsoleOptions | None = None) -> Iterator[Shown]:
+def shown(*, much: bool, options: ConsoleSettings | None = None) -> Iterator[Shown]:
     """A console of a cluster in this process; `much`: with all that is in `much_in`, else with nothing."""
     with patch.object(embedded, "SystemClock", Earlier), EmbeddedBroker() as broker:
         target = ConsoleTarget(broker.name_servers, Login())
-        console = opened({"dev": target}, options or ConsoleOptions(listen="127.0.0.1:0"))
+        console = opened({"dev": target}, options or ConsoleSettings(listen="127.0.0.1:0"))
         web = Shown(broker, f"{broker.call(console.__aenter__())}c/dev")
         try:
             if much:

@@ -17,7 +17,7 @@ from tests.console.browser import PICTURES as TAKEN
 from tests.console.test_views import PATHS
 from tests.interop.peers import ROOT
 
-from roquette.apps.console import ConsoleOptions
+from roquette.console.app import ConsoleSettings
 
 pytestmark = pytest.mark.browser
 PICTURES = ROOT / ".cache" / "console-pictures"
@@ -258,7 +258,7 @@ def test_who_is_not_signed_in_sees_a_form_that_is_right(
         return False
 
     monkeypatch.setattr("roquette.apps.console.is_open", closed)
-    options = ConsoleOptions(listen="127.0.0.1:0", sign_in=True)
+    options = ConsoleSettings(listen="127.0.0.1:0", sign_in=True)
     with shown(much=False, options=options) as web, Window(browser, web) as window:
         all_right(window, ["/"], "sign-in", True)
         assert window.page.url.endswith("/sign-in?to=%2Fc%2Fdev%2F")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.apps.test_dev_and_broker import process
 
-from roquette.apps.console import ConsoleOptions, address_of
-from roquette.console.app import STATIC
+from roquette.apps.console import address_of
+from roquette.console.app import STATIC, ConsoleSettings
 from roquette.errors import ConfigError
 
 NOTICE = (Path(__file__).resolve().parents[2] / "NOTICE").read_text()
@@ -79,10 +79,10 @@ def test_files_of_others_are_those_that_the_notice_names() -> None:
 )
 def test_what_no_console_may_do_is_refused_before_anything(options: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        address_of(ConsoleOptions(**options))
+        address_of(ConsoleSettings(**options))
 
 
 def test_beyond_this_machine_it_is_closed() -> None:
-    closed = ConsoleOptions(listen="[::]:0", sign_in=True, behind_proxy=("10.0.0.0/8",))
+    closed = ConsoleSettings(listen="[::]:0", sign_in=True, behind_proxy=("10.0.0.0/8",))
     assert address_of(closed) == ("::", 0)
-    assert address_of(ConsoleOptions()) == ("127.0.0.1", 8082)
+    assert address_of(ConsoleSettings()) == ("127.0.0.1", 8082)

@@ -6,8 +6,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from roquette.admin.catalogue import OWN, GroupRow, MemberRow, group_rows, groups, members, topics
+from roquette.admin.catalogue import OWN, GroupRow, group_rows, groups, topics
 from roquette.admin.groups import LagRow, delete_group, group_lag
+from roquette.admin.members import MemberRow, members
 from roquette.admin.seek import (
     QueuePlace,
     SeekRow,

@@ -5,8 +5,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from roquette.admin import async_admin
-from roquette.admin.catalogue import GroupRow, MemberRow
+from roquette.admin.catalogue import GroupRow
 from roquette.admin.groups import LagRow
+from roquette.admin.members import MemberRow
 from roquette.admin.seek import SeekRow
 from roquette.admin.topics import TopicDescription
 from roquette.client.blocking_client import Client

@@ -13,16 +13,15 @@ from roquette.admin.command import (
     Like,
     Limit,
     OperationReport,
-    Printed,
     command,
     more_words,
 )
-from roquette.admin.groups import BrokerLag, lags_of, settings_of_group
+from roquette.admin.groups import BrokerLag, lags_of
 from roquette.client import calls
 from roquette.client.calls import ANY_NAME_SERVER, Answer, Operation, ask, ask_all
 from roquette.client.core.route_cache import TopicRoute
-from roquette.client.operator_calls import all_producers, running_info
-from roquette.errors import BrokerError, ConfigError
+from roquette.client.operator_calls import all_producers
+from roquette.errors import BrokerError
 from roquette.message.message import unread
 from roquette.message.names import (
     DLQ_PREFIX,
@@ -31,11 +30,9 @@ from roquette.message.names import (
     is_system_topic,
     is_users_group,
     perm_text,
-    pipeline_of_group,
 )
 from roquette.wire.bodies import (
     ConsumerConnection,
-    ConsumerRunningInfo,
     TopicRouteData,
 )
 from roquette.wire.bodies.progress import TopicStatsTable
@@ -48,8 +45,6 @@ SYSTEM: Final = "system"
 
 MOST_ASKED: Final = 400
 """Requests to servers for one page of names."""
-MOST_WAYS: Final = 3
-"""Brokers by which a member is asked about itself, one after the other until it answers."""
 
 
 class Names(msgspec.Struct, frozen=True):
@@ -350,28 +345,6 @@ class ClientRow(msgspec.Struct, frozen=True):
     NARROW: ClassVar = ("brokers", "version", "language", "kind")
 
 
-class MemberRow(msgspec.Struct, frozen=True):
-    """A member of a group and the subscription that the group's brokers know of it."""
-
-    client: str
-    address: str
-    language: str
-    version: str
-    queues: int
-    messages: int
-    error: str = ""
-
-    NARROW: ClassVar = ("version", "language")
-
-
-class StacksRow(msgspec.Struct, frozen=True):
-    """Row of a member's threads or handlers: where they are; `error`: why it does not tell."""
-
-    client: str
-    stacks: str
-    error: str = ""
-
-
 class ClientsFound(msgspec.Struct, frozen=True):
     """Clients by kind, group and id. `more`: how many groups were left out."""
 
@@ -435,97 +408,3 @@ def _add(found: dict[tuple[str, str, str], ClientRow], row: ClientRow) -> None:
     before = found.get(key)
     brokers = 1 if before is None else before.brokers + 1
     found[key] = msgspec.structs.replace(row, brokers=brokers)
-
-
-def _members(
-    group: str, *, stacks: bool, client: str | None = None
-) -> Operation[list[tuple[ClientRow, ConsumerRunningInfo | None, str]]]:
-    """The members of a group, each with its answer or why there is none."""
-    masters = yield from masters_of()
-    online = yield from list_clients(group=group)
-    rows = [row for row in online.rows if row.kind == "consumer"]
-    if not rows:
-        words = "'roquette group list' shows the groups"
-        if pipeline_of_group(group):
-            words = f"it is a pipeline's, and 'roquette group lag {group}' says how far that is"
-        raise ConfigError(f"group {group} has no member that is online: {words}")
-    rows = [row for row in rows if client in (None, row.client)]
-    connected = yield from ask_all((a, calls.group_connections(group)) for _, a in masters)
-    ways: dict[str, list[str]] = {row.client: [] for row in rows}
-    for answer in connected:
-        for each in answer.value.connection_set if answer.value else ():
-            if each.client_id in ways and len(ways[each.client_id]) < MOST_WAYS:
-                ways[each.client_id].append(answer.address)
-    told: dict[str, ConsumerRunningInfo] = {}
-    why: dict[str, str] = {}
-    for way in range(MOST_WAYS):
-        left = [(c, a[way]) for c, a in ways.items() if c not in told and len(a) > way]
-        answers = yield from ask_all((a, running_info(group, c, stacks=stacks)) for c, a in left)
-        for (name, _), info in zip(left, answers, strict=True):
-            if info.value is not None:
-                told[name] = info.value
-            else:
-                why.setdefault(name, info.reason)
-    return [
-        (row, told.get(row.client), "" if row.client in told else why.get(row.client, "it left"))
-        for row in rows
-    ]
-
-
-def members(group: str) -> Operation[list[MemberRow]]:
-    """The members of a group that are online, with the queues each has and the messages that wait in it.
-
-    Raises:
-        ConfigError: none is online.
-    """
-    return [
-        MemberRow(
-            row.client,
-            row.address,
-            row.language,
-            row.version,
-            -1 if info is None else len(info.mq_table) + len(info.mq_pop_table),
-            -1 if info is None else sum(each.cached_msg_count for each in info.mq_table.values()),
-            reason,
-        )
-        for row, info, reason in (yield from _members(group, stacks=False))
-    ]
-
-
-@command(watched=True)
-def show_group(group: str, *, settings: bool = False) -> Operation[list[Any]]:
-    """Show a group's members that are online: how many queues each has and how many messages wait in it.
-
-    Args:
-        settings: Its settings on each broker; roquette apply --group changes them.
-    """
-    if settings:
-        return (yield from settings_of_group(group))
-    return (yield from members(group))
-
-
-def _printed(rows: list[StacksRow], **_: object) -> OperationReport[list[StacksRow]]:
-    running = [row.error or row.stacks.rstrip() or "    no handler is running" for row in rows]
-    texts = (f"{row.client}:\n{text}" for row, text in zip(rows, running, strict=True))
-    return OperationReport(rows, [Printed(text) for text in texts])
-
-
-@command(shows=_printed)
-def stacks(
-    group: str, *, client: Annotated[str | None, Flag("--client ID")] = None
-) -> Operation[list[StacksRow]]:
-    """Show where the members of a group are in their code: threads of Java's clients, running handlers of ours.
-
-    Args:
-        client: Only this member.
-
-    Raises:
-        ConfigError: none is online, or not that one.
-    """
-    found = [
-        StacksRow(row.client, info.jstack or "" if info is not None else "", reason)
-        for row, info, reason in (yield from _members(group, stacks=True, client=client))
-    ]
-    if not found:
-        raise ConfigError(f"group {group} has no member {client}: 'roquette client ls' shows them")
-    return found

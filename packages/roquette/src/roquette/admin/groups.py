@@ -8,6 +8,7 @@ import msgspec
 
 from roquette.admin.cluster import masters_of, require_one
 from roquette.admin.command import OperationReport, command
+from roquette.admin.members import OnlineGroup, members, online_of
 from roquette.admin.settings import SettingRow
 from roquette.base.options import counted
 from roquette.client import calls, operator_calls
@@ -15,7 +16,7 @@ from roquette.client.calls import ANY_NAME_SERVER, Operation, ask, ask_all
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.operator_calls import group_configs
 from roquette.errors import BrokerError, ClientError, ConfigError
-from roquette.message.message import unread
+from roquette.message.message import MessageQueue, unread
 from roquette.message.names import retry_topic
 from roquette.wire.bodies.progress import ConsumeStats
 from roquette.wire.bodies.tables import SubscriptionGroupConfig
@@ -26,6 +27,8 @@ class LagRow(msgspec.Struct, frozen=True):
 
     Attributes:
         error: why a broker does not tell; then this is its only row, and the numbers are -1.
+        owner: the member that says that the queue is its own; "": none does, or none was asked.
+        group: where rows are of several.
     """
 
     topic: str
@@ -36,6 +39,8 @@ class LagRow(msgspec.Struct, frozen=True):
     lag: int
     last_consumed_ms: int
     error: str = ""
+    owner: str = ""
+    group: str = ""
 
     NARROW: ClassVar = ("last_consumed_ms", "broker_offset", "consumer_offset")
 
@@ -94,16 +99,30 @@ def group_topics(group: str) -> Operation[OperationReport[list[ReaderRow]]]:
 
 
 @command(empty="no group reads the topic", watched=True)
-def topic_readers(topic: str) -> Operation[OperationReport[list[ReaderRow]]]:
+def topic_readers(topic: str, *, owners: bool = False) -> Operation[OperationReport[list[Any]]]:
     """List the groups that read a topic: those with offsets of it, or with members that subscribe to it.
+
+    Args:
+        owners: How far behind each is in each queue, and which member has that queue.
 
     Raises:
         RouteNotFound, or ClientError when no broker answers.
     """
-    route = TopicRoute(topic, (yield from ask(ANY_NAME_SERVER, calls.route(topic))))
-    places = [(at, address) for at in route.addresses if (address := route.address_for_read(at))]
-    found, notes = yield from named_at(places, operator_calls.readers_of(topic))
+    if owners:
+        seen = yield from readers_now(topic)
+        return OperationReport(
+            [row for rows in seen.rows.values() for row in rows], notes=seen.notes
+        )
+    found, notes = yield from named_at(
+        (yield from _places(topic)), operator_calls.readers_of(topic)
+    )
     return OperationReport([ReaderRow(name, topic, at) for name, at in found], notes=notes)
+
+
+def _places(topic: str) -> Operation[list[tuple[str, str]]]:
+    """(name, address) of the brokers of a topic."""
+    route = TopicRoute(topic, (yield from ask(ANY_NAME_SERVER, calls.route(topic))))
+    return [(at, address) for at in route.addresses if (address := route.address_for_read(at))]
 
 
 def named_at(
@@ -172,11 +191,14 @@ def _sum(rows: list[LagRow], group: str, **_: object) -> OperationReport[list[La
 
 
 @command(shows=_sum, watched=True)
-def group_lag(group: str, *, topic: str | None = None) -> Operation[list[LagRow]]:
+def group_lag(
+    group: str, *, topic: str | None = None, owners: bool = False
+) -> Operation[list[LagRow]]:
     """Show per queue how many messages a group has not consumed yet.
 
     Args:
         topic: Only this topic.
+        owners: Which member has the queue, too: each is asked.
 
     Raises:
         ConfigError: no broker has offsets of the group.
@@ -191,7 +213,94 @@ def group_lag(group: str, *, topic: str | None = None) -> Operation[list[LagRow]
         raise ConfigError(
             f"group {group} has consumed nothing yet: 'roquette group list' shows the groups there are"
         )
-    return sorted(rows, key=lambda row: (row.error != "", row.topic, row.broker, row.queue))
+    rows.sort(key=lambda row: (row.error != "", row.topic, row.broker, row.queue))
+    if owners:
+        places = [(group, *place) for place in masters]
+        rows = _owned(rows, (yield from online_of(places))[group])
+    return rows
+
+
+def _owned(rows: Iterable[LagRow], online: OnlineGroup, group: str = "") -> list[LagRow]:
+    """The rows with the members that have the queues."""
+    owners = online.owners
+    return [
+        msgspec.structs.replace(
+            row,
+            owner=owners.get(MessageQueue(row.topic, row.broker, row.queue), ""),
+            group=group,
+        )
+        for row in rows
+    ]
+
+
+class GroupNow(NamedTuple):
+    """A group: its place in each queue, with who has it, and its members. `why`: there is no place, in words."""
+
+    rows: list[LagRow]
+    why: str
+    online: OnlineGroup
+
+
+def group_now(group: str, each: int) -> Operation[GroupNow]:
+    """What `group lag --owners` and `group show` say together; `each`: members that are asked. Raises ClientError."""
+    rows, why = [], ""
+    try:
+        rows = yield from group_lag(group)
+    except ConfigError as error:
+        why = str(error)
+    masters = yield from masters_of()
+    online = (yield from online_of([(group, *place) for place in masters], each=each))[group]
+    return GroupNow(_owned(rows, online), why, online)
+
+
+class TopicReaders(NamedTuple):
+    """The groups that read a topic.
+
+    Attributes:
+        groups: all. rows, online: of those that were asked: the place in each queue, with who has it, and the members.
+        notes: brokers that do not tell, and why.
+    """
+
+    groups: list[str]
+    rows: dict[str, list[LagRow]]
+    online: dict[str, OnlineGroup]
+    notes: list[str]
+
+
+def readers_now(
+    topic: str, groups: int | None = None, each: int | None = None, most: int | None = None
+) -> Operation[TopicReaders]:
+    """What `topic readers --owners` says: of more groups than fit the names only.
+
+    Args:
+        groups, each: groups, and members of each, that are asked. most: requests, about; on many brokers fewer fit.
+
+    Raises:
+        RouteNotFound, or ClientError when no broker answers.
+    """
+    places = yield from _places(topic)
+    found, notes = yield from named_at(places, operator_calls.readers_of(topic))
+    names = [name for name, _ in found]
+    fitting = names[:groups] if most is None else names[:groups][: most // (4 * len(places))]
+    asked = [(name, *place) for name in fitting for place in places]
+    rows: dict[str, list[LagRow]] = {name: [] for name in fitting}
+    for (name, _, _), behind in zip(asked, (yield from lags_of(asked, topic)), strict=True):
+        rows[name] += behind.rows
+    online = yield from online_of(asked, each=each, most=most)
+    owned = {name: _owned(rows[name], online[name], name) for name in fitting}
+    return TopicReaders(names, owned, online, notes)
+
+
+@command(watched=True)
+def show_group(group: str, *, settings: bool = False) -> Operation[list[Any]]:
+    """Show a group's members that are online: how many queues each has and how many messages wait in it.
+
+    Args:
+        settings: Its settings on each broker; roquette apply --group changes them.
+    """
+    if settings:
+        return (yield from settings_of_group(group))
+    return (yield from members(group))
 
 
 class BrokerLag(NamedTuple):

@@ -4,7 +4,6 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import typer
@@ -25,7 +24,6 @@ from roquette.remoting.address import listening_socket
 from roquette.wire.signature import Credentials
 
 GROUP = "TOOLS_PRODUCER"
-PORT = 8082  # Apache's dashboard has it
 
 
 class ConsoleTarget(NamedTuple):
@@ -35,31 +33,16 @@ class ConsoleTarget(NamedTuple):
     login: Login
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleOptions:
-    """What `roquette console` was told; see its help."""
-
-    listen: str = f"127.0.0.1:{PORT}"
-    hosts: tuple[str, ...] = ()
-    read_only: bool = False
-    sign_in: bool = False
-    tls_cert: str = ""
-    tls_key: str = ""
-    behind_proxy: tuple[str, ...] = ()
-    audit_log: str = ""
-    history: str = ""
-
-
-def address_of(options: ConsoleOptions) -> tuple[str, int]:
+def address_of(settings: ConsoleSettings) -> tuple[str, int]:
     """Where it listens. Raises ConfigError for what no console may do: be open beyond this machine."""
-    host, _, port = options.listen.rpartition(":")
+    host, _, port = settings.listen.rpartition(":")
     number = whole_number(port, 65_535)
     if not host or number < 0:
-        raise ConfigError(f"--listen {options.listen!r} is not of the form HOST:PORT")
+        raise ConfigError(f"--listen {settings.listen!r} is not of the form HOST:PORT")
     host = host.strip("[]")
-    if bool(options.tls_cert) != bool(options.tls_key):
+    if bool(settings.tls_cert) != bool(settings.tls_key):
         raise ConfigError("--tls-cert and --tls-key go together")
-    for network in options.behind_proxy:
+    for network in settings.behind_proxy:
         try:
             ipaddress.ip_network(network)
         except ValueError:
@@ -67,9 +50,9 @@ def address_of(options: ConsoleOptions) -> tuple[str, int]:
                 f"--behind-proxy {network!r} is no network, such as 10.0.0.0/8"
             ) from None
     if not _is_loopback(host):
-        if not options.sign_in:
+        if not settings.sign_in:
             raise ConfigError(f"beyond this machine ({host}) the console needs --sign-in")
-        if not options.tls_cert and not options.behind_proxy:
+        if not settings.tls_cert and not settings.behind_proxy:
             raise ConfigError(
                 f"beyond this machine ({host}) the console needs --tls-cert and --tls-key, or --behind-proxy CIDR"
             )
@@ -85,7 +68,7 @@ def _is_loopback(host: str) -> bool:
 
 @asynccontextmanager
 async def opened(
-    targets: Mapping[str, ConsoleTarget], options: ConsoleOptions
+    targets: Mapping[str, ConsoleTarget], settings: ConsoleSettings
 ) -> AsyncIterator[str]:
     """A console that serves until the block ends; gives its address.
 
@@ -99,34 +82,26 @@ async def opened(
         more = {} if target.login.tls is None else {"tls": target.login.tls}
         return Client(target.name_servers, group=GROUP, credentials=who, **more)  # type: ignore[arg-type]
 
-    host, port = address_of(options)
-    if options.sign_in:
+    host, port = address_of(settings)
+    if settings.sign_in:
         for name in targets:
             if await is_open(lambda credentials, name=name: connect(name, credentials)):  # type: ignore[misc]
                 raise ConfigError(f"{name} lets everybody in: --sign-in would prove nothing there")
-    settings = ConsoleSettings(
-        contexts=list(targets),
-        hosts=(*options.hosts, host, f"[{host}]"),
-        read_only=options.read_only,
-        sign_in=options.sign_in,
-        proxies=options.behind_proxy,
-        secure=bool(options.tls_cert),
-        certificate=options.tls_cert,
-        key=options.tls_key,
-    )
+    hosts = (*settings.hosts, host, f"[{host}]")
+    settings = settings._replace(contexts=list(targets), hosts=hosts)
     with ExitStack() as held:
         try:
             sinks = [
                 held.enter_context(open_append(path)) if path else None
-                for path in (options.audit_log, options.history)
+                for path in (settings.audit_log, settings.history)
             ]
             listener = held.enter_context(listening_socket(host, port))
         except OSError as error:
-            where = error.filename or options.listen
+            where = error.filename or settings.listen
             raise ConfigError(f"{where}: {error.strerror or error}") from None
         console = Console(settings, all_views(), connect, SystemClock(), prove, *sinks)
         shown = f"[{host}]" if ":" in host else host
-        scheme = "https" if options.tls_cert else "http"
+        scheme = "https" if settings.tls_cert else "http"
         ending = asyncio.Event()
         serving = asyncio.ensure_future(console.serve([listener], ending))
         try:
@@ -153,12 +128,12 @@ def targets_of(
     }
 
 
-def console_main(targets: Mapping[str, ConsoleTarget], options: ConsoleOptions) -> int:
+def console_main(targets: Mapping[str, ConsoleTarget], settings: ConsoleSettings) -> int:
     """Run until SIGTERM; the exit code. Raises ConfigError."""
-    address_of(options)
+    address_of(settings)
 
     async def body(stop: asyncio.Event) -> int:
-        async with opened(targets, options) as address:
+        async with opened(targets, settings) as address:
             print(f"ready console={address}", flush=True)
             await stop.wait()
         return 0
@@ -185,7 +160,7 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--listen", metavar="HOST:PORT", help="Where it answers; port 0 takes a free one."
             ),
-        ] = f"127.0.0.1:{PORT}",
+        ] = ConsoleSettings().listen,
         host: Annotated[
             list[str] | None,
             typer.Option(
@@ -232,7 +207,7 @@ def register(app: typer.Typer) -> None:
         """Serve a web page about clusters: see them, and act on them with a plan."""
         import os
 
-        options = ConsoleOptions(
+        settings = ConsoleSettings(
             listen=listen,
             hosts=tuple(host or ()),
             read_only=read_only,
@@ -244,5 +219,5 @@ def register(app: typer.Typer) -> None:
             history=history,
         )
         raise typer.Exit(
-            console_main(targets_of(namesrv, context or (), login, os.environ), options)
+            console_main(targets_of(namesrv, context or (), login, os.environ), settings)
         )

@@ -327,15 +327,12 @@ async def _console(namesrv: str, port: int, people: Secured | None, stop: asynci
         namesrv, group="TOOLS_PRODUCER", tls=login.tls or False, credentials=login.credentials
     ) as client:
         await _wait_for_a_broker(client)
-    from roquette.apps.console import (
-        ConsoleOptions,
-        ConsoleTarget,
-        opened,
-    )  # when the servers are ready
+    from roquette.apps.console import ConsoleTarget, opened  # when the servers are ready
+    from roquette.console.app import ConsoleSettings
 
     try:
-        options = ConsoleOptions(listen=f"{LOOPBACK}:{port}")
-        async with opened({"dev": ConsoleTarget(namesrv, login)}, options) as address:
+        settings = ConsoleSettings(listen=f"{LOOPBACK}:{port}")
+        async with opened({"dev": ConsoleTarget(namesrv, login)}, settings) as address:
             print(f"Web console: {address}", flush=True)
             await stop.wait()
     except ConfigError as error:

@@ -50,24 +50,27 @@ Answer = Callable[[Request, ViewAsk, Callable[..., Any]], Awaitable[Response]]
 
 
 class ConsoleSettings(NamedTuple):
-    """How a console serves.
+    """How a console serves; `roquette console --help` says more of each.
 
     Attributes:
-        contexts: names of the clusters, the first is shown first. hosts: names under which it is known, beside loopback's.
+        contexts: names of the clusters, the first is shown first.
+        listen: HOST:PORT. hosts: names under which it is known, beside loopback's.
         sign_in: people are users of the cluster. starter: who whoever started it is called.
-        proxies: networks of reverse proxies. secure: browsers reach it by TLS.
-        certificate, key: files of PEM, "": no TLS here.
+        tls_cert, tls_key: files of PEM, "": no TLS here. behind_proxy: networks of reverse proxies.
+        audit_log, history: files in which lines are kept, too.
     """
 
-    contexts: Sequence[str]
+    contexts: Sequence[str] = ()
+    listen: str = "127.0.0.1:8082"  # Apache's dashboard has this port
     hosts: Sequence[str] = ()
     read_only: bool = False
     sign_in: bool = False
     starter: str = "on this machine"
-    proxies: Sequence[str] = ()
-    secure: bool = False
-    certificate: str = ""
-    key: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    behind_proxy: Sequence[str] = ()
+    audit_log: str = ""
+    history: str = ""
 
 
 class FreshFiles(StaticFiles):
@@ -149,7 +152,7 @@ class Console:
             PageGuard,
             hosts=LOOPBACK | {host.lower() for host in settings.hosts},
             read_only=settings.read_only,
-            proxies=settings.proxies,
+            proxies=settings.behind_proxy,
             time=lambda: asyncio.get_running_loop().time(),
         )
         small = Middleware(GZipMiddleware, minimum_size=600, compresslevel=5)
@@ -200,7 +203,7 @@ class Console:
 
     @property
     def _cookie(self) -> str:
-        return f"__Host-{COOKIE}" if self._settings.secure else COOKIE
+        return f"__Host-{COOKIE}" if bool(self._settings.tls_cert) else COOKIE
 
     async def _shown(self, request: Request, ask: ViewAsk, show: Callable[..., Any]) -> Response:
         async with asyncio.timeout(PAGE_S):
@@ -322,7 +325,7 @@ class Console:
             self.deeds.audit.note(name[:64], address, context, "sign in", why or "done")
             if key:
                 response = RedirectResponse(to, 303)
-                safe = self._settings.secure
+                safe = bool(self._settings.tls_cert)
                 response.set_cookie(
                     self._cookie, key, httponly=True, samesite="strict", secure=safe, path="/"
                 )
@@ -345,7 +348,7 @@ class Console:
     async def _sign_out(self, request: Request) -> Response:
         await self.people.leave(request.cookies.get(self._cookie, ""))
         response = RedirectResponse("/sign-in" if self._settings.sign_in else "/", 303)
-        response.delete_cookie(self._cookie, path="/", secure=self._settings.secure)
+        response.delete_cookie(self._cookie, path="/", secure=bool(self._settings.tls_cert))
         return response
 
     # the server
@@ -367,8 +370,8 @@ class Console:
             timeout_graceful_shutdown=2,
             limit_concurrency=MOST_CONNECTIONS,
             h11_max_incomplete_event_size=16_384,
-            ssl_certfile=settings.certificate or None,
-            ssl_keyfile=settings.key or None,
+            ssl_certfile=settings.tls_cert or None,
+            ssl_keyfile=settings.tls_key or None,
         )
         server = GuestServer(config)
         await self.start()

@@ -1,24 +1,18 @@
 """Why is a group behind? Its place in each queue, who owns it, its members, what they subscribe to, and its settings."""
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 import htpy as h
 from htpy import Element, Node
 
-from roquette.admin.cluster import masters_of
-from roquette.admin.groups import LagRow, group_lag, settings_of_group
+from roquette.admin.groups import GroupNow, LagRow, group_now, settings_of_group
+from roquette.admin.members import OnlineGroup
 from roquette.admin.settings import SettingRow
-from roquette.client import calls
-from roquette.client.calls import Operation, ask_all
-from roquette.client.operator_calls import running_info
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
 from roquette.console.views.topic import MOST_MEMBERS, heat_key, level, short
-from roquette.errors import ConfigError
 from roquette.message.names import dlq_topic, is_users_group
-from roquette.wire.bodies import ConsumerConnection, ConsumerRunningInfo
-from roquette.wire.codes import version_text
 
 PATHS: Final = ("/groups/{group}", "/groups/{group}/settings")
 _PLACES: Final = 1_300
@@ -26,85 +20,12 @@ _TABLE: Final = 600
 """Elements of the list of its queues, and of the others."""
 
 
-class GroupMemberNow(NamedTuple):
-    """One that is online. `running`: what it tells of itself, None: it does not."""
-
-    client: str
-    address: str
-    language: str
-    version: str
-    running: ConsumerRunningInfo | None
-    error: str
-
-
-class GroupPicture(NamedTuple):
-    """A group: its places, its members, and what their brokers know of what they subscribe to.
-
-    Attributes:
-        why: there is no place at all, and this is said instead. more: members that were not asked.
-    """
-
-    rows: list[LagRow]
-    why: str
-    model: str
-    members: list[GroupMemberNow]
-    more: int
-    subscriptions: dict[str, set[str]]
-
-
-def picture(group: str) -> Operation[GroupPicture]:
-    """All of it; raises ClientError when no broker answers."""
-    rows, why = [], ""
-    try:
-        rows = yield from group_lag(group)
-    except ConfigError as error:
-        why = str(error)
-    masters = yield from masters_of()
-    online = yield from ask_all((address, calls.group_connections(group)) for _, address in masters)
-    found: dict[str, tuple[str, str, str, str]] = {}
-    known = [each.value for each in online if each.value is not None]
-    for answer in online:
-        for each in answer.value.connection_set if answer.value else ():
-            words = (each.client_addr, each.language or "", version_text(each.version))
-            found.setdefault(each.client_id, (answer.address, *words))
-    asked = list(found.items())[:MOST_MEMBERS]
-    told = yield from ask_all((each[0], running_info(group, client)) for client, each in asked)
-    members = [
-        GroupMemberNow(client, *each[1:], answer.value, answer.reason)
-        for (client, each), answer in zip(asked, told, strict=True)
-    ]
-    model = known[0].message_model or "" if known else ""
-    return GroupPicture(
-        rows, why, model, members, len(found) - len(asked), _subscriptions(known, members)
-    )
-
-
-def _subscriptions(
-    known: Iterable[ConsumerConnection], members: Iterable[GroupMemberNow]
-) -> dict[str, set[str]]:
-    """By topic, each filter that a broker, or a member, has for it: more than one is a conflict."""
-    found: dict[str, set[str]] = {}
-    tables = [each.subscription_table or {} for each in known]
-    for table in tables:
-        for topic, data in table.items():
-            found.setdefault(topic, set()).add(data.sub_string or "*")
-    for member in members:
-        for data in member.running.subscription_set if member.running else ():
-            found.setdefault(data.topic, set()).add(data.sub_string or "*")
-    return found
-
-
 async def show(ask: ViewAsk) -> View:
     group = ask.words["group"]
     if ask.path.endswith("/settings"):
         return await _settings(ask, group)
-    seen = await ask.cluster.look(("group", group), lambda: picture(group))
-    owners = {
-        (queue.topic, queue.broker_name, queue.queue_id): member.client
-        for member in seen.members
-        if member.running
-        for queue in (*member.running.mq_table, *member.running.mq_pop_table)
-    }
+    seen = await ask.cluster.look(("group", group), lambda: group_now(group, MOST_MEMBERS))
+    online = seen.online
     known = [row for row in seen.rows if not row.error]
     lag = sum(row.lag for row in known)
     times = [row.last_consumed_ms for row in known if row.lag > 0 and row.last_consumed_ms > 0]
@@ -114,21 +35,21 @@ async def show(ask: ViewAsk) -> View:
         head(ask, group, ""),
         parts.tiles(
             ("Behind", parts.number(lag), f"in {topics}"),
-            last if times else ("State", _state(seen, lag), ""),
-            ("Members", str(len(seen.members) + seen.more), seen.model.lower() or "online"),
-            ("Queues", str(len(known)), f"{len(owners)} are owned"),
+            last if times else ("State", _state(online, lag), ""),
+            ("Members", str(len(online.members) + online.more), online.model.lower() or "online"),
+            ("Queues", str(len(known)), f"{sum(1 for row in known if row.owner)} are owned"),
         ),
-        _places(ask, seen, owners),
-        _members(ask, group, seen),
-        _subscribed(seen),
+        _places(ask, seen),
+        _members(ask, group, online),
+        _subscribed(online),
     ]
-    return View(group, "groups", body, ("group", "lag", group), 2)
+    return View(group, "groups", body, ("group", "lag", group, "--owners"), 2)
 
 
-def _state(seen: GroupPicture, lag: int) -> Element:
-    if any(len(filters) > 1 for filters in seen.subscriptions.values()):
+def _state(online: OnlineGroup, lag: int) -> Element:
+    if any(len(filters) > 1 for filters in online.filters.values()):
         return parts.dot("bad", "conflict")
-    if not seen.members:
+    if not online.members:
         return parts.dot("warn" if lag else "off", "nobody online")
     return parts.dot("ok", "stable")
 
@@ -150,10 +71,11 @@ def head(ask: ViewAsk, group: str, tab: str) -> Node:
     return [above, parts.heading(group, *acts), parts.tabs(tab, *tabs)]
 
 
-def _places(ask: ViewAsk, seen: GroupPicture, owners: dict[tuple[str, str, int], str]) -> Element:
+def _places(ask: ViewAsk, seen: GroupNow) -> Element:
     def owner(row: LagRow) -> Node:
-        name = owners.get((row.topic, row.broker, row.queue), "")
-        return h.span(title=name)[short(name)] if name else not row.error and parts.dim("nobody")
+        if row.owner:
+            return h.span(title=row.owner)[short(row.owner)]
+        return not row.error and parts.dim("nobody")
 
     def lag(row: LagRow) -> Node:
         return (
@@ -185,40 +107,34 @@ def _places(ask: ViewAsk, seen: GroupPicture, owners: dict[tuple[str, str, int],
     return parts.panel("Where it is", table, aside=heat_key())
 
 
-def _members(ask: ViewAsk, group: str, seen: GroupPicture) -> Element:
-    def queues(now: ConsumerRunningInfo | None) -> int:
-        return len(now.mq_table) + len(now.mq_pop_table) if now else -1
-
-    def waiting(now: ConsumerRunningInfo | None) -> int:
-        return sum(queue.cached_msg_count for queue in now.mq_table.values()) if now else -1
-
+def _members(ask: ViewAsk, group: str, online: OnlineGroup) -> Element:
     table = parts.grid(
         "Members",
-        seen.members,
+        [each.row for each in online.members],
         {
             "Member": lambda each: h.a(href=ask.url("groups", group, "stacks", client=each.client))[
                 each.client
             ],
             "Address": lambda each: parts.code(each.address),
             "Client": lambda each: f"{each.language.lower()} {parts.version(each.version)}",
-            "#Queues": lambda each: queues(each.running),
-            "#In work": lambda each: waiting(each.running),
+            "#Queues": lambda each: each.queues,
+            "#In work": lambda each: each.messages,
             "": lambda each: parts.dim(each.error),
         },
         parts.empty("Nobody is online", "Its places in the queues stay until it comes again."),
         lambda each: f"m-{each.client}",
         _TABLE,
     )
-    return parts.panel("Members", table, parts.more(seen.more, "more members are not asked."))
+    return parts.panel("Members", table, parts.more(online.more, "more members are not asked."))
 
 
-def _subscribed(seen: GroupPicture) -> Element | None:
-    if not seen.subscriptions:
+def _subscribed(online: OnlineGroup) -> Element | None:
+    if not online.filters:
         return None
     one, several = parts.dot("ok", "one"), parts.dot("bad", "members differ")
     table = parts.grid(
         "Subscriptions",
-        sorted(seen.subscriptions.items()),
+        sorted(online.filters.items()),
         {
             "Topic": lambda each: each[0],
             "Filter": lambda each: parts.code(" · ".join(sorted(each[1]))),

@@ -6,7 +6,14 @@ from typing import Final
 import htpy as h
 from htpy import Element, Node
 
-from roquette.admin.newest import NewestPage, cursor_of, newest, parse_before, parse_queue
+from roquette.admin.newest import (
+    NewestPage,
+    cursor_of,
+    filter_of,
+    newest,
+    parse_before,
+    parse_queue,
+)
 from roquette.client.calls import EVERYTHING, PullFilter
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
@@ -27,40 +34,38 @@ MOST_BYTES: Final = 262_144
 MOST_QUEUES: Final = 64
 CURSOR: Final = 8_000
 """Characters of a place: that of a page says the offset of each queue."""
-SQL: Final = "SQL92"
 _SQL_HINT: Final = "A property is a text: Java compares 811.33 with whole numbers as not comparable, so write 700.0."
 _TAG_HINT: Final = "Tags are compared as they are, upper and lower case too."
 
 
 async def show(ask: ViewAsk) -> View:
     topic, most = ask.words["topic"], ask.number("most", 1, MOST_SHOWN, MOST)
-    wanted = filter_of(ask)
     content: Node
     page: NewestPage | None = None
     try:
+        wanted = filter_of(*typed(ask))
         page = await newest_page(ask, topic, most, wanted)
         content = await _shown(ask, topic, page, wanted)
     except (BrokerError, ConfigError) as error:
         content = parts.refused("These messages cannot be shown", error)
     count = f"newest {len(page.messages)}, {parts.number(page.read)} read" if page else ""
-    body = [head(ask, topic, "messages"), _form(ask, wanted, count), content]
+    body = [head(ask, topic, "messages"), _form(ask, count), content]
     before = ask.text("before", CURSOR)
     since = ("--before", before) if before else ()
-    words = ("msg", "ls", topic, "--most", str(most), *since, *options_of(wanted))
+    words = ("msg", "ls", topic, "--most", str(most), *since, *options_of(ask))
     return View(f"{topic}: messages", "topics", body, words)
 
 
-def options_of(wanted: PullFilter) -> tuple[str, ...]:
-    """A filter as options of a command."""
-    option = "--sql" if wanted.kind == SQL else "--tag"
-    return () if wanted.takes_all else (option, wanted.expression)
-
-
-def filter_of(ask: ViewAsk) -> PullFilter:
-    """What the query's filter is."""
+def typed(ask: ViewAsk) -> tuple[str, str]:
+    """The query's filter as `filter_of` takes it: tags, and an expression."""
     text = ask.text("filter", 500)
-    is_sql = text and ask.query.get("kind") == "sql"
-    return PullFilter(text, SQL) if is_sql else PullFilter(text or "*")
+    return ("*", text) if ask.query.get("kind") == "sql" else (text or "*", "")
+
+
+def options_of(ask: ViewAsk) -> tuple[str, ...]:
+    """The query's filter as options of a command."""
+    tags, expression = typed(ask)
+    return ("--sql", expression) if expression else () if tags == "*" else ("--tag", tags)
 
 
 async def newest_page(
@@ -72,25 +77,25 @@ async def newest_page(
     return await ask.cluster.run(newest(topic, most, wanted, before, queue))
 
 
-def _form(ask: ViewAsk, wanted: PullFilter, count: str) -> Element:
+def _form(ask: ViewAsk, count: str) -> Element:
     before = {"placeholder": "now", "title": "an offset, -10, +100, @-1h, @2026-09-01T10:00"}
     queue = {"placeholder": "all", "title": "BROKER:NUMBER"}
     return h.form(".filter", method="get", role="search", aria_label="Which messages")[
         parts.entry("before", "Before", ask.text("before", CURSOR), size="14", **before),
         parts.entry("queue", "Queue", ask.text("queue"), size="14", **queue),
-        filter_fields(wanted),
+        filter_fields(ask),
         h.button(type="submit")["Show"],
         parts.dim(count),
     ]
 
 
-def filter_fields(wanted: PullFilter) -> Node:
+def filter_fields(ask: ViewAsk) -> Node:
     """The kind of a filter, and its text."""
-    is_sql, text = wanted.kind == SQL, "" if wanted.takes_all else wanted.expression
+    is_sql, text = ask.query.get("kind") == "sql", ask.text("filter", 500)
     example = "amount > 700.0" if is_sql else "paid || new"
     return h.label[
         h.select(name="kind", aria_label="Filter by")[
-            h.option(value="tag")["Tags"], h.option(value="sql", selected=is_sql)[SQL]
+            h.option(value="tag")["Tags"], h.option(value="sql", selected=is_sql)["SQL92"]
         ],
         " ",
         h.input(
@@ -135,7 +140,7 @@ async def _why_empty(ask: ViewAsk, topic: str, empty: NewestPage, wanted: PullFi
     if not page.messages:
         return None
     there = {name for m in page.messages for name in m.properties if name in wanted.expression}
-    by_tag = wanted.kind != SQL
+    by_tag = wanted.kind == "TAG"
 
     def column(name: str) -> Callable[[ReceivedMessage], Node]:
         return lambda m: m.properties.get(name, "not there")

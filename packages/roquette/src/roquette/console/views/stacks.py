@@ -4,7 +4,7 @@ from typing import Final
 
 import htpy as h
 
-from roquette.admin.catalogue import StacksRow, stacks
+from roquette.admin.members import StacksRow, stacks
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
 from roquette.console.views.group import head

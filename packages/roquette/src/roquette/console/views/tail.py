@@ -9,7 +9,7 @@ import htpy as h
 from roquette.admin.newest import READER
 from roquette.client.consumer_options import sql
 from roquette.console.ask import View, ViewAsk
-from roquette.console.views.messages import SQL, filter_fields, filter_of, message_row, options_of
+from roquette.console.views.messages import filter_fields, message_row, options_of, typed
 from roquette.console.views.topic import head
 
 PATHS: Final = ("/topics/{topic}/tail",)
@@ -22,10 +22,10 @@ MOST: Final = 2_000
 
 
 async def show(ask: ViewAsk) -> View:
-    topic, wanted = ask.words["topic"], filter_of(ask)
+    topic = ask.words["topic"]
     given = {"kind": ask.query.get("kind", ""), "filter": ask.text("filter", 500)}
     form = h.form(".filter", method="get", role="search")[
-        filter_fields(wanted),
+        filter_fields(ask),
         h.button(type="submit")["Apply"],
         h.button(".act", type="button", data_hold=True, aria_pressed="false")["Hold (h)"],
         h.span("#tailsum.dim", role="status")["waiting for messages"],
@@ -37,15 +37,13 @@ async def show(ask: ViewAsk) -> View:
         h.noscript[h.p["A tail needs JavaScript; the messages there are show without it."]],
         h.div("#tail.messages", data_stream=events, role="log", aria_label=label),
     ]
-    return View(f"{topic}: tail", "topics", body, ("msg", "tail", topic, *options_of(wanted)))
+    return View(f"{topic}: tail", "topics", body, ("msg", "tail", topic, *options_of(ask)))
 
 
 async def stream(ask: ViewAsk) -> AsyncIterator[str]:
     """Server-sent events: `rows` (markup) after how many came and were left out; comments keep the connection open."""
-    topic, wanted = ask.words["topic"], filter_of(ask)
-    client, text = ask.cluster.client, wanted.expression
-    chosen: dict[str, Any] = {"filter": sql(text)} if wanted.kind == SQL else {"tag": text}
-    chosen = {} if wanted.takes_all else chosen
+    topic, client, (tags, expression) = ask.words["topic"], ask.cluster.client, typed(ask)
+    chosen: dict[str, Any] = {"filter": sql(expression)} if expression else {"tag": tags}
     reader = client.reader(group=READER, **chosen)
     try:
         queues = await client.queues(topic)

@@ -1,17 +1,14 @@
 """Are a topic's queues written and read, by whom, and how far behind is each reader?"""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import htpy as h
 from htpy import Element, Node
 
-from roquette.admin.cluster import masters_of
-from roquette.admin.groups import LagRow, lags_of
-from roquette.admin.topics import QueueRow, TopicDescription, describe_topic
-from roquette.client import calls
-from roquette.client.calls import Operation, ask_all
-from roquette.client.operator_calls import readers_of, running_info
+from roquette.admin.groups import LagRow, TopicReaders, readers_now
+from roquette.admin.members import OnlineGroup
+from roquette.admin.topics import QueueRow, describe_topic
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
 
@@ -27,79 +24,31 @@ _CELLS: Final = 600
 _QUEUES: Final = 1_000
 
 
-class TopicPicture(NamedTuple):
-    """A topic with its readers.
-
-    Attributes:
-        groups: all that read it. lag: of those that were asked. online: their members.
-        owners: by group, broker and queue, the member that says that the queue is its own.
-    """
-
-    topic: TopicDescription
-    groups: list[str]
-    lag: dict[str, list[LagRow]]
-    owners: dict[tuple[str, str, int], str]
-    online: dict[str, int]
-
-
-def picture(topic: str) -> Operation[TopicPicture]:
-    """Everything about a topic's readers; of more groups than fit the names only. Raises RouteNotFound."""
-    described = yield from describe_topic(topic)
-    brokers = {each.broker for each in described.brokers}
-    here = [place for place in (yield from masters_of()) if place[0] in brokers]
-    answers = yield from ask_all((address, readers_of(topic)) for _, address in here)
-    groups = sorted({name for each in answers for name in each.value or ()})
-    asked = groups[: min(MOST_GROUPS, MOST_ASKED // (4 * max(1, len(here))))]
-    lag: dict[str, list[LagRow]] = {group: [] for group in asked}
-    places = [(group, *place) for group in asked for place in here]
-    for (group, _, _), behind in zip(places, (yield from lags_of(places, topic)), strict=True):
-        lag[group] += behind.rows
-    connected = yield from ask_all(
-        (place[2], calls.group_connections(place[0])) for place in places
-    )
-    members: dict[str, dict[str, str]] = {group: {} for group in asked}
-    for (group, _, address), each in zip(places, connected, strict=True):
-        for client in each.value.connection_set if each.value else ():
-            members[group][client.client_id] = address
-    ways = [(g, c, a) for g in asked for c, a in list(members[g].items())[:MOST_MEMBERS]][
-        :MOST_ASKED
-    ]
-    told = yield from ask_all(
-        (address, running_info(group, client)) for group, client, address in ways
-    )
-    owners = {
-        (group, queue.broker_name, queue.queue_id): client
-        for (group, client, _), each in zip(ways, told, strict=True)
-        for queue in ((*each.value.mq_table, *each.value.mq_pop_table) if each.value else ())
-        if queue.topic == topic
-    }
-    return TopicPicture(
-        described, groups, lag, owners, {g: len(each) for g, each in members.items()}
-    )
-
-
 async def show(ask: ViewAsk) -> View:
     topic = ask.words["topic"]
-    seen = await ask.cluster.look(("topic", topic), lambda: picture(topic))
-    queues = sorted(seen.topic.queues, key=lambda q: (q.broker, q.queue))
+    described = await ask.cluster.look(("topic", topic), lambda: describe_topic(topic))
+    seen = await ask.cluster.look(
+        ("readers", topic), lambda: readers_now(topic, MOST_GROUPS, MOST_MEMBERS, MOST_ASKED)
+    )
+    queues = sorted(described.queues, key=lambda q: (q.broker, q.queue))
     last = max((q.last_update_ms for q in queues), default=0)
-    lag = sum(max(0, row.lag) for rows in seen.lag.values() for row in rows)
-    perms = "/".join(sorted({b.perm for b in seen.topic.brokers}))
-    brokers = parts.counted(len(seen.topic.brokers), "broker")
-    members = parts.counted(sum(seen.online.values()), "member")
+    lag = sum(max(0, row.lag) for rows in seen.rows.values() for row in rows)
+    perms = "/".join(sorted({b.perm for b in described.brokers}))
+    brokers = parts.counted(len(described.brokers), "broker")
+    members = parts.counted(sum(map(_online, seen.online.values())), "member")
     body = [
         head(ask, topic, ""),
         parts.tiles(
-            ("Messages", parts.number(seen.topic.messages), "kept now"),
+            ("Messages", parts.number(described.messages), "kept now"),
             ("Queues", str(len(queues)), f"on {brokers}, {perms}"),
             ("Groups", str(len(seen.groups)), f"{members} online"),
             ("Behind", parts.number(lag), "over all groups"),
             ("Last message", parts.moment(last, ago=True), "stored"),
         ),
-        _readers(ask, seen, queues),
+        _readers(ask, topic, seen, queues),
         parts.panel("Queues", _queues(queues)),
     ]
-    return View(topic, "topics", body, ("topic", "describe", topic), 2)
+    return View(topic, "topics", body, ("topic", "readers", topic, "--owners"), 2)
 
 
 def head(ask: ViewAsk, topic: str, tab: str) -> Node:
@@ -120,22 +69,27 @@ def head(ask: ViewAsk, topic: str, tab: str) -> Node:
     return [above, parts.heading(topic, *acts), parts.tabs(tab, *tabs)]
 
 
-def _readers(ask: ViewAsk, seen: TopicPicture, queues: Sequence[QueueRow]) -> Element:
+def _online(group: OnlineGroup) -> int:
+    return len(group.members) + group.more
+
+
+def _readers(ask: ViewAsk, topic: str, seen: TopicReaders, queues: Sequence[QueueRow]) -> Element:
     """Groups against queues."""
     title = "Lag of each group in each queue, and who owns it"
     if not seen.groups:
-        makes = parts.code(f"roquette consume {seen.topic.topic} --group my-group")
+        makes = parts.code(f"roquette consume {topic} --group my-group")
         return parts.panel(title, parts.empty("No group reads this topic", makes, " makes one."))
-    heads = [(q.broker, q.queue) for q in queues][: _CELLS // max(1, len(seen.lag))]
+    heads = [(q.broker, q.queue) for q in queues][: _CELLS // max(1, len(seen.rows))]
     brokers = list(dict.fromkeys(broker for broker, _ in heads))
-    left = len(seen.groups) - len(seen.lag)
+    left = len(seen.groups) - len(seen.rows)
 
     def line(group: str) -> Element:
-        by = {(row.broker, row.queue): row for row in seen.lag[group]}
+        by = {(row.broker, row.queue): row for row in seen.rows[group]}
         errors = [row.error for row in by.values() if row.error]
         known = [row.lag for row in by.values() if not row.error]
-        state = parts.dot("ok" if seen.online[group] else "off", f"{seen.online[group]} online")
-        cells = (_cell(by.get(at), seen.owners.get((group, *at), ""), ask.now_ms) for at in heads)
+        members = _online(seen.online[group])
+        state = parts.dot("ok" if members else "off", f"{members} online")
+        cells = (_cell(by.get(at), ask.now_ms) for at in heads)
         return h.tr(id=f"g-{group}")[
             h.th(scope="row")[ask.link("groups", group), h.div(".dim")[state]],
             h.td(".n.total", title=errors[0] if errors else None)[
@@ -153,7 +107,7 @@ def _readers(ask: ViewAsk, seen: TopicPicture, queues: Sequence[QueueRow]) -> El
             h.tr[h.td(colspan="2"), above],
             h.tr[h.th(scope="col")["Group"], h.th(".n", scope="col")["Lag"], numbers],
         ],
-        h.tbody[map(line, seen.lag)],
+        h.tbody[map(line, seen.rows)],
     ]
     return parts.panel(
         title,
@@ -171,15 +125,16 @@ def heat_key() -> Element:
     return h.ul(".heatkey", aria_label=label)[ages]
 
 
-def _cell(row: LagRow | None, owner: str, now_ms: int) -> Element:
+def _cell(row: LagRow | None, now_ms: int) -> Element:
     if row is None or row.error:
         words = row.error if row else "the group has no offset in this queue"
         return h.td(".none", title=words)["?" if row else "·"]
-    who = f"owned by {owner}" if owner else "nobody says that it owns it"
+    who = f"owned by {row.owner}" if row.owner else "nobody says that it owns it"
+    owner = h.small[short(row.owner)] if row.owner else h.small(".nobody")["nobody"]
     return h.td(
         f".n.h{level(row, now_ms)}",
         title=f"offset {row.consumer_offset} of {row.broker_offset}; {who}",
-    )[parts.number(row.lag), h.small[short(owner)] if owner else h.small(".nobody")["nobody"]]
+    )[parts.number(row.lag), owner]
 
 
 def level(row: LagRow, now_ms: int) -> int:
