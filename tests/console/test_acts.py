@@ -12,7 +12,10 @@ from tests.console.small_web import Web, browse, table_of, text_of
 from roquette import StartFrom
 from roquette.admin.groups import group_lag
 from roquette.admin.topics import describe_topic
+from roquette.client.calls import ask
+from roquette.client.operator_calls import put_group
 from roquette.errors import RouteNotFound
+from roquette.wire.bodies.tables import SubscriptionGroupConfig
 
 
 async def read_all(web: Web, topic: str, group: str, count: int) -> None:
@@ -222,6 +225,34 @@ def test_the_file_that_a_topics_settings_begin_with_is_what_is_there() -> None:
         assert link is not None
         text = text_of((await web.browser.get(unescape(link[1]))).text)
         assert "The cluster is as the file says" in text
+
+    browse(scenario)
+
+
+def test_the_file_that_a_groups_settings_begin_with_is_what_is_there() -> None:
+    async def scenario(web: Web) -> None:
+        config = SubscriptionGroupConfig(group_name="billing", retry_max_times=3)
+        await web.mq.session.run(ask("10.0.0.2:10911", put_group(config)))
+        page = (await web.get("/groups/billing/settings")).text
+        link = re.search(r'href="([^"]*/apply[?][^"]*)"', page)
+        assert link is not None
+        text = text_of((await web.browser.get(unescape(link[1]))).text)
+        assert "retryMaxTimes: 3" in text and "The cluster is as the file says" in text
+
+    browse(scenario)
+
+
+def test_the_button_of_a_seek_is_red_where_the_group_never_gets_something() -> None:
+    async def scenario(web: Web) -> None:
+        for number in range(8):
+            await web.mq.send("orders", str(number).encode())
+        await read_all(web, "orders", "billing", 3)
+        back = (await web.get("/act/group-seek?group=billing&topic=orders&to=first")).text
+        assert 'class="go"' in back and 'class="danger"' not in back
+        on = (await web.get("/act/group-seek?group=billing&topic=orders&to=last")).text
+        assert 'class="danger"' in on and 'class="go"' not in on
+        never = re.search(r"Do it: 0 again, (\d+) never", text_of(on))[1]
+        assert f"The group never gets {never} messages." in text_of(on)
 
     browse(scenario)
 

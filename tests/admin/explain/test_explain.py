@@ -85,7 +85,7 @@ def test_who_read_it_who_did_not_want_it_and_who_has_not_yet() -> None:
         )
         assert "with success" in said["handled", "reads"].says
         assert "'b || c'" in said["filtered-by-tag", "tagged"].evidence
-        assert "has 1 messages before it" in said["waiting", "slow"].says
+        assert "has 1 message before it" in said["waiting", "slow"].says
         assert "offset 1 in the queue, the message is 1" in said["offline", "gone"].evidence
         # the same by key, by its place, and looked for in every topic
         assert await yard.said("k1") == said == await yard.said(sent.offset_message_id, None)
@@ -116,7 +116,7 @@ def test_failures_and_dead_letters() -> None:
         await asyncio.sleep(60)
         said = await yard.said(sent.message_id)
         assert "failed 2 times and gave it up" in said["dead", "never"].says
-        assert "got it again 1 times" in said["retried", "once"].says
+        assert "got it again 1 time" in said["retried", "once"].says
         assert "%DLQ%never@broker-a:0" in said["dead", "never"].evidence
 
     simulate(scenario)

@@ -23,6 +23,7 @@ from roquette.admin.command import Flag, OperationReport, Printed, command
 from roquette.admin.stored import MOST, RESENT_OF, full_words
 from roquette.base.clock import Clock
 from roquette.base.javatypes import whole_number
+from roquette.base.options import counted
 from roquette.client import calls, operator_calls
 from roquette.client.calls import Answer, Operation, ask, ask_all, together
 from roquette.client.consumer_options import wants
@@ -227,8 +228,8 @@ def _transaction(facts: MessageFacts, stored: list[ReceivedMessage]) -> Verdicts
     if not halves:
         return
     half = max(halves, key=lambda copy: (copy.store_timestamp_ms, copy.queue_offset))
-    checks = half.properties.get(TRANSACTION_CHECK_TIMES, "0")
-    evidence = f"half message at {_place(half)}, checked {checks} times"
+    checks = max(0, whole_number(half.properties.get(TRANSACTION_CHECK_TIMES, "0"), _MOST))
+    evidence = f"half message at {_place(half)}, checked {counted(checks, 'time')}"
     where = half.queue.broker_name
     if stored:
         yield MessageVerdict("committed", "", "its transaction was committed", evidence, where)
@@ -282,7 +283,7 @@ def _reader(
     if group in broker.holdings.broadcasting:
         says = "broadcasts: its members keep their offsets themselves, and which of them has it cannot be known"
         return MessageVerdict(
-            "broadcast", group, says, f"{len(online.connection_set) if online else 0} members"
+            "broadcast", group, says, counted(len(online.connection_set) if online else 0, "member")
         )
     place = broker.holdings.places.get((group, facts.topic), {}).get(copy.queue.queue_id)
     wanted = None if subscribed is None else wants(subscribed, copy)
@@ -337,7 +338,7 @@ def _waiting(
         says = "has committed nothing in this queue yet: it has just begun, or begins behind the message"
         return MessageVerdict("not-begun", group, says, evidence)
     before = copy.queue_offset - place
-    says = "reads it next" if before == 0 else f"has {before} messages before it"
+    says = "reads it next" if before == 0 else f"has {counted(before, 'message')} before it"
     return MessageVerdict(
         "waiting", group, f"{says}; held up by what is at offset {place}", evidence
     )
@@ -353,7 +354,8 @@ def _failures(facts: MessageFacts) -> Verdicts:
     )
     for group in groups:
         dead = [copy for copy in facts.copies if copy.topic == DLQ_PREFIX + group]
-        says = f"failed {max(copy.reconsume_times for copy in dead)} times and gave it up: it is a dead letter"
+        failed = counted(max(copy.reconsume_times for copy in dead), "time")
+        says = f"failed {failed} and gave it up: it is a dead letter"
         yield MessageVerdict("dead", group, says, ", ".join(map(_place, dead)))
     retried = [copy for copy in facts.copies if copy.topic.startswith(RETRY_PREFIX)]
     for topic in sorted({copy.topic for copy in retried}):
@@ -365,16 +367,17 @@ def _failures(facts: MessageFacts) -> Verdicts:
         places = facts.brokers[last.queue.broker_name].holdings.places
         place = places.get((group, topic), {}).get(last.queue.queue_id, 0)
         evidence = f"{_place(last)}, the group is at {place} there"
+        times = counted(last.reconsume_times, "time")
         if place > last.queue_offset:
             yield MessageVerdict(
                 "retried",
                 group,
-                f"failed, and got it again {last.reconsume_times} times",
+                f"failed, and got it again {times}",
                 evidence,
                 last.queue.broker_name,
             )
         else:
-            says = f"failed {last.reconsume_times} times, and is to get it again"
+            says = f"failed {times}, and is to get it again"
             yield MessageVerdict("retrying", group, says, evidence, last.queue.broker_name)
 
 

@@ -18,6 +18,7 @@ from roquette.admin import (
 )
 from roquette.admin.explain import explain_message
 from roquette.admin.stored import purge, resend_letters, resend_message
+from roquette.base.options import counted
 from roquette.console.acts import Act, Values
 from roquette.console.ask import ViewAsk
 from roquette.errors import ConfigError
@@ -60,9 +61,18 @@ def _pinned(values: Values, now_ms: int) -> Values:
     return {**values, "to": f"@{seek.parse_place(values['to'], now_ms).number}"}
 
 
+def _never(rows: Sequence[Any]) -> int:
+    return sum(max(row.delta, 0) for row in rows)
+
+
 def _seek_words(rows: Sequence[Any]) -> str:
     again = -sum(min(row.delta, 0) for row in rows)
-    return f"{again:,} again, {sum(max(row.delta, 0) for row in rows):,} never"
+    return f"{again:,} again, {_never(rows):,} never"
+
+
+def _seek_loses(rows: Sequence[Any]) -> str:
+    never = _never(rows)
+    return f"The group never gets {counted(never, 'message')}." if never else ""
 
 
 def _seek_back(typed: Values, rows: Sequence[Any]) -> list[tuple[str, ...]]:
@@ -112,7 +122,13 @@ ACTS: Final[dict[str, Act]] = {
         Act("explain", explain_message, "message", job=True),
         Act("msg resend", resend_message, "message topic to"),
         Act(
-            "group seek", seek.seek_group, _SEEK, pins=_pinned, button=_seek_words, back=_seek_back
+            "group seek",
+            seek.seek_group,
+            _SEEK,
+            _seek_loses,
+            pins=_pinned,
+            button=_seek_words,
+            back=_seek_back,
         ),
         Act("group delete", groups.delete_group, _GROUP, _GROUP_GONE, "group", before=_lag_rows),
         Act("dlq resend", resend_letters, "group at to"),

@@ -56,7 +56,7 @@ class Act(NamedTuple):
     Attributes:
         words: of the command. function: declared by `admin.command`.
         asks: its parameters that the form has; those that are not there keep their defaults. The first are of the link.
-        loses: what is lost to somebody, in words; "": nothing, or the plan says so. typed: parameter whose value is typed first.
+        loses: what is lost to somebody, in words, or what says it of the plan's rows; "": nothing. typed: parameter whose value is typed first.
         job: it takes long. before: rows that are shown where the command has no plan of its own.
         pins: words of a plan as they stay while time goes on. button: words on it, made of the plan's rows.
         back: the command that takes it back, with values in braces, or such commands of the values and the rows before;
@@ -66,7 +66,7 @@ class Act(NamedTuple):
     words: str
     function: Callable[..., Any]
     asks: str
-    loses: str = ""
+    loses: str | Callable[[Rows], str] = ""
     typed: str = ""
     job: bool = False
     before: Before | None = None
@@ -252,12 +252,13 @@ def _shown(act: Act, ask: ViewAsk, typed: Mapping[str, str], plan: ActPlan) -> N
     if act.typed:
         field = h.input(name="typed", autocomplete="off", required=True)
         confirm = h.label[f"Type {typed[act.typed]} to confirm ", field]
-    kind, to = "danger" if act.loses else "go", ask.here(**typed)
+    loses = act.loses if isinstance(act.loses, str) else act.loses(plan.rows)
+    kind, to = "danger" if loses else "go", ask.here(**typed)
     read_only = h.p(".dim")["This console is read-only."]
     button = parts.plan_button(to, plan.mark, words, before=confirm, kind=kind)
     asked = h.p[plan.question.capitalize(), "."]
     return [
-        parts.note("warn", act.loses) if act.loses else None,
+        parts.note("warn", loses) if loses else None,
         [h.p(".note")[note] for note in plan.notes],
         parts.panel("The plan", rows, aside=plan.question) if plan.rows else asked,
         read_only if ask.read_only else button,

@@ -15,6 +15,8 @@ from roquette.console.views.topic import MOST_MEMBERS, heat_key, level, short
 from roquette.message.names import dlq_topic, is_users_group
 
 PATHS: Final = ("/groups/{group}", "/groups/{group}/settings")
+_CHANGED: Final = ("retryMaxTimes", "retryQueueNums", "consumeEnable", "consumeBroadcastEnable")
+"""Settings of the file that a change begins with."""
 _PLACES: Final = 1_300
 _TABLE: Final = 600
 """Elements of the list of its queues, and of the others."""
@@ -147,7 +149,9 @@ def _subscribed(online: OnlineGroup) -> Element | None:
 
 async def _settings(ask: ViewAsk, group: str) -> View:
     rows = await ask.cluster.look(("settings", group), lambda: settings_of_group(group))
-    file = f"groups:\n  {group}:\n    retryMaxTimes: 16\n"
+    now = {row.key: row.value for row in reversed(rows)}  # as the first broker has them
+    words = "".join(f"    {key}: {now[key]}\n" for key in _CHANGED)
+    file = f"groups:\n  {group}:\n{words}"
     change = h.p[h.a(".act", href=ask.url("apply", file=file))["Change by a plan"]]
     body = [
         head(ask, group, "settings"),
