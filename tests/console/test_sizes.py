@@ -23,16 +23,31 @@ from tools.commands_page import ROOT_COMMAND, below
 
 from roquette.admin import catalogue
 from roquette.admin.doctor.findings import Finding, Remedy, Severity
-from roquette.admin.facts import About, ClusterFacts
+from roquette.admin.facts import About, BrokerFacts, ClusterFacts
 from roquette.client.calls import Call, Pulled
 from roquette.client.core.route_cache import broker_error
 from roquette.client.session import BrokerApi
 from roquette.console.app import STATIC
 from roquette.console.bodies import MOST, body_of
 from roquette.console.guard import HEADERS
-from roquette.console.look import ClusterRate, Examination, Look, WatchedCluster
+from roquette.console.look import (
+    EXAMINE_S,
+    EXAMINE_SHARE,
+    Behind,
+    ClusterRate,
+    Examination,
+    Look,
+    SharedLooks,
+    WatchedCluster,
+    examined,
+)
 from roquette.errors import ConfigError
-from roquette.wire.bodies import ConsumerConnection, ConsumerRunningInfo, TopicConfig
+from roquette.wire.bodies import (
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    TopicConfig,
+    TopicOffset,
+)
 from roquette.wire.bodies.clients import Connection, SubscriptionData
 from roquette.wire.bodies.tables import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from roquette.wire.codes import RequestCode as R
@@ -218,7 +233,7 @@ def test_a_page_at_size_asks_within_its_bound_and_fits(monkeypatch: pytest.Monke
     too_much: list[str] = []
 
     async def scenario(web: Web, servers: CountedServers, watched: WatchedCluster) -> None:
-        looked = Look(Examination(ClusterFacts(), FINDINGS, 0), 1, 1.0, 1e9)
+        looked = Look(Examination(ClusterFacts(), FINDINGS, [], 0), 1, 1.0, 1e9)
         watched.examined = lambda: looked  # type: ignore[method-assign]
         watched.rates.extend(ClusterRate(n * 2_000, 997.3 * (n % 7), n * 31.7) for n in range(300))
         watched.by_broker.update({at: deque(range(60)) for at in size.ADDRESSES})
@@ -305,6 +320,44 @@ def test_the_examination_asks_for_a_group_where_it_reads() -> None:
         assert asked.total() <= of_topics + of_groups + 2_000 + 10 * size.BROKERS
 
     at_size(scenario)
+
+
+@pytest.mark.parametrize(("took", "again"), [(0.1, 30), (0.6, 120), (2, 180), (20, 400)])
+def test_a_dear_examination_is_made_more_rarely(took: float, again: float) -> None:
+    async def run(cluster: SimCluster) -> None:
+        looks, begun = SharedLooks(cluster.clock), []
+
+        async def ask() -> int:
+            begun.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(took)
+            return len(begun)
+
+        while len(begun) < 2:
+            looks.soon("examination", ask, EXAMINE_S, EXAMINE_SHARE)
+            await asyncio.sleep(0.05)
+        assert begun[1] - begun[0] == pytest.approx(again + took, abs=0.2)
+
+    simulate(run)
+
+
+def test_what_pages_say_of_an_examination_is_made_of_it_once() -> None:
+    queue = size.MessageQueue("orders", "b", 0)
+    broker = BrokerFacts(
+        cluster="c", name="b", broker_id=0, address="x", topics={"orders": TopicConfig("orders")}
+    )
+    broker.queues = {
+        queue: TopicOffset(0, 9, 1),
+        size.MessageQueue("orders", "b", 1): TopicOffset(0, 5, 1),
+    }
+    broker.offsets = {
+        ("g", "orders"): {0: 4, 1: 5},
+        ("h", "orders"): {0: 2, 1: 0},
+        ("i", "orders"): {0: 9, 1: 5},
+    }
+    broker.waits = {("h", "orders"): 7_000}
+    looked = examined(ClusterFacts(brokers=[broker]))
+    assert looked.behind == [Behind("h", "orders", 12, 7_000), Behind("g", "orders", 5, -1)]
+    assert looked.topics == 1
 
 
 def nodes(page: str) -> int:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquette.errors import RemoteProtocolError
+from roquette.message import fastjson
 from roquette.message.fastjson import MAX_TEXT, read_json
 from roquette.message.message import MessageQueue
 from roquette.wire import bodies
@@ -180,6 +182,8 @@ DIALECT = st.recursive(
                         "a",
                         "'q'",
                         '{"topic":"t","brokerName":"b","queueId":1}',
+                        '{"queueId":1}',
+                        '"\\u0000{"',
                         "{}",
                         '"offsetTable"',
                     ]
@@ -210,6 +214,23 @@ def test_anything_is_read_or_refused(data: bytes, kind: Any) -> None:
     except RemoteProtocolError:
         return
     assert decode_body(kind, encode_body(found)) == found
+
+
+@given(text=DIALECT)
+def test_keys_are_read_the_fast_way_as_the_slow_one_does(text: str) -> None:
+    def found(read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except (RemoteProtocolError, msgspec.DecodeError):
+            return RemoteProtocolError
+
+    assert found(lambda: fastjson._parse(text.encode())) == found(fastjson._Reader(text).read)
+
+
+def test_a_table_of_queues_takes_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ConsumeStats({QUEUE: OffsetWrapper(1, 2, 3, 4)}, 1.5)
+    monkeypatch.setattr(fastjson, "_Reader", None)
+    assert decode_body(ConsumeStats, encode_body(table)) == table
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

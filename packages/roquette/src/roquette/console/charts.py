@@ -42,7 +42,7 @@ def chart(
     def y(value: float) -> int:
         return round(_EDGE + (_HEIGHT - _BELOW - _EDGE) * (1 - value / top))
 
-    def path(values: Sequence[float], closed: bool) -> str:
+    def lines(name: str, values: Sequence[float]) -> Node:
         """Steps from point to point: they are shorter than places, and the same ones come again."""
         drawn: list[list[tuple[int, int]]] = []
         before = -GAP_MS
@@ -51,20 +51,19 @@ def chart(
                 drawn.append([])
             drawn[-1].append((x(at), y(value)))
             before = at
-        return " ".join(
+        paths = [
             f"M{part[0][0]},{part[0][1]}l"
             + " ".join(f"{b[0] - a[0]},{b[1] - a[1]}" for a, b in pairwise(part))
-            + (f"V{y(0)}H{part[0][0]}Z" if closed else "")
             for part in drawn
             if len(part) > 1
-        )
+        ]
+        begins = [part[0][0] for part in drawn if len(part) > 1]
+        closed = [f"{path}V{y(0)}H{at}Z" for path, at in zip(paths, begins, strict=True)]
+        area, line = " ".join(closed), " ".join(paths)
+        return [h.path(f".area.{name}", d=area), h.path(f".line.{name}", d=line)]
 
     def level(value: float, kind: str) -> Element:
         return h.line(f".{kind}", x1=_EDGE, x2=_WIDTH - _EDGE, y1=y(value), y2=y(value))
-
-    def lines(name: str, values: Sequence[float]) -> Node:
-        area, line = path(values, True), path(values, False)
-        return [h.path(f".area.{name}", d=area), h.path(f".line.{name}", d=line)]
 
     # Figures are short, three digits and whole seconds: the part is sent every two seconds.
     shown = [[name, [_short(value) for value in values]] for name, values in series]

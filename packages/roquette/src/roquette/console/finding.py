@@ -10,7 +10,7 @@ from roquette.admin.catalogue import DEAD, OWN, RETRIES, SYSTEM, Names, groups, 
 from roquette.console import parts
 from roquette.console.ask import ViewAsk
 
-NAMES_S: Final = 5.0
+NAMES_S: Final = 10.0
 PAGE: Final = 50
 _KINDS: Final = {OWN: "topic", RETRIES: "retries", DEAD: "dead letters", SYSTEM: "system topic"}
 

@@ -27,6 +27,10 @@ POINTS: Final = 300
 WATCHED_MS: Final = 10 * 60_000
 """Rates are sampled for so long after somebody has looked."""
 EXAMINE_S: Final = 30.0
+EXAMINE_SHARE: Final = 200
+"""The examination looks at all that there is, for as long as a page is open: where it is dear, it is made more rarely."""
+RAREST_S: Final = 180.0
+"""But after this time where SHARE allows it."""
 
 
 class Look(NamedTuple, Generic[T]):
@@ -46,11 +50,21 @@ class ClusterRate(NamedTuple):
     read: float
 
 
+class Behind(NamedTuple):
+    """How far a group is behind in a topic: messages, and the ms for which the oldest waits; -1: not known."""
+
+    group: str
+    topic: str
+    lag: int
+    waits_ms: int
+
+
 class Examination(NamedTuple):
-    """What the doctor saw and found. `topics`: users' own ones."""
+    """What the doctor saw and found, and what pages say of it. `behind`: the most first. `topics`: users' own ones."""
 
     facts: ClusterFacts
     findings: list[Finding]
+    behind: list[Behind]
     topics: int
 
 
@@ -58,6 +72,17 @@ def _own_topics(facts: ClusterFacts) -> int:
     names = {name for broker in facts.masters() for name in broker.topics}
     told = set().union(*(system_names(each.cluster) for each in facts.name_servers))
     return sum(1 for name in names if kind_of(name, told) == OWN)
+
+
+def examined(facts: ClusterFacts) -> Examination:
+    """What is found in these facts: once, since pages are made of it every two seconds."""
+    waits = {key: ms for broker in facts.masters() for key, ms in broker.waits.items()}
+    behind = [
+        Behind(*pair, sum(at.lag for at in positions), waits.get(pair, -1))
+        for pair, positions in facts.behind().items()
+    ]
+    behind.sort(key=lambda row: -row.lag)
+    return Examination(facts, diagnose(facts, None, Intent()), behind, _own_topics(facts))
 
 
 class SharedLooks:
@@ -79,11 +104,13 @@ class SharedLooks:
             return kept
         return await asyncio.shield(self._begin(key, ask, period_s))
 
-    def soon(self, key: object, ask: Callable[[], Awaitable[T]], period_s: float) -> Look[T] | None:
+    def soon(
+        self, key: object, ask: Callable[[], Awaitable[T]], period_s: float, share: int = SHARE
+    ) -> Look[T] | None:
         """The last look, however old, without waiting; a new one is begun when it is old. None: there is none yet."""
         kept = self._kept.get(key)
         if kept is None or self._now_s() >= kept.fresh_until_s:
-            self._begin(key, ask, period_s)
+            self._begin(key, ask, period_s, share)
         return kept
 
     def forget(self) -> None:
@@ -92,22 +119,24 @@ class SharedLooks:
             self._kept[key] = look._replace(fresh_until_s=0.0)
 
     def _begin(
-        self, key: object, ask: Callable[[], Awaitable[T]], period_s: float
+        self, key: object, ask: Callable[[], Awaitable[T]], period_s: float, share: int = SHARE
     ) -> asyncio.Task[Look[T]]:
         task = self._asking.get(key)
         if task is None:
-            task = asyncio.ensure_future(self._ask(key, ask, period_s))
+            task = asyncio.ensure_future(self._ask(key, ask, period_s, share))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._asking[key] = task
         return task
 
-    async def _ask(self, key: object, ask: Callable[[], Awaitable[T]], period_s: float) -> Look[T]:
+    async def _ask(
+        self, key: object, ask: Callable[[], Awaitable[T]], period_s: float, share: int
+    ) -> Look[T]:
         begun = self._now_s()
         try:
             self.asked += 1
             value = await ask()
             took = self._now_s() - begun
-            fresh_until = self._now_s() + max(period_s, SHARE * took)
+            fresh_until = self._now_s() + max(period_s, SHARE * took, min(RAREST_S, share * took))
             look = Look(value, self.clock.now_ms(), took, fresh_until)
             self._kept[key] = look
             self._kept.move_to_end(key)
@@ -153,11 +182,10 @@ class WatchedCluster:
     def examined(self) -> Look[Examination] | None:
         """The doctor's last examination, at once; a new one is begun when it is old."""
 
-        def operation() -> Operation[Examination]:
-            facts = yield from examine(self.name_servers, self.clock)
-            return Examination(facts, diagnose(facts, None, Intent()), _own_topics(facts))
+        async def ask() -> Examination:
+            return examined(await self.run(examine(self.name_servers, self.clock)))
 
-        return self.looks.soon("examination", lambda: self.run(operation()), EXAMINE_S)
+        return self.looks.soon("examination", ask, EXAMINE_S, EXAMINE_SHARE)
 
     async def brokers(self) -> list[BrokerState]:
         """The brokers' state; each new look is a point of the charts."""

@@ -24,10 +24,15 @@ _TEXTS: Final = {
     quote: re.compile(rf"{quote}([^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+){quote}", re.DOTALL)
     for quote in "\"'"
 }
-# A text (to its end, or the input's: every byte is looked at once), or a number that is a key.
-_NUMBER_KEY: Final = re.compile(
-    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|(?<=[{,\s])-?[0-9]+(?=\s*:)', re.DOTALL
+# A text (to its end, or the input's: every byte is looked at once or twice), or a key: a number, or a plain flat object.
+_KEY: Final = re.compile(
+    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|(?<=[{,\s])-?[0-9]+(?=\s*:)'
+    rb'|\{(?:"[a-zA-Z]++":(?:"[^"\\]*+"|[0-9]++),?)++\}(?=:)',
+    re.DOTALL,
 )
+_OBJECT: Final = ord("{")
+_MARK: Final = "\0"
+"""Before the text of an object that was a key."""
 _REF_STEP: Final = re.compile(r"\.((?:\\.|[^.\[\]\\])+)|\[([0-9]{1,9})\]", re.DOTALL)
 _QUEUE_FIELDS: Final = frozenset(("topic", "brokerName", "queueId"))
 _QUOTE: Final = ord('"')
@@ -66,10 +71,11 @@ def _parse(data: bytes) -> Any:
         return _checked(msgspec.json.decode(data))
     except msgspec.DecodeError:
         pass
-    try:
-        return _checked(msgspec.json.decode(_NUMBER_KEY.sub(_quoted, data)))
-    except msgspec.DecodeError:
-        pass
+    if b"\\u0000{" not in data:  # what a key that was an object is marked with
+        try:
+            return _with_queues(_checked(msgspec.json.decode(_KEY.sub(_quoted, data))))
+        except msgspec.MsgspecError:
+            pass  # the reader says what is wrong
     if len(data) > MAX_TEXT:
         raise RemoteProtocolError(f"a body of {len(data)} bytes that is not JSON is refused")
     return _Reader(data.decode()).read()
@@ -77,7 +83,23 @@ def _parse(data: bytes) -> Any:
 
 def _quoted(found: "re.Match[bytes]") -> bytes:
     text = found[0]
+    if text[0] == _OBJECT:
+        return b'"\\u0000%b"' % text.replace(b'"', b'\\"')
     return text if text[0] == _QUOTE else b'"%b"' % text
+
+
+def _with_queues(value: Any) -> Any:
+    """With the keys that were objects as queues again; raises MsgspecError for one that is none."""
+    if isinstance(value, list):
+        return [_with_queues(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        msgspec.json.decode(key[1:], type=MessageQueue) if key[:1] == _MARK else key: item
+        if isinstance(item, (int, float, str))
+        else _with_queues(item)
+        for key, item in value.items()
+    }
 
 
 def _checked(value: Any) -> Any:

@@ -6,7 +6,7 @@ from roquette.admin.catalogue import OWN, SYSTEM, group_rows
 from roquette.console import parts
 from roquette.console.ask import View, ViewAsk
 from roquette.console.finding import groups_of, names_page
-from roquette.console.views.overview import Behind, behind_in
+from roquette.console.look import Behind
 
 PATHS: Final = ("/groups",)
 KINDS: Final = {OWN: "Groups", SYSTEM: "System"}
@@ -15,7 +15,7 @@ KINDS: Final = {OWN: "Groups", SYSTEM: "System"}
 async def show(ask: ViewAsk) -> View:
     names, words, looked = await groups_of(ask), ask.text("q"), ask.cluster.examined()
     behind: dict[str, Behind] = {}
-    for each in behind_in(looked.value.facts) if looked else []:
+    for each in looked.value.behind if looked else []:
         behind.setdefault(each.group, each)
     nobody = Behind("", "", 0, -1)
     page = names_page(ask, names, KINDS, lambda name: behind.get(name, nobody).lag)

@@ -1,7 +1,6 @@
 """Is anything wrong, and where? Rates, brokers, name servers, what the doctor found, and who is furthest behind."""
 
-from collections import defaultdict
-from typing import Final, NamedTuple
+from typing import Final
 
 import htpy as h
 from htpy import Element, Node
@@ -11,20 +10,11 @@ from roquette.admin.facts import ClusterFacts, NameServerFacts
 from roquette.admin.top import BrokerState
 from roquette.console import charts, parts
 from roquette.console.ask import View, ViewAsk
-from roquette.console.look import Examination, Look
+from roquette.console.look import Behind, Examination, Look
 
 PATHS: Final = ("/",)
 SHOWN: Final = 8
 _TITLES: Final = {"ok": "Healthy", "warn": "Look at this", "bad": "Something is wrong"}
-
-
-class Behind(NamedTuple):
-    """How far a group is behind in a topic: messages, and the ms for which the oldest waits; -1: not known."""
-
-    group: str
-    topic: str
-    lag: int
-    waits_ms: int
 
 
 async def show(ask: ViewAsk) -> View:
@@ -33,9 +23,11 @@ async def show(ask: ViewAsk) -> View:
     facts = looked.value.facts if looked else ClusterFacts()
     masters = [s for s in states if s.broker_id == 0 and s.answers]
     now = cluster.rates[-1] if cluster.rates else None
-    behind, silent = behind_in(facts), [s for s in states if not s.answers]
+    behind = looked.value.behind if looked else []
+    silent = [s for s in states if not s.answers]
     lag, where = _sum_of(behind)
     members = sum(len(group.members) for group in facts.groups)
+    topics = parts.number(looked.value.topics if looked else -1)
     today = parts.number(sum(max(0, s.messages_today) for s in masters))
     groups = f"of {parts.counted(len(facts.groups), 'group')}"
     well = parts.dot("ok", "all answer") if states else parts.dot("bad", "none is known")
@@ -54,11 +46,7 @@ async def show(ask: ViewAsk) -> View:
             ("Out", [parts.rate(now.read) if now else "…", h.small["/s"]], "to consumers"),
             ("Behind", seen(lag), seen(where, "being examined")),
             ("Brokers", f"{len(states) - len(silent)}", well),
-            (
-                "Topics",
-                seen(parts.number(looked.value.topics if looked else 0)),
-                parts.counted(len(servers), "name server"),
-            ),
+            ("Topics", seen(topics), parts.counted(len(servers), "name server")),
             ("Members", seen(parts.number(members)), seen(groups, "being examined")),
         ),
         h.div(".two")[
@@ -115,20 +103,6 @@ def _finding(ask: ViewAsk, finding: Finding) -> Node:
         finding.evidence,
         h.span(".fix")[parts.prose(finding.fix)],
     ]
-
-
-def behind_in(facts: ClusterFacts) -> list[Behind]:
-    """Groups that have messages before them, the most first."""
-    lags: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for position in facts.positions():
-        lags[position.group, position.queue.topic] += position.lag
-    waits = {key: ms for broker in facts.masters() for key, ms in broker.waits.items()}
-    rows = [
-        Behind(group, topic, lag, waits.get((group, topic), -1))
-        for (group, topic), lag in lags.items()
-        if lag
-    ]
-    return sorted(rows, key=lambda row: (-row.lag, row.group, row.topic))
 
 
 def _sum_of(behind: list[Behind]) -> tuple[str, str]:
