@@ -7,7 +7,7 @@ member once at most, in any order, numbers that fit an int, texts in ASCII, ext 
 from typing import Final
 
 from librt.strings import read_i16_be, read_i32_be
-from mypy_extensions import i64
+from mypy_extensions import i32, i64
 
 from roquette.wire.command import Command
 
@@ -48,7 +48,7 @@ def plain_head(data: bytes, start: i64, end: i64) -> Command | None:
         if at + 7 > end or data[at] != _QUOTE:
             return None
         at += 1
-        word: i64 = i64(read_i32_be(data, at))
+        word: i32 = read_i32_be(data, at)
         if word == _CODE:
             bit = 1
             at += 4
