@@ -23,59 +23,8 @@ Place = tuple[str, str, str]
 """A group at a broker: group, broker, address."""
 
 
-class OnlineMember(NamedTuple):
-    """One member. `running`: what it tells of itself, None: it does not, or was not asked; `error`: why."""
-
-    client: str
-    address: str
-    language: str
-    version: str
-    running: ConsumerRunningInfo | None
-    error: str
-
-    @property
-    def own(self) -> list[MessageQueue]:
-        """Queues that it says are its own."""
-        return [*self.running.mq_table, *self.running.mq_pop_table] if self.running else []
-
-    @property
-    def row(self) -> "MemberRow":
-        """It in a line of a table."""
-        told = self.running is not None
-        queues = self.running.mq_table.values() if self.running else ()
-        return MemberRow(
-            self.client,
-            self.address,
-            self.language,
-            self.version,
-            len(self.own) if told else -1,
-            sum(each.cached_msg_count for each in queues) if told else -1,
-            self.error,
-        )
-
-
-class OnlineGroup(NamedTuple):
-    """Members of a group, by client id.
-
-    Attributes:
-        members: those that were asked. more: how many were not.
-        model: CLUSTERING, BROADCASTING, "" when nobody is online.
-        filters: by topic, each that a broker, or a member, knows of it: more than one is a conflict.
-    """
-
-    members: list[OnlineMember]
-    more: int
-    model: str
-    filters: dict[str, set[str]]
-
-    @property
-    def owners(self) -> dict[MessageQueue, str]:
-        """The member that says that a queue is its own."""
-        return {queue: member.client for member in self.members for queue in member.own}
-
-
 class MemberRow(msgspec.Struct, frozen=True):
-    """A member of a group: how many queues it has, and how many messages wait in it; -1: it does not tell."""
+    """A member of a group: how many queues it has, and how many messages wait in it; -1: it does not tell, `error`: why."""
 
     client: str
     address: str
@@ -86,6 +35,28 @@ class MemberRow(msgspec.Struct, frozen=True):
     error: str = ""
 
     NARROW: ClassVar = ("version", "language")
+
+
+class OnlineGroup(NamedTuple):
+    """Members of a group, by client id.
+
+    Attributes:
+        members: those that were asked. more: how many were not. running: what each of them tells of itself.
+        model: CLUSTERING, BROADCASTING, "" when nobody is online.
+        filters: by topic, each that a broker, or a member, knows of it: more than one is a conflict.
+    """
+
+    members: list[MemberRow]
+    more: int
+    running: dict[str, ConsumerRunningInfo]
+    model: str
+    filters: dict[str, set[str]]
+
+    @property
+    def owners(self) -> dict[MessageQueue, str]:
+        """The member that says that a queue is its own."""
+        told = self.running.items()
+        return {q: client for client, now in told for q in (*now.mq_table, *now.mq_pop_table)}
 
 
 class StacksRow(msgspec.Struct, frozen=True):
@@ -120,7 +91,7 @@ def online_of(
         require_one(told)  # a refusal is an answer: no member is online there
     model = dict.fromkeys((name for name, _, _ in places), "")
     filters: dict[str, dict[str, set[str]]] = {name: {} for name in model}
-    known: dict[tuple[str, str], OnlineMember] = {}
+    known: dict[tuple[str, str], tuple[str, str, str]] = {}
     ways: dict[tuple[str, str], list[str]] = {}
     for (name, _, address), answer in zip(places, told, strict=True):
         if (online := answer.value) is None:
@@ -130,29 +101,35 @@ def online_of(
             filters[name].setdefault(data.topic, set()).add(data.sub_string or "*")
         for one in online.connection_set:
             words = (one.client_addr, one.language or "", version_text(one.version))
-            known.setdefault((name, one.client_id), OnlineMember(one.client_id, *words, None, ""))
+            known.setdefault((name, one.client_id), words)
             ways.setdefault((name, one.client_id), []).append(address)
     names = {name: sorted(key for key in known if key[0] == name) for name in model}
     asked = [key for keys in names.values() for key in keys[:each] if client in (None, key[1])]
     asked = asked[:most]
+    running: dict[str, dict[str, ConsumerRunningInfo]] = {name: {} for name in model}
+    why: dict[tuple[str, str], str] = {}
     for way in range(MOST_WAYS):
-        left = [key for key in asked if known[key].running is None and len(ways[key]) > way]
+        left = [key for key in asked if key[1] not in running[key[0]] and len(ways[key]) > way]
         answers = yield from ask_all(
             (ways[key][way], running_info(*key, stacks=stacks)) for key in left
         )
-        for key, info in zip(left, answers, strict=True):
-            why = "" if info.value else known[key].error or info.reason
-            known[key] = known[key]._replace(running=info.value, error=why)
+        for (name, one_id), info in zip(left, answers, strict=True):
+            why.setdefault((name, one_id), info.reason)
+            if info.value is not None:
+                running[name][one_id] = info.value
+                for data in info.value.subscription_set:
+                    filters[name].setdefault(data.topic, set()).add(data.sub_string or "*")
+    rows: dict[str, list[MemberRow]] = {name: [] for name in model}
     for key in asked:
-        running = known[key].running
-        for data in running.subscription_set if running else ():
-            filters[key[0]].setdefault(data.topic, set()).add(data.sub_string or "*")
+        now = running[key[0]].get(key[1])
+        count = (-1, -1, why[key])
+        if now is not None:
+            waiting = sum(queue.cached_msg_count for queue in now.mq_table.values())
+            count = (len(now.mq_table) + len(now.mq_pop_table), waiting, "")
+        rows[key[0]].append(MemberRow(key[1], *known[key], *count))
     return {
         name: OnlineGroup(
-            [known[key] for key in asked if key[0] == name],
-            len(keys) - sum(1 for key in asked if key[0] == name),
-            model[name],
-            filters[name],
+            rows[name], len(keys) - len(rows[name]), running[name], model[name], filters[name]
         )
         for name, keys in names.items()
     }
@@ -160,7 +137,7 @@ def online_of(
 
 def _members(
     group: str, client: str | None = None, *, stacks: bool = False
-) -> Operation[list[OnlineMember]]:
+) -> Operation[OnlineGroup]:
     """The members of a group, or one of them; raises ConfigError when none is online, or not that one."""
     masters = yield from masters_of()
     places = [(group, *place) for place in masters]
@@ -172,7 +149,7 @@ def _members(
         if pipeline_of_group(group):
             words = f"it is a pipeline's, and 'roquette group lag {group}' says how far that is"
         raise ConfigError(f"group {group} has no member that is online: {words}")
-    return found.members
+    return found
 
 
 def members(group: str) -> Operation[list[MemberRow]]:
@@ -181,7 +158,7 @@ def members(group: str) -> Operation[list[MemberRow]]:
     Raises:
         ConfigError: none is online.
     """
-    return [each.row for each in (yield from _members(group))]
+    return (yield from _members(group)).members
 
 
 def _printed(rows: list[StacksRow], **_: object) -> OperationReport[list[StacksRow]]:
@@ -202,7 +179,6 @@ def stacks(
     Raises:
         ConfigError: none is online, or not that one.
     """
-    return [
-        StacksRow(each.client, each.running.jstack or "" if each.running else "", each.error)
-        for each in (yield from _members(group, client, stacks=True))
-    ]
+    found = yield from _members(group, client, stacks=True)
+    texts = {name: now.jstack or "" for name, now in found.running.items()}
+    return [StacksRow(row.client, texts.get(row.client, ""), row.error) for row in found.members]

@@ -352,15 +352,35 @@ def _failed(result: Any) -> str:
     return result.failed or "Not all of it was done"
 
 
-def _result(act: Act, ask: ViewAsk, result: Any, told: Sequence[str], back: Sequence[str]) -> Node:
+def found(title: str, result: Any) -> Node:
+    """What an operation found: its rows, or its value by fields, and its notes."""
     report = result if isinstance(result, OperationReport) else OperationReport(result)
-    failed, rows = _failed(report), _rows(report)
-    table = parts.panel("What was done", parts.rows_of(rows, "What was done"))
+    table: Node = None
+    if isinstance(report.value, msgspec.Struct):
+        fields = msgspec.to_builtins(report.value).items()
+        pairs = ((name.replace("_", " "), _plain(each)) for name, each in fields)
+        table = h.div(".inside")[parts.facts(pairs)]
+    elif rows := _rows(report):
+        table = parts.rows_of(rows, title)
+    elif report.empty:
+        table = parts.empty(report.empty)
+    notes = [h.p[note] for note in report.notes]
+    return [parts.panel(title, table) if table is not None else None, notes]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list | dict):
+        return msgspec.json.encode(value).decode() if value else "none"
+    return str(value)
+
+
+def _result(act: Act, ask: ViewAsk, result: Any, told: Sequence[str], back: Sequence[str]) -> Node:
+    failed = _failed(result)
     ways = parts.panel("The way back", h.ul(".back")[(h.li[parts.code(each)] for each in back)])
     none = h.p(".dim")["There is no way back."] if act.loses and not act.back else None
     return [
-        parts.note("bad" if failed else "ok", failed or "Done", *told, *report.notes),
-        table if rows else None,
+        parts.note("bad" if failed else "ok", failed or "Done", *told),
+        found("What was done", result),
         ways if back else none,
         h.p[h.a(".act", href=ask.url(act.place))["Back"]],
     ]

@@ -112,7 +112,7 @@ def _places(ask: ViewAsk, seen: GroupNow) -> Element:
 def _members(ask: ViewAsk, group: str, online: OnlineGroup) -> Element:
     table = parts.grid(
         "Members",
-        [each.row for each in online.members],
+        online.members,
         {
             "Member": lambda each: h.a(href=ask.url("groups", group, "stacks", client=each.client))[
                 each.client

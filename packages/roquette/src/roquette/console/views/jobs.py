@@ -4,11 +4,10 @@ import shlex
 from typing import Final
 
 import htpy as h
-import msgspec
 from htpy import Node
 
-from roquette.admin.command import OperationReport
 from roquette.console import parts
+from roquette.console.acts import found
 from roquette.console.ask import View, ViewAsk
 from roquette.console.jobs import ConsoleJob
 from roquette.errors import ConfigError
@@ -75,35 +74,15 @@ def _result(ask: ViewAsk, job: ConsoleJob) -> Node:
     """The certificate, as it stands or stood when the job was stopped; then what it found."""
     if job.result is None:
         return parts.panel("So far", parts.rows_of(job.rows, "So far")) if job.rows else None
-    found = job.result
-    report = found if isinstance(found, OperationReport) else OperationReport(found)
-    value = report.value
-    rows: Node = None
-    if isinstance(value, list) and job.command[0] == "explain":
-        ways = [
-            (ask.link("messages", e["message_id"], topic=e["topic"]), e["topic"]) for e in value
+    if job.command[0] == "explain":
+        ways: list[Node] = [
+            [ask.link("messages", each["message_id"], topic=each["topic"]), f" in {each['topic']}"]
+            for each in job.result.value
         ]
-        rows = h.ul(".back")[(h.li[way, " in ", topic] for way, topic in ways)]
-    elif isinstance(value, list) and value and isinstance(value[0], msgspec.Struct):
-        rows = parts.rows_of(value, "What it found")
-    elif isinstance(value, msgspec.Struct):
-        fields = msgspec.to_builtins(value).items()
-        pairs = ((name.replace("_", " "), _plain(each)) for name, each in fields)
-        rows = h.div(".inside")[parts.facts(pairs)]
-    elif report.empty:
-        rows = parts.empty(report.empty)
+        return parts.panel("What it found", h.ul(".back")[(h.li[way] for way in ways)])
     late = "Time was over before all was done: it may be begun again"
-    return [
-        None if report.healthy else parts.note("warn", late),
-        parts.panel("What it found", rows) if rows is not None else None,
-        [h.p[note] for note in report.notes],
-    ]
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, list | dict):
-        return msgspec.json.encode(value).decode() if value else "none"
-    return str(value)
+    healthy = getattr(job.result, "healthy", True)
+    return [None if healthy else parts.note("warn", late), found("What it found", job.result)]
 
 
 async def act(ask: ViewAsk, form: dict[str, str], address: str) -> View | str:
