@@ -38,6 +38,7 @@ MORE = [
     "/messages/LETTER?topic=%25DLQ%25refunding",
     "/dead/refunding",
     "/act/group-seek?group=search-index&topic=checkout&to=first",
+    "/act/group-seek?group=search-index&topic=checkout&to=last",
     "/act/dlq-resend?group=refunding&at=broker-a:0:1",
     "/no/such/page",
 ]
