@@ -20,7 +20,7 @@ Apache: MessageExtEncoder (writes), CommitLog.checkMessageAndReturnSize and Mess
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from roquette.message.sysflag import BORN_HOST_V6, STORE_HOST_V6
 
@@ -133,6 +133,7 @@ CODE_OF_TAGS: Final = -(1 << 62)
 _NO_HOST_BITS: Final = ~(BORN_HOST_V6 | STORE_HOST_V6)
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Draft:
     """Parts of a record that its writer decides. Hosts are raw: the address (4 or 16 bytes), then the port as int32.
 
@@ -181,6 +182,7 @@ class Draft:
         self.own: bool = False
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Place:
     """Place and time at which a record is stored. `topic`: the draft's, in UTF-8."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar, overload
 
 import msgspec
+from mypy_extensions import mypyc_attr
 
 from roquette.errors import ClientError, ConnectError, RequestTimeout, TooManyRequests
 from roquette.remoting.promises import Promise
@@ -17,6 +18,7 @@ from roquette.wire.header_codec import HeaderDecoder
 # `Refused` (an exception, in roquette.errors) is the sixth: an error response. HOT: built once per request.
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Reply:
     """Answer now. `ext` is a JSON object of ext fields, `body` bytes or pieces to be joined."""
 

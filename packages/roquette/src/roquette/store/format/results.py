@@ -2,7 +2,7 @@
 
 import enum
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 
 class GetStatus(enum.Enum):
@@ -20,6 +20,7 @@ class GetStatus(enum.Enum):
     OFFSET_RESET = "OFFSET_RESET"
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Appended:
     """Place of an appended record. `end_offset` is the byte after it: what durability waits for."""
 
@@ -49,6 +50,7 @@ class BatchAppended:
         self.message_ids: bytes = b""
 
 
+@mypyc_attr(acyclic=True)
 class Arrival:
     """A new record of a queue: what wakes held pulls."""
 
