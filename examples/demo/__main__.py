@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.padding import Padding
 
 from roquette import RoquetteError, __version__
-from roquette.apps.console import PORT
 from roquette.base.form import form
+from roquette.console.app import ConsoleSettings
 
 TOPIC = "flights"
 SUMMARY_TOPIC = "flights-summary"
@@ -212,7 +212,7 @@ def tell_the_end(
 def tell_the_way_on() -> None:
     """A cluster of one's own, and where one sees it."""
     say("For a cluster of your own: [bold].venv/bin/roquette dev[/]; then its web console is at")
-    tell(f"[bold]http://127.0.0.1:{PORT}/[/]")
+    tell(f"[bold]http://{ConsoleSettings().listen}/[/]")
 
 
 def main() -> None:

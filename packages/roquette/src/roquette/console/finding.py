@@ -70,10 +70,12 @@ async def found(ask: ViewAsk, words: str) -> list[tuple[str, str, str]]:
     if len(words) >= 16 and " " not in words:
         items.append((words, "message id or key", ask.url("messages", q=words)))
     names, known = await topics_of(ask), await groups_of(ask)
-    for kind, text in _KINDS.items():
-        items += [(n, text, ask.url("topics", n)) for n in names.page(words, 6, kind)[0]]
+    brokers, low = {state.broker for state in await ask.cluster.brokers()}, words.lower()
+    of = {kind: names.page(words, 6, kind)[0] for kind in _KINDS}
+    items += [(n, _KINDS[OWN], ask.url("topics", n)) for n in of.pop(OWN)]
     items += [(n, "group", ask.url("groups", n)) for n in known.page(words, 6, OWN)[0]]
-    brokers = {state.broker for state in await ask.cluster.brokers()}
-    low = words.lower()
     items += [(n, "broker", ask.url("brokers", n)) for n in sorted(brokers) if low in n.lower()]
-    return items
+    items += [(n, _KINDS[kind], ask.url("topics", n)) for kind in of for n in of[kind]]
+    return sorted(
+        items, key=lambda item: item[0].lower() != low
+    )  # who has typed a whole name wants that
