@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from msgspec import Raw
 
 from roquette.client.client import Client
 from roquette.errors import ClientError
@@ -125,7 +124,7 @@ def garble(client: Client, chance: Callable[[], bool]) -> None:
     async def invoke(address: str, code: int, *rest: Any, **settings: Any) -> Command:
         answer = await real(address, code, *rest, **settings)
         if answer.code == 0 and chance():
-            answer.body, answer.ext = GARBAGE[0], Raw(GARBAGE[1])
+            answer.body, answer.ext = GARBAGE
         return answer
 
     remoting.invoke = invoke  # type: ignore[method-assign]
