@@ -230,7 +230,9 @@ class GroupChaos:
     def where(self) -> str:
         """Where the master is, as far as the record says."""
         place = self.newest().places.get(self.record.master)
-        return place.address.partition(":")[0] if place else self.loop.random.choice(self.members)
+        ip = place.address.partition(":")[0] if place else ""
+        # The record may still have the machine on which somebody began under a member's id.
+        return ip if ip in self.ids else self.loop.random.choice(self.members)
 
     def member(self, ip: str) -> Any:
         host = self.cluster.hosts[ip]
