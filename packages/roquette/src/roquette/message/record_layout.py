@@ -22,6 +22,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from roquette.message.properties import KeySpans
 from roquette.message.sysflag import BORN_HOST_V6, STORE_HOST_V6
 
 RECORD_MAGIC_V1: Final = -626843481
@@ -142,6 +143,7 @@ class Draft:
         body: of one message; for `MessageStore.append_batch` the entries of a client batch (`message.batch`).
         unit_code: what the queue's unit carries: CODE_OF_TAGS, or a time of delivery in SCHEDULE_TOPIC_XXXX.
         own: the broker delivers what it has taken before: limits for senders are none for it.
+        spans: what is known of where its keys and tags stand in `properties`, or None.
     """
 
     __slots__ = (
@@ -154,6 +156,7 @@ class Draft:
         "properties",
         "queue_id",
         "reconsume_times",
+        "spans",
         "sys_flag",
         "topic",
         "unit_code",
@@ -180,6 +183,7 @@ class Draft:
         self.prepared_offset: i64 = 0
         self.unit_code: i64 = CODE_OF_TAGS
         self.own: bool = False
+        self.spans: KeySpans | None = None
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)

@@ -99,6 +99,7 @@ class MemoryAccount:
 
     def _drop(self, job: RequestContext, size: int) -> None:
         job.command.ext, job.command.body = _NOTHING, b""
+        job.command.fields = None
         self._count(job, size)
 
     def _count(self, job: RequestContext, size: int) -> None:

@@ -440,7 +440,9 @@ class Dispatcher:
         """Read a request's header and have the guard look at it, if neither has been done. Raises what the guard raises, BadHeader."""
         if job.header is None:
             decode = job.row.decode
-            if decode is not None:
+            if job.command.fields is not None and job.row.sends:
+                job.header = job.command.fields
+            elif decode is not None:
                 try:
                     job.header = decode(job.command.ext)
                 except NOT_FAST:

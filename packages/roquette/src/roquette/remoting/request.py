@@ -13,6 +13,7 @@ from roquette.remoting.promises import Promise
 from roquette.wire.command import Command
 from roquette.wire.connection import Wire, WireConnection
 from roquette.wire.header_codec import HeaderDecoder
+from roquette.wire.headers import SendMessageRequestHeaderV2
 
 # Outcomes that a processor may return: five, encoded in one place (the dispatcher).
 # `Refused` (an exception, in roquette.errors) is the sixth: an error response. HOT: built once per request.
@@ -173,7 +174,7 @@ class Row:
     """One served request code: who processes it, what its header is, which lane it queues in, and what its
     answer promises."""
 
-    __slots__ = ("code", "coerce", "decode", "lane", "process", "promise")
+    __slots__ = ("code", "coerce", "decode", "lane", "process", "promise", "sends")
 
     def __init__(
         self,
@@ -188,6 +189,7 @@ class Row:
         decoder = None if header is None else HeaderDecoder(header)
         self.decode: Callable[..., Any] | None = None if decoder is None else decoder.fast
         self.coerce: Callable[..., Any] | None = None if decoder is None else decoder.coerce
+        self.sends: bool = header is SendMessageRequestHeaderV2  # `Command.fields` is its header
         self.lane: int = lane
         self.promise: Promise = promise
 

@@ -196,7 +196,9 @@ class RawAppender:
         if index is not None and index.full:
             index.reserve(view.store_ms)
         keys = BytesWriter()
-        code = entry.keys.collect(view.properties(), self._spans, physical, keys)
+        properties = view.properties()
+        self._spans.scan(properties)
+        code = entry.keys.collect(properties, self._spans, physical, keys)
         if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
             if name == _SCHEDULE:
                 code = self._reput.tags_code(view.record())
@@ -386,6 +388,7 @@ class BatchAppender:
                 parts.append(part)
             place.physical_offset = physical
             write_record(part.records, message, place)
+            self._spans.scan(message.properties)
             code = entry.keys.collect(message.properties, self._spans, physical, part.keys)
             write_i64_be(part.units, physical)
             write_i32_be(part.units, i32(size))

@@ -470,7 +470,11 @@ class MessageStore(StoredMessages):
         record = encode_record(draft, Place(entry.name, self._store_host, now_ms, offset, physical))
         assert len(record) == size
         keys = BytesWriter()
-        code = entry.keys.collect(data, self._spans, physical, keys)
+        spans = draft.spans
+        if spans is None:
+            spans = self._spans
+            spans.scan(data)
+        code = entry.keys.collect(data, spans, physical, keys)
         if draft.unit_code != CODE_OF_TAGS:
             code = draft.unit_code
         if queue is None:

@@ -4,6 +4,8 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
+from roquette.wire.send_fields import SendFields
+
 RESPONSE_BIT: Final = 1
 ONEWAY_BIT: Final = 2
 
@@ -18,9 +20,12 @@ class Command:
         flag: bit 0 marks a response, bit 1 a one-way request.
         ext: the JSON text of the ext fields, undecoded until the row that serves `code` says which header it is;
             a peer's null is `null`.
+        fields: of a send, what the same pass has read of them; None: `ext` has all.
     """
 
-    __slots__ = ("body", "code", "ext", "flag", "language", "opaque", "remark", "version")
+    __slots__ = (
+        "body", "code", "ext", "fields", "flag", "language", "opaque", "remark", "version",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -41,6 +46,7 @@ class Command:
         self.remark: str | None = remark
         self.ext: bytes = ext
         self.body: bytes = body
+        self.fields: SendFields | None = None
 
     @property
     def is_response(self) -> bool:

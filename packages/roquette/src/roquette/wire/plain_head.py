@@ -2,6 +2,7 @@
 
 Its contract: what it takes, `general_head` takes with the same result. It takes one flat object, without spaces: each known
 member once at most, in any order, numbers that fit an int, texts in ASCII, ext fields that are texts. All else it leaves.
+Where the code has come first and is a send's, its ext fields are read in the same pass.
 """
 
 from typing import Final
@@ -9,7 +10,9 @@ from typing import Final
 from librt.strings import read_i16_be, read_i32_be
 from mypy_extensions import i32, i64
 
+from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command
+from roquette.wire.send_fields import SendFields
 
 _TEXT_TO_JAVA: Final = 0x4A415641  # "JAVA", as read_i32_be has it
 _CODE: Final = 0x636F6465  # the first four letters of each member's name
@@ -26,6 +29,8 @@ _COMMA: Final = 44
 _OPEN: Final = 123
 _CLOSE: Final = 125
 _BAD: Final = 1 << 40
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
+_SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 
 
 def plain_head(data: bytes, start: i64, end: i64) -> Command | None:
@@ -41,6 +46,7 @@ def plain_head(data: bytes, start: i64, end: i64) -> Command | None:
     language: str = "JAVA"
     remark: str | None = None
     ext: bytes = b"{}"
+    fields: SendFields | None = None
     at: i64 = start + 1
     value: i64 = 0
     while True:
@@ -107,10 +113,19 @@ def plain_head(data: bytes, start: i64, end: i64) -> Command | None:
                 version = value
         elif bit == 32:
             begin = at
-            at = _past_texts(data, at, end)
-            if at < 0:
-                return None
+            if code == _SEND or code == _SEND_BATCH:
+                fields = SendFields()
+                at = fields.read(data, at, end)
+                if at < 0:
+                    fields = None
+                    at = begin
+            if fields is None:
+                at = _past_texts(data, at, end)
+                if at < 0:
+                    return None
             ext = data[begin:at]
+            if fields is not None:
+                fields.keep(ext)
         else:
             if data[at] != _QUOTE:
                 return None
@@ -139,7 +154,9 @@ def plain_head(data: bytes, start: i64, end: i64) -> Command | None:
         at += 1
     if at + 1 != end or code == _BAD or opaque == _BAD:
         return None
-    return Command(code, opaque, flag, version, language, remark, ext)
+    command = Command(code, opaque, flag, version, language, remark, ext)
+    command.fields = fields
+    return command
 
 
 def _past_texts(data: bytes, at: i64, end: i64) -> i64:

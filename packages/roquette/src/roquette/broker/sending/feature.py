@@ -15,7 +15,7 @@ from roquette.broker.floor.timer_rules import (
     retry_limit,
 )
 from roquette.broker.floor.writer import Put
-from roquette.broker.sending.send import Header, SendProcessor
+from roquette.broker.sending.send import SendProcessor
 from roquette.errors import ClientError, Refused, StoreError
 from roquette.message import properties
 from roquette.message.message_id import host_text, offset_message_id
@@ -38,6 +38,9 @@ from roquette.wire.headers import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
+from roquette.wire.send_fields import fields_of
+
+Header = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 # Request-reply: a reply goes to the client that asked, over the connection it has here (324, 325, 326).
 # Apache: ReplyMessageProcessor.
@@ -62,7 +65,7 @@ class ReplyProcessor:
 
     def send_reply(self, ctx: RequestContext, header: Header, body: bytes) -> Task:
         """SEND_REPLY_MESSAGE and its V2: forward it, store it, and answer how the forwarding went."""
-        topic, queue_id = self._send.admit(ctx, header)
+        topic, queue_id = self._send.admit(ctx, fields_of(header))
         return Task(self._pass_on(ctx, header, topic.name, queue_id, body))
 
     async def _pass_on(

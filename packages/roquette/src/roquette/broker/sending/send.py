@@ -6,9 +6,12 @@ Apache: SendMessageProcessor, AbstractSendMessageProcessor.msgCheck; refusals ca
 from typing import Final
 
 import msgspec
+from librt.strings import BytesWriter
+from mypy_extensions import i64
 
+from roquette.base.digits import write_decimal, write_hex
 from roquette.base.entropy import Entropy
-from roquette.base.javatypes import parse_java_bool, whole_number
+from roquette.base.javatypes import java_text, parse_java_bool, whole_number
 from roquette.broker.floor.config import LiveConfig
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.log_sync import LogSync, ReplicaState
@@ -36,6 +39,7 @@ from roquette.message.properties import (
     SHARDING_KEY,
     TRANSIENT_PREFIX,
     UNIQ_KEY,
+    KeySpans,
     decode_properties,
     encode_properties,
 )
@@ -46,6 +50,7 @@ from roquette.store.format.results import Appended
 from roquette.store.message_store import MessageStore
 from roquette.wire.codes import FAQ, ResponseCode
 from roquette.wire.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from roquette.wire.send_fields import SendFields, fields_of
 
 SPECIAL: Final = frozenset(
     (
@@ -80,7 +85,26 @@ TOO_MANY_WAIT: Final = (
 )
 
 _quote = msgspec.json.Encoder().encode
-Header = SendMessageRequestHeader | SendMessageRequestHeaderV2
+Header = SendFields | SendMessageRequestHeader | SendMessageRequestHeaderV2
+
+
+def _meaning(fields: SendFields, topic: Topic) -> dict[str, str] | None:
+    """The properties of a message that needs more than being stored; None: it does not."""
+    named = decode_properties(java_text(fields.properties))
+    if topic.special or fields.sys_flag & SPECIAL_FLAGS or not SPECIAL.isdisjoint(named):
+        return named
+    return named if any(name.startswith(TRANSIENT_PREFIX) for name in named) else None
+
+
+def _quoted(key: bytes) -> bytes:
+    """A unique id as JSON."""
+    at: i64 = 0
+    while at < len(key):
+        one: i64 = key[at]
+        if one < 48 or one > 122 or one == 92:  # ids are of digits and letters
+            return _quote(java_text(key))
+        at += 1
+    return b'"' + key + b'"'
 
 
 class SendProcessor:
@@ -109,6 +133,8 @@ class SendProcessor:
         self._accept_from_ms: int = core.live.current.start_accept_send_request_time_stamp
         self._host_hex: bytes = address.store_host.hex().upper().encode()
         self._store_host: bytes = address.store_host
+        self._spans: KeySpans = KeySpans()  # of the message that is being sent
+        self._text: BytesWriter = BytesWriter()  # of its reply
         self._settings_changed([])
         core.live.changed.append(self._settings_changed)
 
@@ -121,17 +147,11 @@ class SendProcessor:
             "TRACE_ON": trace_on,
             "CLUSTER": config.broker_cluster_name,
         }
-        self._added: str = encode_properties(self._own)
+        self._added: bytes = encode_properties(self._own).encode()
         region = b'"MSG_REGION":%b,"TRACE_ON":"%b"' % (_quote(config.region_id), trace_on.encode())
         self._refusal_ext: bytes = b"{" + region + b"}"
-        # The one reply of this processor: SendMessageResponseHeader as a template, constants filled in.
-        self._reply: bytes = (
-            b"{"
-            + region.replace(b"%", b"%%")
-            + b',"msgId":"'
-            + self._host_hex
-            + b'%016X","queueId":"%d","queueOffset":"%d","transactionId":%b}'
-        )
+        # How SendMessageResponseHeader begins in every reply.
+        self._reply_head: bytes = b"{" + region + b',"msgId":"' + self._host_hex
         self._batch_reply: bytes = (
             b"{"
             + region.replace(b"%", b"%%")
@@ -140,8 +160,9 @@ class SendProcessor:
 
     def send_message(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
         """SEND_MESSAGE and SEND_MESSAGE_V2; a header that says `batch` makes the body a batch."""
-        if header.batch:
-            return self.send_batch(ctx, header, body)
+        fields = header if isinstance(header, SendFields) else fields_of(header)
+        if fields.batch:
+            return self.send_batch(ctx, fields, body)
         if ctx.now_ms < self._accept_from_ms:
             raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
         if (
@@ -150,82 +171,95 @@ class SendProcessor:
             or self._log_sync.full
         ):
             raise self._not_now()
-        topic = self._topics.find(header.topic)
+        topic = self._topics.find(fields.topic)
         created = topic is None
         if topic is None or not topic.open:
-            topic = self._check_topic(ctx, header, topic)
-        queue_id: int = header.queue_id
+            topic = self._check_topic(ctx, fields, topic)
+        queue_id = fields.queue_id
         if queue_id >= topic.queue_limit:
-            raise self._bad_queue(ctx, topic, queue_id)
+            raise self._bad_queue(ctx, topic, int(queue_id))
         if queue_id < 0:
             queue_id = self._any_queue(ctx, topic)
         if not body:
             raise self._illegal()
-        text: str = header.properties or ""
-        named = decode_properties(text)
+        spans = self._spans
+        spans.scan(fields.properties)
+        named: dict[str, str] | None = None
+        if spans.marked or topic.special or fields.sys_flag & SPECIAL_FLAGS:
+            named = _meaning(fields, topic)
         outcome: Outcome
-        if (
-            not SPECIAL.isdisjoint(named)
-            or header.sys_flag & SPECIAL_FLAGS
-            or topic.special
-            or TRANSIENT_PREFIX in text
-        ):
-            outcome = self._send_special(ctx, header, topic, queue_id, named, body)
+        if named is None:
+            outcome = self._send_plain(ctx, fields, topic, queue_id, body)
         else:
-            if text and text[-1] != "\x02":
-                text += "\x02"
-            uniq_key = named.get(UNIQ_KEY)
-            if uniq_key is None:
-                uniq_key = self._ids.next_id(ctx.now_ms)
-                text += f"UNIQ_KEY\x01{uniq_key}\x02"
-            draft = self._draft(ctx, header, topic, queue_id, body)
-            draft.properties = (text + self._added).encode()
-            try:
-                done = self._store.append(draft, ctx.now_ms)
-            except StoreError as error:
-                raise self._failed(error) from None
-            outcome = self._answer(topic, queue_id, done, uniq_key, named)
+            outcome = self._send_special(ctx, fields, topic, int(queue_id), named, body)
         if created:
-            return Task(self._after_creation(topic, header.default_topic, outcome, len(body)))
+            return Task(self._after_creation(topic, fields.default_topic, outcome, len(body)))
         return outcome
 
+    def _send_plain(
+        self, ctx: RequestContext, fields: SendFields, topic: Topic, queue_id: i64, body: bytes
+    ) -> Reply | Later:
+        """A message whose properties are stored as they are; `_spans` has looked at them."""
+        spans = self._spans
+        text = fields.properties
+        if text and text[-1] != 2:
+            text += b"\x02"
+        if spans.uniq_end == spans.uniq_start:
+            text += b"UNIQ_KEY\x01" + self._ids.next_id(ctx.now_ms).encode() + b"\x02"
+            spans.scan(text)
+        uniq_key = text[spans.uniq_start : spans.uniq_end]
+        draft = self._draft(ctx, fields, topic, queue_id, body)
+        draft.properties = text + self._added
+        draft.spans = spans  # what is added behind them is none of what they are for
+        try:
+            done = self._store.append(draft, ctx.now_ms)
+        except StoreError as error:
+            raise self._failed(error) from None
+        waits = True
+        if spans.wait_end > spans.wait_start:
+            waits = text[spans.wait_start : spans.wait_end].lower() == b"true"
+        return self._answer(topic, queue_id, done, uniq_key, waits)
+
     def _draft(
-        self, ctx: RequestContext, header: Header, topic: Topic, queue_id: int, body: bytes
+        self, ctx: RequestContext, fields: SendFields, topic: Topic, queue_id: i64, body: bytes
     ) -> Draft:
-        draft = Draft(topic.name, queue_id, b"", body, header.born_timestamp, ctx.peer.host)
-        draft.flag = header.flag
-        draft.sys_flag = header.sys_flag
-        draft.reconsume_times = header.reconsume_times
+        draft = Draft(topic.name, queue_id, b"", body, fields.born_timestamp, ctx.peer.host)
+        draft.flag = fields.flag
+        draft.sys_flag = fields.sys_flag
+        draft.reconsume_times = fields.reconsume_times
         return draft
 
     def _answer(
-        self,
-        topic: Topic,
-        queue_id: int,
-        done: Appended,
-        uniq_key: str,
-        named: dict[str, str],
+        self, topic: Topic, queue_id: i64, done: Appended, uniq_key: bytes, waits: bool
     ) -> Reply | Later:
+        """`uniq_key`: of the message. `waits`: its sender wants to know that it is safe."""
         topic.put_count += 1
         topic.put_bytes += done.size
         self._stats.put(1, done.size)
-        reply = Reply(
-            self._reply % (done.physical_offset, queue_id, done.queue_offset, _quote(uniq_key))
-        )
-        if self._answers_wait and named.get("WAIT", "true").lower() == "true":
-            return Later(done.end_offset, reply)
-        return reply
+        text = self._text
+        text.truncate(0)
+        text.write(self._reply_head)
+        write_hex(text, done.physical_offset)
+        text.write(b'","queueId":"')
+        write_decimal(text, queue_id)
+        text.write(b'","queueOffset":"')
+        write_decimal(text, done.queue_offset)
+        text.write(b'","transactionId":')
+        text.write(_quoted(uniq_key))
+        text.write(b"}")
+        reply = Reply(text.getvalue())
+        return Later(done.end_offset, reply) if self._answers_wait and waits else reply
 
     # Topics: the checks of msgCheck, in its order.
 
-    def admit(self, ctx: RequestContext, header: Header) -> tuple[Topic, int]:
+    def admit(self, ctx: RequestContext, fields: SendFields) -> tuple[Topic, int]:
         """Topic and queue of a message, as `send_message` finds them; for those that store it another way."""
         if ctx.now_ms < self._accept_from_ms:
             raise self._refuse(ResponseCode.SYSTEM_ERROR, self._not_yet())
-        topic = self._topics.find(header.topic)
+        topic = self._topics.find(fields.topic)
         if topic is None or not topic.open:
-            topic = self._check_topic(ctx, header, topic)
-        queue_id: int = header.queue_id
+            topic = self._check_topic(ctx, fields, topic)
+        queue_id = int(fields.queue_id)
         if queue_id >= topic.queue_limit:
             raise self._bad_queue(ctx, topic, queue_id)
         return topic, queue_id if queue_id >= 0 else self._any_queue(ctx, topic)
@@ -235,21 +269,21 @@ class SendProcessor:
             raise self._bad_queue(ctx, topic, -1)
         return self._entropy.below(topic.write_queues)
 
-    def _check_topic(self, ctx: RequestContext, header: Header, topic: Topic | None) -> Topic:
+    def _check_topic(self, ctx: RequestContext, fields: SendFields, topic: Topic | None) -> Topic:
         if not self._live.current.broker_permission & PERM_WRITE:
             raise self._refuse(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._broker_address}] sending message is forbidden",
             )
         if topic is None:
-            error = topic_error(header.topic, self._live.store.max_topic_length)
+            error = topic_error(fields.topic, self._live.store.max_topic_length)
             if error is not None:
                 raise self._refuse(ResponseCode.INVALID_PARAMETER, error)
-            topic = self._create_topic(ctx, header)
+            topic = self._create_topic(ctx, fields)
         if not topic.may_send:
             raise self._refuse(
                 ResponseCode.NO_PERMISSION,
-                f"Sending message to topic[{header.topic}] is forbidden.",
+                f"Sending message to topic[{fields.topic}] is forbidden.",
             )
         if not topic.perm & PERM_WRITE:
             raise self._refuse(
@@ -258,17 +292,17 @@ class SendProcessor:
             )
         return topic
 
-    def _create_topic(self, ctx: RequestContext, header: Header) -> Topic:
+    def _create_topic(self, ctx: RequestContext, fields: SendFields) -> Topic:
         """A send to an unknown topic: create it after its template, or refuse."""
-        name = header.topic
+        name = fields.topic
         retry = name.startswith(RETRY_PREFIX)
         sys_flag = 0
-        if header.unit_mode:
+        if fields.unit_mode:
             sys_flag = UNIT_SUB_TOPIC if retry else UNIT_TOPIC
         topic = self._topics.auto_create(
             name,
-            default_topic=header.default_topic,
-            queues=header.default_topic_queue_nums,
+            default_topic=fields.default_topic,
+            queues=fields.default_topic_queue_nums,
             sys_flag=sys_flag,
             enabled=self._live.current.auto_create_topic_enable,
             now_ms=ctx.now_ms,
@@ -305,21 +339,21 @@ class SendProcessor:
     def _send_special(
         self,
         ctx: RequestContext,
-        header: Header,
+        fields: SendFields,
         topic: Topic,
         queue_id: int,
         named: dict[str, str],
         body: bytes,
     ) -> Reply | Later:
-        sys_flag = header.sys_flag & ~HOST_FLAGS
-        reconsume_times = header.reconsume_times
+        sys_flag = fields.sys_flag & ~HOST_FLAGS
+        reconsume_times = fields.reconsume_times
         named = {k: v for k, v in named.items() if not k.startswith(TRANSIENT_PREFIX)}
         named.pop("POP_CK", None)
         named.update(self._own)
         uniq_key = named.setdefault(UNIQ_KEY, "") or self._ids.next_id(ctx.now_ms)
         named[UNIQ_KEY] = uniq_key
         if topic.name.startswith(RETRY_PREFIX):
-            moved = self._dead_letter(ctx, header, topic.name, reconsume_times)
+            moved = self._dead_letter(ctx, fields, topic.name, reconsume_times)
             if moved is not None:
                 topic, queue_id = moved, self._entropy.below(DLQ_QUEUES)
                 named["DELAY"] = "-1"
@@ -336,7 +370,7 @@ class SendProcessor:
         half = self._is_half(named, sys_flag, retried=reconsume_times > 0 and level > 0)
         if topic.filter_type == "MULTI_TAG":
             sys_flag |= MULTI_TAGS
-        draft = self._draft(ctx, header, topic, queue_id, body)
+        draft = self._draft(ctx, fields, topic, queue_id, body)
         draft.sys_flag = sys_flag
         put = self._put_half if half else self._writer.put
         try:
@@ -350,7 +384,8 @@ class SendProcessor:
             topic = self._topics.find(TIMER_TOPIC) or topic
         elif level > 0:
             topic = self._topics.find(SCHEDULE_TOPIC) or topic
-        outcome = self._answer(topic, queue_id, done, uniq_key, named)
+        waits = named.get("WAIT", "true").lower() == "true"
+        outcome = self._answer(topic, queue_id, done, uniq_key.encode(), waits)
         if "TIMER_OUT_MS" in named and not half:
             self._attach_handle(outcome, named, uniq_key)
         return outcome
@@ -388,7 +423,7 @@ class SendProcessor:
         return half
 
     def _dead_letter(
-        self, ctx: RequestContext, header: Header, retry_name: str, reconsume_times: int
+        self, ctx: RequestContext, fields: SendFields, retry_name: str, reconsume_times: int
     ) -> Topic | None:
         """The dead-letter topic, when a message sent to a retry topic has had its tries (handleRetryAndDLQ)."""
         group_name = retry_name[len(RETRY_PREFIX) :]
@@ -398,7 +433,7 @@ class SendProcessor:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {group_name} {FAQ}",
             )
-        limit = retry_limit(group.retry_max_times, header.max_reconsume_times, ctx.command.version)
+        limit = retry_limit(group.retry_max_times, fields.max_reconsume_times, ctx.command.version)
         if reconsume_times <= limit and not self._locks.any_held(group_name, ctx.steady_ms):
             return None
         return self._topics.ensure(
@@ -409,14 +444,15 @@ class SendProcessor:
 
     def send_batch(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
         """SEND_BATCH_MESSAGE: many messages of one queue, consecutive offsets, one answer."""
+        fields = header if isinstance(header, SendFields) else fields_of(header)
         if (
             self._store.send_refusal is not None
             or self._replicas.refusal is not None
             or self._log_sync.full
         ):
             raise self._not_now()
-        created = self._topics.find(header.topic) is None
-        topic, queue_id = self.admit(ctx, header)
+        created = self._topics.find(fields.topic) is None
+        topic, queue_id = self.admit(ctx, fields)
         name = topic.name
         if name.startswith(RETRY_PREFIX):
             raise self._refuse(
@@ -426,16 +462,16 @@ class SendProcessor:
             raise self._refuse(
                 ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(name)}"
             )
-        common = decode_properties(header.properties or "")
-        outcome = self._append_batch(ctx, header, topic, queue_id, common, body)
+        common = decode_properties(java_text(fields.properties))
+        outcome = self._append_batch(ctx, fields, topic, queue_id, common, body)
         if created:
-            return Task(self._after_creation(topic, header.default_topic, outcome, len(body)))
+            return Task(self._after_creation(topic, fields.default_topic, outcome, len(body)))
         return outcome
 
     def _append_batch(
         self,
         ctx: RequestContext,
-        header: Header,
+        fields: SendFields,
         topic: Topic,
         queue_id: int,
         common: dict[str, str],
@@ -445,7 +481,7 @@ class SendProcessor:
             raise self._illegal()
         if not body or len(body) > self._live.store.max_message_size:
             raise self._illegal()
-        draft = self._draft(ctx, header, topic, queue_id, body)
+        draft = self._draft(ctx, fields, topic, queue_id, body)
         draft.sys_flag &= ~SPECIAL_FLAGS
         if topic.filter_type == "MULTI_TAG":
             draft.sys_flag |= MULTI_TAGS

@@ -135,8 +135,10 @@ class TopicKeys:
     def collect(
         self, properties: bytes, spans: KeySpans, physical: i64, entries: BytesWriter
     ) -> i64:
-        """The tags code of a record; adds what the index gets of it, each key's hash and the physical offset."""
-        spans.scan(properties)
+        """The tags code of a record; adds what the index gets of it, each key's hash and the physical offset.
+
+        `spans` has looked at `properties`.
+        """
         if spans.uniq_end > spans.uniq_start:
             write_i64_be(entries, self.hash_of(properties, spans.uniq_start, spans.uniq_end))
             write_i64_be(entries, physical)
