@@ -9,9 +9,17 @@ HOT: compiled by mypyc in the fast build.
 from typing import Final
 
 import msgspec
-from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, write_i32_be
-from mypy_extensions import i64
+from librt.strings import (
+    BytesWriter,
+    read_i16_be,
+    read_i32_be,
+    write_i16_be,
+    write_i32_be,
+    write_i64_be,
+)
+from mypy_extensions import i64, u8
 
+from roquette.base.digits import write_decimal
 from roquette.base.javatypes import java_text
 from roquette.errors import LocalProtocolError, RemoteProtocolError
 from roquette.wire.codes import LANGUAGES
@@ -124,6 +132,7 @@ MAX_HEADER: Final = (
 MAX_PIECES: Final = (
     512  # of an unfinished frame: a peer that sends single bytes costs no more than the bytes
 )
+LARGE: Final = 4_096  # bytes of a body that is handed over as it is
 MAX_REMARK: Final = 4_096  # characters of an answer's remark: it may repeat what the peer sent
 HEAD_READ: Final = (
     65_536  # bytes of a header that are looked at to refuse its unfinished frame in words
@@ -176,6 +185,7 @@ class WireConnection(Wire):
         "_next_opaque",
         "_out",
         "_skip",
+        "_text",
         "broken",
         "held",
         "needs",
@@ -191,6 +201,7 @@ class WireConnection(Wire):
         self._chunks: list[bytes] = []  # an unfinished frame, in pieces: joined once, when complete
         self._skip: i64 = 0  # bytes to come of a frame that was given up
         self._out: list[bytes] = []
+        self._text: BytesWriter | None = None  # what is queued behind `_out`
         self._next_opaque: int = 0
         self._max_frame: int = max_frame
         self.signer: Signer | None = None
@@ -312,17 +323,7 @@ class WireConnection(Wire):
         signer = self.signer
         if signer is not None:
             ext = signer.sign(ext, body, code)
-        flag = 2 if oneway else 0
-        if ext:
-            head = (
-                b'{"code":%d,"extFields":%b,"flag":%d,"language":"PYTHON","opaque":%d%b'
-                % (code, ext, flag, opaque, _END)
-            )  # fmt: skip
-        else:
-            head = b'{"code":%d,"flag":%d,"language":"PYTHON","opaque":%d%b' % (
-                code, flag, opaque, _END,
-            )  # fmt: skip
-        self._frame(head, body)
+        self._frame(code, ext, b',"flag":2' if oneway else b',"flag":0', opaque, b"", body)
         return opaque
 
     def send_reply(
@@ -330,41 +331,64 @@ class WireConnection(Wire):
     ) -> None:
         """Queue one response. `ext` is the JSON object of the ext fields, or empty."""
         if remark is None:
-            if ext:
-                head = (
-                    b'{"code":%d,"extFields":%b,"flag":1,"language":"PYTHON","opaque":%d%b'
-                    % (code, ext, opaque, _END)
-                )  # fmt: skip
-            else:
-                head = b'{"code":%d,"flag":1,"language":"PYTHON","opaque":%d%b' % (
-                    code, opaque, _END,
-                )  # fmt: skip
+            self._frame(code, ext, b',"flag":1', opaque, b"", body)
         else:
-            head = (
-                b'{"code":%d,"extFields":%b,"flag":1,"language":"PYTHON","opaque":%d,"remark":%b%b'
-                % (code, ext or b"{}", opaque, _quoted(remark), _END)
-            )  # fmt: skip
-        self._frame(head, body)
+            more = b',"remark":' + _quoted(remark)
+            self._frame(code, ext or b"{}", b',"flag":1', opaque, more, body)
 
-    def _frame(self, head: bytes, body: bytes) -> None:
-        length = 4 + len(head) + len(body)
-        if length > self._max_frame - 4 or len(head) > 0xFFFFFF:
-            raise LocalProtocolError(
-                f"a frame of {length} bytes is larger than {self._max_frame - 4}"
-            )
-        writer = BytesWriter()
-        write_i32_be(writer, length)
-        write_i32_be(writer, len(head))
-        writer.write(head)
-        self._out.append(writer.getvalue())
-        if body:
-            self._out.append(body)
+    def _frame(
+        self, code: i64, ext: bytes, flag: bytes, opaque: i64, more: bytes, body: bytes
+    ) -> None:
+        """Queue a frame; `flag`, `more`: members as they are written."""
+        text = self._text
+        if text is None:
+            text = self._text = BytesWriter()
+        begin: i64 = len(text)
+        try:
+            write_i64_be(text, 0)  # its sizes, which are not known yet
+            text.write(b'{"code":')
+            write_decimal(text, code)
+            if ext:
+                text.write(b',"extFields":')
+                text.write(ext)
+            text.write(flag)
+            text.write(b',"language":"PYTHON","opaque":')
+            write_decimal(text, opaque)
+            text.write(more)
+            text.write(_END)
+            head: i64 = len(text) - begin - 8
+            length: i64 = 4 + head + len(body)
+            if length > self._max_frame - 4 or head > 0xFFFFFF:
+                raise LocalProtocolError(
+                    f"a frame of {length} bytes is larger than {self._max_frame - 4}"
+                )
+            _put_size(text, begin, length)
+            _put_size(text, begin + 4, head)
+            if len(body) < LARGE:
+                text.write(body)
+            else:
+                self._out.append(text.getvalue())
+                self._out.append(body)
+                self._text = None
+        except BaseException:
+            text.truncate(begin)  # nobody gets half of a frame
+            raise
 
     def data_to_send(self) -> list[bytes]:
         """Return what is queued, for `transport.writelines`; the queue is empty afterwards."""
         out = self._out
+        if self._text is not None and len(self._text):
+            out.append(self._text.getvalue())
+            self._text = None
         self._out = []
         return out
+
+
+def _put_size(text: BytesWriter, at: i64, size: i64) -> None:
+    text[at] = u8(size >> 24)
+    text[at + 1] = u8(size >> 16 & 0xFF)
+    text[at + 2] = u8(size >> 8 & 0xFF)
+    text[at + 3] = u8(size & 0xFF)
 
 
 def _quoted(remark: str) -> bytes:

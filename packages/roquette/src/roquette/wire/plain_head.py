@@ -70,13 +70,18 @@ def plain_head(data: bytes, start: i64, end: i64) -> Command | None:
         elif word == _LANGUAGE and at + 8 < end and read_i32_be(data, at + 4) == 0x75616765:
             bit = 16
             at += 8
-        elif word == _EXT and data[at : at + 9] == b"extFields":
+        elif (
+            word == _EXT
+            and at + 9 < end
+            and read_i32_be(data, at + 4) == 0x69656C64
+            and data[at + 8] == 115
+        ):
             bit = 32
             at += 9
         elif word == _REMARK and read_i16_be(data, at + 4) == 0x726B:
             bit = 64
             at += 6
-        elif word == _SERIALIZE and data[at : at + 23] == b"serializeTypeCurrentRPC":
+        elif word == _SERIALIZE and at + 23 < end and _says_type(data, at):
             bit = 128
             at += 23
         else:
@@ -205,6 +210,17 @@ def _past_texts(data: bytes, at: i64, end: i64) -> i64:
         else:
             return at if one == _CLOSE else -1
     return -1
+
+
+def _says_type(data: bytes, at: i64) -> bool:
+    """Does `serializeTypeCurrentRPC` stand there?"""
+    return (
+        read_i32_be(data, at + 4) == 0x616C697A
+        and read_i32_be(data, at + 8) == 0x65547970
+        and read_i32_be(data, at + 12) == 0x65437572
+        and read_i32_be(data, at + 16) == 0x72656E74
+        and read_i32_be(data, at + 19) == 0x74525043
+    )
 
 
 def _is_hex(one: i64) -> bool:
