@@ -14,7 +14,6 @@ from roquette.base.descriptors import NO_SPACE, SHORTAGE, shortage_words
 from roquette.base.files import FileLock, Files
 from roquette.errors import StoreClosed, StoreError, StoreFull, StoreShort
 from roquette.message.properties import KeySpans
-from roquette.message.record import encode_record
 from roquette.message.record_layout import BLANK_SIZE, CODE_OF_TAGS, MAX_PROPERTIES, Draft, Place
 from roquette.message.record_view import RecordView
 from roquette.message.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
@@ -304,6 +303,7 @@ class MessageStore(StoredMessages):
         )
         self._raw: RawAppender = RawAppender(self._log, self._queues, self._index, config)
         self._spans: KeySpans = KeySpans()
+        self._keys: BytesWriter = BytesWriter()  # index entries of the message that is appended
         self._arrivals: list[Arrival] = []
         self._sync_flush: bool = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._max_body: i64 = config.max_message_size
@@ -467,9 +467,8 @@ class MessageStore(StoredMessages):
         queue = entry.queues.get(queue_id)
         physical: i64 = self._log.next_place(self._log.end_offset, size)
         offset: i64 = queue.next_offset if in_queue and queue is not None else 0
-        record = encode_record(draft, Place(entry.name, self._store_host, now_ms, offset, physical))
-        assert len(record) == size
-        keys = BytesWriter()
+        keys = self._keys
+        keys.truncate(0)
         spans = draft.spans
         if spans is None:
             spans = self._spans
@@ -479,14 +478,15 @@ class MessageStore(StoredMessages):
             code = draft.unit_code
         if queue is None:
             queue = self._queues.create(entry.topic, queue_id)
-        self._make_room(queue if in_queue else None, size, now_ms)  # from here on nothing fails
+        self._make_room(queue if in_queue else None, size, now_ms)
+        place = Place(entry.name, self._store_host, now_ms, offset, physical)
+        self._log.append_draft(draft, place, size)  # from here on nothing fails
         if in_queue:
             queue.append(physical, size, code)
             if not queue.dirty:
                 self._queues.mark_dirty(queue)
             arrival = Arrival(entry.topic, queue_id, offset, code, physical, size)
             self._arrivals.append(arrival)
-        self._log.append(record)
         self._last_store_ms = now_ms
         if kind != TRANSACTION_ROLLBACK and self._index is not None:
             self._index.put_batch(keys.getvalue(), now_ms)
@@ -609,6 +609,7 @@ class MessageStore(StoredMessages):
             self._log.write_pending()
         except OSError as error:
             self._fail_write(error)
+        self._queues.open_files.write_units()  # units point to what the system has
         if self._index is not None:
             self._index.write_entries()
 

@@ -6,6 +6,7 @@ the map would fault every fresh page on the loop thread and die of SIGBUS on a f
 
 import mmap
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from roquette.base.files import File
@@ -14,7 +15,17 @@ from roquette.base.files import File
 class Segment:
     """A file of fixed size. Positions: `synced` <= `wrote` <= `appended` <= `size`."""
 
-    __slots__ = ("_map", "_pending", "appended", "base_offset", "file", "size", "synced", "wrote")
+    __slots__ = (
+        "_map",
+        "_pending",
+        "appended",
+        "base_offset",
+        "file",
+        "size",
+        "synced",
+        "tail",
+        "wrote",
+    )
 
     def __init__(self, file: File, base_offset: i64, size: i64, used: i64) -> None:
         """`used`: bytes that are already there and durable."""
@@ -28,18 +39,31 @@ class Segment:
         self.synced: i64 = used
         self._map: mmap.mmap = file.map(False)
         self._pending: list[bytes] = []
+        self.tail: BytesWriter = BytesWriter()  # what is pending behind `_pending`
 
     def append(self, data: bytes) -> None:
         """Take bytes; they reach the file with `write_pending`."""
         end: i64 = self.appended + len(data)
         assert end <= self.size
+        self._end_tail()
         self._pending.append(data)
         self.appended = end
 
+    def note_tail(self, size: i64) -> None:
+        """So many bytes were written to `tail`."""
+        self.appended += size
+        assert self.appended <= self.size
+
+    def _end_tail(self) -> None:
+        if len(self.tail):
+            self._pending.append(self.tail.getvalue())
+            self.tail.truncate(0)
+
     def write_pending(self) -> None:
         """Hand what was appended to the system in one call. Raises OSError."""
+        self._end_tail()
         if self._pending:
-            data = b"".join(self._pending)
+            data = self._pending[0] if len(self._pending) == 1 else b"".join(self._pending)
             self.file.pwrite(data, self.wrote)
             self._pending = []
             self.wrote += len(data)
@@ -54,12 +78,14 @@ class Segment:
     def fill(self) -> None:
         """Count the rest as used: a blank record stands there."""
         self.write_pending()
+        self.tail = BytesWriter()  # it gives its memory back
         self.appended = self.size
         self.wrote = self.size
 
     def reset(self, used: i64) -> None:
         """Set the end in recovery; the bytes before it are as durable as they will ever be."""
         assert not self._pending
+        assert not len(self.tail)
         self.appended = used
         self.wrote = used
         self.synced = used

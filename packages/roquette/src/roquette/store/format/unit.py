@@ -97,6 +97,7 @@ class UnitView:
 # The hashed text is "topic#key"; for tags it is "topic#T#tags" (Apache: IndexService.buildKey).
 
 
+REPEATS: Final = 1 << 32  # beside a hash for the index: of tags, which the next message has, too
 _CACHED: Final = 64  # tags of one topic whose hashes are kept,
 _CACHED_SIZE: Final = 128  # none longer than that
 _TAG_MARK: Final = "T#"
@@ -154,7 +155,7 @@ class TopicKeys:
         if spans.tags_end <= spans.tags_start:
             return 0
         tags = self.tag_hashes(properties[spans.tags_start : spans.tags_end])
-        write_i64_be(entries, tags.key)
+        write_i64_be(entries, tags.key + REPEATS)
         write_i64_be(entries, physical)
         return tags.code
 

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from roquette.base.files import Files
 from roquette.base.javatypes import java_hash
 from roquette.store.format.layout import index_name
-from roquette.store.format.unit import positive_hash
+from roquette.store.format.unit import REPEATS, positive_hash
 from roquette.store.index.index_file import IndexFile, index_file_size
 
 log = logging.getLogger("roquette.store")
@@ -237,14 +237,17 @@ class Index:
             self.put(key_hash, physical_offset, stored_ms)
 
     def put(self, key_hash: i64, physical_offset: i64, store_ms: i64) -> None:
-        """Index one record under one positive key hash; files roll as they fill. Raises OSError."""
+        """Index one record under one positive key hash, with `REPEATS` where the next may have the same; files roll as
+        they fill. Raises OSError.
+        """
         active = self._active
         if active is None or self.full:
             if not self._reserve_or_keep(key_hash, physical_offset, store_ms):
                 return
             active = self._active
             assert active is not None
-        active.put(key_hash, physical_offset, store_ms)
+        repeats = key_hash >= REPEATS
+        active.put(key_hash - REPEATS if repeats else key_hash, physical_offset, store_ms, repeats)
         if active.full:
             active.write_entries()
             self.full = True
@@ -269,7 +272,7 @@ class Index:
             self.put(key_hash, physical_offset, store_ms)
 
     def put_batch(self, keys: bytes, store_ms: i64) -> None:
-        """Index records that stand in the log: positive key hash and physical offset, 8 bytes each.
+        """Index records that stand in the log: positive key hash, as `put` takes it, and physical offset, 8 bytes each.
 
         Entries that find no space are kept until there is; no other record comes before them.
         """

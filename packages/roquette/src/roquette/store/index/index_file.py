@@ -120,11 +120,14 @@ class IndexEntry:
 class IndexFile(IndexHead):
     """A mapped index file. Entries are numbered 1 .. capacity - 1.
 
-    Slots are written at once, entries together by `write_entries`: a turn's are neighbours.
+    Entries are written together by `write_entries`: a turn's are neighbours. So is the slot of the last key that repeats,
+    as tags do; other slots are written at once.
     """
 
     __slots__ = (
         "_entries",
+        "_kept_number",
+        "_kept_slot",
         "_map",
         "_slot_view",
         "_written",
@@ -145,6 +148,8 @@ class IndexFile(IndexHead):
         self._slot_view: memoryview = memoryview(self._map)[HEADER_SIZE : self.entries_at].cast("i")
         self._entries: BytesWriter = BytesWriter()  # those from `_written` on
         self._written: i64 = 1
+        self._kept_slot: i64 = -1  # is to get `_kept_number`
+        self._kept_number: i64 = 0
         self.dirty: bool = False
         self.summed: bool = False  # `index.sums` has a line of it, or will
         self.damaged: bool = False  # a search has met an entry that cannot be where it is
@@ -172,13 +177,19 @@ class IndexFile(IndexHead):
         """No entry fits any more."""
         return self.count >= self.capacity
 
-    def put(self, key_hash: i64, physical_offset: i64, store_ms: i64) -> None:
-        """Add an entry for a positive key hash; the caller has seen that the file is not full."""
+    def put(
+        self, key_hash: i64, physical_offset: i64, store_ms: i64, repeats: bool = False
+    ) -> None:
+        """Add an entry for a positive key hash; the caller has seen that the file is not full.
+
+        `repeats`: the next record may have the same key.
+        """
         number = self.count
         entries = self._entries
         slots = self._slot_view
         slot: i64 = key_hash % self.slots
-        previous = _big_endian(slots[slot])
+        kept = slot == self._kept_slot
+        previous = self._kept_number if kept else _big_endian(slots[slot])
         if previous <= 0 or previous > number:
             previous = 0
             self.slots_used += 1
@@ -187,7 +198,13 @@ class IndexFile(IndexHead):
         write_i64_be(entries, physical_offset)
         write_i32_be(entries, i32(seconds))
         write_i32_be(entries, i32(previous))
-        slots[slot] = _big_endian(number)
+        if repeats and not kept:
+            self._write_slot()
+            self._kept_slot = slot
+        if repeats or kept:
+            self._kept_number = number
+        else:
+            slots[slot] = _big_endian(number)
         if number <= 1:  # Apache reckons the first entry's seconds before it sets the begin
             self.begin_physical = physical_offset
             self.begin_ms = store_ms
@@ -208,7 +225,13 @@ class IndexFile(IndexHead):
         self._map[start:end] = self._entries.getvalue()
         self._entries = BytesWriter()
         self._written = self.count
+        self._write_slot()
         self._write_header()
+
+    def _write_slot(self) -> None:
+        if self._kept_slot >= 0:
+            self._slot_view[self._kept_slot] = _big_endian(self._kept_number)
+            self._kept_slot = -1
 
     def write_header(self) -> None:
         """Bring the file up to date; done before a sync."""
@@ -298,6 +321,7 @@ class IndexFile(IndexHead):
             one dropped may be wrong; -1 when no entry is left.
         """
         begin_ms: i64 = self.begin_ms
+        self._kept_slot = -1
         self._clear(HEADER_SIZE, self.entries_at)
         self.slots_used = 0
         count: i64 = self._sound_prefix(log_end)

@@ -11,8 +11,15 @@ from typing import Final, Generic, TypeVar
 from mypy_extensions import i32, i64
 
 from roquette.base.files import File, Files
-from roquette.message.record import encode_blank, peek_size_magic
-from roquette.message.record_layout import BLANK_MAGIC, BLANK_SIZE, HEAD_SIZE, SMALLEST_RECORD
+from roquette.message.record import encode_blank, peek_size_magic, write_record
+from roquette.message.record_layout import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    HEAD_SIZE,
+    SMALLEST_RECORD,
+    Draft,
+    Place,
+)
 from roquette.message.record_view import SOUND, RecordView
 from roquette.store.format.layout import offset_name
 from roquette.store.format.log_mark import LogMark
@@ -136,6 +143,21 @@ class CommitLog:
         assert active is not None
         active.append(record)
         self.pending_bytes += len(record)
+
+    def append_draft(self, draft: Draft, place: Place, size: i64) -> None:
+        """Append the record of a draft, `size` bytes, as `append` does. Where it cannot be written, nothing is appended."""
+        active = self.active
+        assert active is not None
+        tail = active.tail
+        begin: i64 = len(tail)
+        try:
+            write_record(tail, draft, place)
+            assert len(tail) - begin == size
+        except BaseException:
+            tail.truncate(begin)
+            raise
+        active.note_tail(size)
+        self.pending_bytes += size
 
     def write_pending(self) -> None:
         """Hand everything appended to the system. Raises OSError."""

@@ -10,8 +10,8 @@ import os
 from collections import OrderedDict
 from typing import Final
 
-from librt.strings import read_i32_be, read_i64_be
-from mypy_extensions import i64
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64
 
 from roquette.base.descriptors import KEEPS_DESCRIPTOR, SHORTAGE
 from roquette.base.files import File, Files
@@ -48,6 +48,10 @@ class Holder:
         """Has it units that no sync was planned for?"""
         raise NotImplementedError
 
+    def write_units(self) -> None:
+        """Put what was added into the file."""
+        raise NotImplementedError
+
     def let_go(self, opened: "QueueFile") -> None:
         """Use it no more, synced if need be. Raises OSError: it stays."""
         raise NotImplementedError
@@ -75,13 +79,18 @@ class QueueFile:
 
 
 class OpenFiles:
-    """The open files of all queues, those opened or found written to last at the end."""
+    """The open files of all queues, those opened or found written to last at the end.
 
-    __slots__ = ("_crowded", "_openings", "_row", "files", "limit")
+    Attributes:
+        fresh: queues that have units which are not in their files yet.
+    """
+
+    __slots__ = ("_crowded", "_openings", "_row", "files", "fresh", "limit")
 
     def __init__(self, files: Files) -> None:
         self.files: Files = files
         self.limit: int = files.map_limit
+        self.fresh: list[Holder] = []
         self._row: OrderedDict[int, QueueFile] = OrderedDict()
         self._openings: int = 0
         self._crowded: bool = False
@@ -102,6 +111,13 @@ class OpenFiles:
         opened.number = self._openings
         self._row[opened.number] = opened
         return opened
+
+    def write_units(self) -> None:
+        """Put what was added to the queues into their files."""
+        if self.fresh:
+            for queue in self.fresh:
+                queue.write_units()
+            self.fresh = []
 
     def take_crowded(self) -> bool:
         """Was a file closed since the last call that was not synced? Then queues should be synced more often."""
@@ -145,6 +161,7 @@ class OpenFiles:
         return unsynced
 
 
+_MOST_UNITS: Final = 4_096 * UNIT_SIZE  # bytes of units that are not in their file yet
 _DAMAGED_FIRST: Final = 8  # units passed over in search of the first one
 
 
@@ -161,6 +178,7 @@ class ConsumeQueue(Holder):
         "_min_known_for",
         "_min_offset",
         "_open_files",
+        "_units",
         "_units_per_file",
         "checked_codes",
         "directory_dirty",
@@ -189,6 +207,7 @@ class ConsumeQueue(Holder):
         self.limit: i64 = 0  # the queue offset at which the last file ends
         self._map: mmap.mmap | None = None  # the last file's
         self._map_base: i64 = 0
+        self._units: BytesWriter | None = None  # the last ones, which are not in the map yet
         self._min_offset: i64 = 0
         self._min_known_for: i64 = -1
         self.flushed_offset: i64 = 0
@@ -234,6 +253,7 @@ class ConsumeQueue(Holder):
         """Make sure the next unit has a file. Raises OSError (disk full); nothing has changed."""
         if self.next_offset < self.limit and self._map is not None:
             return
+        self.write_units()
         per_file = self._units_per_file
         if not self._loaded:
             self._first_base = self.next_offset - self.next_offset % per_file
@@ -260,6 +280,7 @@ class ConsumeQueue(Holder):
 
     def mend(self, queue_offset: i64, physical_offset: i64, size: i64, tags_code: i64) -> bool:
         """Write a unit again unless it is whole; True when it was not."""
+        self.write_units()
         opened = self._open(queue_offset - queue_offset % self._units_per_file, False)
         position = queue_offset % self._units_per_file * UNIT_SIZE
         unit = UNIT.pack(physical_offset, size, tags_code)
@@ -270,21 +291,38 @@ class ConsumeQueue(Holder):
         return True
 
     def append(self, physical_offset: i64, size: i64, tags_code: i64) -> None:
-        """Add one unit; `reserve` was called before."""
-        unit_map = self._map
-        assert unit_map is not None
-        position: i64 = (self.next_offset - self._map_base) * UNIT_SIZE
-        UNIT.pack_into(unit_map, position, physical_offset, size, tags_code)
+        """Add one unit; `reserve` was called before. `write_units` puts it into the file."""
+        assert self._map is not None
+        units = self._fresh()
+        write_i64_be(units, physical_offset)
+        write_i32_be(units, i32(size))
+        write_i64_be(units, tags_code)
         self.next_offset += 1
+        if len(units) >= _MOST_UNITS:  # recovery has no turns
+            self.write_units()
 
     def append_units(self, units: bytes) -> None:
         """Add encoded units, no more than fit the last file, after `reserve`."""
-        unit_map = self._map
-        assert unit_map is not None
-        position: i64 = (self.next_offset - self._map_base) * UNIT_SIZE
-        size: i64 = len(units)
-        unit_map[position : position + size] = units
-        self.next_offset += size // UNIT_SIZE
+        self._fresh().write(units)
+        self.next_offset += len(units) // UNIT_SIZE
+        self.write_units()
+
+    def write_units(self) -> None:
+        """Put what was added into the file: at the end of a turn, after the log; and before who looks at the file."""
+        units = self._units
+        if units is not None:
+            unit_map = self._map
+            assert unit_map is not None
+            end: i64 = (self.next_offset - self._map_base) * UNIT_SIZE
+            unit_map[end - len(units) : end] = units.getvalue()
+            self._units = None
+
+    def _fresh(self) -> BytesWriter:
+        units = self._units
+        if units is None:
+            units = self._units = BytesWriter()
+            self._open_files.fresh.append(self)
+        return units
 
     def start_at(self, queue_offset: i64, unit: bytes = FILLER) -> None:
         """Let an empty queue begin at an offset: fillers, or other units, stand before it in its file."""
@@ -337,6 +375,7 @@ class ConsumeQueue(Holder):
         """Drop the units from an offset on: zeros over them, whole files removed, all synced."""
         if queue_offset >= self.next_offset:
             return
+        self.write_units()
         assert queue_offset >= self._first_base
         per_file = self._units_per_file
         keep: i64 = -(-(queue_offset - self._first_base) // per_file)
@@ -386,6 +425,7 @@ class ConsumeQueue(Holder):
         end = min(end, self.next_offset)
         if queue_offset < self._first_base or queue_offset >= end:
             return b""
+        self.write_units()
         if self._map is not None and queue_offset >= self._map_base:
             first: i64 = (queue_offset - self._map_base) * UNIT_SIZE
             return self._map[first : first + (end - queue_offset) * UNIT_SIZE]
@@ -495,6 +535,7 @@ class ConsumeQueue(Holder):
     def unflushed_files(self) -> list[File]:
         """The files written since `flushed_offset`, for a sync."""
         found: list[File] = []
+        self.write_units()
         if self.flushed_offset >= self.next_offset:
             return found
         base: i64 = self.flushed_offset - self.flushed_offset % self._units_per_file
@@ -506,6 +547,7 @@ class ConsumeQueue(Holder):
 
     def forget(self) -> None:
         """Let go of the files without closing them: a sync in the executor may still hold one."""
+        self._units = None
         for opened in self._loaded:
             self._open_files.forget(opened)
         self._map = None
@@ -519,6 +561,7 @@ class ConsumeQueue(Holder):
         return self.flushed_offset < self.written_to(opened)
 
     def let_go(self, opened: QueueFile) -> None:
+        self.write_units()
         if self.is_unsynced(
             opened
         ):  # the system forgets a write that failed when nobody has the file open
@@ -532,7 +575,8 @@ class ConsumeQueue(Holder):
             self._map = None
 
     def close(self) -> None:
-        """Release files; maps go with their last reference."""
+        """Release files; maps go with their last reference. What was added since the last turn is lost, as in a crash."""
+        self._units = None
         for opened in self._loaded:
             self._open_files.forget(opened)
             if opened is not None:
