@@ -61,7 +61,7 @@ READERS: dict[str, tuple[str, str]] = {
     "broker/sending/feature.py": (STORED, "_keep _push _push_fields _put put send_back"),
     "broker/sending/send.py": (
         STORED,
-        "_append_batch _create_topic _dead_letter _send_special admit send_message",
+        "_append_batch _create_topic _dead_letter _send_plain _send_special admit send_message",
     ),
     "broker/operation/topic_admin.py": (VERSIONS, "_put create_topic delete_topic one_topic"),
     "broker/transactions/feature.py": (STORED, "_run _save end_transaction load resume_check"),

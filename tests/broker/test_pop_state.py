@@ -319,7 +319,7 @@ def test_an_arrival_wakes_one_of_a_group_under_each_key():
     assert table.on_arrival(arrival()) == [held[0], held[2], held[4]]
     assert table.on_arrival(arrival()) == [held[1]]
     assert table.on_arrival(arrival("U")) == []
-    assert (len(table), table.count("T", "g", 1)) == (1, 1)
+    assert (table.size, table.count("T", "g", 1)) == (1, 1)
 
 
 def test_a_retry_wakes_whoever_waits_for_the_group():
@@ -348,7 +348,7 @@ def test_waiting_ends_in_the_order_of_deadlines():
 
     assert table.expire(99) == []
     assert table.expire(600) == [soon, late]
-    assert (len(table), table._watched, table._waiting) == (0, {}, {})
+    assert (table.size, table._watched, table._waiting) == (0, {}, {})
 
 
 def test_bounds_of_waiting():

@@ -34,11 +34,11 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """Wall time."""
-        return time.time_ns() // 1_000_000
+        return int(time.time() * 1000)
 
     def steady_ms(self) -> int:
         """Steady time."""
-        return time.monotonic_ns() // 1_000_000
+        return int(time.monotonic() * 1000)
 
     def lease_ms(self) -> int:
         """Steady time, sleep included (CLOCK_BOOTTIME)."""

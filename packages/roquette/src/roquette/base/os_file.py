@@ -186,13 +186,13 @@ class OsFile:
         return self._call(lambda fd: os.fstat(fd).st_size)
 
     def pwrite(self, data: bytes, position: int) -> None:
-        if self._fd >= 0:
-            self._pwrite(self._fd, data, position)
-        else:
-            self._call(lambda fd: self._pwrite(fd, data, position))
+        fd = self._fd
+        if fd < 0:
+            self._call(lambda fd: self._pwrite(fd, data, position, 0))
+        elif (written := pwrite(fd, data, position)) < len(data):
+            self._pwrite(fd, data, position, written)
 
-    def _pwrite(self, fd: int, data: bytes, position: int) -> None:
-        written = pwrite(fd, data, position)
+    def _pwrite(self, fd: int, data: bytes, position: int, written: int) -> None:
         while written < len(data):  # a signal or a nearly full disk shortens a write
             more = pwrite(fd, data[written:], position + written)
             if more <= 0:

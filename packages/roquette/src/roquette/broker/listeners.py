@@ -27,13 +27,19 @@ class Listeners:
     """The main port and that of listenPort-2, each with a dispatcher of its own.
 
     Args:
-        lost: a connection has ended.
+        lost: a connection has ended. end_turn: see `Hooks`.
 
     Attributes:
         limits: what peers may leave unfinished, at both ports; who spoke nothing we do is counted there.
     """
 
-    def __init__(self, rows: list[Row], core: BrokerCore, lost: Callable[[Peer], None]) -> None:
+    def __init__(
+        self,
+        rows: list[Row],
+        core: BrokerCore,
+        lost: Callable[[Peer], None],
+        end_turn: Callable[[], None],
+    ) -> None:
         self._config = config = core.live.current
         self._tls = core.protection.tls
         self._tasks = Tasks()
@@ -48,7 +54,7 @@ class Listeners:
             def later(job: RequestContext, outcome: Later) -> None:
                 core.log_sync.park(made, job, outcome)
 
-            hooks = Hooks(core.shell.end_turn, later, core.protection.guard)
+            hooks = Hooks(end_turn, later, core.protection.guard)
             made = Dispatcher(rows, lane_limits(config), core.clock, loop, self._tasks, hooks)
             return made
 

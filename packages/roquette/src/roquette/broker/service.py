@@ -22,7 +22,7 @@ from roquette.broker.floor.feature import Feature, Start, hooks
 from roquette.broker.floor.outbound import advertised_host, free_port, store_host
 from roquette.broker.floor.parts import Address, BrokerTables, Identity
 from roquette.broker.listeners import Listeners
-from roquette.errors import StoreError
+from roquette.broker.turn import Turn
 from roquette.remoting.account import MemoryAccount
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Peer, RequestContext, Row
@@ -146,16 +146,21 @@ class Broker:
             protection=self.protection,
             access=self.access,
         )
-        # What each turn uses.
-        self._stats, self._log_sync = self.core.stats, self.core.log_sync
-        self._sync_flush = self.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._features = self._make_features(self.core)
-        self._arrived = hooks(self._features, "arrived")
-        self._written = hooks(self._features, "turn_written")
         rows = [*self.more, *(row for one in self._features for row in one.rows())]
         for admit in hooks(self._features, "admit"):
             rows = [cast(Row, admit(row)) for row in rows]
-        self._listeners = Listeners(rows, self.core, self._connection_lost)
+        self._turn = Turn(
+            self.store,
+            self._clock,
+            self.core.stats,
+            self.core.log_sync,
+            self._drop_replies,
+            hooks(self._features, "arrived"),
+            hooks(self._features, "turn_written"),
+            sync_flush=self.live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+        )
+        self._listeners = Listeners(rows, self.core, self._connection_lost, self._turn.end)
         self._listeners.speak(self._features)
 
     async def _begin(self, found: Start, address: Address) -> None:
@@ -198,48 +203,18 @@ class Broker:
         """Makes the protocol of an HTTP/2 connection at another port of this process; None: it is not spoken here."""
         return self._listeners.http2()
 
-    # The turn: what was appended is written before any reply leaves, then those who wait see it.
+    # What features ask for: `floor.parts.Shell`.
 
     def end_turn(self) -> None:
-        """Let out what a turn has appended and changed. In this order: the log is written; who waits for the messages
-        runs again; what these appended is written; features write down what else has changed; a sync begins, and
-        replies leave (they wait for it under SYNC_FLUSH). What fails takes the turn's replies with it."""
-        store, clock, log_sync = self.store, self._clock, self._log_sync
-        began_ms = clock.steady_ms()
-        if not self._write_log():
-            return
-        self._stats.put_took(clock.steady_ms() - began_ms)
-        log_end = store.max_physical_offset
-        self.wake()
-        if store.max_physical_offset > log_end:
-            if not self._write_log():
-                return
-            log_end = store.max_physical_offset
-        for written in self._written:
-            if not written(log_end):
-                self._listeners.drop_replies()
-        if self._sync_flush and store.synced_offset < log_end:
-            log_sync.request()  # whoever appended it: only a sync makes it safe, and visible
-        else:
-            log_sync.kick()
+        """Let out what was appended and changed: see `Turn.end`."""
+        self._turn.end()
 
-    def _write_log(self) -> bool:
-        try:
-            self.store.write_pending()
-        except StoreError as error:
-            self._listeners.drop_replies()
-            self._log_sync.abandon(str(error))
-            return False
-        return True
+    def _drop_replies(self) -> None:
+        self._listeners.drop_replies()
 
     def wake(self) -> None:
         """Run again what waits for messages that have become visible."""
-        arrivals = self.store.take_arrivals()
-        if arrivals:
-            for arrived in self._arrived:
-                arrived(arrivals)
-
-    # What features ask for: `floor.parts.Shell`.
+        self._turn.wake()
 
     def wake_soon(self) -> None:
         """Run again what waits when this turn is over: what runs again may append."""

@@ -205,6 +205,7 @@ class Dispatcher:
         self.running: Running = Running()
         self.limits: PeerLimits = PeerLimits()
         self._scheduled: bool = False
+        self._arrived_ms: int = 0
         self._pushing: dict[int, Peer] = {}  # which are not read for what they have in the lanes
         self._more: bool = False  # requests were submitted, perhaps in a turn
         self._dirty: list[Peer] = []
@@ -226,7 +227,9 @@ class Dispatcher:
 
     def receive(self, peer: Peer, commands: list[Command]) -> None:
         """Take in complete commands: answers go to their futures, requests into their lanes."""
-        steady_ms = self._clock.steady_ms()
+        if not self._scheduled:  # what comes in one turn comes at one time
+            self._arrived_ms = self._clock.steady_ms()
+        steady_ms = self._arrived_ms
         rows = self._rows
         peer.asked += len(commands)
         for command in commands:

@@ -129,7 +129,7 @@ class PopInfoProcessor:
         end_ms = ctx.arrived_ms + header.poll_time - NEARLY_MS
         full = False
         if header.poll_time > 0 and ctx.may_hold:
-            if len(self._pop.notices) >= config.max_pop_polling_size:
+            if self._pop.notices.size >= config.max_pop_polling_size:
                 full = True
             elif ctx.steady_ms <= end_ms:
                 hold = PollHold(header.topic, group, header.queue_id, chosen, end_ms, notice=True)
@@ -299,7 +299,8 @@ class PopFeature(Feature):
 
     def arrived(self, arrivals: list[Arrival]) -> None:
         """Run again the pops that wait for these messages."""
-        if self.pop.waiting:
+        pop = self.pop
+        if pop.polls.size or pop.notices.size:  # the test on the way of every message
             self._run(self.pop.on_arrivals(arrivals), may_hold=True)
 
     def _expire(self) -> None:

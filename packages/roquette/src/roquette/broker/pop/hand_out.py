@@ -642,7 +642,7 @@ class PopProcessor:
         end_ms = ctx.arrived_ms + header.poll_time - NEARLY_MS
         if header.poll_time <= 0 or not ctx.may_hold or batch.cold:
             return ResponseCode.POLLING_TIMEOUT
-        if len(self._pop.polls) >= self._live.current.max_pop_polling_size:
+        if self._pop.polls.size >= self._live.current.max_pop_polling_size:
             return ResponseCode.POLLING_FULL
         if ctx.steady_ms > end_ms:
             return ResponseCode.POLLING_TIMEOUT

@@ -61,6 +61,9 @@ class PollTable:
     Args:
         last_first: of several under one key, wake the one that may wait longest.
         properties_at: property bytes of the record at a physical offset, of a size.
+
+    Attributes:
+        size: how many wait.
     """
 
     def __init__(
@@ -75,16 +78,13 @@ class PollTable:
         self._capacity = capacity
         self._per_key = per_key
         self._last_first = last_first
-        self._count = 0
+        self.size = 0
         self._sequence = 0
         # (topic, group) -> queue id -> [(deadline, number, hold)], by deadline
         self._waiting: dict[tuple[str, str], dict[int, list[tuple[int, int, PollHold]]]] = {}
         self._watched: dict[str, dict[str, str]] = {}  # a topic's name -> group -> topic held under
         self._names: dict[tuple[str, str], tuple[str, ...]] = {}  # of a key, those watched
         self._deadlines: list[tuple[int, int, PollHold]] = []
-
-    def __len__(self) -> int:
-        return self._count
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
         """Return how many wait under one key."""
@@ -96,7 +96,7 @@ class PollTable:
         Args:
             retry_topics: the group's retry topics, whose messages wake it too.
         """
-        if self._count >= self._capacity:
+        if self.size >= self._capacity:
             return False
         if self.count(hold.topic, hold.group, hold.queue_id) > self._per_key:
             return False
@@ -113,8 +113,8 @@ class PollTable:
         insort(waiting, entry)
         hold.table, hold.entry = self, entry
         heapq.heappush(self._deadlines, entry)
-        self._count += 1
-        if len(self._deadlines) > 2 * self._count + _SLACK:
+        self.size += 1
+        if len(self._deadlines) > 2 * self.size + _SLACK:
             self._deadlines = [old for old in self._deadlines if not old[2].done]
             heapq.heapify(self._deadlines)
         return True
@@ -158,7 +158,7 @@ class PollTable:
         for hold in due:
             hold.done = True
         self._waiting, self._watched, self._names, self._deadlines = {}, {}, {}, []
-        self._count = 0
+        self.size = 0
         return due
 
     def _wake(
@@ -185,7 +185,7 @@ class PollTable:
         assert entry is not None, "it does not wait here"
         hold.done = True
         hold.table = hold.entry = None
-        self._count -= 1
+        self.size -= 1
         key = (hold.topic, hold.group)
         queues = self._waiting[key]
         waiting = queues[hold.queue_id]
@@ -240,8 +240,8 @@ class PopState:
 
     @property
     def waiting(self) -> int:
-        """Number of requests that wait: the test on the way of every message."""
-        return len(self.polls) + len(self.notices)
+        """Number of requests that wait."""
+        return self.polls.size + self.notices.size
 
     def on_arrivals(self, arrivals: list[Arrival]) -> list[PollHold]:
         """Messages are in their queues: the requests they wake."""
