@@ -801,6 +801,28 @@ def test_a_master_that_runs_is_not_ended_by_a_copy_of_it() -> None:
     assert one.may_acknowledge(4100)
 
 
+@pytest.mark.parametrize("renewed", [True, False])
+def test_a_copy_that_saw_its_original_renew_leaves_the_office_to_who_has_all(renewed) -> None:
+    """Seed 10880 of the group: the controller went away, and the original acknowledged until its lease was over."""
+    store = Store()
+    one = master(store, end=80)
+    two = slave(store, 2, one, 1100, 80)
+    store.tick(one, 1600, 80)
+    copied = store_of(1, one._own.opening, entries=one.marks.entries())
+    store.tick(copied, 1650, 80)
+    if renewed:
+        store.tick(one, 2200, 80)
+        store.tick(copied, 2250, 80)
+        one.hello(2300, 2, "c")
+        assert Confirmed(100) in one.report(2300, 2, "c", 100, 100)
+        assert store.record.floor == 80, "nothing in the record says that the copy lacks something"
+    won = stand(store, copied, 20_000, 80)
+    assert won is not renewed, "a store that nobody has used since is as good as any"
+    if renewed:
+        assert store.record.doubtful == {1: (1, 80)}
+        assert stand(store, two, 40_000, 100)
+
+
 def test_an_old_record_is_not_believed_when_a_member_knows_better() -> None:
     """1 was long out of step and is alone in the set of the record that was put back."""
     store = Store()

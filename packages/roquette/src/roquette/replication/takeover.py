@@ -172,6 +172,9 @@ class TakeOver:
             return []
         # Our own clock says how long the beat stands still: clocks of two members are never compared.
         if (beat := (record.epoch, record.master, record.beat)) != self._beat:
+            if not self._entered and record.master == self.me and beat[:2] == self._beat[:2]:
+                # Somebody renews in our name: our store is a copy, and that one acknowledges what we lack.
+                self._own = dataclasses.replace(self._own, clean=False)
             self._beat, self._beat_ms = beat, now_ms
         self.record, self._revision, self._got_ms = record, revision, now_ms
         effects: list[Effect] = []
