@@ -6,7 +6,10 @@ import random
 
 import pytest
 
+from roquette.errors import RemoteProtocolError
+from roquette.wire.binary_ext import json_of
 from roquette.wire.command import Command
+from roquette.wire.connection import decode_binary_header, encode_binary_header
 from roquette.wire.general_head import general_head
 from roquette.wire.header_codec import HeaderDecoder
 from roquette.wire.headers import SendMessageRequestHeaderV2
@@ -35,6 +38,7 @@ SEND = EXT | {
     "k": "false",
     "m": "false",
 }
+PLAIN_TEXTS = {name: text for name, text in SEND.items() if name not in "dijkm"}
 
 
 def java(ext: dict[str, str], **more: object) -> bytes:
@@ -50,7 +54,7 @@ PLAIN = [
     java(SEND),
     java(SEND | {"l": "16", "k": "true", "d": "2147483647", "i": ""}, code=320),
     java(SEND | {"AccessKey": "someone", "Signature": "qV+/9w=="}),
-    java({name: text for name, text in SEND.items() if name not in "dijkm"}),
+    java(PLAIN_TEXTS),
     java({"topic": 'a"b\\c/d'}, remark="what was wrong", flag=1, opaque=2**31 - 1),
     java(EXT, opaque=-(2**31), version=0, language="PYTHON"),
     b'{"code":105,"flag":0,"language":"GO","opaque":12,"version":317,"remark":"","extFields":{"topic":"T"}}',
@@ -150,6 +154,56 @@ def differ(seed: int, count: int) -> int:
 
 def test_no_mutated_header_is_read_in_two_ways() -> None:
     assert differ(int(os.environ.get("ROQUETTE_SEED", "1")), 60_000) > 2_000
+
+
+def binary(ext: dict[str, str]) -> bytes:
+    """A binary header of a send, after its sizes."""
+    return encode_binary_header(
+        code=310, opaque=7, flag=0, version=513, language="JAVA", remark=None, ext=ext
+    )
+
+
+def differ_binary(seed: int, count: int) -> int:
+    """The same of binary headers: what was read at once, and what is read of them as JSON."""
+    rng = random.Random(seed)
+    plain = 0
+    begin = len(binary({}))
+    for number in range(count):
+        data = bytearray(binary(SEND if rng.random() < 0.8 else PLAIN_TEXTS))
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            at = rng.randrange(begin, len(data))
+            if rng.random() < 0.7:
+                data[at] = rng.choice(b"09aAn_\x00\x01\x02\x05\x7f\x80-")
+            else:
+                data[at : at + rng.randint(0, 3)] = rng.choice(
+                    (b"\x00\x01i", b"7", b"", b"\x00\x00")
+                )
+        data[begin - 4 : begin] = (len(data) - begin).to_bytes(4, "big")
+        try:
+            found = decode_binary_header(bytes(data), 0, len(data))
+        except RemoteProtocolError:
+            continue
+        if found.fields is not None:
+            plain += 1
+            fields, ext = found.fields, found.ext
+            assert ext == json_of(bytes(data), begin, len(data))
+            said = fields_of(read_header(ext))
+            for name in SAID:
+                assert getattr(fields, name) == getattr(said, name), (
+                    f"seed {seed}, {number}: {data!r}"
+                )
+    return plain
+
+
+def test_no_mutated_binary_header_is_read_in_two_ways() -> None:
+    assert differ_binary(int(os.environ.get("ROQUETTE_SEED", "1")), 20_000) > 2_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_no_mutated_binary_header_of_a_million(seed: int) -> None:
+    assert differ_binary(seed, 100_000) > 10_000
 
 
 @pytest.mark.long

@@ -9,6 +9,9 @@ def write_decimal(w: BytesWriter, value: i64) -> None:
     if value < 0:
         w.append(u8(45))
         value = -value
+    if value < 10:
+        w.append(u8(48 + value))
+        return
     power: i64 = 1
     while value // power >= 10:
         power *= 10

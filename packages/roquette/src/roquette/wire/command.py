@@ -4,6 +4,7 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
+from roquette.wire.binary_ext import json_of
 from roquette.wire.send_fields import SendFields
 
 RESPONSE_BIT: Final = 1
@@ -18,13 +19,12 @@ class Command:
     Attributes:
         opaque: the requester's number, echoed by the response.
         flag: bit 0 marks a response, bit 1 a one-way request.
-        ext: the JSON text of the ext fields, undecoded until the row that serves `code` says which header it is;
-            a peer's null is `null`.
+        packed: the ext fields of a binary header that nobody has asked for as JSON, or empty.
         fields: of a send, what the same pass has read of them; None: `ext` has all.
     """
 
     __slots__ = (
-        "body", "code", "ext", "fields", "flag", "language", "opaque", "remark", "version",
+        "_ext", "body", "code", "fields", "flag", "language", "opaque", "packed", "remark", "version",
     )  # fmt: skip
 
     def __init__(
@@ -44,9 +44,23 @@ class Command:
         self.version: int = version
         self.language: str | int | None = language
         self.remark: str | None = remark
-        self.ext: bytes = ext
+        self._ext: bytes = ext
+        self.packed: bytes = b""
         self.body: bytes = body
         self.fields: SendFields | None = None
+
+    @property
+    def ext(self) -> bytes:
+        """The JSON text of the ext fields, undecoded until the row that serves `code` says which header it is; a peer's null
+        is `null`."""
+        if self.packed:
+            self.ext = json_of(self.packed, 0, len(self.packed))
+        return self._ext
+
+    @ext.setter
+    def ext(self, text: bytes) -> None:
+        self._ext = text
+        self.packed = b""
 
     @property
     def is_response(self) -> bool:

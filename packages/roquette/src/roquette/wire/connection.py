@@ -22,10 +22,12 @@ from mypy_extensions import i64, u8
 from roquette.base.digits import write_decimal
 from roquette.base.javatypes import java_text
 from roquette.errors import LocalProtocolError, RemoteProtocolError
+from roquette.wire.binary_ext import json_of
 from roquette.wire.codes import LANGUAGES
 from roquette.wire.command import Command
 from roquette.wire.general_head import general_head
-from roquette.wire.plain_head import plain_head
+from roquette.wire.plain_head import is_send, plain_head
+from roquette.wire.send_fields import SendFields
 from roquette.wire.signature import Signer
 
 # The ROCKETMQ binary header (serialize type 1), read into the same Command as the JSON form. HOT.
@@ -58,37 +60,23 @@ def decode_binary_header(data: bytes, start: int, end: int) -> Command:
     pos += 4
     if ext_size < 0 or pos + ext_size > end:
         raise RemoteProtocolError("the ext fields are longer than their header")
-    ext = _read_ext(data, pos, pos + ext_size)
-    return Command(
+    command = Command(
         code=code,
         opaque=opaque,
         flag=flag,
         version=version,
         language=LANGUAGES[language] if language < len(LANGUAGES) else None,
         remark=remark,
-        ext=_quote(ext),
     )
-
-
-def _read_ext(data: bytes, pos: i64, end: i64) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    while pos < end:
-        if pos + 2 > end:
-            raise RemoteProtocolError("an ext key is cut off")
-        key_size: int = read_i16_be(data, pos)
-        pos += 2
-        if key_size < 0 or pos + key_size + 4 > end:
-            raise RemoteProtocolError("an ext key is longer than its fields")
-        key = java_text(data[pos : pos + key_size])
-        pos += key_size
-        value_size: int = read_i32_be(data, pos)
-        pos += 4
-        if value_size < 0 or pos + value_size > end:
-            raise RemoteProtocolError("an ext value is longer than its fields")
-        if value_size and key_size:
-            fields[key] = java_text(data[pos : pos + value_size])
-        pos += value_size
-    return fields
+    if is_send(code):
+        fields = SendFields()
+        if fields.read_binary(data, pos, pos + ext_size):
+            command.packed = data[pos : pos + ext_size]
+            fields.keep(command.packed)
+            command.fields = fields
+            return command
+    command.ext = json_of(data, pos, pos + ext_size)
+    return command
 
 
 def encode_binary_header(

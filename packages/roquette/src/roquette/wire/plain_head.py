@@ -33,6 +33,11 @@ _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 
 
+def is_send(code: i64) -> bool:
+    """Are the ext fields of such a request `SendFields`?"""
+    return code == _SEND or code == _SEND_BATCH
+
+
 def plain_head(data: bytes, start: i64, end: i64) -> Command | None:
     """Read the header in data[start:end], which `data` has; None: `general_head` must."""
     if end - start < 2 or data[start] != _OPEN or data[end - 1] != _CLOSE:
@@ -118,7 +123,7 @@ def plain_head(data: bytes, start: i64, end: i64) -> Command | None:
                 version = value
         elif bit == 32:
             begin = at
-            if code == _SEND or code == _SEND_BATCH:
+            if is_send(code):
                 fields = SendFields()
                 at = fields.read(data, at, end)
                 if at < 0:

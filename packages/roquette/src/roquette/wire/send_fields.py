@@ -5,7 +5,7 @@ Its contract: what `SendFields.read` takes, `SendMessageRequestHeaderV2` takes w
 
 from typing import Any, Final, final
 
-from librt.strings import BytesWriter, read_i32_be
+from librt.strings import BytesWriter, read_i16_be, read_i32_be
 from mypy_extensions import i64, mypyc_attr, u8
 
 _REQUIRED: Final = 0b11110111  # a to h, but not d: `default_topic_queue_nums` has a default
@@ -18,6 +18,7 @@ _OPEN: Final = 123
 _CLOSE: Final = 125
 _MINUS: Final = 45
 _BACKSLASH: Final = 92
+_BAD: Final = -(1 << 62)
 _text: Final = BytesWriter()  # of the read that runs
 
 
@@ -93,7 +94,6 @@ class SendFields:
             return -1
         at: i64 = start + 1
         seen: i64 = 0
-        number: i64 = 0
         while at + 6 < end:
             letter: i64 = data[at + 1] - 97
             if data[at] != _QUOTE:
@@ -115,56 +115,14 @@ class SendFields:
                 if at < 0:
                     return -1
                 self.properties = _text.getvalue()
-            elif letter < 3 or letter == 13 or letter == _OTHER:
+            elif _is_text(letter):
                 at = _plain_end(data, at, end)
-                if at < 0:
+                if at < 0 or not self._take(letter, data, begin, at, start):
                     return -1
-                if letter == 0:
-                    self._group_at, self._group_end = begin - start, at - start
-                elif letter == 1:
-                    self.topic = data[begin:at].decode()
-                elif letter == 2:
-                    self._default_at, self._default_end = begin - start, at - start
-            elif letter == 10 or letter == 12:
-                is_set = data[begin] == 116
-                at += 4 if is_set else 5
-                if at >= end or data[begin:at] != (b"true" if is_set else b"false"):
-                    return -1
-                if letter == 10:
-                    self.unit_mode = is_set
-                else:
-                    self.batch = is_set
             else:
-                negative = data[at] == _MINUS
-                if negative:
-                    at += 1
-                first: i64 = at
-                number = 0
-                while at < end and 48 <= data[at] <= 57:
-                    number = number * 10 + data[at] - 48
-                    at += 1
-                    if at - first > 18:
-                        return -1
-                if at == first or (data[first] == 48 and (at - first > 1 or negative)):
+                number, at = _number(data, at, end)
+                if not self._set(letter, number):
                     return -1
-                if negative:
-                    number = -number
-                if letter == 6:
-                    self.born_timestamp = number
-                elif number > 2147483647 or number < -2147483648:
-                    return -1
-                elif letter == 3:
-                    self.default_topic_queue_nums = number
-                elif letter == 4:
-                    self.queue_id = number
-                elif letter == 5:
-                    self.sys_flag = number
-                elif letter == 7:
-                    self.flag = number
-                elif letter == 9:
-                    self.reconsume_times = number
-                else:
-                    self.max_reconsume_times = number
             if at + 1 >= end or data[at] != _QUOTE:
                 return -1
             at += 2
@@ -174,9 +132,101 @@ class SendFields:
                 return -1
         return -1
 
+    def read_binary(self, data: bytes, start: i64, end: i64) -> bool:
+        """Take the fields of a binary header; False: the general reader must. `keep` as with `read`."""
+        at = start
+        seen: i64 = 0
+        while at < end:
+            if at + 8 > end or read_i16_be(data, at) != 1:
+                return False
+            letter: i64 = data[at + 2] - 97
+            size = i64(read_i32_be(data, at + 3))
+            begin: i64 = at + 7
+            at = begin + size
+            if size <= 0 or at > end or letter < 0 or letter >= _LETTERS or seen >> letter & 1:
+                return False
+            seen |= 1 << letter
+            place: i64 = begin
+            while place < at:
+                if data[place] > 126 or (data[place] < 32 and letter != 8):
+                    return False
+                place += 1
+            if letter == 8:
+                self.properties = data[begin:at]
+            elif _is_text(letter):
+                if not self._take(letter, data, begin, at, start):
+                    return False
+            else:
+                number, place = _number(data, begin, at)
+                if place != at or not self._set(letter, number):
+                    return False
+        return seen & _REQUIRED == _REQUIRED
+
+    def _take(self, letter: i64, data: bytes, begin: i64, end: i64, start: i64) -> bool:
+        """Take a text but the properties from data[begin:end]; False: the general reader must."""
+        if letter == 1:
+            self.topic = data[begin:end].decode()
+        elif letter == 0:
+            self._group_at, self._group_end = begin - start, end - start
+        elif letter == 2:
+            self._default_at, self._default_end = begin - start, end - start
+        elif letter == 10 or letter == 12:
+            is_set = end - begin == 4 and read_i32_be(data, begin) == 0x74727565  # "true"
+            if not is_set and data[begin:end] != b"false":
+                return False
+            if letter == 10:
+                self.unit_mode = is_set
+            else:
+                self.batch = is_set
+        return True
+
+    def _set(self, letter: i64, number: i64) -> bool:
+        """Take a number; False: the general reader must."""
+        if letter == 6:
+            self.born_timestamp = number
+            return number != _BAD
+        if number > 2147483647 or number < -2147483648:
+            return False
+        if letter == 3:
+            self.default_topic_queue_nums = number
+        elif letter == 4:
+            self.queue_id = number
+        elif letter == 5:
+            self.sys_flag = number
+        elif letter == 7:
+            self.flag = number
+        elif letter == 9:
+            self.reconsume_times = number
+        else:
+            self.max_reconsume_times = number
+        return True
+
     def keep(self, text: bytes) -> None:
-        """Keep the object that was read, from its first brace to its last."""
+        """Keep what was read: the object from its first brace to its last, or all binary fields."""
         self._text = text
+
+
+def _is_text(letter: i64) -> bool:
+    return letter < 3 or letter == 10 or letter > 11
+
+
+def _number(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
+    """The number that begins there, as clients write it, and the place behind it; `_BAD`: it is another one, or none."""
+    negative = at < end and data[at] == _MINUS
+    if negative:
+        at += 1
+    first = at
+    number: i64 = 0
+    while at < end:
+        digit: i64 = data[at] - 48
+        if digit < 0 or digit > 9:
+            break
+        number = number * 10 + digit
+        at += 1
+    size = at - first
+    if size == 0 or size > 18 or (data[first] == 48 and (size > 1 or negative)):
+        return _BAD, at
+    return -number if negative else number, at
 
 
 def _plain_end(data: bytes, at: i64, end: i64) -> i64:

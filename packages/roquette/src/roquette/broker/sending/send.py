@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 from librt.strings import BytesWriter
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from roquette.base.digits import write_decimal, write_hex
 from roquette.base.entropy import Entropy
@@ -96,15 +96,18 @@ def _meaning(fields: SendFields, topic: Topic) -> dict[str, str] | None:
     return named if any(name.startswith(TRANSIENT_PREFIX) for name in named) else None
 
 
-def _quoted(key: bytes) -> bytes:
-    """A unique id as JSON."""
+def _write_quoted(text: BytesWriter, key: bytes) -> None:
+    """Append a unique id as JSON."""
     at: i64 = 0
     while at < len(key):
         one: i64 = key[at]
         if one < 48 or one > 122 or one == 92:  # ids are of digits and letters
-            return _quote(java_text(key))
+            text.write(_quote(java_text(key)))
+            return
         at += 1
-    return b'"' + key + b'"'
+    text.append(u8(34))
+    text.write(key)
+    text.append(u8(34))
 
 
 class SendProcessor:
@@ -245,7 +248,7 @@ class SendProcessor:
         text.write(b'","queueOffset":"')
         write_decimal(text, done.queue_offset)
         text.write(b'","transactionId":')
-        text.write(_quoted(uniq_key))
+        _write_quoted(text, uniq_key)
         text.write(b"}")
         reply = Reply(text.getvalue())
         return Later(done.end_offset, reply) if self._answers_wait and waits else reply
