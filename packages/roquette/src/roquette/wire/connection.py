@@ -332,6 +332,7 @@ class WireConnection(Wire):
         if text is None:
             text = self._text = BytesWriter()
         begin: i64 = len(text)
+        whole = False
         try:
             write_i64_be(text, 0)  # its sizes, which are not known yet
             text.write(b'{"code":')
@@ -358,9 +359,10 @@ class WireConnection(Wire):
                 self._out.append(text.getvalue())
                 self._out.append(body)
                 self._text = None
-        except BaseException:
-            text.truncate(begin)  # nobody gets half of a frame
-            raise
+            whole = True
+        finally:
+            if not whole:  # nobody gets half of a frame
+                text.truncate(begin)
 
     def data_to_send(self) -> list[bytes]:
         """Return what is queued, for `transport.writelines`; the queue is empty afterwards."""

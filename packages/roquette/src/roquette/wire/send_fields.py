@@ -140,7 +140,7 @@ class SendFields:
             if at + 8 > end or read_i16_be(data, at) != 1:
                 return False
             letter: i64 = data[at + 2] - 97
-            size = i64(read_i32_be(data, at + 3))
+            size: int = read_i32_be(data, at + 3)
             begin: i64 = at + 7
             at = begin + size
             if size <= 0 or at > end or letter < 0 or letter >= _LETTERS or seen >> letter & 1:

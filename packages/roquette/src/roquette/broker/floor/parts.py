@@ -41,7 +41,7 @@ class Shell(Protocol):
         """Tasks of features: what they start here ends with the broker."""
 
     def end_turn(self) -> None:
-        """Let out what was appended and changed, in the one order of `Broker.end_turn`."""
+        """Let out what was appended and changed, in the one order of `Turn.end`."""
 
     def wake(self) -> None:
         """Run again what waits for messages that have become visible."""

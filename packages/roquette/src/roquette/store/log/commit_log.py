@@ -150,12 +150,14 @@ class CommitLog:
         assert active is not None
         tail = active.tail
         begin: i64 = len(tail)
+        whole = False
         try:
             write_record(tail, draft, place)
             assert len(tail) - begin == size
-        except BaseException:
-            tail.truncate(begin)
-            raise
+            whole = True
+        finally:
+            if not whole:
+                tail.truncate(begin)
         active.note_tail(size)
         self.pending_bytes += size
 

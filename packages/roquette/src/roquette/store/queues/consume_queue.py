@@ -1,7 +1,7 @@
 """One topic queue: 20-byte units in files of equal size. HOT.
 
-A file is named by the byte offset of its first unit. For the units see `unit`. Units are
-written through a map; files are allocated before they are mapped.
+A file is named by the byte offset of its first unit. For the units see `unit`. A turn's units are
+written through a map, after the log that they point to; files are allocated before they are mapped.
 """
 
 import errno
