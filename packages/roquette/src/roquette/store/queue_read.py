@@ -7,7 +7,7 @@ that a read over records nobody wants ends early and makes progress. Apache: Def
 
 from typing import Final, Protocol
 
-from librt.strings import read_i32_be, read_i64_be
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i64_be
 from mypy_extensions import i64
 
 from roquette.message.record_view import RecordView
@@ -188,7 +188,7 @@ class QueueRead:
         self._units: bytes = queue.read_units(request.offset, unit_limit)
         self._view: RecordView = NO_VIEW if wanted.predicate is None else RecordView()
         self._check: UnitRecords | None = None
-        self._spans: list[tuple[i64, i64]] = []
+        self._spans: bytes = b""
         self._found: Found | None = None
         self.cold: bool = False
 
@@ -213,8 +213,11 @@ class QueueRead:
         if found is None:
             found = self._scan()
         source = self._source
-        for span in self._spans:
-            found.runs.append(source.read(span[0], span[1]))
+        spans = self._spans
+        at: i64 = 0
+        while at < len(spans):
+            found.runs.append(source.read(read_i64_be(spans, at), read_i64_be(spans, at + 8)))
+            at += 16
         return found
 
     def _scan(self) -> Found:
@@ -227,7 +230,7 @@ class QueueRead:
         view = self._view if check is None else check.view
         weight: i64 = 0 if predicate is None else predicate.weight
         found = Found(GetStatus.FOUND, 0, self._first, self._last)
-        spans: list[tuple[i64, i64]] = []  # neighbours in the log: one slice, one copy
+        spans = BytesWriter()  # begin and end, 8 bytes each; neighbours in the log are one
         start: i64 = -1
         stop = start
         count: i64 = 0
@@ -279,12 +282,14 @@ class QueueRead:
             elif offset == stop:
                 stop += size
             else:
-                if count > 1:
-                    spans.append((start, stop))
+                if stop >= 0:
+                    write_i64_be(spans, start)
+                    write_i64_be(spans, stop)
                 start, stop = offset, offset + size
         if stop >= 0:
-            spans.append((start, stop))
-        self._spans = spans
+            write_i64_be(spans, start)
+            write_i64_be(spans, stop)
+        self._spans = spans.getvalue()
         found.count, found.size = count, total
         return self._end_scan(found, position // UNIT_SIZE, removed)
 

@@ -19,6 +19,8 @@ class GetStatus(enum.Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
     OFFSET_RESET = "OFFSET_RESET"
 
+    __hash__ = object.__hash__  # Enum's own is Python's, at each look into a table
+
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Appended:
