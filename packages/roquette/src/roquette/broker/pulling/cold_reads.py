@@ -1,4 +1,4 @@
-"""Pulls of groups that read too much of the log's cold part (coldDataFlowControlEnable).
+"""Pulls of groups that read too much of the log's cold part (coldDataFlowControlEnable). HOT: asked with each pull.
 
 Apache: PullMessageProcessor.checkStoreRules, ColdDataPullRequestHoldService. A pull of a push consumer is refused; one
 of a pull consumer waits, and then gets a single message.
@@ -6,10 +6,14 @@ of a pull consumer waits, and then gets a single message.
 
 from typing import Final
 
+from roquette.broker.floor.config import LiveConfig
 from roquette.broker.floor.core import BrokerCore
+from roquette.broker.floor.tables.cold_reads import ColdReads
+from roquette.broker.floor.tables.consumers import ConsumerTable
 from roquette.broker.pulling.hold_table import HeldPull, HoldTable
 from roquette.errors import Refused
 from roquette.remoting.request import RequestContext
+from roquette.store.message_store import MessageStore
 from roquette.wire.codes import ResponseCode
 from roquette.wire.headers import PullMessageRequestHeader
 
@@ -26,11 +30,11 @@ class ColdPulls:
     """
 
     def __init__(self, core: BrokerCore) -> None:
-        self._live = core.live
-        self._store = core.store
-        self._consumers = core.tables.consumers
-        self._cold = core.tables.cold_reads
-        self.waiting = HoldTable(MAX_WAITING)
+        self._live: LiveConfig = core.live
+        self._store: MessageStore = core.store
+        self._consumers: ConsumerTable = core.tables.consumers
+        self._cold: ColdReads = core.tables.cold_reads
+        self.waiting: HoldTable = HoldTable(MAX_WAITING)
 
     def slow_down(
         self, ctx: RequestContext, header: PullMessageRequestHeader
