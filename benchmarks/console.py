@@ -83,16 +83,8 @@ class Dev:
 @contextmanager
 def dev(folder: Path, topics: int, *arguments: str) -> Iterator[Dev]:
     """Start one whose broker has these topics already; it is ended at last."""
-    config = folder / "config"
-    config.mkdir(parents=True)
-    table = {
-        name: {"topicName": name, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
-        for name in (f"Team-{number % 97}.Orders-{number}" for number in range(topics))
-    }
-    version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
-    (config / "topics.json").write_text(
-        json.dumps({"topicConfigTable": table, "dataVersion": version})
-    )
+    names = (f"Team-{number % 97}.Orders-{number}" for number in range(topics))
+    servers.write_topics(folder, names, 4)
     command = [sys.executable, "-c", RUN, "dev", *PORTS, "--store", str(folder), *arguments]
     popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

@@ -178,11 +178,12 @@ class Run:
         )  # fmt: skip
 
 
-def sender(run: Run, client: Client) -> None:
+def send_parts(topic: str, size: int) -> tuple[bytes, bytes]:
+    """A framed SendMessage, before and behind the message's id of 34 characters."""
     request = s.SendMessageRequest()
     message = request.messages.add()
-    message.topic.name = run.topic
-    message.body = b"x" * run.size
+    message.topic.name = topic
+    message.body = b"x" * size
     system = message.system_properties
     system.message_id = ID.decode()
     system.tag = "TagA"
@@ -193,6 +194,11 @@ def sender(run: Run, client: Client) -> None:
     system.queue_id = 0
     message.user_properties["colour"] = "blue"
     head, _, tail = framed(request).partition(ID)
+    return head, tail
+
+
+def sender(run: Run, client: Client) -> None:
+    head, tail = send_parts(run.topic, run.size)
     number = 0
 
     def go() -> None:
@@ -227,19 +233,26 @@ def receive_request(run: Run, batch: int, broker: str) -> bytes:
     return framed(request)
 
 
-def settings(run: Run) -> bytes:
+def introduce(client: Client, group: str, topic: str) -> None:
+    """Open the stream on which a simple consumer has said its settings."""
     command = s.TelemetryCommand()
     command.settings.client_type = d.ClientType.SIMPLE_CONSUMER
-    command.settings.subscription.group.name = run.group
+    command.settings.subscription.group.name = group
     entry = command.settings.subscription.subscriptions.add()
-    entry.topic.name = run.topic
+    entry.topic.name = topic
     entry.expression.type = d.FilterType.TAG
     entry.expression.expression = "*"
     command.settings.access_point.scheme = d.AddressScheme.IPv4
     command.settings.user_agent.language = d.Language.PYTHON
     command.settings.request_timeout.seconds = 3
     command.settings.subscription.long_polling_timeout.seconds = 20
-    return framed(command)
+    client.call(
+        b"Telemetry",
+        framed(command),
+        lambda *end: print(end, file=sys.stderr),
+        timeout=b"600S",
+        ends=False,
+    )
 
 
 def receiver(run: Run, client: Client, broker: str) -> None:
@@ -321,13 +334,7 @@ async def main() -> None:
         await loop.create_connection(lambda made=client: made, host, int(port))
         clients.append(client)
         if verb != "send":
-            client.call(
-                b"Telemetry",
-                settings(run),
-                lambda *end: print(end, file=sys.stderr),
-                timeout=b"600S",
-                ends=False,
-            )
+            introduce(client, run.group, run.topic)
     for _ in range(200):  # until every client has its settings
         await asyncio.sleep(0.05)
         if verb == "send" or all(client.parts for client in clients):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -273,6 +274,20 @@ def let_in(pair: Pair, topic: str) -> None:
             if answer is None or answer[0]["code"] != 0:
                 raise RuntimeError(f"{pair.kind}: the user was not made: {answer}")
     pair.user = ways.ALICE
+
+
+def write_topics(store: Path, names: Iterable[str], queues: int) -> None:
+    """Have a broker that starts on this store know these topics already."""
+    table = {
+        name: {"topicName": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
+        for name in names
+    }
+    version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
+    config = store / "config"
+    config.mkdir(parents=True)
+    (config / "topics.json").write_text(
+        json.dumps({"topicConfigTable": table, "dataVersion": version})
+    )
 
 
 def _fields(header: object) -> dict[str, str]:
