@@ -18,9 +18,10 @@ import json
 import os
 import shutil
 import ssl
+import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ from tests.request_samples import HEARTBEAT, SUBSCRIPTION
 
 from benchmarks import grpc_load, report, servers
 from benchmarks.loop_watch import Held
-from benchmarks.paced import Connection, Head, closed, connected, paced
+from benchmarks.paced import Connection, Head, Paced, closed, connected, paced
 from benchmarks.recovery import DISK, HOST, now_ms
 from roquette.base.files import OsFiles
 from roquette.base.form import form
@@ -81,6 +82,25 @@ class Figure(NamedTuple):
     value: float
     unit: str
     most: float | None = None
+
+
+class Told:
+    """The figures of one row; each is shown on stderr as it is found."""
+
+    def __init__(self) -> None:
+        self.figures: list[Figure] = []
+
+    def add(self, what: str, value: float, unit: str, most: float | None = None) -> None:
+        """One figure."""
+        self.figures.append(Figure(what, value, unit, most))
+        print(f"{what}: {value:,.2f} {unit}", file=sys.stderr, flush=True)
+
+    def load(self, what: str, found: Paced) -> None:
+        """Latencies of a load, and how many of its requests were refused."""
+        self.add(f"{what}: p99", found.p99_ms, "ms")
+        self.add(f"{what}: most", found.most_ms, "ms")
+        if found.refused:
+            self.add(f"{what}: refused ({found.first[:60]})", found.refused, "")
 
 
 class Server(NamedTuple):
@@ -160,7 +180,7 @@ async def empty_mib(sizes: Sizes, folder: Path) -> float:
 # One broker's topics
 
 
-async def topics(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
+async def topics(sizes: Sizes, folder: Path, told: Told) -> None:
     names = [topic(number) for number in range(sizes.topics)]
     servers.write_topics(folder / "store", names, sizes.queues)
     base = await empty_mib(sizes, folder / "empty")
@@ -172,17 +192,17 @@ async def topics(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
             mappedFileSizeConsumeQueue=4_000,
         ) as server,
     ):
-        yield Figure("start to the first accepted send", until_accepted(server), "s")
+        told.add("start to the first accepted send", until_accepted(server), "s")
         with RawConnection(routes.process.address) as peer:
             began = time.monotonic()
             while peer.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": names[-1]})[0]["code"]:
                 time.sleep(0.01)
-        yield Figure("then until the name server knows all", time.monotonic() - began, "s")
-        yield Figure("loop, start and registration", server.held.take(), "ms", LOOP_MS)
-        yield Figure("memory of a topic", (server.mib - base) * MIB / sizes.topics, "bytes")
+        told.add("then until the name server knows all", time.monotonic() - began, "s")
+        told.add("loop, start and registration", server.held.take(), "ms", LOOP_MS)
+        told.add("memory of a topic", (server.mib - base) * MIB / sizes.topics, "bytes")
         connections = await server.connections(send)
-        before, spans = await paced(connections, sizes.sends, sizes.seconds), []
-        yield Figure("sends, p99", before.p99_ms, "ms")
+        told.load("sends", await paced(connections, sizes.sends, sizes.seconds))
+        spans: list[float] = []
 
         async def create() -> None:
             (peer,) = await server.connections(send, 1)
@@ -197,17 +217,16 @@ async def topics(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
         creating = asyncio.create_task(create())
         found = await paced(connections, sizes.sends, sizes.seconds)
         creating.cancel()
-        yield Figure("sends while topics are created and topics.json is written, p99", found.p99_ms, "ms")  # fmt: skip
-        yield Figure("the same, most", found.most_ms, "ms")
-        yield Figure("loop while topics.json is written", server.held.take(), "ms", STALL_MS)
-        yield Figure("creations, one after the other", len(spans) / sizes.seconds, "a second")
+        told.load("sends while topics are created and topics.json is written", found)
+        told.add("loop while topics.json is written", server.held.take(), "ms", STALL_MS)
+        told.add("creations, one after the other", len(spans) / sizes.seconds, "a second")
         size = (folder / "store" / "config" / "topics.json").stat().st_size
-        yield Figure("topics.json", size / MIB, "MiB")
+        told.add("topics.json", size / MIB, "MiB")
         before_mib = server.mib
         many = await server.connections(lambda number: send(number, sizes.written // 8))
         await paced(many, 2_000, sizes.written / 2_000)
-        yield Figure("memory of a written queue", (server.mib - before_mib) * MIB / sizes.written, "bytes")  # fmt: skip
-        yield Figure("loop while queues are written for the first time", server.held.take(), "ms", LOOP_MS)  # fmt: skip
+        told.add("memory of a written queue", (server.mib - before_mib) * MIB / sizes.written, "bytes")  # fmt: skip
+        told.add("loop while queues are written for the first time", server.held.take(), "ms", LOOP_MS)  # fmt: skip
 
 
 # A name server
@@ -252,11 +271,11 @@ async def recorded(sizes: Sizes, folder: Path) -> list[tuple[dict[str, Any], byt
     return kept
 
 
-async def namesrv(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
+async def namesrv(sizes: Sizes, folder: Path, told: Told) -> None:
     slices = await recorded(sizes, folder / "broker")
     size = sum(len(frame(RequestCode.REGISTER_BROKER, *each)) for each in slices)
-    yield Figure("registration of a broker", size / MIB, "MiB")
-    yield Figure("largest slice", max(len(body) for _, body in slices) / MIB, "MiB", 16)
+    told.add("registration of a broker", size / MIB, "MiB")
+    told.add("largest slice", max(len(body) for _, body in slices) / MIB, "MiB", 16)
 
     def route(number: int) -> Any:
         name = topic(number * 7919 % sizes.topics)
@@ -274,23 +293,23 @@ async def namesrv(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
 
         began = time.monotonic()
         await register(0, brokers[0])
-        yield Figure("the first broker's registration", time.monotonic() - began, "s")
+        told.add("the first broker's registration", time.monotonic() - began, "s")
         for first in range(1, sizes.brokers, 4):
             some = enumerate(brokers[first : first + 4], first)
             await asyncio.gather(*(register(number, peer) for number, peer in some))
-        yield Figure("all brokers' registrations", time.monotonic() - began, "s")
-        yield Figure("loop, registrations", server.held.take(), "ms", LOOP_MS)
+        told.add("all brokers' registrations", time.monotonic() - began, "s")
+        told.add("loop, registrations", server.held.take(), "ms", LOOP_MS)
         pairs = sizes.topics * sizes.brokers
-        yield Figure("memory", server.mib, "MiB")
-        yield Figure("memory of a topic on a broker", (server.mib - base) * MIB / pairs, "bytes")
+        told.add("memory", server.mib, "MiB")
+        told.add("memory of a topic on a broker", (server.mib - base) * MIB / pairs, "bytes")
         peers = await server.connections(route, 8)
         found = await paced(peers, sizes.routes, sizes.seconds)
-        yield Figure("size of a route's answer", len(peers[0].body) / 1024, "KiB")
-        yield Figure(f"routes at {sizes.routes:,.0f} a second, answered", found.rate, "a second")
-        yield Figure("the same, p99", found.p99_ms, "ms")
-        yield Figure("loop, routes", server.held.take(), "ms", LOOP_MS)
+        told.add("size of a route's answer", len(peers[0].body) / 1024, "KiB")
+        told.add(f"routes at {sizes.routes:,.0f} a second, answered", found.rate, "a second")
+        told.load("the same", found)
+        told.add("loop, routes", server.held.take(), "ms", LOOP_MS)
         most = await closed(peers, 16, sizes.seconds / 2)
-        yield Figure("routes, as many as there is room for", most.rate, "a second")
+        told.add("routes, as many as there is room for", most.rate, "a second")
 
         async def again() -> None:
             """Every broker every 30 s, one after the other."""
@@ -305,12 +324,12 @@ async def namesrv(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
         registering = asyncio.create_task(again())
         found = await paced(peers, sizes.routes, sizes.seconds)
         registering.cancel()
-        yield Figure("routes while brokers register every 30 s, p99", found.p99_ms, "ms")
-        yield Figure("loop, both", server.held.take(), "ms", LOOP_MS)
+        told.load("routes while brokers register every 30 s", found)
+        told.add("loop, both", server.held.take(), "ms", LOOP_MS)
         (peer,) = await server.connections(route, 1)
         began = time.monotonic()
         body = await peer.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
-        yield Figure("the list of all topics", time.monotonic() - began, "s")
+        told.add("the list of all topics", time.monotonic() - began, "s")
         assert len(json.loads(body)["topicList"]) >= sizes.topics
 
 
@@ -334,7 +353,7 @@ class GrpcSender:
         self._client.call(b"SendMessage", body, answered)
 
 
-async def connections(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
+async def connections(sizes: Sizes, folder: Path, told: Told) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     for way, secure in (("plain", None), ("TLS", context), ("gRPC", None)):
@@ -358,12 +377,12 @@ async def connections(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
             idle = await connected(address, sizes.connections, client, secure)
             await introduced(idle, way)
             took = time.monotonic() - began
-            yield Figure(f"{way}: connections and their first request", len(idle) / took, "a second")  # fmt: skip
-            yield Figure(f"{way}: loop meanwhile", server.held.take(), "ms", LOOP_MS)
-            yield Figure(f"{way}: memory of a connection", (server.mib - base) * 1024 / len(idle), "KiB")  # fmt: skip
+            told.add(f"{way}: connections and their first request", len(idle) / took, "a second")  # fmt: skip
+            told.add(f"{way}: loop meanwhile", server.held.take(), "ms", LOOP_MS)
+            told.add(f"{way}: memory of a connection", (server.mib - base) * 1024 / len(idle), "KiB")  # fmt: skip
             found = await paced(asking, sizes.sends, sizes.seconds)
-            yield Figure(f"{way}: sends beside them, p99", found.p99_ms, "ms")
-            yield Figure(f"{way}: loop", server.held.take(), "ms", LOOP_MS)
+            told.load(f"{way}: sends beside them", found)
+            told.add(f"{way}: loop", server.held.take(), "ms", LOOP_MS)
             for one in (*idle, *senders):
                 one.transport.abort()
             await asyncio.sleep(0.1)
@@ -393,7 +412,7 @@ def beat(one: Connection, client_id: str, consumers: list[Any]) -> Any:
 # Groups
 
 
-async def groups(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
+async def groups(sizes: Sizes, folder: Path, told: Told) -> None:
     config = folder / "store" / "config"
     servers.write_topics(folder / "store", [topic(n) for n in range(8)], sizes.group_queues)
     names = [f"service-{number}-of-team-{number % 97}" for number in range(sizes.groups)]
@@ -415,25 +434,24 @@ async def groups(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
         return RequestCode.UPDATE_CONSUMER_OFFSET, fields, b""
 
     async with broker(folder) as server:
-        yield Figure("start to the first accepted send", until_accepted(server), "s")
+        told.add("start to the first accepted send", until_accepted(server), "s")
         senders = await server.connections(lambda n: send(n, queues=sizes.group_queues))
         await paced(senders, sizes.sends, 2.0)
-        yield Figure("memory of an offset", (server.mib - base) * MIB / offsets, "bytes")
+        told.add("memory of an offset", (server.mib - base) * MIB / offsets, "bytes")
         committers = await server.connections(commit)
         server.held.take()
         commits, sends = await asyncio.gather(
             paced(committers, sizes.commits, sizes.seconds),
             paced(senders, sizes.sends, sizes.seconds),
         )
-        yield Figure(f"commits at {sizes.commits:,.0f} a second, p99", commits.p99_ms, "ms")
-        yield Figure("sends beside them, p99", sends.p99_ms, "ms")
-        yield Figure("the same, most", sends.most_ms, "ms")
-        yield Figure("loop while consumerOffset.json is written every 5 s", server.held.take(), "ms", STALL_MS)  # fmt: skip
+        told.load(f"commits at {sizes.commits:,.0f} a second", commits)
+        told.load("sends beside them", sends)
+        told.add("loop while consumerOffset.json is written every 5 s", server.held.take(), "ms", STALL_MS)  # fmt: skip
         most = await closed(committers, 32, sizes.seconds / 2)
-        yield Figure("commits, as many as there is room for", most.rate, "a second")
-        yield Figure("loop meanwhile", server.held.take(), "ms", STALL_MS)
+        told.add("commits, as many as there is room for", most.rate, "a second")
+        told.add("loop meanwhile", server.held.take(), "ms", STALL_MS)
         size = (config / "consumerOffset.json").stat().st_size
-        yield Figure("consumerOffset.json", size / MIB, "MiB")
+        told.add("consumerOffset.json", size / MIB, "MiB")
 
 
 # A large group
@@ -450,17 +468,21 @@ class Member(Connection):
         """Of a change."""
         self.notes += 1
         if self.asks:
-            group = {"consumerGroup": "crowd"}
-            self.send(RequestCode.GET_CONSUMER_LIST_BY_GROUP, group, b"", self.answered)
+            self.ask_others()
+
+    def ask_others(self) -> None:
+        """Who are they?"""
+        group = {"consumerGroup": "crowd"}
+        self.send(RequestCode.GET_CONSUMER_LIST_BY_GROUP, group, b"", self.answered)
 
     def answered(self, words: str) -> None:
-        """With the list."""
-        if words:
-            raise RuntimeError(words)
+        """With the list; a member that is refused asks again."""
+        if words and not self.transport.is_closing():
+            self.ask_others()
         self.members = self.body.count(b'"member-')
 
 
-async def rebalance(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
+async def rebalance(sizes: Sizes, folder: Path, told: Told) -> None:
     def member(number: int) -> Member:
         one = Member(send)
         one.told = one.told_of
@@ -478,11 +500,11 @@ async def rebalance(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
         began = time.monotonic()
         for first in range(0, len(members), 50):
             await asyncio.gather(*(beat(one, f"member-{first + number}", consumers) for number, one in enumerate(members[first : first + 50])))  # fmt: skip
-        yield Figure("all have joined", time.monotonic() - began, "s")
+        told.add("all have joined", time.monotonic() - began, "s")
         await asyncio.sleep(1.0)
-        yield Figure("notes of changes that this took", sum(one.notes for one in members), "")
-        yield Figure("loop, joining", server.held.take(), "ms", LOOP_MS)
-        yield Figure("memory of a member", (server.mib - base) * 1024 / len(members), "KiB")
+        told.add("notes of changes that this took", sum(one.notes for one in members), "")
+        told.add("loop, joining", server.held.take(), "ms", LOOP_MS)
+        told.add("memory of a member", (server.mib - base) * 1024 / len(members), "KiB")
         for one in members:
             one.notes, one.asks = 0, True
         began = time.monotonic()
@@ -499,11 +521,10 @@ async def rebalance(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
         (notified, known), sends = await asyncio.gather(
             asyncio.wait_for(all_know(), 60), paced(senders, sizes.sends, sizes.seconds / 4)
         )
-        yield Figure("one goes: all others have been told", notified, "s")
-        yield Figure("and have the new list", known, "s")
-        yield Figure("loop meanwhile", server.held.take(), "ms", LOOP_MS)
-        yield Figure("sends meanwhile, p99", sends.p99_ms, "ms")
-        yield Figure("the same, most", sends.most_ms, "ms")
+        told.add("one goes: all others have been told", notified, "s")
+        told.add("and have the new list", known, "s")
+        told.add("loop meanwhile", server.held.take(), "ms", LOOP_MS)
+        told.load("sends meanwhile", sends)
 
 
 # A large store
@@ -572,18 +593,18 @@ def fill(root: Path, sizes: Sizes, left: int) -> int:
     return number
 
 
-async def store(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
+async def store(sizes: Sizes, folder: Path, told: Told) -> None:
     root, size = folder / "store", 4096
     log = root / "commitlog"
     left = int(sizes.sends * sizes.seconds * size / 3)  # so that the load rolls a third through
     servers.write_topics(root, [topic(n) for n in range(8)], 8)
     began = time.monotonic()
     messages = await asyncio.to_thread(fill, root, sizes, left)
-    yield Figure("filled, messages a second", messages / (time.monotonic() - began), "a second")
+    told.add("filled, messages a second", messages / (time.monotonic() - began), "a second")
     files = sorted(log.iterdir())
-    yield Figure("log", sum(file.stat().st_size for file in files) / (1 << 30), "GiB")
+    told.add("log", sum(file.stat().st_size for file in files) / (1 << 30), "GiB")
     blocks = sum(f.stat().st_blocks for f in root.rglob("*") if f.is_file())
-    yield Figure("on the disk, with queues and index", blocks * 512 / (1 << 30), "GiB")
+    told.add("on the disk, with queues and index", blocks * 512 / (1 << 30), "GiB")
     settings = {
         "mappedFileSizeCommitLog": sizes.segment,
         "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
@@ -593,25 +614,24 @@ async def store(sizes: Sizes, folder: Path) -> AsyncIterator[Figure]:
         "maxHashSlotNum": 2_500,
     }
     async with broker(folder, **settings) as server:
-        yield Figure("start to the first accepted send, after a stop", until_accepted(server), "s")
-        yield Figure("memory", server.mib, "MiB")
+        told.add("start to the first accepted send, after a stop", until_accepted(server), "s")
+        told.add("memory", server.mib, "MiB")
         indexes = len(list((root / "index").iterdir()))
         senders = await server.connections(lambda number: send(number, size=size))
         server.held.take()
         found = await paced(senders, sizes.sends, sizes.seconds)
-        yield Figure("sends of 4 KiB while half of it is deleted, the log rolls, index files end: p99", found.p99_ms, "ms")  # fmt: skip
-        yield Figure("the same, most", found.most_ms, "ms")
-        yield Figure("loop meanwhile", server.held.take(), "ms", LOOP_MS)
+        told.load("sends of 4 KiB while half goes, the log rolls, index files end", found)
+        told.add("loop meanwhile", server.held.take(), "ms", LOOP_MS)
         after = sorted(log.iterdir())
-        yield Figure("files of the log deleted", len(set(files) - set(after)), "")
-        yield Figure("files of the log begun", len(set(after) - set(files)), "")
-        yield Figure("files of the index begun", len(list((root / "index").iterdir())) - indexes, "")  # fmt: skip
+        told.add("files of the log deleted", len(set(files) - set(after)), "")
+        told.add("files of the log begun", len(set(after) - set(files)), "")
+        told.add("files of the index begun", len(list((root / "index").iterdir())) - indexes, "")  # fmt: skip
     async with broker(folder, **settings) as server:
-        yield Figure("start to the first accepted send, after kill -9", until_accepted(server), "s")
-        yield Figure("memory then", server.mib, "MiB")
+        told.add("start to the first accepted send, after kill -9", until_accepted(server), "s")
+        told.add("memory then", server.mib, "MiB")
 
 
-ROWS: dict[str, Callable[[Sizes, Path], AsyncIterator[Figure]]] = {
+ROWS: dict[str, Callable[[Sizes, Path, Told], Awaitable[None]]] = {
     "topics": topics,
     "namesrv": namesrv,
     "connections": connections,
@@ -625,7 +645,9 @@ async def measure(row: str, sizes: Sizes, directory: str | None = None) -> list[
     """The figures of one row, in a folder that is removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="roquette-bench-limits-", dir=directory))
     try:
-        return [figure async for figure in ROWS[row](sizes, folder)]
+        told = Told()
+        await ROWS[row](sizes, folder, told)
+        return told.figures
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
