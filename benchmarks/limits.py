@@ -95,6 +95,13 @@ class Told:
         self.figures.append(Figure(what, value, unit, most))
         print(f"{what}: {value:,.2f} {unit}", file=sys.stderr, flush=True)
 
+    def loop(self, what: str, server: "Server", most: float) -> None:
+        """The longest stretch of its loop since the last look."""
+        stretch, cpu = server.held.look()
+        server.held.note()
+        self.add(what, stretch, "ms", most)
+        self.add(f"{what}, its CPU", cpu, "ms", most)
+
     def load(self, what: str, found: Paced) -> None:
         """Latencies of a load, and how many of its requests were refused."""
         self.add(f"{what}: p99", found.p99_ms, "ms")
@@ -128,7 +135,7 @@ async def serving(folder: Path, words: Iterable[str]) -> AsyncIterator[Server]:
     try:
         await asyncio.to_thread(process.wait_ready)
         took = time.monotonic() - began
-        held.take()
+        held.note()
         yield Server(process, held, took)
     finally:
         process.end()
@@ -198,7 +205,7 @@ async def topics(sizes: Sizes, folder: Path, told: Told) -> None:
             while peer.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": names[-1]})[0]["code"]:
                 time.sleep(0.01)
         told.add("then until the name server knows all", time.monotonic() - began, "s")
-        told.add("loop, start and registration", server.held.take(), "ms", LOOP_MS)
+        told.loop("loop, start and registration", server, LOOP_MS)
         told.add("memory of a topic", (server.mib - base) * MIB / sizes.topics, "bytes")
         connections = await server.connections(send)
         told.load("sends", await paced(connections, sizes.sends, sizes.seconds))
@@ -213,20 +220,24 @@ async def topics(sizes: Sizes, folder: Path, told: Told) -> None:
                 await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields | {"topicSysFlag": 0})
                 spans.append(time.perf_counter() - began)
 
-        server.held.take()
+        server.held.note()
         creating = asyncio.create_task(create())
         found = await paced(connections, sizes.sends, sizes.seconds)
         creating.cancel()
         told.load("sends while topics are created and topics.json is written", found)
-        told.add("loop while topics.json is written", server.held.take(), "ms", STALL_MS)
+        told.loop("loop while topics.json is written", server, STALL_MS)
         told.add("creations, one after the other", len(spans) / sizes.seconds, "a second")
         size = (folder / "store" / "config" / "topics.json").stat().st_size
         told.add("topics.json", size / MIB, "MiB")
-        before_mib = server.mib
-        many = await server.connections(lambda number: send(number, sizes.written // 8))
-        await paced(many, 2_000, sizes.written / 2_000)
-        told.add("memory of a written queue", (server.mib - before_mib) * MIB / sizes.written, "bytes")  # fmt: skip
-        told.add("loop while queues are written for the first time", server.held.take(), "ms", LOOP_MS)  # fmt: skip
+    names = names[: sizes.written // 8]
+    servers.write_topics(folder / "written" / "store", names, 8)
+    async with broker(folder / "written", mappedFileSizeConsumeQueue=4_000) as server:
+        await paced(await server.connections(send), sizes.sends, 2.0)
+        before = server.mib
+        peers = await server.connections(lambda number: send(number, len(names)))
+        await paced(peers, sizes.commits, sizes.written / sizes.commits)
+        told.add("memory of a written queue", (server.mib - before) * MIB / sizes.written, "bytes")
+        told.loop("loop while queues are written for the first time", server, LOOP_MS)
 
 
 # A name server
@@ -262,11 +273,9 @@ async def recorded(sizes: Sizes, folder: Path) -> list[tuple[dict[str, Any], byt
 
     listener = await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
-    async with broker(folder, f"127.0.0.1:{port}"):
-        before = -1
-        while before < len(kept) or not kept:
-            before = len(kept)
-            await asyncio.sleep(1.0)
+    async with broker(folder, f"127.0.0.1:{port}") as server:
+        while not any("registered namesrv=" in line for line in server.process.lines):
+            await asyncio.sleep(0.1)
     listener.close()
     return kept
 
@@ -298,7 +307,7 @@ async def namesrv(sizes: Sizes, folder: Path, told: Told) -> None:
             some = enumerate(brokers[first : first + 4], first)
             await asyncio.gather(*(register(number, peer) for number, peer in some))
         told.add("all brokers' registrations", time.monotonic() - began, "s")
-        told.add("loop, registrations", server.held.take(), "ms", LOOP_MS)
+        told.loop("loop, registrations", server, LOOP_MS)
         pairs = sizes.topics * sizes.brokers
         told.add("memory", server.mib, "MiB")
         told.add("memory of a topic on a broker", (server.mib - base) * MIB / pairs, "bytes")
@@ -307,7 +316,7 @@ async def namesrv(sizes: Sizes, folder: Path, told: Told) -> None:
         told.add("size of a route's answer", len(peers[0].body) / 1024, "KiB")
         told.add(f"routes at {sizes.routes:,.0f} a second, answered", found.rate, "a second")
         told.load("the same", found)
-        told.add("loop, routes", server.held.take(), "ms", LOOP_MS)
+        told.loop("loop, routes", server, LOOP_MS)
         most = await closed(peers, 16, sizes.seconds / 2)
         told.add("routes, as many as there is room for", most.rate, "a second")
 
@@ -320,12 +329,12 @@ async def namesrv(sizes: Sizes, folder: Path, told: Told) -> None:
                 due = began + number * 30 / sizes.brokers
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
 
-        server.held.take()
+        server.held.note()
         registering = asyncio.create_task(again())
         found = await paced(peers, sizes.routes, sizes.seconds)
         registering.cancel()
         told.load("routes while brokers register every 30 s", found)
-        told.add("loop, both", server.held.take(), "ms", LOOP_MS)
+        told.loop("loop, both", server, LOOP_MS)
         (peer,) = await server.connections(route, 1)
         began = time.monotonic()
         body = await peer.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
@@ -372,35 +381,37 @@ async def connections(sizes: Sizes, folder: Path, told: Told) -> None:
             asking = [GrpcSender(one) for one in senders] if way == "gRPC" else senders
             await paced(asking, sizes.sends, sizes.seconds / 4)
             base = server.mib
-            server.held.take()
+            server.held.note()
             began = time.monotonic()
-            idle = await connected(address, sizes.connections, client, secure)
-            await introduced(idle, way)
+            idle: list[Any] = []
+            while len(idle) < sizes.connections:
+                some = min(50, sizes.connections - len(idle))
+                made = await connected(address, some, client, secure)
+                await introduced(made, way, len(idle))
+                idle += made
             took = time.monotonic() - began
             told.add(f"{way}: connections and their first request", len(idle) / took, "a second")  # fmt: skip
-            told.add(f"{way}: loop meanwhile", server.held.take(), "ms", LOOP_MS)
+            told.loop(f"{way}: loop meanwhile", server, LOOP_MS)
             told.add(f"{way}: memory of a connection", (server.mib - base) * 1024 / len(idle), "KiB")  # fmt: skip
             found = await paced(asking, sizes.sends, sizes.seconds)
             told.load(f"{way}: sends beside them", found)
-            told.add(f"{way}: loop", server.held.take(), "ms", LOOP_MS)
+            told.loop(f"{way}: loop", server, LOOP_MS)
             for one in (*idle, *senders):
                 one.transport.abort()
             await asyncio.sleep(0.1)
 
 
-async def introduced(idle: list[Any], way: str) -> None:
+async def introduced(peers: list[Any], way: str, first: int) -> None:
     """Each says who it is: a heartbeat of a producer, or the settings of a simple consumer, whose stream stays open."""
     if way == "gRPC":
-        for number, one in enumerate(idle):
+        for number, one in enumerate(peers, first):
             grpc_load.introduce(one, f"idle-{number % 20}", topic(0))
-            if number % 50 == 0:
-                await asyncio.sleep(0)
-        async with asyncio.timeout(300):
-            while not all(one.parts for one in idle):
-                await asyncio.sleep(0.05)
-        return
-    for first in range(0, len(idle), 100):
-        await asyncio.gather(*(beat(one, f"idle-{number}", []) for number, one in enumerate(idle[first : first + 100], first)))  # fmt: skip
+        async with asyncio.timeout(60):
+            while not all(one.parts for one in peers):
+                await asyncio.sleep(0.005)
+    else:
+        some = (beat(one, f"idle-{number}", []) for number, one in enumerate(peers, first))
+        await asyncio.gather(*some)
 
 
 def beat(one: Connection, client_id: str, consumers: list[Any]) -> Any:
@@ -439,17 +450,17 @@ async def groups(sizes: Sizes, folder: Path, told: Told) -> None:
         await paced(senders, sizes.sends, 2.0)
         told.add("memory of an offset", (server.mib - base) * MIB / offsets, "bytes")
         committers = await server.connections(commit)
-        server.held.take()
+        server.held.note()
         commits, sends = await asyncio.gather(
             paced(committers, sizes.commits, sizes.seconds),
             paced(senders, sizes.sends, sizes.seconds),
         )
         told.load(f"commits at {sizes.commits:,.0f} a second", commits)
         told.load("sends beside them", sends)
-        told.add("loop while consumerOffset.json is written every 5 s", server.held.take(), "ms", STALL_MS)  # fmt: skip
+        told.loop("loop while consumerOffset.json is written every 5 s", server, STALL_MS)
         most = await closed(committers, 32, sizes.seconds / 2)
         told.add("commits, as many as there is room for", most.rate, "a second")
-        told.add("loop meanwhile", server.held.take(), "ms", STALL_MS)
+        told.loop("loop meanwhile", server, STALL_MS)
         size = (config / "consumerOffset.json").stat().st_size
         told.add("consumerOffset.json", size / MIB, "MiB")
 
@@ -496,14 +507,14 @@ async def rebalance(sizes: Sizes, folder: Path, told: Told) -> None:
         await paced(senders, sizes.sends, 1.0)
         base = server.mib
         members = await connected(server.process.address, sizes.members, member)
-        server.held.take()
+        server.held.note()
         began = time.monotonic()
         for first in range(0, len(members), 50):
             await asyncio.gather(*(beat(one, f"member-{first + number}", consumers) for number, one in enumerate(members[first : first + 50])))  # fmt: skip
         told.add("all have joined", time.monotonic() - began, "s")
         await asyncio.sleep(1.0)
         told.add("notes of changes that this took", sum(one.notes for one in members), "")
-        told.add("loop, joining", server.held.take(), "ms", LOOP_MS)
+        told.loop("loop, joining", server, LOOP_MS)
         told.add("memory of a member", (server.mib - base) * 1024 / len(members), "KiB")
         for one in members:
             one.notes, one.asks = 0, True
@@ -523,7 +534,7 @@ async def rebalance(sizes: Sizes, folder: Path, told: Told) -> None:
         )
         told.add("one goes: all others have been told", notified, "s")
         told.add("and have the new list", known, "s")
-        told.add("loop meanwhile", server.held.take(), "ms", LOOP_MS)
+        told.loop("loop meanwhile", server, LOOP_MS)
         told.load("sends meanwhile", sends)
 
 
@@ -618,10 +629,10 @@ async def store(sizes: Sizes, folder: Path, told: Told) -> None:
         told.add("memory", server.mib, "MiB")
         indexes = len(list((root / "index").iterdir()))
         senders = await server.connections(lambda number: send(number, size=size))
-        server.held.take()
+        server.held.note()
         found = await paced(senders, sizes.sends, sizes.seconds)
         told.load("sends of 4 KiB while half goes, the log rolls, index files end", found)
-        told.add("loop meanwhile", server.held.take(), "ms", LOOP_MS)
+        told.loop("loop meanwhile", server, LOOP_MS)
         after = sorted(log.iterdir())
         told.add("files of the log deleted", len(set(files) - set(after)), "")
         told.add("files of the log begun", len(set(after) - set(files)), "")

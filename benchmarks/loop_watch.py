@@ -1,8 +1,9 @@
 """How long a server's loop does nothing else: `python -m benchmarks.loop_watch FILE python -c CODE ARGUMENT ...`.
 
-Runs the code in this process, so that it serves as a prefix of `tests.real_servers`. A timer of the server's own loop comes
-every millisecond; FILE holds the longest time between two of them, in ms, as eight bytes, without what the thread waited for a
-processor. It is an upper bound of the longest callback on any loop: what blocks counts, what other processes take does not.
+Runs the code in this process, so that it serves as a prefix of `tests.real_servers`. A timer of the server's own loop comes every
+millisecond; FILE has the longest time between two of them, without what the thread waited for a processor, and the most CPU that
+it used between two, both in ms. They are upper bounds of the longest callback on any loop: the first counts what blocks and what
+other threads keep (of a busy machine too much, for they wait for processors, too), the second is the loop's own work.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 
 PERIOD_S = 0.001
-_FORM = struct.Struct("d")
+_FORM = struct.Struct("dd")
 
 
 class Held:
@@ -28,15 +29,14 @@ class Held:
             self._memory = mmap.mmap(file.fileno(), _FORM.size)
         self.prefix = [sys.executable, "-m", "benchmarks.loop_watch", str(path)]
 
-    def take(self) -> float:
-        """The longest so far in ms; from now on the next."""
-        found: float = _FORM.unpack(self._memory[:])[0]
-        self.note(0.0)
-        return found
+    def look(self) -> tuple[float, float]:
+        """The longest so far: all of it, and CPU."""
+        stretch, cpu = _FORM.unpack(self._memory[:])
+        return stretch, cpu
 
-    def note(self, milliseconds: float) -> None:
+    def note(self, stretch: float = 0.0, cpu: float = 0.0) -> None:
         """From now on it is this."""
-        self._memory[:] = _FORM.pack(milliseconds)
+        self._memory[:] = _FORM.pack(stretch, cpu)
 
 
 def watch(loop: asyncio.AbstractEventLoop, held: Held) -> None:
@@ -47,17 +47,18 @@ def watch(loop: asyncio.AbstractEventLoop, held: Held) -> None:
 def _begin(loop: asyncio.AbstractEventLoop, held: Held) -> None:
     account = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
 
-    def mark() -> float:
+    def mark() -> tuple[float, float]:
         waited_ns = int(os.pread(account, 64, 0).split()[1])
-        return time.monotonic() - waited_ns / 1e9
+        return time.monotonic() - waited_ns / 1e9, time.thread_time()
 
     def tick() -> None:
         nonlocal last
-        now = mark()
-        stretch = (now - last) * 1000
+        now, before = mark(), last
         last = now
-        if stretch > _FORM.unpack(held._memory[:])[0]:
-            held.note(stretch)
+        spans = [(here - there) * 1000 for here, there in zip(now, before, strict=True)]
+        longest = held.look()
+        if spans[0] > longest[0] or spans[1] > longest[1]:
+            held.note(max(spans[0], longest[0]), max(spans[1], longest[1]))
         loop.call_later(PERIOD_S, tick)
 
     last = mark()

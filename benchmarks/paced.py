@@ -66,6 +66,9 @@ class Connection(asyncio.Protocol):
 
     def send(self, code: int, ext: dict[str, Any], body: bytes, done: Done) -> None:
         """Send one request."""
+        if self.transport.is_closing():
+            done("closed")
+            return
         self._opaque += 1
         self._waiting[self._opaque] = done
         self.transport.write(frame(code, ext, body, opaque=self._opaque))
@@ -118,9 +121,9 @@ async def connected(
         made = await loop.create_connection(lambda: make(number), *address, ssl=context)
         return made[1]
 
-    async with asyncio.timeout(LIMIT_S * 5):
-        for first in range(0, count, 50):
-            some = [one(number) for number in range(first, min(first + 50, count))]
+    for first in range(0, count, 50):
+        some = [one(number) for number in range(first, min(first + 50, count))]
+        async with asyncio.timeout(LIMIT_S):
             found += await asyncio.gather(*some)
     return found
 

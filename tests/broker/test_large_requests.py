@@ -12,6 +12,7 @@ from roquette.broker.clients.heartbeat import (
     MAX_SUBSCRIPTIONS,
     MEMBERS_A_TURN,
     HeartbeatProcessor,
+    notify_members,
 )
 from roquette.broker.pop.hand_out import MOST_QUEUES, drawn_queues
 from roquette.message.properties import encode_properties
@@ -198,5 +199,32 @@ def test_an_answer_that_no_frame_holds_is_refused_before_it_is_built(run_broker:
         reply = await client.call(208, {"consumerGroup": "g", "topicList": ";".join(names)})
         assert reply.code == 1
         assert "about 180000 queues, 150000 are allowed: ask for fewer topics" in reply.remark
+
+    run_broker(scenario)
+
+
+def test_changes_of_one_turn_are_told_together(run_broker: Any) -> None:
+    async def scenario(case: Any) -> None:
+        members = [await case.client() for _ in range(3)]
+        for number, member in enumerate(members):
+            await member.call(34, {}, beat(f"c{number}", 0, 1))
+        await asyncio.sleep(1)
+        for member in members:
+            member.send(38, {"consumerGroup": "c0"})
+            while (await member.receive()).code == 40:
+                pass
+        group = case.broker.tables.consumers.find("c0")
+        for _ in range(10):
+            notify_members(group)  # at once, and when that has been told
+        await asyncio.sleep(1)
+        notify_members(group)
+        await asyncio.sleep(1)
+        for member in members:
+            member.send(38, {"consumerGroup": "c0"})
+            told = 0
+            while (command := await member.receive()).code == 40:
+                told += 1
+            assert told == 3
+            assert json.loads(command.body)["consumerIdList"] == ["c0", "c1", "c2"]
 
     run_broker(scenario)

@@ -391,17 +391,33 @@ def _too_much(group: ConsumerData) -> str:
 
 
 def notify_members(group: ConsumerGroup) -> None:
-    """NOTIFY_CONSUMER_IDS_CHANGED to every member, one way (Broker2Client.notifyConsumerIdsChanged)."""
-    _notify_some(group.peers(), 0, encode_dict({"consumerGroup": group.name}))
+    """NOTIFY_CONSUMER_IDS_CHANGED to every member, one way (Broker2Client.notifyConsumerIdsChanged).
+
+    Changes that come before all have been told, and in the same turn, are told together: where 2,000 members join at once, one
+    note for each member of each change would be 2,000,000.
+    """
+    group.changed = True
+    if not group.being_told:
+        _notify_again(group)
 
 
-def _notify_some(peers: list[Peer], first: int, ext: bytes) -> None:
+def _notify_again(group: ConsumerGroup) -> None:
+    peers = group.peers() if group.changed else []
+    group.being_told, group.changed = bool(peers), False
+    if peers:
+        _notify_some(group, peers, 0)
+
+
+def _notify_some(group: ConsumerGroup, peers: list[Peer], first: int) -> None:
     """Those of one turn; the others have theirs."""
+    ext = encode_dict({"consumerGroup": group.name})
     for peer in peers[first : first + MEMBERS_A_TURN]:
         peer.notify(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext)
     first += MEMBERS_A_TURN
     if first < len(peers):
-        peers[first].soon(_notify_some, peers, first, ext)
+        peers[first].soon(_notify_some, group, peers, first)
+    else:
+        peers[0].soon(_notify_again, group)
 
 
 # Queue locks of orderly consumers: 41 and 42 (Apache: AdminBrokerProcessor.lockBatchMQ).

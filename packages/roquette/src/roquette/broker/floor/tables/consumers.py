@@ -54,9 +54,16 @@ class ClientChannel:
 
 
 class ConsumerGroup:
-    """A group that is online: its channels by peer id, its subscriptions by topic."""
+    """A group that is online: its channels by peer id, its subscriptions by topic.
+
+    Attributes:
+        being_told, changed: a change is on its way to the members; there was another one meanwhile.
+    """
 
     __slots__ = (
+        "_client_ids",
+        "being_told",
+        "changed",
         "channels",
         "consume_from_where",
         "consume_type",
@@ -81,6 +88,8 @@ class ConsumerGroup:
         self.filters: dict[str, RecordFilter] = {}
         self.fingerprint: int | None = None  # of the last heartbeat of any member; 0: version 1
         self.signatures: dict[str, int] = {}  # how many members subscribe to what
+        self.being_told = self.changed = False
+        self._client_ids: list[str] | None = None
 
     @property
     def broadcasting(self) -> bool:
@@ -88,8 +97,20 @@ class ConsumerGroup:
         return self.message_model == "BROADCASTING"
 
     def client_ids(self) -> list[str]:
-        """Ids of the members, each once, sorted."""
-        return sorted({channel.client_id for channel in self.channels.values()})
+        """Ids of the members, each once, sorted; not to be changed. After a change every member asks for them."""
+        if self._client_ids is None:
+            self._client_ids = sorted({channel.client_id for channel in self.channels.values()})
+        return self._client_ids
+
+    def put(self, channel: ClientChannel) -> None:
+        """A member joins, or its connection has another client id than before."""
+        self.channels[channel.peer.id] = channel
+        self._client_ids = None
+
+    def remove(self, number: int) -> ClientChannel | None:
+        """The connection with this number leaves."""
+        self._client_ids = None
+        return self.channels.pop(number, None)
 
     def channel_of(self, client_id: str) -> ClientChannel | None:
         """The newest connection of a client."""
@@ -243,7 +264,8 @@ class ConsumerTable:
         if channel is not None and self._watch is not None:
             self._watch.left(group, channel)
         self._count += channel is None
-        added = group.channels[peer.id] = ClientChannel(peer, client_id, language, version, now_ms)
+        added = ClientChannel(peer, client_id, language, version, now_ms)
+        group.put(added)
         self._groups_of_peer.setdefault(peer.id, {})[group.name] = None
         if self._watch is not None:
             self._watch.added(group, added)
@@ -342,7 +364,7 @@ class ConsumerTable:
         return removed
 
     def _drop(self, group: ConsumerGroup, number: int) -> None:
-        channel = group.channels.pop(number, None)
+        channel = group.remove(number)
         self._count -= channel is not None
         if channel is not None and self._watch is not None:
             self._watch.left(group, channel)
