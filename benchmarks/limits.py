@@ -72,7 +72,7 @@ class Sizes:
     routes: float = 5_000.0
 
 
-QUICK = Sizes(120, 8, 16, 3, 20, 5, 4, 5, 4, 16 * MIB, 0.3, 50, 50, 50)
+QUICK = Sizes(120, 8, 16, 3, 20, 5, 4, 5, 4, 16 * MIB, 0.5, 50, 50, 50)
 
 
 class Figure(NamedTuple):
@@ -150,9 +150,10 @@ def broker(folder: Path, namesrv: str = "", **settings: object) -> Any:
 
 
 def name_server(folder: Path) -> Any:
-    """Ours, empty."""
-    place = ("--listen", "127.0.0.1:0", "--set", f"kvConfigPath={folder / 'kv.json'}")
-    return serving(folder, ["namesrv", *place])
+    """Ours, empty, with room for more pairs of broker and topic than 1,000,000."""
+    settings = f"kvConfigPath={folder / 'kv.json'}", "maxRegisteredTopics=10000000"
+    words = [word for setting in settings for word in ("--set", setting)]
+    return serving(folder, ["namesrv", "--listen", "127.0.0.1:0", *words])
 
 
 def topic(number: int) -> str:

@@ -1,6 +1,7 @@
 """Class H at the name server: each table is filled by requests to its bound and beyond. See tests/broker/test_bounds.py."""
 
 import asyncio
+import dataclasses
 import json
 import logging
 
@@ -141,6 +142,17 @@ def test_a_full_table_refuses_in_words_and_serves_what_it_has(
 def test_every_bound_has_a_remedy_and_a_row():
     assert {fill[0] for fill in FILLS} == set(vars(NameServerBounds()))
     assert all(bound.remedy for bound in NameServerBounds().all())
+
+
+def test_room_for_topics_is_a_setting_that_holds_at_once(namesrv):  # noqa: F811
+    async def scenario(case: Case):
+        core = case.server.core
+        assert core.bounds.topics.most == 1_000_000
+        core.change(dataclasses.replace(core.config, max_registered_topics=6_000_000))
+        assert core.bounds.topics.most == 6_000_000
+        assert "maxRegisteredTopics" in core.bounds.topics.words()
+
+    namesrv(scenario)
 
 
 def test_what_goes_makes_room(namesrv):  # noqa: F811

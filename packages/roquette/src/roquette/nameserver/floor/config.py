@@ -1,6 +1,6 @@
 """Settings of a name server, under Apache's keys (NamesrvConfig, NettyServerConfig)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,6 +52,12 @@ class NamesrvConfig(MetricsSettings):
     )
     default_thread_pool_queue_capacity: int = live(
         10_000, "Other requests that may wait.", kind=_CAPACITY
+    )
+    max_registered_topics: int = live(
+        1_000_000,
+        "Pairs of broker and topic from which on topics of registrations are left out; ours, Apache's has no bound.",
+        least=1,
+        most=100_000_000,
     )
     product_env_name: str = live(
         "center",
@@ -158,7 +164,6 @@ def forbidden_keys(keys: Iterable[str]) -> list[str]:
 
 
 BROKERS: Final = 10_000  # registered brokers, by cluster and address
-TOPICS: Final = 1_000_000  # pairs of broker and topic
 MAPPINGS: Final = 100_000  # pairs of broker and topic with mapped queues
 FILTER_SERVERS: Final = 100  # of one broker
 KV_ENTRIES: Final = 100_000  # namespaces and keys of the KV config
@@ -173,13 +178,15 @@ LEFT_BROKERS: Final = 1_000  # that left, or are refused, and are remembered
 
 
 class NameServerBounds(bounds.TableBounds):
-    """The bounds of one name server's tables."""
+    """The bounds of one name server's tables. `settings` gives those in force."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Callable[[], NamesrvConfig] = NamesrvConfig) -> None:
         silent = "those that send no heartbeat go by themselves"
         self.brokers = Bound("registered brokers", BROKERS, silent)
         self.topics = Bound(
-            "pairs of broker and topic", TOPICS, "delete topics nobody uses (mqadmin deleteTopic)"
+            "pairs of broker and topic",
+            lambda: settings().max_registered_topics,
+            "delete topics nobody uses (mqadmin deleteTopic), or raise maxRegisteredTopics",
         )
         self.mappings = Bound("topics with mapped queues", MAPPINGS, silent)
         self.watches = Bound(

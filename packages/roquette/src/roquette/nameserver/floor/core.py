@@ -100,7 +100,7 @@ class NameServerCore:
     def __init__(self, config: NamesrvConfig, clock: Clock) -> None:
         self.config = config
         self.clock = clock
-        self.bounds = NameServerBounds()
+        self.bounds = NameServerBounds(lambda: self.config)
         self.routes = RouteTable(self.bounds)
         self.kv = KvTable(self.bounds)
         self.started_ms = 0
