@@ -163,7 +163,7 @@ BOUNDED: dict[str, str] = {
     # proxy
     "proxy/serving.py:rpcs": "the rpcs there are",
     "proxy/serving.py:open_now": "maxConnections",
-    "proxy/serving.py:_known": "MOST_CALLERS, then not remembered",
+    "proxy/callers.py:_known": "MOST_CALLERS, then not remembered",
     "proxy/session.py:calls _reading _speaking": "grpcMaxStreams of a connection",
     "proxy/service.py:_waiting": "calls under way on the connection",
     "proxy/clients.py:_clients _places _producers _of_peer _shares clients": "MOST_BYTES, WEIGHT and settings each; MOST_NAMES each",

@@ -1,4 +1,4 @@
-"""State that all gRPC connections of one server share, and the callers on one of them."""
+"""State that all gRPC connections of one server share."""
 
 import logging
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
 from roquette.errors import ConfigError
-from roquette.proxy.service import Asks, Caller, Proxy, Rpc, RpcCall
+from roquette.proxy.service import Caller, Proxy, Rpc, RpcCall
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.account import cut
 from roquette.remoting.dispatcher import Dispatcher
@@ -19,9 +19,6 @@ from roquette.wire.http2 import Http2, Http2Limits
 log = logging.getLogger("roquette.proxy")
 
 BEYOND: Final = 1 << 20  # bytes that a message may be larger than its body may
-MOST_CALLERS: Final = 64  # of one connection that are remembered
-LONGEST: Final = 1_024  # bytes of a name that a caller says of itself,
-SHORT: Final = 64  # and of its language and versions: the rest is cut off
 
 ProveCaller = Callable[[Caller, Metadata], None]
 """Sets `Caller.account` from what a call says of itself, or raises Refused or RpcError."""
@@ -130,48 +127,3 @@ def keep_half(
                 table.end(other.peer)
                 other.peer.half = None
                 cut(other.peer, "its message is unfinished, and all that are hold too much", noise)
-
-
-class Callers:
-    """The clients of one connection: one `Caller` for all calls of a client id in a namespace with an access key.
-
-    Attributes:
-        size: bytes of the last call's caller, if it is not remembered and goes with that call.
-    """
-
-    def __init__(self, peer: Peer, asks: Asks) -> None:
-        self._peer = peer
-        self._asks = asks
-        self._known: dict[tuple[bytes, bytes, bytes], Caller] = {}
-        self.size = 0
-
-    def caller(self, fields: Metadata) -> Caller:
-        """Return the caller that makes a call with these metadata."""
-        get = fields.get
-        key = (
-            get(b"x-mq-client-id", b""),
-            get(b"x-mq-namespace", b""),
-            get(b"authorization", b"").partition(b",")[0],
-        )
-        caller = self._known.get(key)
-        self.size = 0
-        if caller is None:
-            caller = Caller(self._peer, _text(key[0]), self._asks)
-            caller.namespace = _text(key[1])
-            caller.language = _text(get(b"x-mq-language", b"")[:SHORT])
-            caller.version = _text(get(b"x-mq-client-version", b"")[:SHORT])
-            caller.protocol = _text(
-                (get(b"x-mq-protocol", b"") or get(b"x-mq-protocol-version", b""))[:SHORT]
-            )
-            caller.authority = _text(get(b":authority", b""))
-            if len(self._known) < MOST_CALLERS:
-                self._known[key] = caller
-            else:
-                self.size = 4 * (
-                    len(caller.client_id) + len(caller.namespace) + len(caller.authority)
-                )
-        return caller
-
-
-def _text(value: bytes) -> str:
-    return value[:LONGEST].decode("utf-8", "replace")

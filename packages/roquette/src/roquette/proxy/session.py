@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from roquette.errors import ConnectError, RemoteProtocolError
+from roquette.proxy.callers import Callers
 from roquette.proxy.service import Asks, BrokerAnswer, RpcCall, fail
-from roquette.proxy.serving import Callers, Serving, keep_half
+from roquette.proxy.serving import Serving, keep_half
 from roquette.proxy.statuses import GRPC_INTERNAL, GRPC_UNAVAILABLE, GRPC_UNIMPLEMENTED, RpcError
 from roquette.remoting.account import SLOWEST
 from roquette.remoting.dispatcher import Dispatcher
@@ -43,6 +44,7 @@ from roquette.wire.http2 import (
     MOST_STREAMS,
     OPENED,
     PONG,
+    Fields,
     Flood,
     Floods,
     Http2,
@@ -224,10 +226,11 @@ class GrpcSession(asyncio.Protocol):
         except RemoteProtocolError as error:
             self._broken(error)
             return
-        steady_ms = self._sessions.clock.steady_ms()
+        clock = self._sessions.clock
+        steady_ms, now_ms = clock.steady_ms(), clock.now_ms()
         for kind, stream, what, ended in events:
             if kind == OPENED:
-                self._open(stream, dict(what), ended, steady_ms)
+                self._open(stream, what, ended, steady_ms, now_ms)
             elif kind == DATA:
                 self._data(stream, what, ended)
             elif kind == GONE:
@@ -312,35 +315,37 @@ class GrpcSession(asyncio.Protocol):
             self._dispatcher.loop.call_soon(*((self._cut, why) if why else (self.hang_up,)))
         return [data] if data else []
 
-    def _open(self, stream: int, fields: Metadata, ended: bool, steady_ms: int) -> None:
+    def _open(self, stream: int, fields: Fields, ended: bool, steady_ms: int, now_ms: int) -> None:
         sessions = self._sessions
         if not ended:
             self._reading[stream] = None
         self._called_s = self._heard_s
-        rpc = sessions.rpcs.get(fields[b":path"]) if b":path" in fields else None
-        if rpc is None or not fields.get(b"content-type", b"").startswith(GRPC):
-            self._turn_away(stream, fields)
+        callers = self._callers
+        callers.read(fields)
+        rpc = None if callers.path is None else sessions.rpcs.get(callers.path)
+        if rpc is None or not callers.kind.startswith(GRPC):
+            self._turn_away(stream, dict(fields))
             return
-        call = RpcCall(self._callers.caller(fields), rpc, self, stream)
+        call = RpcCall(callers.caller(fields), rpc, self, stream)
         call.arrived_ms = steady_ms
-        call.now_ms = sessions.clock.now_ms()
-        call.size = self._callers.size
+        call.now_ms = now_ms
+        call.size = callers.size
         self._held += call.size
         # Before it is judged: only a call that is known here can be refused.
         self.calls[stream] = call
         try:
-            timeout = fields.get(b"grpc-timeout")
+            timeout = callers.timeout
             if timeout is not None:
                 deadline = call.deadline_ms = steady_ms + timeout_ms(timeout)
                 self._soonest_ms = min(self._soonest_ms, deadline)
-            encoding = fields.get(b"grpc-encoding")
+            encoding = callers.encoding
             if encoding is not None and encoding != b"identity" and not ended:
                 self._reading[stream] = Messages(sessions.max_message, encoding, self._unpacked)
         except RemoteProtocolError as error:
             call.finish(GRPC_INTERNAL, str(error))
         prove = sessions.prove
         if prove is not None and not call.over:
-            sessions.proxy.guarded(call, lambda: prove(call.caller, fields))
+            sessions.proxy.guarded(call, lambda: prove(call.caller, dict(fields)))
         if ended:
             call.finish(GRPC_INTERNAL, "the request has no message")
 

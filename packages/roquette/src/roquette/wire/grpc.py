@@ -7,6 +7,8 @@ import zlib
 from typing import Final
 from urllib.parse import quote
 
+from librt.strings import read_i32_be
+
 from roquette.errors import RemoteProtocolError
 from roquette.wire.http2 import Fields
 
@@ -46,7 +48,7 @@ def prefixed(message: bytes) -> bytes:
 def whole(data: bytes, limit: int) -> bool:
     """Return True if `data` is exactly one message, of at most `limit` bytes, that is not compressed."""
     size = len(data) - 5
-    return 0 <= size <= limit and not data[0] and int.from_bytes(data[1:5], "big") == size
+    return 0 <= size <= limit and not data[0] and read_i32_be(data, 1) == size
 
 
 class Unpacked:
