@@ -478,7 +478,7 @@ def test_others_take_turns() -> None:
     assert [choice.choose("t", route, "") for _ in range(6)] == places * 2
     for number in range(MOST_TOPICS + 5):
         choice.choose(f"t{number}", route, "")
-    assert len(choice._turns) <= MOST_TOPICS
+    assert len(choice._topics) <= MOST_TOPICS
 
 
 def test_delay_levels() -> None:

@@ -29,6 +29,7 @@ _RARE: Final = frozenset(
 )
 _OK: Final = b"\x08\xa0\x9c\x01\x12\x02OK"  # Status{code: OK, message: "OK"}
 _ACKED: Final = b"\x0a\x08" + _OK
+_SENT: Final = _ACKED  # of a SendMessageResponse, and of each of its entries
 _RESULT: Final = b"\x1a\x08" + _OK  # AckMessageResultEntry.status
 _GZIP: Final = b"\x28\x02"  # SystemProperties.body_encoding
 _IDENTITY: Final = b"\x28\x01"
@@ -71,6 +72,23 @@ def acknowledged(message_id: str, handle: str) -> bytes:
     if message_id:
         entry = field(b"\x0a", message_id) + entry
     return _ACKED + b"\x12" + varint(len(entry)) + entry
+
+
+def entry_of(message_id: str, transaction_id: str, offset: int, recall_handle: str = "") -> bytes:
+    """SendResultEntry of a message that is stored. Raises ValueError: no queue has such an offset."""
+    if not 0 <= offset < 1 << 63:
+        raise ValueError(f"offset {offset} is none")
+    entry = field(_SENT + b"\x12", message_id) if message_id else _SENT
+    if transaction_id:
+        entry += field(b"\x1a", transaction_id)
+    if offset:
+        entry += b"\x20" + varint(offset)
+    return entry + field(b"\x2a", recall_handle) if recall_handle else entry
+
+
+def stored(entries: list[bytes]) -> bytes:
+    """SendMessageResponse: all of the entries are OK."""
+    return _SENT + b"".join([b"\x12" + varint(len(entry)) + entry for entry in entries])
 
 
 def _time(head: bytes, ms: int) -> bytes:

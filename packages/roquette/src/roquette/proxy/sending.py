@@ -5,7 +5,7 @@ their order; compressed, delayed, prioritized and half messages one by one. Apac
 transaction is lost there, and messages of several groups end in one queue. The reply has an entry for each message.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -17,23 +17,24 @@ from roquette.message.names import PERM_WRITE, RETRY_PREFIX, TBW102
 from roquette.message.record import encode_batch
 from roquette.message.sysflag import COMPRESSED, TRANSACTION_PREPARED
 from roquette.proxy.backend import Backend, TopicFacts
+from roquette.proxy.encoding import entry_of, stored
 from roquette.proxy.service import BrokerAnswer, Part, Rpc, RpcCall, fail
 from roquette.proxy.settings import ProxySettings
 from roquette.proxy.statuses import RpcError, SendAnswer, code_of, no_topic, status
 from roquette.proxy.statuses import recalled as recalled_of
 from roquette.proxy.statuses import sent as sent_of
 from roquette.proxy.transactions import Half
-from roquette.proxy.validators import Validators, size_of, topic_of
+from roquette.proxy.validators import Validators, checked_topic, size_of, topic_of
 from roquette.wire.bodies.route import TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import RecallMessageRequestHeader, SendMessageRequestHeaderV2
+from roquette.wire.plain_send import MOST_SECONDS, SentMessage, plain_send
 from roquette.wire.proto.definition_pb2 import (
     Code,
     Encoding,
     Message,
     MessageType,
     Status,
-    SystemProperties,
 )
 from roquette.wire.proto.service_pb2 import (
     RecallMessageRequest,
@@ -51,7 +52,6 @@ _LEVEL_SECONDS: Final = (
     *(600, 1200, 1800, 3600, 7200),
 )
 MOST_CHARACTERS: Final = 10_922  # of properties in a batch: three bytes each at most
-_MOST_SECONDS: Final = 253_402_300_799
 _GZIP: Final = int(Encoding.GZIP)
 _TRANSACTION: Final = int(MessageType.TRANSACTION)
 
@@ -92,7 +92,7 @@ class Converter:
         self._check = validators
         self._levels = settings.use_delay_level
 
-    def convert(self, message: Message, topic: str, remote: str, now_ms: int) -> Outgoing:
+    def convert(self, message: SentMessage, topic: str, remote: str, now_ms: int) -> Outgoing:
         """Convert a message to what a broker gets.
 
         The order of properties is ours: that of Java's hash table has no meaning.
@@ -104,79 +104,97 @@ class Converter:
             RpcError: the first thing that is wrong with it, in Apache's order.
         """
         check = self._check
-        body = message.body
-        check.body(body)
-        user = dict(message.user_properties)
+        check.body(message.body)
+        user = message.user
         size = check.user_properties(user) if user else 0
-        system = message.system_properties
-        parts = [f"{key}\x01{value}\x02" for key, value in user.items()]
-        tag = system.tag
+        text = "".join([f"{key}\x01{value}\x02" for key, value in user.items()]) if user else ""
+        tag = message.tag
         if tag:
             check.tag(tag)
             size += size_of(tag)
-            parts.append(f"TAGS\x01{tag}\x02")
-        keys = system.keys
+            text += f"TAGS\x01{tag}\x02"
+        keys = message.keys
         if keys:
             for key in keys:
                 check.key(key)
                 size += size_of(key)
-            parts.append(f"KEYS\x01{' '.join(keys)}\x02")
+            text += f"KEYS\x01{' '.join(keys)}\x02"
         if size > check.max_size:
             check.total(size)
-        message_id = system.message_id
+        message_id = message.message_id
         check.message_id(message_id)
-        out = Outgoing(message_id, body)
-        parts.append(f"UNIQ_KEY\x01{_value(message_id)}\x02")
-        if system.body_encoding == _GZIP:
+        out = Outgoing(message_id, message.body)
+        text += f"UNIQ_KEY\x01{_value(message_id)}\x02"
+        if message.encoding == _GZIP:
             out.sys_flag = COMPRESSED
-        if system.message_type == _TRANSACTION:
+        if message.type == _TRANSACTION:
             out.sys_flag |= TRANSACTION_PREPARED
-            parts.append("TRAN_MSG\x01true\x02")
-            if system.HasField("orphaned_transaction_recovery_duration"):
-                seconds = max(system.orphaned_transaction_recovery_duration.seconds, -1)
+            text += "TRAN_MSG\x01true\x02"
+            if message.recovery_s is not None:
+                seconds = max(message.recovery_s, -1)
                 check.recovery(seconds)
-                parts.append(f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{seconds}\x02")
+                text += f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{seconds}\x02"
             out.kind = "TRANSACTION"
-        if system.HasField("delivery_timestamp"):
-            self._delayed(system.delivery_timestamp, now_ms, parts)
+        if message.deliver_ms is not None:
+            text += self._delayed(max(message.deliver_ms, 1), now_ms)
             if out.kind == "NORMAL":
                 out.kind = "DELAY"
-        out.attempts = system.delivery_attempt
-        parts.append(f"RECONSUME_TIME\x01{out.attempts}\x02PGROUP\x01{topic}\x02")
-        group = system.message_group
+        out.attempts = message.attempts
+        text += f"RECONSUME_TIME\x01{out.attempts}\x02PGROUP\x01{topic}\x02"
+        group = message.group
         if group:
             check.group(group)
             out.group = group
-            parts.append(f"__SHARDINGKEY\x01{group}\x02")
+            text += f"__SHARDINGKEY\x01{group}\x02"
         if out.kind == "NORMAL":
-            out.kind = self._plain_kind(system, group or user.get("__SHARDINGKEY", ""))
-        if system.HasField("priority"):
-            check.priority(system.priority)
-            parts.append(f"_SYS_MSG_PRIORITY_\x01{system.priority}\x02")
-        trace = system.trace_context
-        if trace:
-            parts.append(f"TRACE_CONTEXT\x01{_value(trace)}\x02")
-        host = system.born_host
-        out.born_ms = _ms(system.born_timestamp) or now_ms
+            if group or (user and user.get("__SHARDINGKEY")):
+                out.kind = "FIFO"
+            elif message.lite_topic:
+                out.kind = "LITE"
+            elif message.priority is not None:
+                out.kind = "PRIORITY"
+        if message.priority is not None:
+            check.priority(message.priority)
+            text += f"_SYS_MSG_PRIORITY_\x01{message.priority}\x02"
+        if message.trace:
+            text += f"TRACE_CONTEXT\x01{_value(message.trace)}\x02"
+        host = message.host
+        out.born_ms = message.born_ms or now_ms
         host = remote if not host or host.isspace() else _value(host)
-        parts.append(f"__BORNHOST\x01{host}\x02BORN_TIMESTAMP\x01{out.born_ms}\x02")
-        out.properties = "".join(parts)
+        out.properties = f"{text}__BORNHOST\x01{host}\x02BORN_TIMESTAMP\x01{out.born_ms}\x02"
         return out
 
-    def _delayed(self, at: Any, now_ms: int, parts: list[str]) -> None:
-        at_ms = max(_ms(at), 1)
+    def _delayed(self, at_ms: int, now_ms: int) -> str:
         self._check.delivery(at_ms, now_ms)
-        if self._levels:
-            parts.append(f"DELAY\x01{delay_level(at_ms - now_ms)}\x02")
-        parts.append(f"TIMER_DELIVER_MS\x01{at_ms}\x02")
+        level = f"DELAY\x01{delay_level(at_ms - now_ms)}\x02" if self._levels else ""
+        return f"{level}TIMER_DELIVER_MS\x01{at_ms}\x02"
 
-    @staticmethod
-    def _plain_kind(system: SystemProperties, group: str) -> str:
-        if group:
-            return "FIFO"
-        if system.lite_topic:
-            return "LITE"
-        return "PRIORITY" if system.HasField("priority") else "NORMAL"
+
+def sent_message(message: Message) -> SentMessage:
+    """The values of a message that protobuf has read: whatever a producer may say, `plain_send` reads what most say."""
+    system = message.system_properties
+    found = SentMessage()
+    found.topic = message.topic.name
+    found.user = dict(message.user_properties)
+    found.tag = system.tag
+    found.keys = list(system.keys)
+    found.message_id = system.message_id
+    found.encoding = system.body_encoding
+    found.type = system.message_type
+    found.born_ms = _ms(system.born_timestamp)
+    found.host = system.born_host
+    found.group = system.message_group
+    found.body = message.body
+    found.attempts = system.delivery_attempt
+    found.trace = system.trace_context
+    found.lite_topic = system.lite_topic
+    if system.HasField("delivery_timestamp"):
+        found.deliver_ms = _ms(system.delivery_timestamp)
+    if system.HasField("orphaned_transaction_recovery_duration"):
+        found.recovery_s = system.orphaned_transaction_recovery_duration.seconds
+    if system.HasField("priority"):
+        found.priority = system.priority
+    return found
 
 
 def delay_level(wait_ms: int) -> int:
@@ -190,7 +208,7 @@ def delay_level(wait_ms: int) -> int:
 def _ms(at: Any) -> int:
     """A Timestamp in epoch ms; 0: none, or not of the years 1 to 9999."""
     seconds: int = at.seconds
-    return seconds * 1000 + at.nanos // 1_000_000 if abs(seconds) <= _MOST_SECONDS else 0
+    return seconds * 1000 + at.nanos // 1_000_000 if abs(seconds) <= MOST_SECONDS else 0
 
 
 def _value(text: str) -> str:
@@ -217,39 +235,50 @@ def bucket(group: str, count: int) -> int:
         candidate = following
 
 
+class _Queues:
+    """Writable queues of a topic, by the names of their brokers, and whose turn it is."""
+
+    __slots__ = ("count", "places", "route", "turn")
+
+    def __init__(self, turn: int, route: TopicRouteData) -> None:
+        self.turn: int = turn
+        self.route: TopicRouteData = route
+        self.places: list[tuple[str, int]] = sorted(
+            (data.broker_name, data.write_queue_nums)
+            for data in route.queue_datas
+            if data.perm & PERM_WRITE and data.write_queue_nums > 0
+        )
+        self.count: int = sum(place[1] for place in self.places)
+
+
 class QueueChoice:
     """Chooses by the message group, else one after the other."""
 
     def __init__(self) -> None:
-        self._turns: dict[str, int] = {}
+        self._topics: dict[str, _Queues] = {}
 
     def choose(self, topic: str, route: TopicRouteData, group: str) -> tuple[str, int] | None:
-        """Broker name and queue id, among the writable queues in the order of their brokers' names; None: there is none."""
-        places = [
-            (data.broker_name, data.write_queue_nums)
-            for data in route.queue_datas
-            if data.perm & PERM_WRITE and data.write_queue_nums > 0
-        ]
-        if len(places) == 1:
-            count = places[0][1]
-        else:
-            places.sort()
-            count = sum(place[1] for place in places)
-        if not count:
-            return None
-        number = bucket(group, count) if group else self._next(topic) % count
-        for broker, queues in places:
-            if number < queues:
-                return broker, number
-            number -= queues
-        return None
+        """Broker name and queue id, among the writable queues in the order of their brokers' names; None: there is none.
 
-    def _next(self, topic: str) -> int:
-        turn = self._turns.get(topic, 0)
-        if len(self._turns) >= MOST_TOPICS and topic not in self._turns:
-            self._turns.clear()
-        self._turns[topic] = turn + 1
-        return turn
+        A route never changes: another one takes its place.
+        """
+        known = self._topics.get(topic)
+        if known is None or known.route is not route:
+            if known is None and len(self._topics) >= MOST_TOPICS:
+                self._topics.clear()
+            known = self._topics[topic] = _Queues(0 if known is None else known.turn, route)
+        if not known.count:
+            return None
+        if group:
+            number = bucket(group, known.count)
+        else:
+            number = known.turn % known.count
+            known.turn += 1
+        for place in known.places:
+            if number < place[1]:
+                return place[0], number
+            number -= place[1]
+        return None
 
 
 UNREADABLE: Final = "the broker's answer cannot be read"
@@ -262,13 +291,6 @@ _NOT_SAFE: Final = {
     int(ResponseCode.SLAVE_NOT_AVAILABLE): (Code.HA_NOT_AVAILABLE, "SLAVE_NOT_AVAILABLE"),
 }
 _OK: Final = status(Code.OK, "OK")
-# Messages to begin with: parsing is several times faster than setting messages within messages.
-_ENTRY: Final = SendResultEntry(status=_OK).SerializeToString()
-_REPLY: Final = SendMessageResponse(
-    status=_OK, entries=[SendResultEntry(status=_OK)]
-).SerializeToString()
-_READY_ENTRY: Final = SendResultEntry.FromString
-_READY_REPLY: Final = SendMessageResponse.FromString
 
 
 class _Bundle:
@@ -298,13 +320,19 @@ class Sending(Part):
         self._backend = backend
         self._max_body = max_body
         self._check = Validators(settings, max_body)
-        self._convert = Converter(settings, self._check).convert
+        self._converter = Converter(settings, self._check)
         self._choice = QueueChoice()
 
     def rpcs(self) -> Iterable[Rpc[Any]]:
         """SendMessage, RecallMessage."""
         return (
-            Rpc("SendMessage", SendMessageRequest, SendMessageResponse, self.send),
+            Rpc(
+                "SendMessage",
+                SendMessageRequest,
+                SendMessageResponse,
+                self.send,
+                plain=self.send_plain,
+            ),
             Rpc("RecallMessage", RecallMessageRequest, RecallMessageResponse, self.recall),
         )
 
@@ -312,17 +340,26 @@ class Sending(Part):
 
     def send(self, call: RpcCall, request: SendMessageRequest) -> None:
         """Check and convert all messages, then send them."""
-        messages = request.messages
+        messages = [sent_message(message) for message in request.messages]
         if not messages:
             raise RpcError(Code.MESSAGE_CORRUPTED, "no message to send")
-        first = messages[0].topic
-        name = topic_of(first)
-        remote, now_ms, convert = call.caller.peer.remote, call.now_ms, self._convert
+        self._take(call, messages)
+
+    def send_plain(self, call: RpcCall, request: bytes) -> bool:
+        """The same with an ordinary message as it came; False: it is another one."""
+        message = plain_send(request)
+        if message is not None:
+            self._take(call, [message])
+        return message is not None
+
+    def _take(self, call: RpcCall, messages: list[SentMessage]) -> None:
+        name = checked_topic(messages[0].topic)
+        remote, now_ms = call.caller.peer.remote, call.now_ms
         out: list[Outgoing] = []
         for message in messages:
-            if out and message.topic.name != name:
+            if out and message.topic != name:
                 raise RpcError(Code.MESSAGE_CORRUPTED, "topic in message is not same")
-            out.append(convert(message, name, remote, now_ms))
+            out.append(self._converter.convert(message, name, remote, now_ms))
         self._backend.topic(call.caller, name, partial(self._send, call, name, out))
 
     def _send(
@@ -465,7 +502,9 @@ class _Gathered:
         refusal = _refusal(answer)
         if refusal is None:
             try:
-                self._entries[number] = _entries(bundle, answer)
+                self._entries[number] = [
+                    SendResultEntry.FromString(entry) for entry in _entries(bundle, answer)
+                ]
             except _UNREADABLE:
                 refusal = status(Code.INTERNAL_SERVER_ERROR, UNREADABLE)
         if refusal is not None:
@@ -483,15 +522,11 @@ def _answer_one(call: RpcCall, bundle: _Bundle, answer: BrokerAnswer) -> None:
     """The reply to a call of one request."""
     if answer.code == ResponseCode.SUCCESS:
         try:
-            if len(bundle.messages) == 1:
-                reply = _READY_REPLY(_REPLY)
-                _fill(reply.entries, bundle, answer)
-            else:
-                reply = SendMessageResponse(status=_OK, entries=_entries(bundle, answer))
+            reply = stored(_entries(bundle, answer))
         except _UNREADABLE:
             call.refuse(Code.INTERNAL_SERVER_ERROR, UNREADABLE)
         else:
-            call.reply(reply)
+            call.reply_bytes(reply)
         return
     refusal = _refusal(answer)
     assert refusal is not None
@@ -513,30 +548,19 @@ def _refusal(answer: BrokerAnswer) -> Status | None:
     return status(code_of(answer.code), answer.remark)
 
 
-def _entries(bundle: _Bundle, answer: BrokerAnswer) -> list[SendResultEntry]:
-    """An entry for each message that is stored."""
-    entries = [_READY_ENTRY(_ENTRY) for _ in bundle.messages]
-    _fill(entries, bundle, answer)
-    return entries
-
-
-def _fill(entries: Sequence[SendResultEntry], bundle: _Bundle, answer: BrokerAnswer) -> None:
-    """Write into entries, one for each message, where it is."""
+def _entries(bundle: _Bundle, answer: BrokerAnswer) -> list[bytes]:
+    """An entry for each message that is stored: where it is."""
     sent = sent_of(answer.ext) if answer.ext else SendAnswer()
     offset = int(sent.queue_offset)
-    first, entry = bundle.messages[0], entries[0]
-    entry.message_id = first.message_id
-    entry.offset = offset
+    first = bundle.messages[0]
+    transaction = sent.transaction_id or ""
     if first.kind == "TRANSACTION":
-        entry.transaction_id = _transaction_id(bundle.broker, sent.msg_id, offset)
-    else:
-        entry.transaction_id = sent.transaction_id or ""
-    if sent.recall_handle:
-        entry.recall_handle = sent.recall_handle
-    for number in range(1, len(bundle.messages)):
-        message_id, entry = bundle.messages[number].message_id, entries[number]
-        entry.message_id = entry.transaction_id = message_id
-        entry.offset = offset + number
+        transaction = _transaction_id(bundle.broker, sent.msg_id, offset)
+    entries = [entry_of(first.message_id, transaction, offset, sent.recall_handle or "")]
+    for message in bundle.messages[1:]:
+        offset += 1
+        entries.append(entry_of(message.message_id, message.message_id, offset))
+    return entries
 
 
 def _transaction_id(broker: str, offset_id: str, queue_offset: int) -> str:

@@ -24,13 +24,17 @@ from roquette.wire.proto.definition_pb2 import Code
 # Answers of brokers, and how they find back to who asked, by a number.
 
 
-class BrokerAnswer(NamedTuple):
+@mypyc_attr(acyclic=True, free_list_len=1)
+class BrokerAnswer:
     """A broker's answer; `ext` is the JSON object of its ext fields, or empty."""
 
-    code: int
-    remark: str
-    ext: bytes
-    body: bytes
+    __slots__ = ("body", "code", "ext", "remark")
+
+    def __init__(self, code: int, remark: str, ext: bytes, body: bytes) -> None:
+        self.code: int = code
+        self.remark: str = remark
+        self.ext: bytes = ext
+        self.body: bytes = body
 
 
 Then = Callable[[BrokerAnswer], None]
@@ -118,6 +122,8 @@ class Rpc(Generic[Q]):
     Args:
         name: as in the protocol, without the service.
         serve: gets the call and its first message; raises RpcError, Refused, or ends the call later.
+        plain: serves a first message as it came, if it is an ordinary one; False: `serve` must. It is asked where no
+            `Proxy.gate` judges messages.
         streams: the reply may have several messages (`RpcCall.send`).
         listens: the request may have several messages (`RpcCall.on_message`).
     """
@@ -129,6 +135,7 @@ class Rpc(Generic[Q]):
         reply: Callable[..., Message],
         serve: Callable[["RpcCall", Q], None],
         *,
+        plain: Callable[["RpcCall", bytes], bool] | None = None,
         streams: bool = False,
         listens: bool = False,
     ) -> None:
@@ -136,6 +143,7 @@ class Rpc(Generic[Q]):
         self.request = request
         self.reply = reply
         self.serve = serve
+        self.plain = plain
         self.streams = streams
         self.listens = listens
 
@@ -305,6 +313,14 @@ class Proxy:
 
     def _serve(self, call: RpcCall, message: bytes) -> None:
         rpc = call.rpc
+        plain = rpc.plain
+        if (
+            plain is not None
+            and self.gate is None
+            and call.caller.client_id
+            and plain(call, message)
+        ):
+            return
         request = rpc.request.FromString(message)
         if not call.caller.client_id:
             raise RpcError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")

@@ -177,7 +177,12 @@ KEPT: Final = 2_048  # names whose check is remembered
 
 def topic_of(resource: Resource) -> str:
     """The name of a topic that clients may use; raises RpcError."""
-    name, error = _topic(resource.name)
+    return checked_topic(resource.name)
+
+
+def checked_topic(said: str) -> str:
+    """The same of the name alone."""
+    name, error = _topic(said)
     if error is not None:
         raise RpcError(Code.ILLEGAL_TOPIC, error)
     return name
