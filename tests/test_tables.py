@@ -177,6 +177,7 @@ BOUNDED: dict[str, str] = {
     "proxy/receiving.py:_of_client _of_group _parked": "receives under way: grpcMaxStreams of a connection",
     "proxy/receipts.py:_batches": "acks of one turn: the lanes' requests",
     "proxy/sending.py:_topics": "MOST_TOPICS, then from the start",
+    "proxy/sending.py:user": "one message",
     "proxy/backend.py:_asked _known": "names that are looked up, WAITING callers; client/core/route_cache.py TOPICS",
     # store: queues that are written, and what is found at start
     "store/queues/consume_queues.py:queues topics new_directories": "queues on the disk: topics and their queues",

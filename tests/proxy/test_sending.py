@@ -481,6 +481,22 @@ def test_others_take_turns() -> None:
     assert len(choice._topics) <= MOST_TOPICS
 
 
+def test_only_a_message_that_is_judged_or_unusual_becomes_an_object_of_protobuf() -> None:
+    world = World()
+    rpc = world.proxy.rpcs[SERVICE + "SendMessage"]
+    general, read = rpc.serve, list[str]()
+
+    def serve(call: RpcCall, request: s.SendMessageRequest) -> None:
+        read.append(request.messages[0].topic.name)
+        general(call, request)
+
+    rpc.serve = serve
+    assert world.said(message()) == OK and not read
+    assert world.said(message("priority", priority=3)) == OK and read == ["priority"]
+    world.proxy.gate = lambda call, request: None
+    assert world.said(message()) == OK and read == ["priority", "normal"]
+
+
 def test_delay_levels() -> None:
     assert [delay_level(ms) for ms in (-5, 0, 999, 1_000, 9_000_000)] == [1, 1, 1, 2, 18]
 

@@ -19,10 +19,10 @@ import msgspec
 from roquette.access.model import Action
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
-from roquette.broker.floor.config import name_servers
+from roquette.broker.floor.config import LiveConfig, name_servers
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Beat, Feature
-from roquette.broker.floor.tables.topics import Created
+from roquette.broker.floor.tables.topics import Created, TopicTable
 from roquette.broker.floor.tables.topics import Topic as BrokerTopic
 from roquette.errors import ClientError, ConnectError, Refused
 from roquette.message.names import TBW102, is_system_topic, topic_error
@@ -105,6 +105,8 @@ class LocalBackend:
         self._dispatcher = dispatcher
         self._outbound = core.outbound
         self._created = created
+        self._topics: TopicTable = core.tables.topics
+        self._live: LiveConfig = core.live
         self._tasks = Tasks()
         self._known: dict[str, tuple[TopicConfig, int, TopicFacts]] = {}
         self._routes: Lookup[TopicRouteData] = Lookup(
@@ -159,7 +161,7 @@ class LocalBackend:
 
     def topic(self, caller: Caller, name: str, then: Callable[[TopicFacts | None], None]) -> None:
         """See `Backend`: one that is nowhere is made, as by a first message, for who may send that."""
-        found = self._core.tables.topics.find(name)
+        found = self._topics.find(name)
         if found is not None:
             then(self._facts_of(found))
         elif not self._may_make(caller, name):
@@ -214,8 +216,7 @@ class LocalBackend:
         then(self._facts_of(topic))
 
     def _facts_of(self, topic: BrokerTopic) -> TopicFacts:
-        core = self._core
-        shown, perm = topic.shown, core.live.current.broker_permission
+        shown, perm = topic.shown, self._live.current.broker_permission
         known = self._known.get(topic.name)
         if known is None or known[0] is not shown or known[1] != perm:
             if len(self._known) >= MOST_KNOWN:

@@ -12,6 +12,10 @@ LONGEST: Final = 1_024  # bytes of a name that a caller says of itself,
 SHORT: Final = 64  # and of its language and versions: the rest is cut off
 
 
+CallerKey = tuple[bytes, bytes, bytes]
+"""Client id, namespace and access key, as they came."""
+
+
 class Callers:
     """The clients of one connection: one `Caller` for all calls of a client id in a namespace with an access key.
 
@@ -21,16 +25,14 @@ class Callers:
     """
 
     __slots__ = (
-        "_asks", "_caller", "_client", "_known", "_last", "_namespace", "_peer", "_signer",
+        "_asks", "_client", "_known", "_namespace", "_peer", "_signer",
         "encoding", "kind", "path", "size", "timeout",
     )  # fmt: skip
 
     def __init__(self, peer: Peer, asks: Asks) -> None:
         self._peer: Peer = peer
         self._asks: Asks = asks
-        self._known: dict[tuple[bytes, bytes, bytes], Caller] = {}
-        self._caller: Caller | None = None  # of the last call, and by what it was found:
-        self._last: tuple[bytes, bytes, bytes] = b"", b"", b""
+        self._known: dict[CallerKey, Caller] = {}
         self._client: bytes = b""
         self._namespace: bytes = b""
         self._signer: bytes = b""
@@ -71,25 +73,12 @@ class Callers:
         signer = self._signer
         if signer:
             signer = signer.partition(b",")[0]
-        last = self._last
-        caller = self._caller
+        key = self._client, self._namespace, signer
         self.size = 0
-        if (
-            caller is None
-            or self._client != last[0]
-            or self._namespace != last[1]
-            or signer != last[2]
-        ):
-            key = self._client, self._namespace, signer
-            caller = self._known.get(key)
-            if caller is None:
-                caller = self._new(dict(fields), key)
-            if not self.size:
-                self._last = key
-                self._caller = caller
-        return caller
+        caller = self._known.get(key)
+        return self._new(dict(fields), key) if caller is None else caller
 
-    def _new(self, fields: Metadata, key: tuple[bytes, bytes, bytes]) -> Caller:
+    def _new(self, fields: Metadata, key: CallerKey) -> Caller:
         get = fields.get
         caller = Caller(self._peer, _text(key[0]), self._asks)
         caller.namespace = _text(key[1])

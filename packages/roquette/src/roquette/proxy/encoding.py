@@ -78,12 +78,16 @@ def entry_of(message_id: str, transaction_id: str, offset: int, recall_handle: s
     """SendResultEntry of a message that is stored. Raises ValueError: no queue has such an offset."""
     if not 0 <= offset < 1 << 63:
         raise ValueError(f"offset {offset} is none")
-    entry = field(_SENT + b"\x12", message_id) if message_id else _SENT
+    parts = [_SENT]
+    if message_id:
+        parts.append(field(b"\x12", message_id))
     if transaction_id:
-        entry += field(b"\x1a", transaction_id)
+        parts.append(field(b"\x1a", transaction_id))
     if offset:
-        entry += b"\x20" + varint(offset)
-    return entry + field(b"\x2a", recall_handle) if recall_handle else entry
+        parts += [b"\x20", varint(offset)]
+    if recall_handle:
+        parts.append(field(b"\x2a", recall_handle))
+    return b"".join(parts)
 
 
 def stored(entries: list[bytes]) -> bytes:

@@ -112,19 +112,19 @@ class Converter:
         if tag:
             check.tag(tag)
             size += size_of(tag)
-            text += f"TAGS\x01{tag}\x02"
+            text = f"{text}TAGS\x01{tag}\x02"
         keys = message.keys
         if keys:
             for key in keys:
                 check.key(key)
                 size += size_of(key)
-            text += f"KEYS\x01{' '.join(keys)}\x02"
+            text = f"{text}KEYS\x01{' '.join(keys)}\x02"
         if size > check.max_size:
             check.total(size)
         message_id = message.message_id
         check.message_id(message_id)
         out = Outgoing(message_id, message.body)
-        text += f"UNIQ_KEY\x01{_value(message_id)}\x02"
+        text = f"{text}UNIQ_KEY\x01{_value(message_id)}\x02"
         if message.encoding == _GZIP:
             out.sys_flag = COMPRESSED
         if message.type == _TRANSACTION:
@@ -133,19 +133,19 @@ class Converter:
             if message.recovery_s is not None:
                 seconds = max(message.recovery_s, -1)
                 check.recovery(seconds)
-                text += f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{seconds}\x02"
+                text = f"{text}CHECK_IMMUNITY_TIME_IN_SECONDS\x01{seconds}\x02"
             out.kind = "TRANSACTION"
         if message.deliver_ms is not None:
             text += self._delayed(max(message.deliver_ms, 1), now_ms)
             if out.kind == "NORMAL":
                 out.kind = "DELAY"
         out.attempts = message.attempts
-        text += f"RECONSUME_TIME\x01{out.attempts}\x02PGROUP\x01{topic}\x02"
+        text = f"{text}RECONSUME_TIME\x01{out.attempts}\x02PGROUP\x01{topic}\x02"
         group = message.group
         if group:
             check.group(group)
             out.group = group
-            text += f"__SHARDINGKEY\x01{group}\x02"
+            text = f"{text}__SHARDINGKEY\x01{group}\x02"
         if out.kind == "NORMAL":
             if group or (user and user.get("__SHARDINGKEY")):
                 out.kind = "FIFO"
@@ -155,9 +155,9 @@ class Converter:
                 out.kind = "PRIORITY"
         if message.priority is not None:
             check.priority(message.priority)
-            text += f"_SYS_MSG_PRIORITY_\x01{message.priority}\x02"
+            text = f"{text}_SYS_MSG_PRIORITY_\x01{message.priority}\x02"
         if message.trace:
-            text += f"TRACE_CONTEXT\x01{_value(message.trace)}\x02"
+            text = f"{text}TRACE_CONTEXT\x01{_value(message.trace)}\x02"
         host = message.host
         out.born_ms = message.born_ms or now_ms
         host = remote if not host or host.isspace() else _value(host)

@@ -167,6 +167,8 @@ class GrpcSession(asyncio.Protocol):
         self.calls: dict[int, RpcCall] = {}
         self._sessions = sessions
         self._dispatcher = sessions.dispatcher
+        self._proxy = sessions.proxy
+        self._max_message = sessions.max_message
         self._number = number
         self._on_made = on_made
         self._on_lost = on_lost
@@ -182,6 +184,8 @@ class GrpcSession(asyncio.Protocol):
         self._held = 0  # and of those of calls under way
         self._backlog: Backlog
         self._soonest_ms = NO_DEADLINE  # no deadline is before
+        self._timeout = b""  # the last one, and what it is
+        self._timeout_ms = 0
         self._floods = Floods(sessions.limits)
         self._unpacked = Unpacked(sessions.max_message)
         now_s = self._dispatcher.loop.time()
@@ -267,7 +271,7 @@ class GrpcSession(asyncio.Protocol):
         self.calls = {}
         self._held = 0
         for call in calls.values():
-            self._sessions.proxy.guarded(call, call.cancelled)
+            self._proxy.guarded(call, call.cancelled)
 
     def eof_received(self) -> bool:
         return False
@@ -298,7 +302,7 @@ class GrpcSession(asyncio.Protocol):
         self._backlog.measure(0, 0, 0)
         self._reading.clear()
         try:
-            self._sessions.proxy.connection_lost(peer)
+            self._proxy.connection_lost(peer)
         finally:
             self._on_lost(peer, error)
 
@@ -336,16 +340,19 @@ class GrpcSession(asyncio.Protocol):
         try:
             timeout = callers.timeout
             if timeout is not None:
-                deadline = call.deadline_ms = steady_ms + timeout_ms(timeout)
+                if timeout != self._timeout:  # a client's calls mostly have the same
+                    self._timeout_ms = timeout_ms(timeout)
+                    self._timeout = timeout
+                deadline = call.deadline_ms = steady_ms + self._timeout_ms
                 self._soonest_ms = min(self._soonest_ms, deadline)
             encoding = callers.encoding
             if encoding is not None and encoding != b"identity" and not ended:
-                self._reading[stream] = Messages(sessions.max_message, encoding, self._unpacked)
+                self._reading[stream] = Messages(self._max_message, encoding, self._unpacked)
         except RemoteProtocolError as error:
             call.finish(GRPC_INTERNAL, str(error))
         prove = sessions.prove
         if prove is not None and not call.over:
-            sessions.proxy.guarded(call, lambda: prove(call.caller, dict(fields)))
+            self._proxy.guarded(call, lambda: prove(call.caller, dict(fields)))
         if ended:
             call.finish(GRPC_INTERNAL, "the request has no message")
 
@@ -371,7 +378,7 @@ class GrpcSession(asyncio.Protocol):
         call = self.calls.get(stream)
         if call is None:
             return
-        most = self._sessions.max_message
+        most = self._max_message
         if ended and reader is None and not call.rpc.listens and whole(data, most):
             self._begin(call, data[5:])
             return
@@ -411,7 +418,7 @@ class GrpcSession(asyncio.Protocol):
             self._begin(call, reader.first)
 
     def _listen(self, call: RpcCall, messages: list[bytes], ended: bool) -> None:
-        proxy = self._sessions.proxy
+        proxy = self._proxy
         for message in messages:
             if call.begun:
                 proxy.go_on(call, message)
@@ -431,7 +438,7 @@ class GrpcSession(asyncio.Protocol):
         self._speaking.discard(stream)
         call = self._remove_call(stream)
         if call is not None:
-            self._sessions.proxy.guarded(call, call.cancelled)
+            self._proxy.guarded(call, call.cancelled)
 
     def _remove_call(self, stream: int) -> RpcCall | None:
         """A call is over."""
@@ -444,7 +451,7 @@ class GrpcSession(asyncio.Protocol):
         """Serve a call: what is made of its message may live as long as it does."""
         call.size += len(message)
         self._held += len(message)
-        self._sessions.proxy.begin(call, message)
+        self._proxy.begin(call, message)
 
     def _drop_request(self, stream: int) -> bool:
         """Drop what has come of a request; whether it has not ended yet."""
@@ -504,7 +511,7 @@ class GrpcSession(asyncio.Protocol):
                 # In a later turn: who asked waits from the end of this one on.
                 self._dispatcher.loop.call_soon(self._peer.pending.resolve, command)
 
-        if not self._sessions.proxy.asked(self._peer, code, ext, body, answer):
+        if not self._proxy.asked(self._peer, code, ext, body, answer):
             text = f" request type {code} not supported"
             answer(BrokerAnswer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text, b"", b""))
 
@@ -565,7 +572,7 @@ class GrpcSession(asyncio.Protocol):
         self._http.go_away(self._http.last_stream)
         for call in [call for call in self.calls.values() if call.rpc.listens]:
             self._remove_call(call.stream_id)
-            self._sessions.proxy.guarded(call, call.cancelled)
+            self._proxy.guarded(call, call.cancelled)
             self._end(call.stream_id, GRPC_UNAVAILABLE, GOING)
         self._dispatcher.mark(self._peer)
 

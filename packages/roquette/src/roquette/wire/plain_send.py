@@ -35,11 +35,6 @@ class SentMessage:
         deliver_ms, priority, recovery_s: None where they are absent.
     """
 
-    __slots__ = (
-        "attempts", "body", "born_ms", "deliver_ms", "encoding", "group", "host", "keys", "lite_topic", "message_id",
-        "priority", "recovery_s", "tag", "topic", "trace", "type", "user",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.topic: str = ""
         self.user: dict[str, str] = {}
