@@ -114,7 +114,7 @@ PIECES = [
 
 def mutated(rng: random.Random) -> bytes:
     """A message to which one to three things were done."""
-    data = bytearray(rng.choice(PLAIN + GENERAL))
+    data = bytearray(rng.choice(PLAIN + PLAIN + GENERAL))
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         at = rng.randrange(len(data) + 1)
         match rng.randrange(10):
@@ -130,7 +130,11 @@ def mutated(rng: random.Random) -> bytes:
             case 4 if at < len(data):  # a length, mostly, that is a little off
                 data[at] = (data[at] + rng.choice((-2, -1, 1, 2))) & 255
             case _ if at < len(data):
-                data[at] = rng.randrange(256)
+                data[at] = (
+                    rng.choice(b"\x00\x01\x02\x7faZ~9")
+                    if rng.random() < 0.7
+                    else rng.randrange(256)
+                )
     return bytes(data)
 
 
@@ -178,14 +182,14 @@ def differ(seed: int, count: int) -> int:
 
 
 def test_no_mutated_message_is_read_in_two_ways() -> None:
-    assert differ(int(os.environ.get("ROQUETTE_SEED", "1")), 20_000) > 800
+    assert differ(int(os.environ.get("ROQUETTE_SEED", "1")), 20_000) > 1_000
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", range(100, 120))
 def test_no_mutated_message_of_two_million(seed: int) -> None:
-    assert differ(seed, 100_000) > 4_000
+    assert differ(seed, 100_000) > 6_000
 
 
 @given(st.lists(st.tuples(text, text, st.integers(0, 2**63 - 1), text), max_size=3))
