@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -151,7 +151,8 @@ def broker(folder: Path, namesrv: str = "", **settings: object) -> Any:
 
 def name_server(folder: Path) -> Any:
     """Ours, empty, with room for more pairs of broker and topic than 1,000,000."""
-    settings = f"kvConfigPath={folder / 'kv.json'}", "maxRegisteredTopics=10000000"
+    kept = "serverChannelMaxIdleTimeSeconds=3600"  # brokers of the load say nothing between registrations
+    settings = f"kvConfigPath={folder / 'kv.json'}", "maxRegisteredTopics=10000000", kept
     words = [word for setting in settings for word in ("--set", setting)]
     return serving(folder, ["namesrv", "--listen", "127.0.0.1:0", *words])
 
@@ -298,22 +299,28 @@ async def namesrv(sizes: Sizes, folder: Path, told: Told) -> None:
         async def register(number: int, peer: Connection) -> None:
             address = f"10.1.{number // 250}.{number % 250}:10911"
             own = {"brokerName": f"broker-{number:03}", "brokerAddr": address}
+            own["heartbeatTimeoutMillis"] = "3600000"
             for fields, body in slices:
                 await peer.call(RequestCode.REGISTER_BROKER, fields | own, body)
 
         began = time.monotonic()
         await register(0, brokers[0])
         told.add("the first broker's registration", time.monotonic() - began, "s")
+        cpu_s = server.process.cpu_s()
         for first in range(1, sizes.brokers, 4):
             some = enumerate(brokers[first : first + 4], first)
             await asyncio.gather(*(register(number, peer) for number, peer in some))
         told.add("all brokers' registrations", time.monotonic() - began, "s")
+        each = (server.process.cpu_s() - cpu_s) / (sizes.brokers - 1)
+        told.add("CPU of a broker's registration", each, "s")
         told.loop("loop, registrations", server, LOOP_MS)
         pairs = sizes.topics * sizes.brokers
         told.add("memory", server.mib, "MiB")
         told.add("memory of a topic on a broker", (server.mib - base) * MIB / pairs, "bytes")
         peers = await server.connections(route, 8)
+        cpu_s = server.process.cpu_s()
         found = await paced(peers, sizes.routes, sizes.seconds)
+        told.add("CPU of a route", (server.process.cpu_s() - cpu_s) / found.count * 1e6, "us")
         told.add("size of a route's answer", len(peers[0].body) / 1024, "KiB")
         told.add(f"routes at {sizes.routes:,.0f} a second, answered", found.rate, "a second")
         told.load("the same", found)
@@ -669,10 +676,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.limits", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)  # fmt: skip
     parser.add_argument("--rows", default=",".join(ROWS), help="by commas")
     parser.add_argument("--quick", action="store_true", help="the smallest form: that it runs")
+    parser.add_argument("--brokers", type=int, help="other than 100, for a name server")
     parser.add_argument("--directory", help="where stores are made; a disk of 20 GB")
     parser.add_argument("--json", action="store_true", help="the figures, with the machine")
     asked = parser.parse_args()
     sizes, rows = QUICK if asked.quick else Sizes(), []
+    sizes = replace(sizes, brokers=asked.brokers or sizes.brokers)
     for row in asked.rows.split(","):
         loads = [os.getloadavg()[0]]
         figures = uvloop.run(measure(row, sizes, asked.directory))

@@ -15,7 +15,7 @@ import msgspec
 from tests.real_servers import frame
 
 TICK_S = 0.001
-LIMIT_S = 60.0
+LIMIT_S = 30.0
 
 Done = Callable[[str], None]
 """Called with "", or with what was answered instead of success."""
@@ -162,9 +162,10 @@ async def paced(connections: Sequence[Asking], rate: float, seconds: float) -> P
             ask(number, due)
             number += 1
         await asyncio.sleep(TICK_S)
-    async with asyncio.timeout(LIMIT_S):
-        while len(spans) < number:
-            await asyncio.sleep(TICK_S)
+    ends = time.perf_counter() + LIMIT_S
+    while len(spans) < number and time.perf_counter() < ends:
+        await asyncio.sleep(TICK_S)
+    failed += ["no answer in time"] * (number - len(spans))
     return summed(spans, time.perf_counter() - began, failed)
 
 
