@@ -46,7 +46,8 @@ from roquette.client.client import Client
 from roquette.client.client_base import Outside
 from roquette.client.config import ClientConfig
 from roquette.client.core.route_cache import TopicRoute
-from roquette.client.send_request import SEND_OK, SendReceipt
+from roquette.client.receipt import SendReceipt
+from roquette.client.send_request import SEND_OK
 from roquette.message.record import decode_records, encode_batch
 from roquette.remoting.address import HOSTS
 from roquette.wire.bodies.route import BrokerData, QueueData, TopicRouteData

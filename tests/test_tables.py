@@ -153,7 +153,7 @@ BOUNDED: dict[str, str] = {
     "client/requests.py:_met": "topics the application named",
     "client/transactions.py:_checks": "topics the application named",
     "client/transactions.py:open": "transactions the application has at work",
-    "client/events.py:_sent": "addresses of brokers",
+    "client/under_way.py:_sent": "addresses of brokers",
     "client/blocking_base.py:_checks": "topics the application named",
     "client/trace.py:_waiting": "WAITING",
     "client/push_consumer.py:_matchers": "topics of its subscriptions",

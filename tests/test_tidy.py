@@ -130,7 +130,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("client/consumer_options.py", "except Exception"): "the boundary to the application's encoder",
     ("client/app/values.py", "except Exception"): "the boundary to the application's decoders",
     (
-        "client/interceptors.py",
+        "client/under_way.py",
         "except Exception",
     ): "the boundary to the application's interceptors",
     ("client/events.py", "except Exception"): "the boundary to the application's listeners",

@@ -9,8 +9,8 @@ from tests.client.test_push_consumer import A, Inbox, small, until
 from tests.client.test_trace import told
 
 from roquette import App, Client, ConfigError, ReceivedMessage, RequestTimeout, StartFrom, sync
-from roquette.client.events import UnderWay
-from roquette.client.send_request import SendReceipt
+from roquette.client.receipt import SendReceipt
+from roquette.client.under_way import UnderWay
 from roquette_testing import EmbeddedBroker
 from roquette_testing.cluster import SimCluster, simulate
 

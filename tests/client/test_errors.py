@@ -16,7 +16,7 @@ from tests.client.test_push_consumer import small
 import roquette
 from roquette import errors
 from roquette.client.producer import Producer
-from roquette.client.send_request import SendReceipt, all_stored
+from roquette.client.receipt import SendReceipt, all_stored
 from roquette.errors import ClientError, ConfigError, MessageIllegal, RoquetteError
 from roquette.message.message import MessageQueue
 from roquette.wire.codes import RequestCode

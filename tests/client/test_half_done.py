@@ -18,7 +18,8 @@ from roquette.client.concurrent import ConcurrentQueues
 from roquette.client.config import ClientConfig
 from roquette.client.core.process_queue import Prefetch, ProcessQueue
 from roquette.client.orderly import Membership, OrderlyQueues, QueueLocks
-from roquette.client.send_request import SendReceipt, SendRequest
+from roquette.client.receipt import SendReceipt
+from roquette.client.send_request import SendRequest
 from roquette.errors import (
     BrokerError,
     ClientClosed,

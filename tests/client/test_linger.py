@@ -8,7 +8,7 @@ import pytest
 from tests.client.test_producer import A, B, pair, read
 
 from roquette.client.client import Client
-from roquette.client.send_request import SendReceipt
+from roquette.client.receipt import SendReceipt
 from roquette.client.settings import config_of
 from roquette.errors import ClientError, ConfigError, MessageIllegal
 from roquette.message.message import Message, MessageQueue

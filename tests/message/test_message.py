@@ -6,7 +6,7 @@ from tests.records import encode_record
 
 from roquette.errors import CorruptRecord
 from roquette.message.compression import ZSTD, compress
-from roquette.message.message import Message, MessageQueue, received
+from roquette.message.message import MessageQueue, received
 from roquette.message.message_id import host_bytes
 from roquette.message.record import decode_record
 
@@ -22,30 +22,6 @@ def test_a_queue_serialises_and_sorts_as_javas() -> None:
         == "s"
     )
     assert len({queue, MessageQueue("t", "b", 1)}) == 1
-
-
-def test_the_properties_of_a_message() -> None:
-    message = Message(
-        "t",
-        b"x",
-        tag="a",
-        keys=("k1", "k2"),
-        properties={"own": "1"},
-        delay_level=3,
-        shard_key="s",
-        wait_store_ok=False,
-    )
-
-    assert message._property_map() == {
-        "own": "1",
-        "TAGS": "a",
-        "KEYS": "k1 k2",
-        "DELAY": "3",
-        "__SHARDINGKEY": "s",
-        "WAIT": "false",
-    }
-    assert Message("t", b"x")._property_map() == {"WAIT": "true"}
-    assert message.properties == {"own": "1"}
 
 
 def stored(body: bytes, sys_flag: int, properties: bytes) -> bytes:

@@ -61,15 +61,22 @@ def as_message(
     options: SendOptions | None = None,
     clock: Clock | None = None,
     encode: Encode[Any] | None = None,
+    call: str = "",
 ) -> Message:
     """The words of a send call as a Message; a Message passes through.
 
+    Args:
+        call: whose words they are, if it is one with `SendOptions`: they are looked at here.
+
     Raises:
-        TypeError: a value has a wrong type, or words stand beside a Message that has its own.
+        TypeError: the call has no such word, a value has a wrong type, or words stand beside a Message that has its own.
         ConfigError: a time has no zone, or is before 1970.
         MessageIllegal: a property is empty, or RocketMQ's own; `encode` raised.
     """
     given: SendOptions = options or {}
+    plain = given.keys() <= _AS_THEY_ARE  # as most are: nothing is to be looked at here
+    if call and not plain:
+        check_words(call, given, SendOptions)
     if isinstance(topic, Message):
         if body not in (b"", "") or any(
             value for name, value in given.items() if name not in ("queue", "selector")
@@ -79,7 +86,7 @@ def as_message(
         return topic
     if type(body) is not bytes:
         body = body_of(body, encode)
-    if given.keys() <= _AS_THEY_ARE:  # as most are: nothing is to be looked at here
+    if plain:
         same: Any = given
         return Message(topic, body, **same)
     key, properties, at = given.get("key"), given.get("properties"), given.get("deliver_at")

@@ -439,8 +439,7 @@ class SendCalls(ClientBase[V]):
         Raises:
             MessageIllegal, RouteNotFound, BrokerError, ConnectError, RequestTimeout
         """
-        check_words("send", options, SendOptions)
-        message = as_message(topic, body, options, self._clock, self._encode)
+        message = as_message(topic, body, options, self._clock, self._encode, "send")
         limit_ms = milliseconds_of(timeout)
         return await self._sender.send(
             message,
@@ -478,8 +477,7 @@ class SendCalls(ClientBase[V]):
         **options: Unpack[SendOptions],
     ) -> "asyncio.Future[SendReceipt]":
         """Send without waiting for the answer: the future gets it. Waits while too many are unanswered."""
-        check_words("send_nowait", options, SendOptions)
-        message = as_message(topic, body, options, self._clock, self._encode)
+        message = as_message(topic, body, options, self._clock, self._encode, "send_nowait")
         return await self._sender.send_nowait(
             message, queue=options.get("queue"), selector=options.get("selector")
         )

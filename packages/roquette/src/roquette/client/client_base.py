@@ -29,7 +29,7 @@ from roquette.client.config import ClientConfig
 from roquette.client.consumer_options import Encode, MemberOptions, V, check_function
 from roquette.client.events import Events, Listener
 from roquette.client.handler import BatchHandler, Handler, inside_handler
-from roquette.client.interceptors import Interceptor, Interceptors
+from roquette.client.interceptors import Interceptor
 from roquette.client.producer import FLUSH_S, Producer
 from roquette.client.push_consumer import PushConsumer
 from roquette.client.requests import Replies
@@ -37,6 +37,7 @@ from roquette.client.session import Session
 from roquette.client.settings import ClientSettings, config_of
 from roquette.client.trace import MessageTrace
 from roquette.client.transactions import Checks
+from roquette.client.under_way import Interceptors
 from roquette.errors import ClientClosed
 from roquette.message.names import DEFAULT_PRODUCER_GROUP
 from roquette.remoting.address import local_address
@@ -261,6 +262,8 @@ class ClientBase(Generic[V]):
 
     @property
     def _sender(self) -> Producer:
-        assert self.session is not None
-        assert self._producer is not None
-        return self._producer
+        producer = self._producer
+        if producer is None or self._closing is not None or self._forks != fork_count():
+            assert self.session is not None  # or it says why not
+            assert producer is not None
+        return producer

@@ -13,9 +13,10 @@ from roquette.base.lifecycle import Health, waiting_at
 from roquette.client import calls
 from roquette.client.consumer_options import MemberOptions, Model, for_loop, not_understood, verdict
 from roquette.client.core.process_queue import ProcessQueue
-from roquette.client.interceptors import Handled, Interceptors
+from roquette.client.interceptors import Handled
 from roquette.client.producer import Producer
 from roquette.client.session import Session
+from roquette.client.under_way import Interceptors
 from roquette.errors import ClientError, MessageSettled, Retry, StoreError
 from roquette.message.message import DONE, Done, HandlerDecision, Message, ReceivedMessage
 from roquette.message.names import retry_topic

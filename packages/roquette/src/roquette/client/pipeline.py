@@ -1,30 +1,23 @@
 """Sends that are under way together: to each queue they leave in the order they were given.
 
 What cannot leave yet waits in the line of its topic, until there is a route, or of its queue, until its
-broker is connected. One task looks after each line, and nothing new passes by a line that waits.
+broker is connected. One task looks after each line, and nothing new passes by a line that waits. HOT.
 """
 
 import asyncio
 import copy
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from roquette.base.lifecycle import Tasks
 from roquette.client.core.route_cache import TopicRoute, may_retry
-from roquette.client.events import EventKind, Lot, UnderWay
-from roquette.client.send_request import (
-    Chooser,
-    Entry,
-    Headers,
-    Preparation,
-    SendReceipt,
-    SendRequest,
-    weight,
-)
+from roquette.client.events import EventKind
+from roquette.client.receipt import SendReceipt
+from roquette.client.send_request import Chooser, Entry, Headers, Preparation, SendRequest, weight
 from roquette.client.session import Session
+from roquette.client.under_way import Lot, UnderWay
 from roquette.errors import ClientClosed, ClientError, RoquetteError
 from roquette.message.message import Message, MessageQueue
 from roquette.message.record import encode_batch
@@ -155,6 +148,7 @@ class SendPipeline:
         self._publish_route = publish_route
         self._attempts = attempts
         config = session.config
+        self._timeout_ms: int = config.send_timeout_ms
         self._places = Places(config.max_in_flight, config.max_bytes_in_flight)
         self._loop = asyncio.get_running_loop()
         self._unrouted: dict[str, deque[_Sending]] = {}
@@ -181,15 +175,21 @@ class SendPipeline:
         self, topic: str, size: int, begin: Callable[[], "asyncio.Future[SendReceipt]"]
     ) -> "asyncio.Future[SendReceipt]":
         """Begin what others send, when there is room: it has a place, and is under way, until its answer."""
-        with (lot := self._under_way.lot):
+        lot = self._under_way.lot
+        with lot:
             await self._place(topic, size)
-            answer = None
-            try:
-                answer = begin()
-            finally:
-                if answer is None:
-                    self._places.release(size)
-            lot.begin()
+            return self._begin_held(lot, size, begin)
+
+    def _begin_held(
+        self, lot: Lot, size: int, begin: Callable[[], "asyncio.Future[SendReceipt]"]
+    ) -> "asyncio.Future[SendReceipt]":
+        answer: asyncio.Future[SendReceipt] | None = None
+        try:
+            answer = begin()
+        finally:
+            if answer is None:
+                self._places.release(size)
+        lot.begin()
 
         def ended(answer: object) -> None:
             self._places.release(size)
@@ -275,12 +275,11 @@ class SendPipeline:
         return partial(self._post, target=target, peer=peer, address=address)
 
     def _post(self, sending: _Sending, target: MessageQueue, peer: Peer, address: str) -> None:
-        session = self._session
         request = sending.request
         sending.address = address
         header = self._headers.header_for(request, target)
         try:
-            peer.ask(request.code, header, request.body, session.config.send_timeout_ms, sending)
+            peer.ask(request.code, header, request.body, self._timeout_ms, sending)
         except RoquetteError as error:  # LocalProtocolError too: a frame that no broker takes
             self.failed(sending, error)
 
@@ -352,13 +351,13 @@ SendAll = Callable[[Message, SendRequest], Awaitable[list[SendReceipt]]]
 """Sends the first message's batch."""
 
 
-@dataclass(slots=True)
 class _Batch:
     """Messages to one topic that wait; `timer` sends them."""
 
-    timer: asyncio.TimerHandle
-    size: int = 0
-    waiting: list[Waiting] = field(default_factory=list)
+    def __init__(self, timer: asyncio.TimerHandle) -> None:
+        self.timer = timer
+        self.size = 0
+        self.waiting: list[Waiting] = []
 
 
 class Linger:

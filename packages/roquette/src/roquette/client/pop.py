@@ -20,9 +20,10 @@ from roquette.client import pop_requests
 from roquette.client.calls import Call
 from roquette.client.consumer import Opened
 from roquette.client.consumer_options import Selection, matcher, subscription
-from roquette.client.interceptors import Handled, Interceptors
+from roquette.client.interceptors import Handled
 from roquette.client.pop_requests import Popped, Receipt
 from roquette.client.session import SOON_S, Session
+from roquette.client.under_way import Interceptors
 from roquette.errors import (
     BrokerError,
     ClientClosed,

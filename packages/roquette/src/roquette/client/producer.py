@@ -31,19 +31,11 @@ from roquette.client.core.route_cache import (
     shares,
     was_not_taken,
 )
-from roquette.client.events import UnderWay
-from roquette.client.interceptors import UNSEEN, Begun, Interceptors
 from roquette.client.pipeline import Linger, SendPipeline
-from roquette.client.send_request import (
-    SEND_OK,
-    Chooser,
-    Headers,
-    Preparation,
-    SendReceipt,
-    SendRequest,
-    all_stored,
-)
+from roquette.client.receipt import SendReceipt, all_stored
+from roquette.client.send_request import SEND_OK, Chooser, Headers, Preparation, SendRequest
 from roquette.client.session import Session
+from roquette.client.under_way import Interceptors, UnderWay
 from roquette.errors import (
     ClientError,
     ConnectError,
@@ -120,6 +112,7 @@ class Producer:
         self.shown_group = group
         self.group = group = self.namespace.wrap(group)
         self._interceptors = interceptors
+        self._begin = interceptors.begin
         self._session = session
         self._config = session.config
         config = session.config
@@ -162,7 +155,7 @@ class Producer:
             MessageIllegal: the message breaks a rule before anything is sent.
             RouteNotFound, BrokerError, ConnectError, RequestTimeout: after every attempt failed.
         """
-        with self.under_way.lot, self._begin(message) as begun:
+        with self.under_way.lot, self._begin(message, self.shown_group) as begun:
             alone = queue or selector or timeout_ms is not None
             if self._linger is not None and not alone and self._linger.fits(message):
                 receipt = await self._linger.add(message)
@@ -177,7 +170,7 @@ class Producer:
         """Send a message that nobody sees until the transaction ends."""
         named = {TRAN_MSG: "true", PGROUP: self.group}
         message = dataclasses.replace(message, properties={**message.properties, **named})
-        with self.under_way.lot, self._begin(message) as begun:
+        with self.under_way.lot, self._begin(message, self.shown_group) as begun:
             request = self._preparation.request(message, named)
             request.sys_flag |= TRANSACTION_PREPARED
             choose = self._chooser(message, None, None)
@@ -197,7 +190,7 @@ class Producer:
         Waits only while `max_in_flight` sends are unanswered. Messages to one queue leave in the order of the
         calls. Retries as `send` does; then order between messages is not kept.
         """
-        with self._begin(message) as begun:
+        with self._begin(message, self.shown_group) as begun:
             if self._linger is not None and not (queue or selector) and self._linger.fits(message):
                 add = partial(self._linger.add, message)
                 answer = await self._pipeline.hold(message.topic, len(message.body), add)
@@ -211,7 +204,7 @@ class Producer:
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Send without an answer: whether it arrived stays unknown."""
-        with self.under_way.lot, self._begin(message):
+        with self.under_way.lot, self._begin(message, self.shown_group):
             request = self._preparation.request(message)
             route = await self._publish_route(request.topic)
             target = self._chooser(message, queue, None)(route.publish, None)
@@ -255,7 +248,11 @@ class Producer:
                     "a batch takes neither delayed messages nor priorities nor a retry topic"
                 )
         with self.under_way.lot, ExitStack() as stack:
-            begun = [stack.enter_context(self._begin(m)) for m in messages if self._interceptors]
+            begun = [
+                stack.enter_context(self._begin(m, self.shown_group))
+                for m in messages
+                if self._interceptors
+            ]
             outcomes = await self._send_parts(messages, queue, timeout_ms)
             for each, outcome in zip(begun, outcomes):
                 if isinstance(outcome, SendReceipt):
@@ -271,12 +268,6 @@ class Producer:
         limit_s = FLUSH_S if limit_s is None else limit_s
         rest_s = max(0.0, limit_s - (asyncio.get_running_loop().time() - began))
         return left + await self._session.one_ways.wait(self._session.beat, rest_s)
-
-    def _begin(self, message: Message) -> Begun:
-        """Tell the interceptors of a message; not of those that our consumers give back."""
-        if not self._interceptors or message.topic.startswith(RETRY_PREFIX):
-            return UNSEEN
-        return self._interceptors.begin(message, self.shown_group)
 
     async def _send_parts(
         self, messages: Sequence[Message], queue: MessageQueue | None, timeout_ms: int | None

@@ -22,11 +22,11 @@ from roquette.client.core.process_queue import SAMPLE_S, ConsumeRates, LocalOffs
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.events import EventKind
 from roquette.client.handler import BatchHandler, Handler, HandlerRunner, Messages, next_step
-from roquette.client.interceptors import Interceptors
 from roquette.client.offset_store import MemberOffsets
 from roquette.client.orderly import GIVE_UP_S, REVOKE_S, Membership, OrderlyQueues, QueueLocks
 from roquette.client.producer import Producer
 from roquette.client.session import CANCEL_S, SOON_S, Session, members_of
+from roquette.client.under_way import Interceptors
 from roquette.errors import BrokerError, ClientClosed, ClientError, CorruptRecord
 from roquette.message.message import MessageQueue, ReceivedMessage, received
 from roquette.message.names import RETRY_PREFIX, retry_topic

@@ -1,7 +1,7 @@
-"""One request to store messages, the same bytes on every attempt, and what its answer says."""
+"""One request to store messages, the same bytes on every attempt, and what its answer says. HOT."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -9,12 +9,14 @@ from roquette.base.clock import Clock
 from roquette.client.config import ClientConfig
 from roquette.client.core.namespace import Namespace
 from roquette.client.core.route_cache import TOPICS, broker_error, keep
+from roquette.client.receipt import SendReceipt
 from roquette.client.session import Session
-from roquette.errors import ClientError, MessageIllegal, NotSent
+from roquette.errors import MessageIllegal
 from roquette.message.compression import compress
 from roquette.message.message import Message, MessageQueue
 from roquette.message.message_id import UniqueIds, host_bytes
 from roquette.message.names import RETRY_PREFIX, client_topic_error
+from roquette.message.outgoing import property_map
 from roquette.message.properties import (
     LITE_TOPIC,
     MAX_RECONSUME_TIMES,
@@ -28,7 +30,7 @@ from roquette.message.properties import (
 from roquette.message.record_layout import MAX_PROPERTIES
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.command import Command
-from roquette.wire.header_codec import HeaderDecoder, common_part, encode_ext, rest_encoder
+from roquette.wire.header_codec import NOT_FAST, HeaderDecoder, common_part, encode_ext
 from roquette.wire.headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 
 Chooser = Callable[[Sequence[MessageQueue], str | None], MessageQueue]
@@ -36,50 +38,17 @@ Chooser = Callable[[Sequence[MessageQueue], str | None], MessageQueue]
 
 SEND_OK: Final = "SEND_OK"
 _OWN: Final = ("sys_flag", "born_timestamp", "flag", "properties")  # of each message
-_encode_rest = rest_encoder(SendMessageRequestHeaderV2, _OWN)
-_decode_header = HeaderDecoder(SendMessageResponseHeader)
+_header: Final = HeaderDecoder(SendMessageResponseHeader)
+_decode: Final = _header.fast
+_quote: Final = msgspec.json.Encoder().encode
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
+_SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _STATUS: Final[dict[int, str]] = {
     ResponseCode.SUCCESS: SEND_OK,
     ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
     ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
 }
-
-
-class SendReceipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Answer of the broker to a message it stored.
-
-    Attributes:
-        status: SEND_OK, or which durability was not reached in time (the message is stored all the same).
-        message_id: the unique id we gave it. `offset_message_id`: where it lies on its broker.
-        queue_offset: its index in `queue`.
-        recall_handle: of a message delivered later: what `Client.recall` takes it back by; "" for others.
-        transaction_id: of a half message; what brokers say of others means nothing.
-    """
-
-    status: str
-    message_id: str
-    offset_message_id: str
-    queue: MessageQueue
-    queue_offset: int
-    recall_handle: str = ""
-    transaction_id: str = ""
-
-
-def all_stored(outcomes: Sequence[SendReceipt | ClientError]) -> list[SendReceipt]:
-    """The receipts of a batch; raises the first of its errors, which then knows what became of each message."""
-    receipts = [each for each in outcomes if isinstance(each, SendReceipt)]
-    if len(receipts) == len(outcomes):
-        return receipts
-    errors = [each for each in outcomes if isinstance(each, ClientError)]
-    error = next(each for each in errors if not isinstance(each, NotSent))
-    error.receipts, error.outcomes = tuple(receipts), tuple(outcomes)
-    unsent = sum(isinstance(each, NotSent) for each in outcomes)
-    failed = len(outcomes) - len(receipts) - unsent
-    error.add_note(
-        f"of {len(outcomes)} messages of the batch {len(receipts)} were stored, {failed} failed and {unsent} were not sent"
-    )
-    raise error
 
 
 class SendRequest:
@@ -116,29 +85,34 @@ class SendRequest:
     @property
     def code(self) -> int:
         """The request code."""
-        return RequestCode.SEND_BATCH_MESSAGE if self.batch else RequestCode.SEND_MESSAGE_V2
+        return _SEND_BATCH if self.batch else _SEND
 
     def receipts(self, reply: Command, target: MessageQueue, address: str) -> list[SendReceipt]:
         """Read what the broker says of each message. Raises BrokerError when it stored none."""
-        status = _STATUS.get(reply.code)
+        status = _STATUS.get(reply.code) if reply.code else SEND_OK
         if status is None:
             raise broker_error(reply.code, reply.remark, address)
-        header: SendMessageResponseHeader = _decode_header(reply.ext)
+        header: SendMessageResponseHeader
+        try:
+            header = _decode(reply.ext)
+        except NOT_FAST:
+            header = _header.coerce(reply.ext)
         queue = target
         if header.queue_id != target.queue_id or self.shown != target.topic:
             queue = MessageQueue(self.shown, target.broker_name, header.queue_id)
-        offset_ids = header.msg_id.split(",")
+        ids = self.message_ids
+        offset_ids = header.msg_id.split(",") if self.batch else [header.msg_id]
         return [
             SendReceipt(
                 status=status,
-                message_id=message_id,
+                message_id=ids[index],
                 offset_message_id=offset_ids[index] if index < len(offset_ids) else "",
                 queue=queue,
                 queue_offset=header.queue_offset + index,
                 recall_handle=header.recall_handle or "",
                 transaction_id=header.transaction_id or "",
             )
-            for index, message_id in enumerate(self.message_ids)
+            for index in range(len(ids))
         ]
 
 
@@ -160,7 +134,10 @@ class Headers:
         if common is None:
             common = common_part(self._header(request, target, now_ms), _OWN)
             keep(self._common, target, common, TOPICS)
-        return _encode_rest(common, request.sys_flag, now_ms, request.flag, request.properties)
+        text = _quote(request.properties)
+        return b'{%b,"f":"%d","g":"%d","h":"%d","i":%b}' % (
+            common, request.sys_flag, now_ms, request.flag, text,
+        )  # fmt: skip
 
     def _header(
         self, request: SendRequest, target: MessageQueue, now_ms: int
@@ -209,8 +186,11 @@ class Preparation:
 
     def __init__(self, session: Session, namespace: Namespace) -> None:
         self._namespace, self._wraps = namespace, bool(namespace)
-        self._config = session.config
-        self.batch_bytes = min(BATCH_BYTES, session.config.max_message_size)
+        self._config = config = session.config
+        self._max_size: int = config.max_message_size
+        self._max_level: int = config.max_delay_level
+        self._compress_over: int = config.compress_over_bytes
+        self.batch_bytes = min(BATCH_BYTES, self._max_size)
         self._clock = session.clock
         self._ids = UniqueIds(
             host_bytes(session.local_host, 0)[:-4],
@@ -228,53 +208,49 @@ class Preparation:
         Args:
             named: further properties, which win.
         """
-        body = self._checked_body(message)
-        properties, message_id = self._properties(message, named)
-        request = SendRequest(message.topic, body, properties, [message_id])
+        body, properties, message_id = self._checked(message, named)
+        topic: str = message.topic
+        request = SendRequest(topic, body, properties, [message_id])
         if self._wraps:
-            request.topic = self._namespace.wrap(message.topic)
+            request.topic = self._namespace.wrap(topic)
         request.flag = message.flag
-        if len(body) > self._config.compress_over_bytes:
+        if len(body) > self._compress_over:
             packed = compress(body, self._config.compression, self._config.compression_level)
             if len(packed) < len(body):
                 request.body = packed
                 request.sys_flag |= self._config.compression.sys_flag
-        if message.topic.startswith(RETRY_PREFIX):
+        if topic.startswith(RETRY_PREFIX):
             request.reconsume = int(message.properties.get(RECONSUME_TIME, "0"))
             most = message.properties.get(MAX_RECONSUME_TIMES)
             request.max_reconsume = int(most) if most else None
         return request
 
-    def _checked_body(self, message: Message) -> bytes:
-        body = message.body
-        if wrong := message._wrong_type():
-            raise TypeError(wrong)
-        if wrong := message._wrong_word():
-            raise MessageIllegal(wrong)
-        error = client_topic_error(
-            self._namespace.wrap(message.topic) if self._wraps else message.topic
-        )
+    def _checked(self, message: Message, named: Mapping[str, str]) -> tuple[bytes, str, str]:
+        """Its body, its properties as text, its id."""
+        properties = property_map(message)
+        given: Any = message
+        content, own = given.body, given.properties
+        body: bytes = content if type(content) is bytes else bytes(content)
+        topic: str = message.topic
+        error = client_topic_error(self._namespace.wrap(topic) if self._wraps else topic)
         if error is not None:
             raise MessageIllegal(error)
         if not body:
             raise MessageIllegal("the message body length is zero")
-        if not 0 <= message.delay_level <= self._config.max_delay_level:
+        if not 0 <= message.delay_level <= self._max_level:
             raise MessageIllegal(
-                f"delay level {message.delay_level} is not 0 (at once) to {self._config.max_delay_level}"
+                f"delay level {message.delay_level} is not 0 (at once) to {self._max_level}"
             )
-        if len(body) > self._config.max_message_size:
+        if len(body) > self._max_size:
             raise MessageIllegal(
-                f"the message body size over max value, MAX: {self._config.max_message_size}, is {len(body)}"
+                f"the message body size over max value, MAX: {self._max_size}, is {len(body)}"
             )
-        return body
-
-    def _properties(self, message: Message, named: Mapping[str, str] = NOTHING) -> tuple[str, str]:
-        properties = {**message._property_map(), **named} if named else message._property_map()
+        if named:
+            properties.update(named)
         message_id = properties.get(UNIQ_KEY)
         if message_id is None:
-            message_id = self.new_id()
-            properties[UNIQ_KEY] = message_id
-        for name, value in message.properties.items() if message.properties else ():
+            message_id = properties[UNIQ_KEY] = self.new_id()
+        for name, value in own.items() if own else ():
             if NAME_SEPARATOR in name + value or PROPERTY_SEPARATOR in name + value:
                 raise MessageIllegal(
                     f"property {name!r} holds a control character RocketMQ uses as separator"
@@ -284,30 +260,31 @@ class Preparation:
             raise MessageIllegal(
                 f"the message's properties, keys and tag have {size} bytes, brokers take {MAX_PROPERTIES}: put them into the body"
             )
-        return text, message_id
+        return body, text, message_id
 
     def entries(self, messages: Sequence[Message]) -> tuple[list[Entry], list[str]]:
         """The messages as batches hold them, and their ids: all of them checked before the first is sent."""
         found: list[Entry] = []
         ids: list[str] = []
         for message in messages:
-            properties, message_id = self._properties(message)
-            found.append((message.flag, self._checked_body(message), properties.encode()))
+            body, properties, message_id = self._checked(message, NOTHING)
+            found.append((message.flag, body, properties.encode()))
             ids.append(message_id)
         return found, ids
 
     def fits(self, message: Message) -> bool:
         """Return True when it may go in a batch with any others of its topic, and gains by it."""
+        given: Any = message  # what is wrong with it is said when it is sent
         return (
-            not message.shard_key
-            and not message.delay_level
-            and message.deliver_at is None
-            and message.priority is None
-            and message.wait_store_ok
-            and type(message.body) is bytes  # or the error is made elsewhere
-            and len(message.body) <= self._config.compress_over_bytes
-            and not message.topic.startswith(RETRY_PREFIX)
-            and _ALONE.isdisjoint(message.properties)
+            not given.shard_key
+            and not given.delay_level
+            and given.deliver_at is None
+            and given.priority is None
+            and bool(given.wait_store_ok)
+            and type(given.body) is bytes
+            and len(given.body) <= self._compress_over
+            and not given.topic.startswith(RETRY_PREFIX)
+            and _ALONE.isdisjoint(given.properties)
         )
 
     def batch(self, topic: str, body: bytes, ids: list[str]) -> SendRequest:

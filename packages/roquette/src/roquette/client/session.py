@@ -22,7 +22,8 @@ from roquette.client.config import RENEW_S, ClientConfig, NameServers
 from roquette.client.core.namespace import Namespace
 from roquette.client.core.process_queue import Prefetch
 from roquette.client.core.route_cache import TOPICS, TopicRoute, keep, route_from_template
-from roquette.client.events import EventKind, Events, OneWays
+from roquette.client.events import EventKind, Events
+from roquette.client.under_way import OneWays
 from roquette.errors import (
     BrokerError,
     ClientClosed,
@@ -119,7 +120,7 @@ class SessionRoutes(Protocol):
         """Their addresses."""
         ...
 
-    def known_route(self, topic: str) -> TopicRoute | None:
+    def known_route(self, topic: str, /) -> TopicRoute | None:
         """The route as it is cached."""
         ...
 
@@ -296,6 +297,9 @@ class Session:
 
     Args:
         more_rows: further requests that servers may send to us.
+
+    Attributes:
+        known_route: gives a topic's route as it is cached, or None. Each send asks: no function of ours comes between.
     """
 
     def __init__(
@@ -319,6 +323,7 @@ class Session:
         self._servers = NameServers(config.name_servers, clock, entropy, self.tasks)
         self.noise = RateLimited(log, clock)
         self._routes: dict[str, TopicRoute] = {}
+        self.known_route: Callable[[str], TopicRoute | None] = self._routes.get
         self._fetching: dict[str, asyncio.Future[TopicRoute]] = {}
         self._producer_groups: dict[str, None] = {}
         self._consumers: dict[str, GroupConsumer] = {}
@@ -413,10 +418,6 @@ class Session:
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation, such as those of the admin room: return its result, or raise what it raises."""
         return await OperationRun(self.api, self.ask_name_servers).result(operation)
-
-    def known_route(self, topic: str) -> TopicRoute | None:
-        """The route as it is cached."""
-        return self._routes.get(topic)
 
     async def route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
         """A topic's route; concurrent callers share one request. Raises RouteNotFound or ConnectError."""

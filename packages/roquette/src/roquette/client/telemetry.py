@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from roquette.client.handler import inside_handler
 from roquette.client.interceptors import Handled, Sent
-from roquette.client.send_request import SendReceipt
+from roquette.client.receipt import SendReceipt
 from roquette.errors import ConfigError
 from roquette.message import properties as names
 from roquette.message.message import Message, ReceivedMessage

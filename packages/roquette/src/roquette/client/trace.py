@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from roquette.base.lifecycle import Health
 from roquette.client.core.namespace import Namespace
-from roquette.client.interceptors import Handled, Interceptors, Sent
+from roquette.client.interceptors import Handled, Sent
 from roquette.client.producer import Producer
-from roquette.client.send_request import SendReceipt
+from roquette.client.receipt import SendReceipt
 from roquette.client.session import Session
+from roquette.client.under_way import Interceptors
 from roquette.errors import ClientError, StoreError
 from roquette.message import properties as names
 from roquette.message.message import Message, ReceivedMessage

@@ -18,7 +18,7 @@ from roquette.client.calls import Call, nothing
 from roquette.client.consumer_options import verdict
 from roquette.client.core.namespace import Namespace
 from roquette.client.producer import Producer
-from roquette.client.send_request import SendReceipt
+from roquette.client.receipt import SendReceipt
 from roquette.client.session import Session
 from roquette.client.trace import EndOfTransaction, MessageTrace, store_host
 from roquette.errors import (

@@ -17,8 +17,6 @@ from roquette.message.record_layout import StoredRecord
 from roquette.message.sysflag import COMPRESSED
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TEXT: Final = (str, type(None))
-_SEVERAL: Final = (tuple, list)
 _SECONDS: Final = 100_000_000_000  # up to the year 5138; milliseconds up to 1973
 MAX_BODY_SIZE: Final = 64 * 1024 * 1024  # of a decompressed body; producers' own limit is 4 MiB
 
@@ -78,98 +76,6 @@ class Message:
     def deliver_at_ms(self) -> int:
         """`deliver_at` in milliseconds since 1970; 0 at once."""
         return 0 if self.deliver_at is None else _ms(self.deliver_at)
-
-    def _property_map(self) -> dict[str, str]:
-        """All properties as they travel, RocketMQ's among them (Apache: Message's setters)."""
-        found = dict(self.properties)
-        if self.tag:
-            found[names.TAGS] = self.tag
-        if self.keys:
-            found[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
-        if self.delay_level:
-            found[names.DELAY] = str(self.delay_level)
-        if self.deliver_at is not None and (at_ms := _ms(self.deliver_at)):
-            found[names.TIMER_DELIVER_MS] = str(at_ms)
-        if self.shard_key:
-            found[names.SHARDING_KEY] = self.shard_key
-        if self.priority is not None:
-            found[names.PRIORITY] = str(self.priority)
-        found[names.WAIT] = "true" if self.wait_store_ok else "false"
-        return found
-
-    def _wrong_type(self) -> str:
-        """The first value of another type than it should have, in words; empty when all are right."""
-        if not (
-            type(self.topic) is str
-            and type(self.body) is bytes
-            and type(self.tag) in _TEXT
-            and type(self.shard_key) in _TEXT
-            and type(self.flag) is int
-            and type(self.delay_level) is int
-            and (self.priority is None or type(self.priority) is int)
-            and (self.deliver_at is None or type(self.deliver_at) is datetime)
-            and type(self.keys) in _SEVERAL
-        ) and (wrong := self._wrong_field()):
-            return wrong
-        for key in self.keys:
-            if not isinstance(key, str):
-                return f"key {key!r:.80} is not str"
-        if self.properties:
-            for name, text in self.properties.items():
-                if not isinstance(name, str) or not isinstance(text, str):
-                    return f"property {name!r:.80}={text!r:.80} is not str"
-        return ""
-
-    def _wrong_field(self) -> str:
-        for name, value, kinds in (
-            ("topic", self.topic, (str,)),
-            ("body", self.body, (bytes, bytearray, memoryview)),
-            ("tag", self.tag, _TEXT),
-            ("shard_key", self.shard_key, _TEXT),
-            ("flag", self.flag, (int,)),
-            ("delay_level", self.delay_level, (int,)),
-            ("priority", self.priority, (int, type(None))),
-            ("deliver_at", self.deliver_at, (datetime, type(None))),
-            ("keys", self.keys, _SEVERAL),
-        ):
-            if isinstance(value, bool) or not isinstance(value, kinds):
-                wrong = f"{name}={value!r:.80} has a wrong type: {type(value).__name__}"
-                return wrong + (", say (key,)" if name == "keys" else "")
-        return ""
-
-    def _wrong_word(self) -> str:
-        """The first value that would be read as another, or as none, in words; empty when there is none."""
-        tag = self.tag
-        if (
-            tag is not None
-            and not tag.isalnum()  # most are, and are fine
-            and (tag != tag.strip() or tag in ("", "*") or "||" in tag)
-        ):
-            why = "consumers could not name it: they read '||' as 'or', '*' as all, and pass over blanks at the ends"
-            return f"tag {tag!r:.80} is not one tag, and {why}; None is no tag"
-        for key in self.keys:
-            if key.split() != [key]:
-                why = (
-                    "empty, and would vanish"
-                    if not key.strip()
-                    else "of several words: each would be a key"
-                )
-                return f"key {key!r:.80} is {why}; give several as a tuple, blanks as another character"
-        if self.shard_key == "":
-            return (
-                "shard key '' is empty, and would choose no queue: leave it out, or give it a value"
-            )
-        if self.priority is not None:
-            if not 0 <= self.priority <= names.MAX_PRIORITY:
-                return f"priority {self.priority} is not 0 to {names.MAX_PRIORITY}"
-            if self.shard_key or self.delay_level or self.deliver_at:
-                return "a priority stands with neither shard key nor delay: brokers would drop it"
-        if self.deliver_at is not None:
-            if self.deliver_at.tzinfo is None:
-                return f"deliver_at={self.deliver_at.isoformat()} has no time zone: say datetime.now(timezone.utc) + ..."
-            if self.deliver_at_ms < 0:
-                return f"deliver_at={self.deliver_at} is before 1970"
-        return ""
 
 
 class Done:

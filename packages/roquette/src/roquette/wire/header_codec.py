@@ -196,28 +196,17 @@ def _member(field: FieldInfo, value: str) -> tuple[str, str]:
     return f'"{field.encode_name}":%b', f"quote({value})"
 
 
-def rest_encoder(header: type[msgspec.Struct], names: tuple[str, ...]) -> Callable[..., bytes]:
-    """Return `rest(common, *values) -> b'{...}'`, for headers that differ in the fields `names` alone.
-
-    `common` are the other fields, as `common_part` gives them; the values come in the order of `names` and are not None.
-    """
-    fields = {field.name: field for field in msgspec.structs.fields(header)}
-    members = [_member(fields[name], name) for name in names]
-    whole = "{%b," + ",".join(form for form, _ in members) + "}"
-    values = ", ".join(value for _, value in members)
-    text = f"def rest(common, {', '.join(names)}):\n return {whole.encode()!r} % (common, {values})"
-    scope: dict[str, typing.Any] = {"quote": _quote}
-    exec(text, scope)  # names come from our own Struct definitions only
-    return typing.cast(Callable[..., bytes], scope["rest"])
-
-
 def common_part(header: msgspec.Struct, names: tuple[str, ...]) -> bytes:
-    """Write the part that a header has beside the fields `names`, for the encoder that `rest_encoder` makes."""
-    left_out = {
-        field.encode_name for field in msgspec.structs.fields(header) if field.name in names
-    }
+    """Write the part that a header has beside the fields `names`: members of a JSON object, without its braces."""
+    left_out = _wire_names(type(header), names)
     members = ext_dict(encode_ext(header)).items()
     return encode_dict({name: text for name, text in members if name not in left_out})[1:-1]
+
+
+@cache
+def _wire_names(header: type[msgspec.Struct], names: tuple[str, ...]) -> frozenset[str]:
+    fields = msgspec.structs.fields(header)
+    return frozenset(field.encode_name for field in fields if field.name in names)
 
 
 @cache

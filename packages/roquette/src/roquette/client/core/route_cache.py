@@ -1,4 +1,4 @@
-"""From a topic's route to queues: which may be written, which read, and where their brokers are. Pure."""
+"""From a topic's route to queues: which may be written, which read, and where their brokers are. Pure. HOT."""
 
 from collections.abc import Container, Iterable, Sequence
 from typing import Final, TypeVar
@@ -14,7 +14,7 @@ from roquette.wire.codes import ResponseCode
 
 
 TOPICS: Final = 10_000  # topics whose route is kept, and the turn of their queues; queues whose headers are half encoded
-BROKERS: Final = 10_000  # brokers that are avoided for a while
+BROKERS = 10_000  # brokers that are avoided for a while
 QUEUES: Final = 1_000_000  # of one topic, on all brokers: a list of them is 120 MB
 
 K = TypeVar("K")
@@ -154,17 +154,20 @@ class RoundRobin:
     __slots__ = ("_next",)
 
     def __init__(self, start: int = 0) -> None:
-        self._next = start
+        self._next: int = start
 
     def pick(self, queues: Sequence[MessageQueue], avoid_broker: str | None = None) -> MessageQueue:
         """The next queue; `queues` is not empty."""
         count = len(queues)
-        for _ in range(count if avoid_broker is not None else 1):
+        if avoid_broker is None:
+            self._next += 1
+            return queues[self._next % count]
+        for _ in range(count):
             self._next += 1
             queue = queues[self._next % count]
             if queue.broker_name != avoid_broker:
                 return queue
-        return self.pick(queues) if avoid_broker is not None else queue
+        return self.pick(queues)
 
 
 def by_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
