@@ -6,14 +6,14 @@ import pytest
 
 from roquette.broker.floor.tables.consumers import CHANNEL_EXPIRED_MS, ConsumerTable, codes_of
 from roquette.broker.floor.tables.duplicate_clients import DuplicateClientDetector
+from roquette.remoting.request import Peer
 from roquette.wire.bodies import SubscriptionData
 from roquette_testing.embedded import ManualClock
 
 
-class FakePeer:
-    def __init__(self, number: int) -> None:
-        self.id = number
-        self.remote = f"10.0.0.{number}:40000"
+def fake_peer(number: int) -> Peer:
+    nothing: Any = None
+    return Peer(nothing, nothing, number, bytes(8), f"10.0.0.{number}:40000")
 
 
 def subscription(
@@ -26,7 +26,7 @@ def subscription(
 
 def register(
     table: ConsumerTable,
-    peer: Any,
+    peer: Peer,
     client: str,
     subscriptions: list[SubscriptionData],
     now: int = 0,
@@ -49,19 +49,19 @@ def test_a_new_member_and_a_new_topic_make_the_group_rebalance_and_a_plain_heart
     None
 ):
     table = ConsumerTable()
-    peer = FakePeer(1)
+    peer = fake_peer(1)
 
     assert register(table, peer, "a", [subscription("t")])
     assert not register(table, peer, "a", [subscription("t")])
     assert register(table, peer, "a", [subscription("t"), subscription("u")])
-    assert register(table, FakePeer(2), "b", [subscription("t"), subscription("u")])
+    assert register(table, fake_peer(2), "b", [subscription("t"), subscription("u")])
 
 
 def test_a_topic_missing_from_a_heartbeat_is_no_longer_subscribed() -> None:
     table = ConsumerTable()
-    register(table, FakePeer(1), "a", [subscription("t"), subscription("u")])
+    register(table, fake_peer(1), "a", [subscription("t"), subscription("u")])
 
-    changed = register(table, FakePeer(1), "a", [subscription("u")])
+    changed = register(table, fake_peer(1), "a", [subscription("u")])
 
     group = table.find("g")
     assert changed
@@ -71,14 +71,14 @@ def test_a_topic_missing_from_a_heartbeat_is_no_longer_subscribed() -> None:
 
 def test_a_subscription_is_replaced_only_by_a_newer_version() -> None:
     table = ConsumerTable()
-    register(table, FakePeer(1), "a", [subscription("t", 5, "A", [65])])
+    register(table, fake_peer(1), "a", [subscription("t", 5, "A", [65])])
 
-    register(table, FakePeer(1), "a", [subscription("t", 4, "B", [66])])
+    register(table, fake_peer(1), "a", [subscription("t", 4, "B", [66])])
 
     group = table.find("g")
     assert group is not None
     assert group.filters["t"].codes == frozenset({65})
-    register(table, FakePeer(1), "a", [subscription("t", 6, "B", [66])])
+    register(table, fake_peer(1), "a", [subscription("t", 6, "B", [66])])
     assert group.filters["t"].codes == frozenset({66})
 
 
@@ -93,7 +93,7 @@ def test_star_and_class_filters_let_everything_through() -> None:
 
 def test_a_lost_connection_leaves_every_group_it_was_in() -> None:
     table = ConsumerTable()
-    peer = FakePeer(1)
+    peer = fake_peer(1)
     register(table, peer, "a", [subscription("t")])
 
     assert table.remove_peer(peer) == ["g"]
@@ -103,7 +103,7 @@ def test_a_lost_connection_leaves_every_group_it_was_in() -> None:
 
 def test_clients_without_a_heartbeat_for_120_s_expire() -> None:
     table = ConsumerTable()
-    quiet, lively = FakePeer(1), FakePeer(2)
+    quiet, lively = fake_peer(1), fake_peer(2)
     register(table, quiet, "a", [subscription("t")], now=0)
     register(table, lively, "b", [subscription("t")], now=CHANNEL_EXPIRED_MS)
 
@@ -121,8 +121,8 @@ def watched() -> tuple[ConsumerTable, DuplicateClientDetector]:
 
 def test_unregistering_removes_the_connection_and_the_dead_one_before_it() -> None:
     table, _ = watched()
-    peer: Any = FakePeer(2)
-    register(table, FakePeer(1), "a", [subscription("t")])
+    peer: Any = fake_peer(2)
+    register(table, fake_peer(1), "a", [subscription("t")])
     register(table, peer, "a", [subscription("t")])
 
     assert table.unregister("g", peer)
@@ -135,7 +135,7 @@ def test_a_client_id_alive_on_two_connections_is_noticed_once(
 ) -> None:
     table, watch = watched()
     old: Any
-    old, new = FakePeer(1), FakePeer(2)
+    old, new = fake_peer(1), fake_peer(2)
     register(table, old, "a", [subscription("t")])
     register(table, new, "a", [subscription("t")])
     register(table, new, "a", [subscription("t")])
@@ -152,11 +152,11 @@ def test_a_client_id_alive_on_two_connections_is_noticed_once(
 
 def test_a_reconnected_client_is_no_duplicate() -> None:
     table, watch = watched()
-    old: Any = FakePeer(1)
+    old: Any = fake_peer(1)
     register(table, old, "a", [subscription("t")])
-    register(table, FakePeer(2), "a", [subscription("t")])
+    register(table, fake_peer(2), "a", [subscription("t")])
     table.remove_peer(old)
-    register(table, FakePeer(2), "a", [subscription("t")])
+    register(table, fake_peer(2), "a", [subscription("t")])
 
     assert watch.duplicates == 0
 
@@ -165,7 +165,7 @@ def test_members_that_subscribe_differently_are_noticed_with_both_names(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     table, watch = watched()
-    first, second = FakePeer(1), FakePeer(2)
+    first, second = fake_peer(1), fake_peer(2)
     register(table, first, "a", [subscription("t", 1, "x || y"), subscription("%RETRY%g")])
     register(table, second, "b", [subscription("t", 2, "y||x")])
     assert watch.conflicts == 0
@@ -182,10 +182,10 @@ def test_members_that_subscribe_differently_are_noticed_with_both_names(
 
 def test_a_client_whose_clock_went_back_may_change_its_mind() -> None:
     table, _ = watched()
-    peer: Any = FakePeer(1)
+    peer: Any = fake_peer(1)
     register(table, peer, "a", [subscription("t", 10, "x", [ord("x")])])
     register(table, peer, "a", [subscription("t", 3, "y", [ord("y")])])
-    register(table, FakePeer(2), "b", [subscription("t", 2, "y", [ord("y")])])
+    register(table, fake_peer(2), "b", [subscription("t", 2, "y", [ord("y")])])
 
     group = table.find("g")
     assert group is not None and group.subscriptions["t"].sub_string == "y"
@@ -194,7 +194,7 @@ def test_a_client_whose_clock_went_back_may_change_its_mind() -> None:
 
 def test_a_heartbeat_without_subscriptions_keeps_those_of_the_group() -> None:
     table, _ = watched()
-    peer: Any = FakePeer(1)
+    peer: Any = fake_peer(1)
     register(table, peer, "a", [subscription("t")])
     table.register(
         "g",

@@ -1,10 +1,14 @@
 """Clients come and go: heartbeat, unregistration, the list of a group's members.
 
-Apache: ClientManageProcessor, ConsumerManageProcessor.getConsumerListByGroup.
+Apache: ClientManageProcessor, ConsumerManageProcessor.getConsumerListByGroup. HOT.
 """
 
 import asyncio
 from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from mypy_extensions import mypyc_attr
 
 from roquette.base.executor import run_blocking
 from roquette.broker.floor.core import BrokerCore
@@ -32,7 +36,7 @@ from roquette.wire.bodies import (
     UnlockBatchRequestBody,
 )
 from roquette.wire.codes import RequestCode, ResponseCode
-from roquette.wire.header_codec import encode_dict
+from roquette.wire.header_codec import NOT_FAST, encode_dict
 from roquette.wire.headers import (
     GetConsumerListByGroupRequestHeader,
     QuerySubscriptionByConsumerRequestHeader,
@@ -53,8 +57,10 @@ EXPIRY_BEAT_S = 10.0
 
 _SUB_CHANGED = encode_dict({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
 _SUB_KNOWN = encode_dict({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "false"})
+_decode: Final = msgspec.json.Decoder(HeartbeatData, strict=False).decode
 
 
+@mypyc_attr(native_class=False)
 class HeartbeatProcessor(Feature):
     """Requests 34, 35 and 38, and what a lost connection means."""
 
@@ -100,7 +106,7 @@ class HeartbeatProcessor(Feature):
             left = _Left()
             self._begin(ctx.peer, left)
             return Task(self._beat_large(ctx, body, left))
-        beat = _Beat(ctx, decode_request(HeartbeatData, body))
+        beat = _Beat(ctx, _read(body))
         for _ in self._steps(beat):
             self._begin(ctx.peer, beat)
             return Task(self._finish(beat))
@@ -368,6 +374,17 @@ class _Beat:
         )
 
 
+def _read(body: bytes) -> HeartbeatData:
+    """Read what clients write; what is not plain goes the general way. Raises Refused."""
+    try:
+        if b"$" not in body:  # it begins a reference, "$ref"
+            data: HeartbeatData = _decode(body)
+            return data
+    except NOT_FAST:
+        pass
+    return decode_request(HeartbeatData, body)
+
+
 def _fits(subscriptions: list[SubscriptionData]) -> bool:
     """Return True when a group's subscriptions are few and short enough to be taken in."""
     if len(subscriptions) > MAX_SUBSCRIPTIONS:
@@ -423,6 +440,7 @@ def _notify_some(group: ConsumerGroup, peers: list[Peer], first: int) -> None:
 # Queue locks of orderly consumers: 41 and 42 (Apache: AdminBrokerProcessor.lockBatchMQ).
 
 
+@mypyc_attr(native_class=False)
 class LockProcessor(Feature):
     """Serves lock and unlock of many queues at once."""
 
@@ -481,6 +499,7 @@ class LockProcessor(Feature):
 # Apache: ClientManageProcessor.checkClientConfig, AdminBrokerProcessor.querySubscriptionByConsumer.
 
 
+@mypyc_attr(native_class=False)
 class SubscriptionProcessor(Feature):
     """Subscriptions, looked at."""
 

@@ -1,6 +1,6 @@
 """Consumers: groups, their connections and subscriptions. Pure: time and peers come in.
 
-The rules are those of Apache's ConsumerManager and ConsumerGroupInfo.
+The rules are those of Apache's ConsumerManager and ConsumerGroupInfo. HOT.
 """
 
 import logging
@@ -419,11 +419,13 @@ class ProducerTable:
     ) -> bool:
         """Take in one group of a heartbeat; `now_ms` is steady time. False when there is no room for it, or when
         another user's client has this id: what is meant for that one would go to this one."""
-        known = self.find_client(client_id)
+        channel = self._groups.get(group, {}).get(peer.id)
+        own = channel is not None and channel.client_id == client_id
+        # All channels of a client id are one user's.
+        known = channel if own else self.find_client(client_id)
         if known is not None and known.account != account:
             return False
-        channel = self._groups.get(group, {}).get(peer.id)
-        if channel is not None and channel.client_id == client_id:
+        if own and channel is not None:
             channel.last_update_ms = now_ms
             return True
         if channel is not None:

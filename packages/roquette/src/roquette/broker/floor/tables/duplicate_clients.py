@@ -3,7 +3,7 @@
 Both make messages reach no member, and Apache reports neither: two clients with one id both believe in the
 same share of the queues, and of two subscriptions the newer replaces the other for everybody. Here both are logged
 with both clients' names, and counted. The policy is to warn: nobody is refused. A heartbeat that brings nothing new
-costs no look at other members.
+costs no look at other members. HOT.
 """
 
 import logging
