@@ -11,7 +11,8 @@ from tests.broker.promise_cases import BROKER, GROUP, World
 
 from roquette.base import generations
 from roquette.broker.floor.table_files import TablePersistence
-from roquette.broker.floor.tables.offsets import NAMES, OffsetJournal, OffsetTable, merged
+from roquette.broker.floor.tables.offset_journal import NAMES, OffsetJournal, merged
+from roquette.broker.floor.tables.offsets import OffsetTable
 from roquette.store.format.config import FlushDiskType
 from roquette.wire.bodies import ConsumerOffsetSerializeWrapper
 from roquette.wire.json_body import decode_body, fastjson_pretty

@@ -13,7 +13,8 @@ from roquette.apps.features import broker_features, replica_features
 from roquette.broker.floor.config_files import DELAYS, DelayProgress
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature
-from roquette.broker.floor.tables.offsets import Change, OffsetTable
+from roquette.broker.floor.tables.offset_journal import Change
+from roquette.broker.floor.tables.offsets import OffsetTable
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.replication.follower import SlaveReplication
 from roquette.broker.replication.metadata_copy import MetadataCopy

@@ -19,8 +19,8 @@ from roquette.broker.floor.config_files import Saver, SaveSteps
 from roquette.broker.floor.deletions import DeletedTopics, Deletions
 from roquette.broker.floor.feature import Beat, Feature, Start
 from roquette.broker.floor.parts import BrokerParts
-from roquette.broker.floor.tables.offsets import NAMES as JOURNALS
-from roquette.broker.floor.tables.offsets import Change, OffsetJournal
+from roquette.broker.floor.tables.offset_journal import NAMES as JOURNALS
+from roquette.broker.floor.tables.offset_journal import Change, OffsetJournal
 from roquette.broker.floor.tables.topics import TopicTable
 from roquette.errors import StoreError
 from roquette.message.names import PERM_WRITE, perm_text

@@ -24,7 +24,7 @@ from roquette.broker.floor.config_files import DELAYS, ORDERS, TIMER_METRICS, TO
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Copied, Feature, Start, paced
 from roquette.broker.floor.outbound import LOG_END
-from roquette.broker.floor.tables.offsets import Change
+from roquette.broker.floor.tables.offset_journal import Change
 from roquette.broker.floor.tables.topics import Topic
 from roquette.broker.replication.follower import Source
 from roquette.errors import BrokerError, ClientError, Refused, RemoteProtocolError, StoreError

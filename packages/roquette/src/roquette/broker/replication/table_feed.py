@@ -22,7 +22,7 @@ from roquette.base.executor import run_blocking
 from roquette.base.javatypes import whole_number
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, Lane, encode_rows, paced
-from roquette.broker.floor.tables.offsets import Change, merged
+from roquette.broker.floor.tables.offset_journal import Change, merged
 from roquette.errors import Refused
 from roquette.remoting.promises import Promise
 from roquette.remoting.request import Reply, RequestContext, Row, Task, row
