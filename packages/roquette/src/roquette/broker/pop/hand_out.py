@@ -20,14 +20,19 @@ from roquette.broker.floor.timer_rules import RETRY_PERM
 from roquette.broker.pop.checkpoint import ORDER_REVIVE_QID, Ack, CheckPoint
 from roquette.broker.pop.checks import PopChecks
 from roquette.broker.pop.order import OrderTable
-from roquette.broker.pop.receipt import build_extra_info, message_offset_info, start_offset_info
+from roquette.broker.pop.receipt import (
+    build_extra_info,
+    message_offset_info,
+    queue_offsets,
+    start_offset_info,
+)
 from roquette.broker.pop.state import PollHold, PopState, QueueOfGroup
 from roquette.errors import ExpressionError, Refused
 from roquette.message import properties
 from roquette.message.names import RETRY_PREFIX, pop_retry_topic
 from roquette.message.properties import decode_properties, encode_properties
 from roquette.message.record import encode_record
-from roquette.message.record_layout import MAX_PROPERTIES, QUEUE_OFFSET_AT, draft_of, place_of
+from roquette.message.record_layout import MAX_PROPERTIES, draft_of, place_of
 from roquette.remoting.request import Held, Later, Outcome, Reply, RequestContext, Task
 from roquette.store.format.results import Found, GetStatus
 from roquette.store.queue_read import MATCH_ALL, QueueRead, ReadRequest, RecordFilter
@@ -114,18 +119,6 @@ class PopOffsets:
             return False
         found = self._store.begin_read(ReadRequest(topic, queue_id, 0, 1, 1))
         return isinstance(found, Found) and found.count > 0
-
-
-def queue_offsets(runs: list[bytes]) -> list[int]:
-    """Queue offsets of the records in `runs`."""
-    found: list[int] = []
-    for run in runs:
-        position = 0
-        while position < len(run):
-            at = position + QUEUE_OFFSET_AT
-            found.append(int.from_bytes(run[at : at + 8], "big", signed=True))
-            position += int.from_bytes(run[position : position + 4], "big")
-    return found
 
 
 def as_of_topic(

@@ -8,10 +8,12 @@ whose message it is: 0 the topic's, 1 and 2 the group's pop retry topic of versi
 from collections.abc import Iterable
 from typing import Final, final
 
+from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from roquette.errors import Refused
 from roquette.message.names import RETRY_PREFIX, pop_retry_topic
+from roquette.message.record_layout import QUEUE_OFFSET_AT
 from roquette.wire.codes import ResponseCode
 
 NORMAL: Final = "0"
@@ -50,6 +52,18 @@ def real_topic(topic: str, group: str, kind: str) -> str:
 def start_offset_info(topic: str, queue_id: int, start: int) -> str:
     """One entry of startOffsetInfo."""
     return f"{kind_of(topic)} {queue_id} {start}"
+
+
+def queue_offsets(runs: list[bytes]) -> list[int]:
+    """Queue offsets of the records in `runs`, of which each has one record or more, whole ones."""
+    found: list[int] = []
+    for run in runs:
+        position: i64 = 0
+        while position < len(run):
+            found.append(read_i64_be(run, position + QUEUE_OFFSET_AT))
+            size: int = read_i32_be(run, position)
+            position += size
+    return found
 
 
 def message_offset_info(topic: str, queue_id: int, offsets: Iterable[int]) -> str:
