@@ -265,6 +265,7 @@ class _Queue:
     """One revive queue: what is out, and how far the log was read."""
 
     __slots__ = (
+        "former_end",
         "frozen",
         "in_flight",
         "noted",
@@ -279,6 +280,9 @@ class _Queue:
         self.number = number
         self.in_flight = InFlightTable()
         self.read_offset = read_offset  # everything before is in the table, or done
+        self.former_end = (
+            0  # entries before it are of former lives of the broker, or of another master
+        )
         self.frozen = False  # the table is full
         self.scan_offset = 0  # while frozen: acknowledgements before it were seen
         self.noted = False  # the offsets have a snapshot
@@ -317,6 +321,7 @@ class Reviver:
             low = self._store.min_offset(topic, number)
             high = self._store.max_offset(topic, number)
             queue = _Queue(number, min(max(committed + 1, low), high))
+            queue.former_end = high
             self._queues.append(queue)
             snapshot = self._offsets.query(SNAPSHOT_GROUP, topic, number)
             queue.noted = snapshot >= 0
@@ -395,6 +400,11 @@ class Reviver:
         for step in range(len(self._queues)):
             queue = self._queues[(self._turn + step) % len(self._queues)]
             done = self._follow(queue, now_ms, steady_ms)
+            if (
+                done
+                and (queue.scan_offset if queue.frozen else queue.read_offset) < queue.former_end
+            ):
+                continue  # who was master before may have revived it: that is not confirmed, so not shown, yet
             more = not (done and self._revive_due(queue, now_ms, steady_ms)) or more
             first = queue.in_flight.first_offset()
             progress = (queue.read_offset if first is None else first) - 1
