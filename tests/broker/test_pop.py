@@ -452,8 +452,8 @@ def test_a_reset_is_honoured_by_the_next_pop(run_broker):
     run_broker(scenario)
 
 
-def test_a_revived_message_is_revived_once_across_a_crash(run_broker, tmp_path):
-    """Progress on the disk is older than the revival; what follows the copies in the log says it was made."""
+def revive_and_forget(run_broker, tmp_path):
+    """A message is revived by a broker whose progress on the disk is older than that."""
     config = tmp_path / "store" / "config" / "consumerOffset.json"
     kept = []
 
@@ -464,28 +464,25 @@ def test_a_revived_message_is_revived_once_across_a_crash(run_broker, tmp_path):
         await asyncio.sleep(6)
         kept.append(config.read_bytes())
         await asyncio.sleep(7)
+
+    run_broker(before)
+    config.write_bytes(kept[0])
+
+
+def test_a_revived_message_is_revived_once_across_a_crash(run_broker, tmp_path):
+    """What follows the copies in the log says that the revival was made."""
+    revive_and_forget(run_broker, tmp_path)
 
     async def after(case):
         await asyncio.sleep(15)  # its time counts from this start again
         assert case.broker.store.max_offset("%RETRY%g_T", 0) == 1
 
-    run_broker(before)
-    config.write_bytes(kept[0])
     run_broker(after)
 
 
 def test_a_new_master_revives_nothing_again_that_is_not_confirmed_yet(run_broker, tmp_path):
     """Seed 11753 of the group: the master before had revived it, and one of the set had not that part of the log yet."""
-    config = tmp_path / "store" / "config" / "consumerOffset.json"
-    kept = []
-
-    async def before(case):
-        client = await case.client()
-        await send(client, 1)
-        await pop(case, client)
-        await asyncio.sleep(6)
-        kept.append(config.read_bytes())
-        await asyncio.sleep(7)
+    revive_and_forget(run_broker, tmp_path)
 
     async def after(case):
         store = case.broker.store
@@ -498,8 +495,6 @@ def test_a_new_master_revives_nothing_again_that_is_not_confirmed_yet(run_broker
         assert store.max_offset("%RETRY%g_T", 0) == 1
         assert case.broker.feature(PopFeature).pop.reviver.in_flight() == []
 
-    run_broker(before)
-    config.write_bytes(kept[0])
     run_broker(after)
 
 
