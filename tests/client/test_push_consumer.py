@@ -866,6 +866,35 @@ def test_a_commit_does_not_take_back_what_a_pull_has_committed_meanwhile() -> No
     simulate(scenario)
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_pull_that_comes_late_does_not_take_back_what_its_sender_leaves(orderly: bool) -> None:
+    """Apache's brokers work on pulls and on commits in different threads, in any order."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        mq = await small(cluster)
+        client = await cluster.client("10.0.3.1")
+        inbox = Inbox()
+        consumer = await client.subscribe(
+            "orders", group="g", handler=inbox, start_from=StartFrom.FIRST, orderly=orderly
+        )
+        await until(lambda: len(inbox.messages) == 1)
+        await asyncio.sleep(20)  # offset 1 is committed: pulls tell it
+
+        async def late(pull: GoOn, call: Call[Any]) -> Any:
+            await asyncio.sleep(0.2)
+            return await pull()
+
+        intercept(client, RequestCode.PULL_MESSAGE, late)
+        queue = inbox.messages[0].queue
+        await mq.send("orders", b"1", queue=queue)
+        await until(lambda: len(inbox.messages) == 2)
+        await consumer.close()
+        await asyncio.sleep(1)
+        assert await committed(mq, queue) == 2
+
+    simulate(scenario)
+
+
 def test_a_group_that_is_left_while_its_broker_is_connected_is_not_joined_again() -> None:
     async def scenario(cluster: SimCluster) -> None:
         mq = await small(cluster)

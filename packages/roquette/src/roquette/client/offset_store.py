@@ -6,6 +6,7 @@ Apache: RemoteBrokerOffsetStore, LocalFileOffsetStore, RebalancePushImpl.compute
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from roquette.base.executor import run_blocking
 from roquette.client import calls
@@ -18,6 +19,8 @@ from roquette.message.message import MessageQueue
 from roquette.message.names import RETRY_PREFIX
 
 log = logging.getLogger("roquette.client")
+
+TOLD_MS: Final = 300  # a pull that is so old has told its offset, or been answered
 
 
 class MemberOffsets:
@@ -125,6 +128,8 @@ class MemberOffsets:
 
     async def _commit(self, state: ProcessQueue) -> bool:
         """The offset is read here: a pull may have told the broker of a later one since the save began."""
+        if state.dropped:
+            await self._told(state)
         session, queue, offset = self._session, state.queue, state.committable()
         try:
             call = calls.commit(self._group, queue, offset)
@@ -136,6 +141,17 @@ class MemberOffsets:
             return False
         self._saved[queue] = offset
         return True
+
+    async def _told(self, state: ProcessQueue) -> None:
+        """Wait for a pull that tells of less: Apache's broker has threads for pulls and others for commits.
+
+        It stores a pull's offset before it holds the pull, so one that is old tells nothing any more.
+        """
+        clock = self._session.clock
+        while (pull := state.telling) is not None and pull.offset < state.committable():
+            if clock.steady_ms() - pull.since_ms >= TOLD_MS:
+                return
+            await asyncio.sleep(0.01)
 
 
 class _Own:

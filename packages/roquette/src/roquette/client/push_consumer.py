@@ -18,7 +18,13 @@ from roquette.client.broker_requests import running_info
 from roquette.client.calls import Pulled, PullFilter
 from roquette.client.concurrent import ConcurrentQueues, HandedQueues
 from roquette.client.consumer_options import MemberOptions, Model, matcher, outcome, subscription
-from roquette.client.core.process_queue import SAMPLE_S, ConsumeRates, LocalOffsetFile, ProcessQueue
+from roquette.client.core.process_queue import (
+    SAMPLE_S,
+    ConsumeRates,
+    LocalOffsetFile,
+    ProcessQueue,
+    Telling,
+)
 from roquette.client.core.route_cache import TopicRoute
 from roquette.client.events import EventKind
 from roquette.client.handler import BatchHandler, Handler, HandlerRunner, Messages, next_step
@@ -176,6 +182,7 @@ class PullLoop:
     async def _pull(self, state: ProcessQueue, broker_id: int) -> Pulled:
         session, config, queue = self._session, self._config, state.queue
         wanted = self._subscriptions[queue.topic]
+        commit = state.committable() if self._commits and broker_id == 0 else 0
         call = calls.pull(
             self._group,
             queue,
@@ -184,7 +191,7 @@ class PullLoop:
             PullFilter(wanted.sub_string, wanted.expression_type),
             sub_version=wanted.sub_version,
             hold_ms=config.pull_hold_ms,
-            commit=state.committable() if self._commits and broker_id == 0 else 0,
+            commit=commit,
         )
         route = session.known_route(queue.topic)
         address = (
@@ -193,7 +200,10 @@ class PullLoop:
         address = address or session.master_of(queue)
         state.last_pull_ms = session.clock.now_ms()
         session.greet_soon(address)
-        return await session.api.call(address, call, timeout_ms=config.pull_timeout_ms)
+        state.telling = Telling(commit, session.clock.steady_ms()) if commit > 0 else None
+        pulled = await session.api.call(address, call, timeout_ms=config.pull_timeout_ms)
+        state.telling = None
+        return pulled
 
     def _take(self, state: ProcessQueue, pulled: Pulled, began_ms: int) -> None:
         if not pulled.records:

@@ -23,6 +23,13 @@ class Prefetch:
         self.used = 0
 
 
+class Telling(NamedTuple):
+    """What a pull that is not answered tells the broker: the offset to commit, and since when (ms, steady)."""
+
+    offset: int
+    since_ms: int
+
+
 class ProcessQueue:
     """Bookkeeping of one assigned queue (Apache: ProcessQueue).
 
@@ -42,6 +49,7 @@ class ProcessQueue:
         "next_offset",
         "queue",
         "size",
+        "telling",
     )
 
     def __init__(
@@ -57,6 +65,7 @@ class ProcessQueue:
         self.dropped = False
         self.locked = False
         self.last_pull_ms = 0
+        self.telling: Telling | None = None
         self._unfinished: dict[int, int] = {}  # queue offset -> body size
         self._heap: list[int] = []
 
