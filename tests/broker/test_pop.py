@@ -7,10 +7,12 @@ import pytest
 from tests.broker.pop_frames import ack, body, pop, pop_ext, popped
 
 from roquette.base.bounds import Bound
+from roquette.base.files import OsFiles
 from roquette.broker.floor.stats import BrokerStats
 from roquette.broker.operation.consume_stats import StatsFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.message.record import decode_records
+from roquette.store.cut import cut_log
 from roquette.store.format.config import FlushDiskType
 from roquette.store.upkeep.retention import DiskUsage
 from roquette.wire.bodies import BrokerStatsData
@@ -494,6 +496,77 @@ def test_a_new_master_revives_nothing_again_that_is_not_confirmed_yet(run_broker
         await asyncio.sleep(5)
         assert store.max_offset("%RETRY%g_T", 0) == 1
         assert case.broker.feature(PopFeature).pop.reviver.in_flight() == []
+
+    run_broker(after)
+
+
+def life_cut_short(run_broker, tmp_path, life, keep):
+    """A life of a broker of which the log has no more than `keep(store)` says, and the offsets less than the log."""
+    config = tmp_path / "store" / "config" / "consumerOffset.json"
+    kept = []
+
+    async def before(case):
+        client = await case.client()
+        await send(client, 3)
+        first = await pop(case, client)
+        await asyncio.sleep(6)
+        kept.append(config.read_bytes())
+        await life(case, client, first)
+        kept.extend((case.broker.store.config, keep(case.broker.store)))
+
+    run_broker(before)
+    offsets, store, end = kept
+    cut_log(OsFiles(), store, end)
+    config.write_bytes(offsets)
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_a_revival_that_a_crash_cut_short_goes_on_behind_its_last_copy(
+    run_broker, tmp_path, copies
+):
+    """Seed 11674 of the group: copies of messages were in the log, and not the acknowledgement that follows them."""
+
+    async def life(case, client, first):
+        await asyncio.sleep(7)
+
+    def keep(store):
+        place, size, _ = store.queue_units("%RETRY%g_T", 0, 0, 3)[copies - 1]
+        return place + size
+
+    life_cut_short(run_broker, tmp_path, life, keep)
+
+    async def after(case):
+        client = await case.client()
+        await asyncio.sleep(15)
+        assert case.broker.store.max_offset("%RETRY%g_T", 0) == 3
+        assert sorted(bodies(await pop(case, client))) == [b"m0", b"m1", b"m2"]
+        await asyncio.sleep(15)
+        assert case.broker.store.max_offset("%RETRY%g_T", 0) == 6
+
+    run_broker(after)
+
+
+def test_a_changed_invisible_time_replaces_the_first_though_a_crash_cut_it_short(
+    run_broker, tmp_path
+):
+    """The new check-point was in the log, and not the acknowledgement of the old one that follows it."""
+    ends = []
+
+    async def life(case, client, first):
+        change = first[1].ack_ext(invisibleTime=20_000)
+        before = case.broker.store.max_physical_offset
+        assert (await client.call(200053, change)).code == 0
+        ends.append(before + len(case.broker.store.record_at(before)))
+
+    life_cut_short(run_broker, tmp_path, life, lambda store: ends[0])
+
+    async def after(case):
+        client = await case.client()
+        await asyncio.sleep(15)
+        assert sorted(bodies(await pop(case, client, invisibleTime=60_000))) == [b"m0", b"m2"]
+        await asyncio.sleep(10)
+        assert bodies(await pop(case, client)) == [b"m1"]
+        assert case.broker.store.max_offset("%RETRY%g_T", 0) == 3
 
     run_broker(after)
 

@@ -163,6 +163,12 @@ def sound_record(data: bytes, position: int = 0) -> StoredRecord | None:
         return None
 
 
+def sound_record_at(store: MessageStore, physical_offset: int) -> StoredRecord | None:
+    """The record that begins at a place of the log; None when no sound one does."""
+    data = store.record_at(physical_offset)
+    return None if data is None else sound_record(data)
+
+
 def sound_records(
     store: MessageStore, topic: str, queue_id: int, offset: int, found: Found
 ) -> list[StoredRecord]:

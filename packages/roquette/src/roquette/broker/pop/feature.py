@@ -268,7 +268,7 @@ class PopFeature(Feature):
         orders = files.load(ORDERS, ConsumerOrderInfoSerializeWrapper)
         if orders is not None:
             pop.orders.load(orders.table, start.steady_ms)
-        pop.reviver.recover(start.now_ms, start.steady_ms)
+        pop.reviver.recover(start.now_ms, start.steady_ms, start.last_record_offset)
 
     def _settle(self) -> None:
         settled = not (self.pop.orders.dirty or self._order_file.dirty)

@@ -20,7 +20,7 @@ import msgspec
 
 from roquette.base.javatypes import java_hash
 from roquette.broker.floor.core import BrokerCore
-from roquette.broker.floor.set_aside import sound_record, sound_records
+from roquette.broker.floor.set_aside import sound_record, sound_record_at, sound_records
 from roquette.broker.floor.timer_rules import wait_no_more
 from roquette.broker.floor.writer import MessageWriter
 from roquette.broker.pop.checkpoint import (
@@ -307,14 +307,23 @@ class Reviver:
         self._limit = max(2, live.current.pop_ck_max_buffer_size // queues)
         self._host = core.address.store_host
         self._queues: list[_Queue] = []
+        self._cut: StoredRecord | None = None  # the log's last record of the life before
         self._turn = 0  # which queue comes first in a step
         self._reads = self._revivals = 0  # what is left of a step's budgets
         self.revived = 0
 
-    def recover(self, now_ms: int, steady_ms: int) -> None:
+    def recover(self, now_ms: int, steady_ms: int, last_record_offset: int) -> None:
         """Begin where the offsets say. Pops made after the offsets were written are found in the log: without
-        that their messages would be handed out again before their invisible time is over."""
+        that their messages would be handed out again before their invisible time is over.
+
+        Args:
+            last_record_offset: physical offset of the log's last record, -1 when it is empty. A crash may have kept
+                from it the acknowledgement that follows copies of messages, or a check-point that replaces another.
+        """
         topic = self._log.topic
+        self._cut = None
+        if last_record_offset >= 0:
+            self._cut = sound_record_at(self._store, last_record_offset)
         self._queues = []
         for number in range(self._log.queues):
             committed = self._offsets.query(REVIVE_GROUP, topic, number)
@@ -491,6 +500,8 @@ class Reviver:
         elif isinstance(entry, CheckPoint) and not queue.frozen:
             place = record.physical_offset
             popped_ms = self._times.moment(entry.pop_time, place, steady_ms)
+            if self._cut is not None and self._cut.physical_offset == place:
+                self._replace_older(queue, entry, now_ms)
             queue.in_flight.add(entry, record.queue_offset, place, popped_ms)
         elif (
             entry is None
@@ -499,6 +510,31 @@ class Reviver:
         ):
             words = "it is no sound check-point or acknowledgement"
             self._writer.aside.put(TASK, record, words, now_ms)
+
+    def _replace_older(self, queue: _Queue, point: CheckPoint, now_ms: int) -> None:
+        """Write the acknowledgements that a crash may have kept from following the log's last record: what it holds
+        is held by no older check-point."""
+        held = {point.offset_at(index) for index in range(point.num)}
+        for older in queue.in_flight.points():
+            both = [offset for offset in older.unacknowledged() if offset in held]
+            place = (older.topic, older.group, older.queue_id)
+            if both and place == (point.topic, point.group, point.queue_id):
+                self._acknowledge(older, both, queue, now_ms)
+
+    def _acknowledge(
+        self, point: CheckPoint, offsets: list[int], queue: _Queue, now_ms: int
+    ) -> None:
+        """Put on record that a check-point holds these no more."""
+        ack = Ack(
+            start_offset=point.start_offset,
+            group=point.group,
+            topic=point.topic,
+            queue_id=point.queue_id,
+            pop_time=point.pop_time,
+            broker_name=point.broker_name,
+            offsets=offsets,
+        )
+        self._log.append(ack, queue.number, deliver_ms=now_ms, now_ms=now_ms)
 
     def _read(
         self, number: int, offset: int, count: int = _READ_COUNT
@@ -557,10 +593,10 @@ class Reviver:
             log.warning("check-point dropped: no group %s", group)
             return 0
         revived: list[int] = []
-        for offset in point.unacknowledged():
-            record = self._message(topic, point.queue_id, offset)
-            # A topic of the same name may be another one by now: the messages popped stand before the check-point.
-            if record is None or record.physical_offset > queue.in_flight.place_of(point):
+        place = queue.in_flight.place_of(point)
+        for offset in self._left(point, place):
+            record = self._popped(point, offset, place)
+            if record is None:
                 log.warning("message %s/%d/%d is gone", topic, point.queue_id, offset)
             else:
                 try:
@@ -570,19 +606,36 @@ class Reviver:
                     self._writer.aside.again(TASK, record, error, again, now_ms)
             point.bit_map |= 1 << point.index_of(offset)  # a refused one goes on from here
             revived.append(offset)
-        if revived:
-            done = Ack(
-                start_offset=point.start_offset,
-                group=group,
-                topic=topic,
-                queue_id=point.queue_id,
-                pop_time=point.pop_time,
-                broker_name=point.broker_name,
-                offsets=revived,
-            )
-            self._log.append(done, queue.number, deliver_ms=now_ms, now_ms=now_ms)
+        everything = [point.offset_at(index) for index in range(point.num)]
+        self._acknowledge(point, everything, queue, now_ms)
         self.revived += len(revived)
         return len(revived)
+
+    def _left(self, point: CheckPoint, place: int) -> list[int]:
+        """Queue offsets of the messages to revive: not those whose copies are the end of the log, as a crash has left it,
+        without the acknowledgement that follows them."""
+        offsets = point.unacknowledged()
+        last = self._cut
+        if last and last.topic.startswith(names.RETRY_PREFIX) and place < last.physical_offset:
+            for index, offset in enumerate(offsets):
+                record = self._popped(point, offset, place)
+                if record is not None and self._is_copy(last, point, record):
+                    return offsets[index + 1 :]
+        return offsets
+
+    def _is_copy(self, last: StoredRecord, point: CheckPoint, record: StoredRecord) -> bool:
+        topic, named, draft = self._copy_of(point, record)
+        return (
+            (last.topic, last.reconsume_times) == (topic, draft.reconsume_times)
+            and (last.born_timestamp_ms, last.body) == (record.born_timestamp_ms, record.body)
+            and decode_properties(last.properties) == named
+        )
+
+    def _popped(self, point: CheckPoint, offset: int, place: int) -> StoredRecord | None:
+        """A message of a check-point. A topic of the same name may be another one by now: what was popped stands before
+        the check-point in the log."""
+        record = self._message(str(point.topic), point.queue_id, offset)
+        return record if record is not None and record.physical_offset <= place else None
 
     def _message(self, topic: str, queue_id: int, offset: int) -> StoredRecord | None:
         found = self._store.read_queue(ReadRequest(topic, queue_id, offset, 1, _READ_BYTES))
@@ -591,8 +644,10 @@ class Reviver:
         record = sound_record(b"".join(found.runs))
         return record if record is not None and record.queue_offset == offset else None
 
-    def _put_retry(self, point: CheckPoint, record: StoredRecord, now_ms: int) -> None:
-        """One message to the group's pop retry topic (reviveRetry)."""
+    def _copy_of(
+        self, point: CheckPoint, record: StoredRecord
+    ) -> tuple[str, dict[str, str], Draft]:
+        """The topic, properties and the rest of a message's copy (reviveRetry)."""
         topic, group = str(point.topic), str(point.group)
         if not topic.startswith(names.RETRY_PREFIX):
             v2 = self._live.current.enable_retry_topic_v2
@@ -603,17 +658,23 @@ class Reviver:
         if record.reconsume_times == 0 or properties.FIRST_POP_TIME not in named:
             named[properties.FIRST_POP_TIME] = str(point.pop_time)
         named[properties.ORIGIN_GROUP] = group
-        found = self._topics.ensure(
-            topic, queues=_RETRY_QUEUES, perm=_PERM, needed=True, now_ms=now_ms
-        )
-        if self._offsets.query(group, topic, 0) < 0:
-            self._offsets.commit(group, topic, 0, self._store.min_offset(topic, 0), now_ms)
         draft = draft_of(record)
         draft.topic, draft.queue_id = topic, 0
         draft.prepared_offset = 0
         draft.born_host = self._host
         draft.reconsume_times += 0 if point.suspend else 1
         draft.own = True
+        return topic, named, draft
+
+    def _put_retry(self, point: CheckPoint, record: StoredRecord, now_ms: int) -> None:
+        """One message to the group's pop retry topic."""
+        topic, named, draft = self._copy_of(point, record)
+        group = str(point.group)
+        found = self._topics.ensure(
+            topic, queues=_RETRY_QUEUES, perm=_PERM, needed=True, now_ms=now_ms
+        )
+        if self._offsets.query(group, topic, 0) < 0:
+            self._offsets.commit(group, topic, 0, self._store.min_offset(topic, 0), now_ms)
         self._writer.put(draft, named, now_ms)
         found.put_count += 1
 

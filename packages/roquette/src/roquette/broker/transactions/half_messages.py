@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from roquette.broker.floor.set_aside import sound_record, sound_records
+from roquette.broker.floor.set_aside import sound_record, sound_record_at, sound_records
 from roquette.broker.floor.waiting import keep_place
 from roquette.broker.floor.writer import MessageWriter
 from roquette.errors import MessageIllegal, Refused, StoreError
@@ -508,8 +508,7 @@ class HalfMessages:
 
     def record_at(self, physical_offset: int) -> StoredRecord | None:
         """Whatever record begins at a place of the log."""
-        data = self._store.record_at(physical_offset)
-        return None if data is None else sound_record(data)
+        return sound_record_at(self._store, physical_offset)
 
 
 def real_place(named: dict[str, str]) -> tuple[str, int]:
