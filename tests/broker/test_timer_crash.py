@@ -17,6 +17,24 @@ def test_a_clock_that_leaps_makes_nothing_early_and_loses_nothing(seed: int) -> 
     run_model(seed, 300, jumps=(-HOUR // 20, -20_000, -1500, 1500, 60_000, HOUR // 20))
 
 
+def test_a_message_refused_before_the_clock_went_back_is_due_as_it_was() -> None:
+    """Seed 11958 of the group: it was due again when it had been refused, after its slot was over: until that time the
+    slot was neither empty nor over, and the timer's loop did not rest."""
+    model = TimerModel(1)
+    model.send(700)
+    model.drain()
+    model.refuse(710, 2_000)  # due within the slot of this moment, and refused after it
+    model.now_ms -= 300
+    model.drain()
+    assert [record.body for record in model.stored("T")] == [b"m1"]
+    model.settle()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_failing_disk_refuses_comes_once_whatever_the_clock_does(seed: int) -> None:
+    run_model(seed, 300, jumps=(-2500, -400, -150, -30), refusals=0.5)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_clock_that_is_wrong_by_years_for_a_while(seed: int) -> None:
     model = TimerModel(seed)

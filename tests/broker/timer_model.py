@@ -5,6 +5,7 @@ crash can come between any two steps.
 """
 
 import random
+from contextlib import suppress
 
 from tests.records import read_queue
 
@@ -108,6 +109,15 @@ class TimerModel:
         }
         self.put(named, b"0")
         self.recalled.add(body)
+
+    def refuse(self, *steps_ms: int) -> None:
+        """The store takes nothing while the clock goes by these steps."""
+        self.store._refusal = "its disk fails"
+        for step_ms in steps_ms:
+            self.now_ms += step_ms
+            with suppress(Refused):
+                self.work()
+        self.store._refusal = None
 
     def work(self) -> bool:
         """One turn of the driver; it may be refused, as by a full disk."""
@@ -230,11 +240,11 @@ class TimerModel:
 
 
 def run_model(
-    seed: int, steps: int, *, jumps: tuple[int, ...] = (), **changes: object
+    seed: int, steps: int, *, jumps: tuple[int, ...] = (), refusals: float = 0.0, **changes: object
 ) -> TimerModel:
     """Random steps, crashes among them, then the reckoning.
 
-    `jumps`: what the clock leaps by, now and then, ms.
+    `jumps`: what the clock leaps by, now and then, ms. `refusals`: of so many deliveries the store takes none.
     """
     model = TimerModel(seed, **changes)  # type: ignore[arg-type]
     rng = model.random
@@ -248,7 +258,12 @@ def run_model(
             elif dice < 0.50:
                 model.recall()
             elif dice < 0.70:
-                model.work()
+                if refusals and rng.random() < refusals:
+                    model.refuse(rng.randrange(1500), rng.randrange(3000))
+                    model.now_ms += rng.choice(jumps)
+                    model.drain()
+                else:
+                    model.work()
             elif dice < 0.82:
                 model.now_ms += rng.choice((1, 30, 400, 1000, 2500, 9000))
             elif dice < 0.93:

@@ -119,7 +119,7 @@ def deliver(store: TimerStore, now_ms: int) -> list[tuple[int, int]]:
                 units = store.take(now_ms, 7)
                 if units:
                     found += [(current, unit.offset) for unit in units[:5] if not unit.rolls]
-                    store.settle(5 if len(units) > 5 else len(units), now_ms)
+                    store.settle(5 if len(units) > 5 else len(units))
             continue
         units = store.due(7)
         if units is None:

@@ -469,17 +469,16 @@ class TimerStore:
         """Take in what the slot at `read_ms` holds; True when something of it is due, or may be."""
         found = self.wheel.find(self.read_ms)
         current = self.current
-        if found is None:
-            return current is not None
         if current is None:
-            if found[2] > _CURRENT_UNITS or len(self._current) >= _CURRENT_SLOTS:
+            if found is None or found[2] > _CURRENT_UNITS or len(self._current) >= _CURRENT_SLOTS:
                 return False
             if self.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
                 return False  # a recall may be among what is not in the wheel yet
             start = self._store.max_physical_offset
-            current = CurrentSlot(self.log, self.read_ms, found[0], start)
+            end_ms = self.read_ms + self.precision_ms
+            current = CurrentSlot(self.log, self.read_ms, end_ms, found[0], start)
             self._current[self.read_ms] = current
-        if not current.walk(found[1], self.read_ms + self.precision_ms, _WALK_UNITS):
+        if found is not None and not current.walk(found[1], _WALK_UNITS):
             return True
         return bool(current.recalls) or 0 < current.next_ms <= now_ms
 
@@ -492,22 +491,21 @@ class TimerStore:
         """Units of the current slot that are due; `settle` must follow. Ends the slot when it is over."""
         current = self.current
         assert current is not None
-        end_ms = current.slot_ms + self.precision_ms
         found = self.wheel.find(current.slot_ms)
-        if found is not None and not current.walk(found[1], end_ms, _WALK_UNITS):
+        if found is not None and not current.walk(found[1], _WALK_UNITS):
             return []
         units = current.take(now_ms, limit)
-        if not units and current.empty and self.floor(now_ms) >= end_ms:
+        if not units and current.empty and self.floor(now_ms) >= current.end_ms:
             del self._current[current.slot_ms]
             self.wheel.clear(current.slot_ms)
-            self.read_ms = end_ms
+            self.read_ms = current.end_ms
         return units
 
-    def settle(self, count: int, now_ms: int) -> None:
+    def settle(self, count: int) -> None:
         """So many of the units that `take` gave are dealt with; the others come again."""
         current = self.current
         assert current is not None
-        current.settle(count, now_ms)
+        current.settle(count)
         found = self.wheel.find(current.slot_ms)
         if found is not None:
             self.wheel.put(current.slot_ms, found[0], found[1], found[2] - count)

@@ -292,7 +292,7 @@ class Timers:
         finally:
             # After an error too: what was delivered must not be delivered again.
             if work.kind == "current":
-                self.storage.settle(done, now_ms)
+                self.storage.settle(done)
             else:
                 self.storage.advance(done)
 

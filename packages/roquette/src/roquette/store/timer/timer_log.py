@@ -350,11 +350,13 @@ class CurrentSlot:
     """
 
     __slots__ = (
-        "_cursor", "_first", "_given", "_heap", "_log", "_seen", "_until", "log_start", "recalled",
-        "recalls", "slot_ms",
+        "_cursor", "_first", "_given", "_heap", "_log", "_seen", "_until", "end_ms", "log_start",
+        "recalled", "recalls", "slot_ms",
     )  # fmt: skip
 
-    def __init__(self, log: TimerLog, slot_ms: int, first: int, log_start: int) -> None:
+    def __init__(
+        self, log: TimerLog, slot_ms: int, end_ms: int, first: int, log_start: int
+    ) -> None:
         self._log: TimerLog = log
         self._first: int = first  # units before it are delivered already
         self._given: list[TimerUnit] = []  # taken and not settled
@@ -363,16 +365,13 @@ class CurrentSlot:
         self._until: int = -1  # where it ends: units up to here are known
         self._seen: int = -1  # the newest unit known, or being walked from
         self.slot_ms: int = slot_ms
+        self.end_ms: int = end_ms  # the slot is over: units that name no exact time are due
         self.log_start: int = log_start  # the commit log's end when it began
         self.recalls: list[TimerUnit] = []  # not read yet
         self.recalled: set[str] = set()  # keys of those that were
 
-    def walk(self, last: int, end_ms: int, budget: int) -> bool:
-        """Take in what has come up to the unit at `last`; True when all of it is known.
-
-        Args:
-            end_ms: when the slot is over: units that name no exact time are due then.
-        """
+    def walk(self, last: int, budget: int) -> bool:
+        """Take in what has come up to the unit at `last`; True when all of it is known."""
         if self._cursor < 0 and last > self._seen:
             self._cursor, self._until, self._seen = last, self._seen, last
         position = self._cursor
@@ -385,13 +384,16 @@ class CurrentSlot:
                 if len(self.recalls) < MAX_RECALLS:
                     self.recalls.append(unit)
             elif position >= self._first:
-                known = not unit.rolls and self.slot_ms < unit.due_ms <= end_ms
-                heappush(self._heap, (unit.due_ms if known else end_ms, position))
+                self._add(unit)
             position = unit.prev if unit.prev < position else -1
             budget -= 1
         done = position <= self._until
         self._cursor = -1 if done else position
         return done and last <= self._seen
+
+    def _add(self, unit: TimerUnit) -> None:
+        known = not unit.rolls and self.slot_ms < unit.due_ms <= self.end_ms
+        heappush(self._heap, (unit.due_ms if known else self.end_ms, unit.position))
 
     @property
     def next_ms(self) -> int:
@@ -405,7 +407,7 @@ class CurrentSlot:
 
     def take(self, now_ms: int, limit: int) -> list[TimerUnit]:
         """Units that are due, the earliest first; `settle` must follow, or they come again."""
-        self.settle(0, now_ms)
+        self.settle(0)
         found = self._given
         heap = self._heap
         while heap and len(found) < limit and heap[0][0] <= now_ms:
@@ -414,8 +416,9 @@ class CurrentSlot:
                 found.append(unit)
         return found
 
-    def settle(self, count: int, now_ms: int) -> None:
-        """The first `count` of the units taken are dealt with, the others are not."""
+    def settle(self, count: int) -> None:
+        """The first `count` of the units taken are dealt with, the others are due as they were: a clock that is set
+        back must not make them later than the slot's end, or the slot would never be over."""
         for unit in self._given[count:]:
-            heappush(self._heap, (now_ms, unit.position))
+            self._add(unit)
         self._given = []
