@@ -49,6 +49,7 @@ BOUNDED: dict[str, str] = {
     # name server
     "nameserver/floor/core.py:_table": "bounds.kv_entries bounds.kv_characters",
     "nameserver/processors/routes.py:_encoded": "20,000 routes, 64 MiB",
+    "nameserver/processors/routes.py:_brokers": "those that are registered",
     "nameserver/processors/routes.py:filter_server_table": "one answer",
     "nameserver/floor/route_table.py:_topics _told": "bounds.topics",
     "nameserver/floor/route_table.py:_brokers _clusters broker_addrs": "bounds.brokers",

@@ -98,6 +98,31 @@ def namesrv() -> Callable[..., SimLoop]:
 Run = Callable[..., Any]
 
 
+def test_routes_of_many_brokers_are_written_as_one_would_be(namesrv: Run) -> None:
+    """What is kept of each broker is made anew when something changes, and the text is that of the whole route."""
+
+    async def scenario(case: Case) -> None:
+        routes = case.server.core.routes
+
+        async def same() -> None:
+            for topic in ("T", "U"):
+                found = routes.find_route(topic)
+                assert found is not None
+                if topic == "T":
+                    found.order_topic_conf = "broker-a:4"
+                assert (await case.route(topic)).body == encode_body(found)
+
+        await case.call(100, namespace="ORDER_TOPIC_CONFIG", key="T", value="broker-a:4")
+        await case.register()
+        await same()
+        for number in range(3):
+            place = {"brokerName": f"b-{number}", "brokerAddr": f"10.0.1.{number + 2}:10911"}
+            await case.register(**place, brokerId=number)
+            await same()
+
+    namesrv(scenario, order_message_enable=True)
+
+
 def test_a_route_is_found_and_looks_as_java_wants_it(namesrv: Run) -> None:
     async def scenario(case: Case) -> None:
         assert (await case.register()).code == 0

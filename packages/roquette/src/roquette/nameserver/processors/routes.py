@@ -1,5 +1,7 @@
 """Requests of clients to a name server: routes. Apache: ClientRequestProcessor."""
 
+from typing import Any
+
 import msgspec
 
 from roquette.errors import Refused
@@ -22,6 +24,9 @@ class RouteProcessor:
         self._core = core
         self._encoded: dict[str, Reply] = {}
         self._encoded_size = 0
+        self._brokers: dict[
+            str, msgspec.Raw
+        ] = {}  # what each says of itself is the same in all routes
         self._encoded_for: tuple[int, int, NamesrvConfig] | None = None
 
     def rows(self) -> list[Row]:
@@ -72,16 +77,35 @@ class RouteProcessor:
         state = (self._core.routes.revision, self._core.kv.version, config)
         if self._encoded_for != state:
             self._encoded.clear()
+            self._brokers.clear()
             self._encoded_size, self._encoded_for = 0, state
         reply = self._encoded.get(header.topic)
         if reply is None:
-            body = encode_body(self._find(header.topic, config))
+            body = self._encode(self._find(header.topic, config))
             reply = Reply(body=body)
             size = self._encoded_size + len(body)
             if len(self._encoded) < CACHED_ROUTES and size <= CACHED_BYTES:
                 self._encoded[header.topic] = reply
                 self._encoded_size = size
         return reply
+
+    def _encode(self, route: TopicRouteData) -> bytes:
+        """`encode_body` of a route, with parts made before: most of a route of many brokers is the same in the next."""
+        known, brokers = self._brokers, []
+        for data in route.broker_datas:
+            if data.broker_name not in known:
+                known[data.broker_name] = msgspec.Raw(encode_body(data))
+            brokers.append(known[data.broker_name])
+        fields: dict[str, Any] = {
+            "queueDatas": route.queue_datas,
+            "brokerDatas": brokers,
+            "filterServerTable": route.filter_server_table,
+        }
+        if route.order_topic_conf is not None:
+            fields["orderTopicConf"] = route.order_topic_conf
+        if route.topic_queue_mapping_by_broker is not None:
+            fields["topicQueueMappingByBroker"] = route.topic_queue_mapping_by_broker
+        return encode_body(fields)
 
     def _find(self, topic: str, config: NamesrvConfig) -> TopicRouteData:
         found = self._core.routes.find_route(topic)
