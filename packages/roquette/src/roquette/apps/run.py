@@ -146,6 +146,11 @@ class Worker:
         pipe.close()
         return await self._process.wait()
 
+    def ask(self) -> None:
+        """Ask it to end, if it has not been asked: told twice, it would end at once."""
+        if not self._signal_sent:
+            self.tell(signal.SIGTERM)
+
     def tell(self, number: int) -> None:
         """Send it a signal, now or when it has started."""
         self._signal_sent = number
@@ -192,8 +197,10 @@ class WorkerKeeper:
     def _pass_signal_on(self) -> None:
         """Pass it on. Told twice, workers end at once, and are killed if they do not."""
         for each in self._workers:
-            each.tell(signal.SIGTERM)
-            if self._stopping:
+            if not self._stopping:
+                each.ask()
+            else:
+                each.tell(signal.SIGTERM)
                 asyncio.get_running_loop().call_later(KILL_S, each.tell, signal.SIGKILL)
         self._stopping = True
 
@@ -202,7 +209,9 @@ class WorkerKeeper:
             version = self._version
             status = await worker.run()
             if self._stopping:
-                self._failed |= status != 0 and worker.joined
+                if status and worker.joined:
+                    log.error("worker %d ended with status %d", worker.number, status)
+                    self._failed = True
             elif version != self._version:
                 continue
             elif worker.joined:
@@ -239,7 +248,7 @@ class WorkerKeeper:
                 self._version += 1
                 before = found
                 for each in self._workers:
-                    each.tell(signal.SIGTERM)
+                    each.ask()
 
 
 def _changed_at(folder: str) -> dict[str, int]:
