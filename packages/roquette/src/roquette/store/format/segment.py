@@ -5,11 +5,15 @@ the map would fault every fresh page on the loop thread and die of SIGBUS on a f
 """
 
 import mmap
+from typing import Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from roquette.base.files import File
+
+MAPPED: Final = 1 << 16
+"""What is read at once through the map, in bytes: it holds the interpreter while pages come from the disk."""
 
 
 class Segment:
@@ -73,6 +77,8 @@ class Segment:
         """`size` bytes, a copy; fewer at the end of the file."""
         if position + size > self.wrote:
             self.write_pending()
+        if size > MAPPED:
+            return self.file.pread(size, position)
         return self._map[position : position + size]
 
     def fill(self) -> None:
