@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from roquette.errors import Refused
-from roquette.remoting.dispatcher import FAILED, OF_TURN, LaneLimits, WaitingRequests
+from roquette.remoting.dispatcher import FAILED, LARGE, OF_TURN, LaneLimits, WaitingRequests
 from roquette.remoting.request import TURN, Peer, Reply, RequestContext, Row
 from roquette.wire.command import Command
 from roquette.wire.header_codec import ext_dict
@@ -283,6 +283,29 @@ def test_what_waited_too_long_is_refused(bench: Run) -> None:
     bench(scenario, lanes=[LaneLimits("all", 100, wait_ms=200, budget=1)])
 
 
+def test_what_comes_after_a_turn_was_asked_for_has_come_now(bench: Run) -> None:
+    """An answer to one that waited asks for a turn; what another peer brings before that turn is not as old as the
+    last that came."""
+
+    async def scenario(case: Any) -> None:
+        waits, late = await case.raw(), await case.raw()
+        waits.send(case.held)
+        late.send(case.echo, b"first")
+        assert (await late.receive()).body == b"first"
+        await asyncio.sleep(10)
+        case.dispatcher.rerun(case.hold.job, may_hold=False)
+        peer = max(case.server.peers.values(), key=lambda peer: int(peer.remote.rpartition(":")[2]))
+        case.dispatcher.receive(peer, [Command(case.echo, 7, body=b"second")])
+        answers = [await waits.receive(), await late.receive()]
+        assert [(answer.code, answer.body) for answer in answers] == [
+            (0, b"after all"),
+            (0, b"second"),
+        ]
+        assert peer.last_active > 10
+
+    bench(scenario, lanes=[LaneLimits("all", 100, wait_ms=200)])
+
+
 def test_a_lane_works_within_its_budget_per_turn(bench: Run) -> None:
     async def scenario(case: Any) -> None:
         raw = await case.raw()
@@ -294,6 +317,28 @@ def test_a_lane_works_within_its_budget_per_turn(bench: Run) -> None:
         assert case.turns >= 5
 
     bench(scenario, lanes=[LaneLimits("all", 100, budget=2)])
+
+
+@pytest.mark.parametrize(("size", "turns"), [(1, 3), (LARGE + 1, 16)])
+def test_a_turn_that_takes_long_leaves_the_rest_to_the_next(
+    bench: Run, size: int, turns: int
+) -> None:
+    """The clock is read before each eighth request, and before each large one; nobody is overtaken."""
+
+    async def scenario(case: Any) -> None:
+        raw = await case.raw()
+        for i in range(16):
+            raw.wire.send_request(case.slow, b"", b"%d" % i * size)
+        case.loop.random.random = lambda: 0.99  # no splits: they arrive together
+        raw.writer.write(b"".join(raw.wire.data_to_send()))
+
+        assert [(await raw.receive()).body for _ in range(16)] == [
+            b"%d" % i * size for i in range(16)
+        ]
+        assert case.turns == turns
+        assert [size for _, size, _, _ in case.dispatcher.lane_sizes()] == [0]
+
+    bench(scenario)
 
 
 def test_the_server_may_ask_its_clients(bench: Run) -> None:

@@ -71,7 +71,7 @@ class MemoryAccount:
     def keep(self, job: RequestContext) -> None:
         """A request waits with all that it says."""
         command = job.command
-        self._count(job, 2 * len(command.ext) + len(command.body))
+        self._count(job, 2 * command.ext_size + len(command.body))
 
     def work(self, job: RequestContext) -> None:
         """A request is at work in a task, which may have all that it says."""
@@ -81,7 +81,7 @@ class MemoryAccount:
     def hold(self, job: RequestContext) -> None:
         """A request waits, and of what it says only its header is needed."""
         if not job.header_bytes:
-            size: int = len(job.command.ext)
+            size: int = job.command.ext_size
             job.header_bytes = 2 * size if size <= USUAL else _size_of(job.header)
         self._drop(job, job.header_bytes)
 

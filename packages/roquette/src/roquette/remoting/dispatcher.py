@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from mypy_extensions import i64
+
 from roquette.base.clock import Clock
 from roquette.base.descriptors import SHORTAGE, shortage_words
 from roquette.base.lifecycle import Tasks
@@ -67,6 +69,10 @@ class Hooks:
 # Limits of each class of work that waits, of each peer's share, and the order of service. HOT.
 
 
+TURN_MS: Final = (
+    20  # after so long a turn ends, each lane's first requests served: the loop has other work, too
+)
+LARGE: Final = 1 << 16  # bytes of a body whose request may take milliseconds
 OF_TURN: Final = 64  # requests of one peer that are served in a turn in which others are, too
 LITTLE: Final = 16  # requests that wait: who has no more gets in where others have had their share
 
@@ -197,15 +203,20 @@ class Dispatcher:
         for served in rows:
             assert served.code not in self._rows, f"two rows for code {served.code}"
             self._rows[served.code] = served
+        self._last_row: Row | None = None  # of the request before
         self._lanes: list[WaitingRequests] = [WaitingRequests(limits) for limits in lanes]
         self._clock: Clock = clock
         self._tasks: Tasks = tasks
         self._hooks: Hooks = Hooks() if hooks is None else hooks
         self._guard: Callable[[RequestContext, Any], None] | None = self._hooks.guard
+        self._end_turn: Callable[[], object] = self._hooks.end_turn
+        self._take_turn: Callable[[], None] = self._turn
         self.running: Running = Running()
+        self.turn_ms: int = TURN_MS
         self.limits: PeerLimits = PeerLimits()
         self._scheduled: bool = False
-        self._arrived_ms: int = 0
+        self._arrived_ms: int = -1  # of what waits for the next turn; -1: nothing has come
+        self._arrived_s: float = 0.0
         self._pushing: dict[int, Peer] = {}  # which are not read for what they have in the lanes
         self._more: bool = False  # requests were submitted, perhaps in a turn
         self._dirty: list[Peer] = []
@@ -227,9 +238,11 @@ class Dispatcher:
 
     def receive(self, peer: Peer, commands: list[Command]) -> None:
         """Take in complete commands: answers go to their futures, requests into their lanes."""
-        if not self._scheduled:  # what comes in one turn comes at one time
+        if self._arrived_ms < 0:  # what comes for one turn comes at one time
             self._arrived_ms = self._clock.steady_ms()
+            self._arrived_s = self.loop.time()
         steady_ms = self._arrived_ms
+        peer.last_active = self._arrived_s
         rows = self._rows
         peer.asked += len(commands)
         for command in commands:
@@ -243,7 +256,9 @@ class Dispatcher:
                         command.opaque,
                     )
                 continue
-            row = rows.get(command.code)
+            row = self._last_row
+            if row is None or row.code != command.code:
+                row = self._last_row = rows.get(command.code)
             if row is None:
                 self.unsupported += 1
                 self._noise.warning(
@@ -357,12 +372,13 @@ class Dispatcher:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self.loop.call_soon(self._turn)
+            self.loop.call_soon(self._take_turn)
 
     def _turn(self) -> None:
         """Everything that arrived since the last turn: process, finish the turn, write."""
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         more = self._more = False
+        self._arrived_ms = -1
         account = self.limits.account
         try:
             busy: bool = self.running.full
@@ -376,7 +392,14 @@ class Dispatcher:
                             if not job.kept:
                                 account.keep(job)
                     wait_ms: int = lane.limits.wait_ms
+                    done: i64 = 0
                     for job in jobs:
+                        dear = done & 7 == 7 or (done > 0 and len(job.command.body) > LARGE)
+                        if dear and self._clock.steady_ms() - steady_ms > self.turn_ms:
+                            self._leave(lane, jobs[done:])
+                            more = True
+                            break
+                        done += 1
                         peer = job.peer
                         if job.kept:
                             account.release(job)
@@ -395,7 +418,7 @@ class Dispatcher:
                             job.now_ms = now_ms
                             job.steady_ms = steady_ms
                             self._run(job)
-            self._hooks.end_turn()  # before a write: it does what the answers of this turn promise
+            self._end_turn()  # before a write: it does what the answers of this turn promise
         finally:
             self._scheduled = False  # only now: answers of this turn need no turn of their own
         if self._pushing:
@@ -403,6 +426,14 @@ class Dispatcher:
         self._flush()
         if more or self._more:
             self._schedule()
+
+    def _leave(self, lane: WaitingRequests, rest: list[RequestContext]) -> None:
+        """The turn was long enough: these come first in the next one of their lane."""
+        for job in rest:
+            if not job.kept:
+                self.limits.account.keep(job)
+        lane.jobs = rest + lane.jobs
+        lane.of_peer = None
 
     def pause(self, peer: Peer) -> None:
         """`peer` does not read its answers: its requests wait, so that its backlog stays bounded."""
@@ -531,6 +562,7 @@ class Dispatcher:
     def rerun(self, job: RequestContext, *, may_hold: bool) -> None:
         """Run a held request again, now."""
         self.limits.account.release(job)
+        job.hold = None  # else the two keep one another until the collector comes
         if not job.peer.closed and not job.cancelled:
             job.now_ms, job.steady_ms = self._clock.now_ms(), self._clock.steady_ms()
             job.may_hold = may_hold

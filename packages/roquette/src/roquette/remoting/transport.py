@@ -88,7 +88,6 @@ class PeerProtocol(asyncio.Protocol):
         peer = self._peer
         if peer is None or peer.closed or peer.ending:
             return
-        peer.last_active = self._dispatcher.loop.time()
         wire = self._wire
         broken: RemoteProtocolError | None = None
         try:
@@ -101,6 +100,8 @@ class PeerProtocol(asyncio.Protocol):
             if commands:
                 self._served = True
                 self._dispatcher.receive(peer, commands)
+            else:
+                peer.last_active = self._dispatcher.loop.time()
             if wire.refused:
                 self._out_of_memory(peer)
             if wire.held or peer.half is not None:

@@ -63,6 +63,11 @@ class Command:
         self.packed = b""
 
     @property
+    def ext_size(self) -> int:
+        """Bytes of the ext fields as they came."""
+        return len(self.packed) or len(self._ext)
+
+    @property
     def is_response(self) -> bool:
         """True for an answer, False for a request."""
         return bool(self.flag & RESPONSE_BIT)
