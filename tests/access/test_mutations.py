@@ -65,9 +65,12 @@ def _judges_the_first(patch: Patch) -> None:
 
     def first(self: Guard, job: RequestContext, header: Any) -> None:
         found = re.search(rb'"b":"([^"]*)"', bytes(job.command.ext))
-        if found and hasattr(header, "topic"):
-            header = msgspec.structs.replace(header, topic=found[1].decode())
+        if not found or not hasattr(header, "topic"):
+            check(self, job, header)
+            return
+        last, header.topic = header.topic, found[1].decode()
         check(self, job, header)
+        header.topic = last
 
     patch.setattr(Guard, "check", first)
 

@@ -8,6 +8,8 @@ from typing import Final
 from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i16, i64
 
+from roquette.base.plain_text import plain_end
+
 NAME_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 KEY_SEPARATOR: Final = " "
@@ -163,7 +165,7 @@ class KeySpans:
     end, equal when absent), and whether a name occurs that may have a meaning for the broker.
 
     Attributes:
-        marked: there may be a property that needs more than being stored, by its first two letters; who wants to know
+        marked: there may be a property that needs more than being stored, by its first letters; who wants to know
             reads them all.
     """
 
@@ -201,10 +203,15 @@ class KeySpans:
         end: i64 = len(data)
         while position < end:
             name = position
-            while position < end and data[position] != 1 and data[position] != 2:
+            one: i64 = 0
+            while position < end:
+                one = data[position]
+                if one == 1 or one == 2:
+                    break
                 position += 1
-            if position < end and data[position] == 1:
+            if position < end and one == 1:
                 value = position + 1
+                position = plain_end(data, value, end)
                 while position < end and data[position] != 2:
                     position += 1
                 self._note(data, name, value, position)
@@ -224,12 +231,12 @@ class KeySpans:
                 self.wait_start, self.wait_end = value, end
         elif length == 8 and read_i64_be(data, name) == _UNIQ_KEY_WORD:
             self.uniq_start, self.uniq_end = value, end
-        elif length > 4 and _may_mean(read_i16_be(data, name)):
+        elif length > 4 and _may_mean(read_i16_be(data, name), read_i16_be(data, name + 2)):
             self.marked = True
 
 
-def _may_mean(letters: i16) -> bool:
-    """Do these two begin the name of a property that needs more than being stored?"""
+def _may_mean(letters: i16, following: i16) -> bool:
+    """Do these four begin the name of a property that needs more than being stored?"""
     return (
         letters == 0x5452  # TRAN_MSG, TRACE_ON
         or letters == 0x4445  # DELAY
@@ -239,7 +246,7 @@ def _may_mean(letters: i16) -> bool:
         or letters == 0x434C  # CLUSTER
         or letters == 0x4D53  # MSG_REGION
         or letters == 0x5F53  # _SYS_MSG_PRIORITY_
-        or letters == 0x5F5F  # __RMQ.TRANSIENT.
+        or (letters == 0x5F5F and following == 0x524D)  # __RMQ.TRANSIENT.
     )
 
 

@@ -31,6 +31,8 @@ from roquette.message.record_layout import (
 from roquette.message.record_view import FAULT_WORDS, SOUND, RecordView
 from roquette.message.sysflag import BORN_HOST_V6, STORE_HOST_V6
 
+_crc32: Final = crc32  # found without a look into the module's names
+
 
 def record_size(
     body_len: int, topic_len: int, properties_len: int, born_host_len: int, store_host_len: int
@@ -69,7 +71,7 @@ def write_record(w: BytesWriter, draft: Draft, place: Place) -> None:
     write_i32_be(w, size)
     write_i32_be(w, RECORD_MAGIC_V2 if long_topic else RECORD_MAGIC_V1)
     # Java clears the sign of the CRC (UtilAll.crc32).
-    write_i32_be(w, crc32(body) & 0x7FFFFFFF)
+    write_i32_be(w, _crc32(body) & 0x7FFFFFFF)
     write_i32_be(w, i32(draft.queue_id))
     write_i32_be(w, i32(draft.flag))
     write_i64_be(w, place.queue_offset)

@@ -60,7 +60,7 @@ def varint(number: int) -> bytes:
 
 def field(head: bytes, text: str) -> bytes:
     """A field of text behind its tag. A half surrogate, which no peer can have sent as UTF-8, becomes `?`."""
-    data = text.encode("utf-8", "replace")
+    data = text.encode() if text.isascii() else text.encode("utf-8", "replace")
     return head + varint(len(data)) + data
 
 
@@ -92,6 +92,8 @@ def entry_of(message_id: str, transaction_id: str, offset: int, recall_handle: s
 
 def stored(entries: list[bytes]) -> bytes:
     """SendMessageResponse: all of the entries are OK."""
+    if len(entries) == 1:
+        return _SENT + b"\x12" + varint(len(entries[0])) + entries[0]
     return _SENT + b"".join([b"\x12" + varint(len(entry)) + entry for entry in entries])
 
 

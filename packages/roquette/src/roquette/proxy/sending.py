@@ -43,6 +43,7 @@ from roquette.wire.proto.service_pb2 import (
     SendMessageResponse,
     SendResultEntry,
 )
+from roquette.wire.send_fields import SendFields, made_fields
 
 # From a protobuf message to what brokers store: properties, sys flag, body (Apache: SendMessageActivity.buildMessage).
 
@@ -213,7 +214,7 @@ def _ms(at: Any) -> int:
 
 def _value(text: str) -> str:
     """A value that adds no properties: Apache lets these three have any characters."""
-    return text.replace("\x02", "") if not text.isprintable() else text
+    return text.replace("\x02", "") if "\x02" in text else text
 
 
 # The queue a message goes to, as Apache's proxy chooses it (SendMessageQueueSelector, MessageQueueSelector).
@@ -318,6 +319,7 @@ class Sending(Part):
         max_body: Callable[[], int] = lambda: 4 << 20,
     ) -> None:
         self._backend = backend
+        self._inside = backend.in_process
         self._max_body = max_body
         self._check = Validators(settings, max_body)
         self._converter = Converter(settings, self._check)
@@ -421,17 +423,25 @@ class Sending(Part):
     ) -> None:
         first = bundle.messages[0]
         several = len(bundle.messages) > 1
-        header = SendMessageRequestHeaderV2(
-            producer_group=name,
-            topic=name,
-            default_topic=TBW102,
-            queue_id=bundle.queue_id,
-            sys_flag=first.sys_flag,
-            born_timestamp=first.born_ms,
-            flag=0,
-            properties=first.properties,
-            batch=several,
-        )
+        header: SendFields | SendMessageRequestHeaderV2
+        if self._inside:
+            header = made_fields(name, name, TBW102, first.properties.encode())
+            header.queue_id = bundle.queue_id
+            header.sys_flag = first.sys_flag
+            header.born_timestamp = first.born_ms
+            header.batch = several
+        else:
+            header = SendMessageRequestHeaderV2(
+                producer_group=name,
+                topic=name,
+                default_topic=TBW102,
+                queue_id=bundle.queue_id,
+                sys_flag=first.sys_flag,
+                born_timestamp=first.born_ms,
+                flag=0,
+                properties=first.properties,
+                batch=several,
+            )
         if name.startswith(RETRY_PREFIX):
             header.reconsume_times = first.attempts
         code, body = RequestCode.SEND_MESSAGE_V2, first.body

@@ -127,6 +127,9 @@ HEAD_READ: Final = (
 )
 NO_MEMORY: Final = "there is no memory for a frame with a header this large"
 VERSION: Final = 513  # ordinal of V5_5_0 in Apache's MQVersion: what we claim to speak
+_REQUEST: Final = b',"flag":0,"language":"PYTHON","opaque":'
+_REPLY: Final = b',"flag":1,"language":"PYTHON","opaque":'
+_ONE_WAY: Final = b',"flag":2,"language":"PYTHON","opaque":'
 _END: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 
 
@@ -311,7 +314,7 @@ class WireConnection(Wire):
         signer = self.signer
         if signer is not None:
             ext = signer.sign(ext, body, code)
-        self._frame(code, ext, b',"flag":2' if oneway else b',"flag":0', opaque, b"", body)
+        self._frame(code, ext, _ONE_WAY if oneway else _REQUEST, opaque, b"", body)
         return opaque
 
     def send_reply(
@@ -319,15 +322,15 @@ class WireConnection(Wire):
     ) -> None:
         """Queue one response. `ext` is the JSON object of the ext fields, or empty."""
         if remark is None:
-            self._frame(code, ext, b',"flag":1', opaque, b"", body)
+            self._frame(code, ext, _REPLY, opaque, b"", body)
         else:
             more = b',"remark":' + _quoted(remark)
-            self._frame(code, ext or b"{}", b',"flag":1', opaque, more, body)
+            self._frame(code, ext or b"{}", _REPLY, opaque, more, body)
 
     def _frame(
-        self, code: i64, ext: bytes, flag: bytes, opaque: i64, more: bytes, body: bytes
+        self, code: i64, ext: bytes, kind: bytes, opaque: i64, more: bytes, body: bytes
     ) -> None:
-        """Queue a frame; `flag`, `more`: members as they are written."""
+        """Queue a frame; `kind`, `more`: members as they are written."""
         text = self._text
         if text is None:
             text = self._text = BytesWriter()
@@ -335,15 +338,19 @@ class WireConnection(Wire):
         whole = False
         try:
             write_i64_be(text, 0)  # its sizes, which are not known yet
-            text.write(b'{"code":')
-            write_decimal(text, code)
-            if ext:
-                text.write(b',"extFields":')
+            if code == 0 and ext:
+                text.write(b'{"code":0,"extFields":')
                 text.write(ext)
-            text.write(flag)
-            text.write(b',"language":"PYTHON","opaque":')
+            else:
+                text.write(b'{"code":')
+                write_decimal(text, code)
+                if ext:
+                    text.write(b',"extFields":')
+                    text.write(ext)
+            text.write(kind)
             write_decimal(text, opaque)
-            text.write(more)
+            if more:
+                text.write(more)
             text.write(_END)
             head: i64 = len(text) - begin - 8
             length: i64 = 4 + head + len(body)
@@ -354,7 +361,8 @@ class WireConnection(Wire):
             _put_size(text, begin, length)
             _put_size(text, begin + 4, head)
             if len(body) < LARGE:
-                text.write(body)
+                if body:
+                    text.write(body)
             else:
                 self._out.append(text.getvalue())
                 self._out.append(body)

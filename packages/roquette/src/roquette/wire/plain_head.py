@@ -10,6 +10,7 @@ from typing import Final
 from librt.strings import read_i16_be, read_i32_be
 from mypy_extensions import i32, i64
 
+from roquette.base.plain_text import plain_end
 from roquette.wire.codes import RequestCode
 from roquette.wire.command import Command
 from roquette.wire.send_fields import SendFields
@@ -139,16 +140,9 @@ def plain_head(data: bytes, start: i64, end: i64) -> Command | None:
         else:
             if data[at] != _QUOTE:
                 return None
-            at += 1
-            begin = at
-            while at < end:
-                one: i64 = data[at]
-                if one == _QUOTE:
-                    break
-                if one < 32 or one > 126 or one == 92:
-                    return None
-                at += 1
-            if at >= end:
+            begin = at + 1
+            at = plain_end(data, begin, end)
+            if at >= end or data[at] != _QUOTE:
                 return None
             if bit == 64:
                 remark = data[begin:at].decode()
@@ -180,7 +174,7 @@ def _past_texts(data: bytes, at: i64, end: i64) -> i64:
     while at < end:
         if data[at] != _QUOTE:
             return -1
-        at += 1
+        at = plain_end(data, at + 1, end)
         while at < end:
             one: i64 = data[at]
             if one == _QUOTE:

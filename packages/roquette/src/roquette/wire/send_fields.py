@@ -5,8 +5,10 @@ Its contract: what `SendFields.read` takes, `SendMessageRequestHeaderV2` takes w
 
 from typing import Any, Final, final
 
-from librt.strings import BytesWriter, read_i16_be, read_i32_be
-from mypy_extensions import i64, mypyc_attr, u8
+from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_le, write_i64_le
+from mypy_extensions import i32, i64, mypyc_attr, u8
+
+from roquette.base.plain_text import first_of, plain_end, stands_at, unplain
 
 _REQUIRED: Final = 0b11110111  # a to h, but not d: `default_topic_queue_nums` has a default
 _LETTERS: Final = 14  # a to n
@@ -20,6 +22,26 @@ _MINUS: Final = 45
 _BACKSLASH: Final = 92
 _BAD: Final = -(1 << 62)
 _text: Final = BytesWriter()  # of the read that runs
+
+
+class LastTopic:
+    """The topic that was read last: most sends name it again, and its text has its hash."""
+
+    __slots__ = ("_data", "_name")
+
+    def __init__(self) -> None:
+        self._data: bytes = b""
+        self._name: str = ""
+
+    def name_of(self, data: bytes, begin: i64, end: i64) -> str:
+        """The topic in data[begin:end]."""
+        if end - begin != len(self._data) or not stands_at(data, begin, self._data):
+            self._data = data[begin:end]
+            self._name = self._data.decode()
+        return self._name
+
+
+_topic: Final = LastTopic()
 
 
 @final
@@ -105,8 +127,13 @@ class SendFields:
                 at += 2
             else:  # a signature's field, or another protocol's
                 letter = _OTHER
-                at = _plain_end(data, at + 1, end)
-            if at < 0 or at + 3 >= end or data[at + 1] != _COLON or data[at + 2] != _QUOTE:
+                at = plain_end(data, at + 1, end)
+            if (
+                at + 3 >= end
+                or data[at] != _QUOTE
+                or data[at + 1] != _COLON
+                or data[at + 2] != _QUOTE
+            ):
                 return -1
             at += 3
             begin: i64 = at
@@ -116,11 +143,15 @@ class SendFields:
                     return -1
                 self.properties = _text.getvalue()
             elif _is_text(letter):
-                at = _plain_end(data, at, end)
-                if at < 0 or not self._take(letter, data, begin, at, start):
+                at = plain_end(data, at, end)
+                if not self._take(letter, data, begin, at, start):
                     return -1
             else:
-                number, at = _number(data, at, end)
+                number: i64 = data[at] - 48
+                if at + 1 < end and data[at + 1] == _QUOTE and 0 <= number <= 9:  # as most are
+                    at += 1
+                else:
+                    number, at = _number(data, at, end)
                 if not self._set(letter, number):
                     return -1
             if at + 1 >= end or data[at] != _QUOTE:
@@ -165,14 +196,20 @@ class SendFields:
     def _take(self, letter: i64, data: bytes, begin: i64, end: i64, start: i64) -> bool:
         """Take a text but the properties from data[begin:end]; False: the general reader must."""
         if letter == 1:
-            self.topic = data[begin:end].decode()
+            self.topic = _topic.name_of(data, begin, end)
         elif letter == 0:
             self._group_at, self._group_end = begin - start, end - start
         elif letter == 2:
             self._default_at, self._default_end = begin - start, end - start
         elif letter == 10 or letter == 12:
-            is_set = end - begin == 4 and read_i32_be(data, begin) == 0x74727565  # "true"
-            if not is_set and data[begin:end] != b"false":
+            size: i64 = end - begin
+            if size < 4 or size > 5:
+                return False
+            word: i32 = read_i32_be(data, begin)
+            is_set = size == 4 and word == 0x74727565  # "true"
+            if not is_set and (
+                size == 4 or word != 0x66616C73 or data[begin + 4] != 101
+            ):  # "false"
                 return False
             if letter == 10:
                 self.unit_mode = is_set
@@ -229,39 +266,50 @@ def _number(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
     return -number if negative else number, at
 
 
-def _plain_end(data: bytes, at: i64, end: i64) -> i64:
-    """The place of the quote that closes the text that begins at `at`; -1: it is not of ASCII without escapes."""
-    while at < end:
-        one: i64 = data[at]
-        if one == _QUOTE:
-            return at
-        if one < 32 or one > 126 or one == _BACKSLASH:
-            return -1
-        at += 1
-    return -1
-
-
 def _unescaped(data: bytes, at: i64, end: i64) -> i64:
     """Write the text that begins at `at` into `_text`; the place of its closing quote, -1: it is an unusual one."""
     text = _text
     text.truncate(0)
-    while at < end:
-        one: i64 = data[at]
-        if one == _QUOTE:
+    size: i64 = 0
+    last: i64 = len(data) - 8
+    while at <= last:
+        eight: i64 = read_i64_le(data, at)
+        write_i64_le(text, eight)
+        bits: i64 = unplain(eight)
+        if bits == 0:
+            at += 8
+            size += 8
+            continue
+        plain: i64 = first_of(bits)
+        at += plain
+        size += plain
+        text.truncate(size)
+        if at >= end:
+            return -1
+        if data[at] == _QUOTE:
             return at
-        if one == _BACKSLASH:
-            # \\u00 and two digits: the separators of properties. Every other escape is rare.
-            if at + 6 > end or read_i32_be(data, at) != 0x5C753030:
-                return -1
-            one = (data[at + 4] - 48) * 16 + data[at + 5] - 48
-            if one < 0 or one > 25 or data[at + 4] < 48 or data[at + 5] < 48 or data[at + 5] > 57:
-                return -1
-            at += 5
-        elif one < 32 or one > 126:
+        # \u00 and two digits: the separators of properties. Every other escape is rare.
+        if at + 6 > end or read_i32_be(data, at) != 0x5C753030:
+            return -1
+        one: i64 = (data[at + 4] - 48) * 16 + data[at + 5] - 48
+        if one < 0 or one > 25 or data[at + 4] < 48 or data[at + 5] < 48 or data[at + 5] > 57:
             return -1
         text.append(u8(one))
-        at += 1
+        size += 1
+        at += 6
     return -1
+
+
+def made_fields(topic: str, group: str, default_topic: str, properties: bytes) -> SendFields:
+    """Fields that no header has said; the numbers are the caller's to set."""
+    found = SendFields()
+    found.topic = topic
+    found.properties = properties
+    named, default = group.encode(), default_topic.encode()
+    found._text = named + default
+    found._group_end = found._default_at = len(named)
+    found._default_end = len(named) + len(default)
+    return found
 
 
 def fields_of(header: Any) -> SendFields:

@@ -6,12 +6,13 @@ Apache: SendMessageProcessor, AbstractSendMessageProcessor.msgCheck; refusals ca
 from typing import Final
 
 import msgspec
-from librt.strings import BytesWriter
+from librt.strings import BytesWriter, read_i32_be, read_i64_be
 from mypy_extensions import i64, u8
 
 from roquette.base.digits import write_decimal, write_hex
 from roquette.base.entropy import Entropy
 from roquette.base.javatypes import java_text, parse_java_bool, whole_number
+from roquette.base.plain_text import plain_end
 from roquette.broker.floor.config import LiveConfig
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.log_sync import LogSync, ReplicaState
@@ -76,6 +77,7 @@ _OTHER_KINDS: Final = frozenset(
 
 SPECIAL_FLAGS: Final = 0xFC  # transaction bits, host bits, inner batches
 HOST_FLAGS: Final = 0x30
+_TRUE: Final = 0x74727565  # "true", as read_i32_be has it
 UNIT_TOPIC: Final = 0x1
 UNIT_SUB_TOPIC: Final = 0x2
 MAX_BATCH_TOPIC: Final = 127
@@ -98,13 +100,9 @@ def _meaning(fields: SendFields, topic: Topic) -> dict[str, str] | None:
 
 def _write_quoted(text: BytesWriter, key: bytes) -> None:
     """Append a unique id as JSON."""
-    at: i64 = 0
-    while at < len(key):
-        one: i64 = key[at]
-        if one < 48 or one > 122 or one == 92:  # ids are of digits and letters
-            text.write(_quote(java_text(key)))
-            return
-        at += 1
+    if plain_end(key, 0, len(key)) < len(key):  # ids are of digits and letters
+        text.write(_quote(java_text(key)))
+        return
     text.append(u8(34))
     text.write(key)
     text.append(u8(34))
@@ -220,7 +218,10 @@ class SendProcessor:
             raise self._failed(error) from None
         waits = True
         if spans.wait_end > spans.wait_start:
-            waits = text[spans.wait_start : spans.wait_end].lower() == b"true"
+            waits = (
+                spans.wait_end - spans.wait_start == 4
+                and read_i32_be(text, spans.wait_start) == _TRUE
+            ) or text[spans.wait_start : spans.wait_end].lower() == b"true"
         return self._answer(topic, queue_id, done, uniq_key, waits)
 
     def _draft(
@@ -492,14 +493,22 @@ class SendProcessor:
             done = self._store.append_batch(draft, ctx.now_ms)
         except StoreError as error:
             raise self._failed(error) from None
-        ids = done.message_ids.hex(",", len(self._store_host) + 8).upper()
+        ids = self._text
+        ids.truncate(0)
+        for at in range(len(self._store_host), len(done.message_ids), len(self._store_host) + 8):
+            if len(ids):
+                ids.append(44)
+            ids.write(self._host_hex)
+            write_hex(ids, read_i64_be(done.message_ids, at))
         topic.put_count += done.count
         topic.put_bytes += done.size
         topic.batched += done.count - 1
         self._stats.put(done.count, done.size)
         uniq_key = common.get(UNIQ_KEY)
         transaction = b"" if uniq_key is None else b',"transactionId":%b' % _quote(uniq_key)
-        reply = Reply(self._batch_reply % (ids.encode(), queue_id, done.queue_offset, transaction))
+        reply = Reply(
+            self._batch_reply % (ids.getvalue(), queue_id, done.queue_offset, transaction)
+        )
         if self._answers_wait and common.get("WAIT", "true").lower() == "true":
             return Later(done.end_offset, reply)
         return reply

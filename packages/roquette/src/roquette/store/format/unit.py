@@ -18,6 +18,7 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i64_be
 from mypy_extensions import i64
 
 from roquette.base.javatypes import NOT_ASCII, java_hash, java_hash_ascii, java_text
+from roquette.base.plain_text import stands_at
 from roquette.message.names import REVIVE_LOG_PREFIX
 from roquette.message.properties import (
     KEYS,
@@ -113,11 +114,12 @@ def positive_hash(value: int) -> int:
 class TopicKeys:
     """Hashes of one topic's keys, with what repeats kept ready."""
 
-    __slots__ = ("_known", "_seed")
+    __slots__ = ("_known", "_last", "_seed")
 
     def __init__(self, topic: str) -> None:
         self._seed: int = java_hash(topic + "#")
         self._known: dict[bytes, TagHashes] = {}
+        self._last: TagHashes = _NO_TAGS  # most messages have those of the one before
 
     def hashes_of(self, properties: str) -> list[int]:
         """Positive hashes of a record's property string in Apache's order: unique id, each word of KEYS, tags."""
@@ -154,7 +156,12 @@ class TopicKeys:
             start = end + 1
         if spans.tags_end <= spans.tags_start:
             return 0
-        tags = self.tag_hashes(properties[spans.tags_start : spans.tags_end])
+        tags = self._last
+        size = spans.tags_end - spans.tags_start
+        if size != len(tags.text) or not stands_at(properties, spans.tags_start, tags.text):
+            tags = self.tag_hashes(properties[spans.tags_start : spans.tags_end])
+            if size <= _CACHED_SIZE:
+                self._last = tags
         write_i64_be(entries, tags.key + REPEATS)
         write_i64_be(entries, physical)
         return tags.code
@@ -165,7 +172,7 @@ class TopicKeys:
         if known is None:
             text = java_text(tags)
             key = positive_hash(java_hash(text, java_hash(_TAG_MARK, self._seed)))
-            known = TagHashes(java_hash(text), key)
+            known = TagHashes(tags, java_hash(text), key)
             if len(tags) <= _CACHED_SIZE:
                 if len(self._known) >= _CACHED:
                     self._known.clear()
@@ -183,11 +190,15 @@ class TopicKeys:
 class TagHashes:
     """Of a TAGS value: what the queue unit carries, and what the index does."""
 
-    __slots__ = ("code", "key")
+    __slots__ = ("code", "key", "text")
 
-    def __init__(self, code: int, key: int) -> None:
+    def __init__(self, text: bytes, code: int, key: int) -> None:
+        self.text: bytes = text
         self.code: i64 = code
         self.key: i64 = key
+
+
+_NO_TAGS: Final = TagHashes(b"", 0, 0)
 
 
 def tags_code_of(properties: bytes) -> int:

@@ -14,7 +14,7 @@ that its slot held before.
 
 import mmap
 import sys
-from typing import Final
+from typing import Any, Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
@@ -188,8 +188,9 @@ class IndexFile(IndexHead):
         entries = self._entries
         slots = self._slot_view
         slot: i64 = key_hash % self.slots
+        place: Any = slot  # one object for both looks
         kept = slot == self._kept_slot
-        previous = self._kept_number if kept else _big_endian(slots[slot])
+        previous = self._kept_number if kept else _big_endian(slots[place])
         if previous <= 0 or previous > number:
             previous = 0
             self.slots_used += 1
@@ -204,7 +205,7 @@ class IndexFile(IndexHead):
         if repeats or kept:
             self._kept_number = number
         else:
-            slots[slot] = _big_endian(number)
+            slots[place] = _big_endian(number)
         if number <= 1:  # Apache reckons the first entry's seconds before it sets the begin
             self.begin_physical = physical_offset
             self.begin_ms = store_ms
