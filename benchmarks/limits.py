@@ -50,6 +50,7 @@ LOOP_MS = 50.0
 STALL_MS = 20.0
 HOLE = 1 << 16
 BODY = bytes(4_000_000)
+SLOTS, ENTRIES = 2_500, 10_000  # of an index file: small, that some end under the load
 
 
 @dataclass(frozen=True)
@@ -597,7 +598,12 @@ def fill(root: Path, sizes: Sizes, left: int) -> int:
 
     Their times go from 145 hours ago to now: half of the files are older than fileReservedTime.
     """
-    config = StoreConfig(root_dir=str(root), segment_size=sizes.segment)
+    config = StoreConfig(
+        root_dir=str(root),
+        segment_size=sizes.segment,
+        max_hash_slots=SLOTS,
+        max_index_entries=ENTRIES,
+    )
     store = MessageStore(config, HoleFiles(), HOST)  # type: ignore[arg-type]
     store.open(now_ms())
     end, number = sizes.segments * sizes.segment - left - len(BODY), 0
@@ -615,7 +621,7 @@ def fill(root: Path, sizes: Sizes, left: int) -> int:
 async def store(sizes: Sizes, folder: Path, told: Told) -> None:
     root, size = folder / "store", 4096
     log = root / "commitlog"
-    left = int(sizes.sends * sizes.seconds * size / 3)  # so that the load rolls a third through
+    left = int(sizes.sends * 2 * sizes.seconds * size / 3)  # so that the load rolls a third through
     servers.write_topics(root, [topic(n) for n in range(8)], 8)
     began = time.monotonic()
     messages = await asyncio.to_thread(fill, root, sizes, left)
@@ -629,8 +635,8 @@ async def store(sizes: Sizes, folder: Path, told: Told) -> None:
         "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
         "deleteFileBatchMax": 1000,
         "cleanResourceInterval": min(10_000, int(sizes.seconds * 500)),
-        "maxIndexNum": 10_000,
-        "maxHashSlotNum": 2_500,
+        "maxIndexNum": ENTRIES,
+        "maxHashSlotNum": SLOTS,
     }
     async with broker(folder, **settings) as server:
         told.add("start to the first accepted send, after a stop", until_accepted(server), "s")
@@ -638,8 +644,8 @@ async def store(sizes: Sizes, folder: Path, told: Told) -> None:
         indexes = len(list((root / "index").iterdir()))
         senders = await server.connections(lambda number: send(number, size=size))
         server.held.note()
-        found = await paced(senders, sizes.sends, sizes.seconds)
-        told.load("sends of 4 KiB while half goes, the log rolls, index files end", found)
+        found = await paced(senders, sizes.sends, 2 * sizes.seconds)  # the second look deletes
+        told.load("sends of 4 KiB while old files go, the log rolls, index files end", found)
         told.loop("loop meanwhile", server, LOOP_MS)
         after = sorted(log.iterdir())
         told.add("files of the log deleted", len(set(files) - set(after)), "")

@@ -1,6 +1,6 @@
 """Codec and store, one operation at a time: microseconds each, best of several rounds.
 
-Runs in either environment: `.venv/bin/python benchmarks/micro.py`, `.venv-compiled/bin/python ...`; --json for
+Runs in either environment: `.venv/bin/python -m benchmarks.micro`, `.venv-compiled/bin/python ...`; --json for
 the harness. The last figures are whole paths of the broker without sockets: bytes in, bytes out.
 """
 

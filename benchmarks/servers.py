@@ -222,11 +222,11 @@ def micro(kind: str) -> dict[str, float]:
     command = [environment / "bin" / "python", environment.parent / "benchmarks" / "micro.py"]
     done = subprocess.run(
         [*map(str, command), "--json"],
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         check=True,
         cwd=environment.parent,
-        env={**os.environ, **form_of(kind)},
+        env={**os.environ, **form_of(kind), "PYTHONPATH": str(environment.parent)},
     )
     return dict(json.loads(done.stdout))
 

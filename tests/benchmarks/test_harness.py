@@ -69,3 +69,9 @@ def test_against_an_earlier_commit_pairs_count_and_half_pairs_do_not() -> None:
         *(sample("before", 2, 4.0, messages=0), sample("compiled", 2, 1.0)),
     ]
     assert against.ratios(samples) == {"r": [0.5, 1.5]}
+
+
+def test_micro_runs_from_any_commit_s_folder() -> None:
+    figures = servers.micro("interpreted")
+    assert {"frame decode, send", "send path, 128 B"} <= figures.keys()
+    assert all(spent > 0 for spent in figures.values())

@@ -208,6 +208,7 @@ def test_the_counted_process_inherits_nothing_that_changes_figures() -> None:
         "PYTHONPATH": "src",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "GLIBC_TUNABLES": "glibc.cpu.x86_rep_movsb_threshold=1073741824",
     }
 
 
