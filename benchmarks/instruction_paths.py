@@ -361,8 +361,8 @@ async def grpc_send(bench: Bench) -> None:
 
 
 async def grpc_receive(bench: Bench) -> None:
-    """ReceiveMessage of v5 that finds 32 messages: one call in a turn."""
-    row, group = "grpc-receive-32", "bench_receive"
+    """ReceiveMessage of v5 that finds 32 messages: one call in a turn. Then AckMessage of each: 32 calls in a turn."""
+    row, acks, group = "grpc-receive-32", "grpc-ack-32", "bench_receive"
     total = WARM + TURNS
     load(bench, row, total * 32, queue=0)
     first = bench.connect()
@@ -378,11 +378,25 @@ async def grpc_receive(bench: Bench) -> None:
     request.invisible_duration.FromSeconds(600)
     turns = [client.turn(b"ReceiveMessage", [request], b"30S") for _ in range(total)]
     bench.walk(row, turns, 32)
+    turns = []
     for parts in client.take(total, row):
         said = [s.ReceiveMessageResponse.FromString(part) for part in parts]
-        found = sum(1 for each in said if each.HasField("message"))
-        if said[0].status.code != d.OK or found != 32:
-            raise Failed(f"{row}: {found} messages came, not 32; {said[0]}")
+        found = [each.message.system_properties for each in said if each.HasField("message")]
+        if said[0].status.code != d.OK or len(found) != 32:
+            raise Failed(f"{row}: {len(found)} messages came, not 32; {said[0]}")
+        calls = [
+            s.AckMessageRequest(
+                group=request.group, topic=queue.topic,
+                entries=[s.AckMessageEntry(message_id=each.message_id, receipt_handle=each.receipt_handle)],
+            )
+            for each in found
+        ]  # fmt: skip
+        turns.append(client.turn(b"AckMessage", calls, b"30S"))
+    bench.walk(acks, turns, 32)
+    for (answer,) in client.take(total * 32, acks):
+        reply = s.AckMessageResponse.FromString(answer)
+        if [each.status.code for each in (reply, *reply.entries)] != [d.OK, d.OK]:
+            raise Failed(f"{acks} was answered {reply}")
 
 
 # Our client. What the broker does for it does not count here.
@@ -505,7 +519,7 @@ WAYS: Final = (
     Way(("batch-32x1k",), batch),
     Way(("commit-offset",), commit),
     Way(("heartbeat",), heartbeat),
-    Way(("grpc-receive-32",), grpc_receive),
+    Way(("grpc-receive-32", "grpc-ack-32"), grpc_receive),
     Way(("client-send-32",), client_sends("client-send-32", 32, Application.pipelined)),
     Way(("client-send-1",), client_sends("client-send-1", 1, Application.one)),
     Way(("send-signed-4x32",), sends("send-signed-4x32", 4, 32, signed=True), signed=True),

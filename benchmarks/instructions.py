@@ -34,7 +34,7 @@ TOLERANCE: Final = 0.02
 ROWS: Final = (
     "send-4x32", "pull-32", "pop-32", "ack", "grpc-send-32",
     "send-32x1", "send-1x1", "send-binary-4x32", "send-signed-4x32", "batch-32x1k",
-    "commit-offset", "heartbeat", "grpc-receive-32", "client-send-32", "client-send-1",
+    "commit-offset", "heartbeat", "grpc-receive-32", "grpc-ack-32", "client-send-32", "client-send-1",
 )  # fmt: skip
 QUICK: Final = ROWS[:5]
 """Of `make test`: the four paths send, pull, pop with its acknowledgements, and send over gRPC."""
@@ -52,6 +52,7 @@ SEEN: Final = {
     "commit-offset": "UPDATE_CONSUMER_OFFSET, 32 in a turn",
     "heartbeat": "HEART_BEAT of a client that is known, 4 in a turn",
     "grpc-receive-32": "ReceiveMessage of v5 that finds 32 messages; a message",
+    "grpc-ack-32": "AckMessage of each of them, 32 calls in a turn on one connection",
     "client-send-32": "our client: 32 x send_nowait, then their receipts; without what the broker does",
     "client-send-1": "our client: send, and its receipt; without what the broker does",
 }

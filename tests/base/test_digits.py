@@ -18,8 +18,8 @@ def test_decimals_are_as_python_writes_them(value: int) -> None:
     assert writer.getvalue() == b"<%d" % value
 
 
-@given(st.integers(0, 2**63 - 1))
+@given(st.integers(-(2**63), 2**63 - 1))
 def test_hexadecimals_have_sixteen_digits(value: int) -> None:
     writer = BytesWriter()
     write_hex(writer, value)
-    assert writer.getvalue() == b"%016X" % value
+    assert writer.getvalue() == b"%016X" % (value & 2**64 - 1)

@@ -136,7 +136,7 @@ class Consumers:
         self.renewals = Renewals(backend, clock)
         chosen = ProxySettings(**settings)
         self.receiving = Receiving(backend, chosen, clock, self.renewals)
-        receipts = Receipts(backend, chosen, clock, self.renewals)
+        receipts = Receipts(backend, chosen, self.renewals)
         self.proxy = Proxy([Routes(backend), self.receiving, receipts, self.renewals], clock)
         self.caller = self.backend.caller("client")
 

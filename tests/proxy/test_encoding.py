@@ -11,6 +11,7 @@ from roquette.proxy.delivered import timestamp, to_message
 from roquette.proxy.statuses import status
 from roquette.wire.proto.definition_pb2 import Code, Resource
 from roquette.wire.proto.service_pb2 import (
+    AckMessageEntry,
     AckMessageResponse,
     AckMessageResultEntry,
     ReceiveMessageResponse,
@@ -30,7 +31,8 @@ def test_an_ack(message_id: str, handle: str) -> None:
         message_id=message_id, receipt_handle=handle, status=status(Code.OK, "OK")
     )
     wanted = AckMessageResponse(status=status(Code.OK, "OK"), entries=[entry])
-    assert encoding.acknowledged(message_id, handle) == wanted.SerializeToString()
+    asked = AckMessageEntry(message_id=message_id, receipt_handle=handle).SerializeToString()
+    assert encoding.acknowledged(asked) == wanted.SerializeToString()
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

@@ -34,8 +34,8 @@ def _write_digits(w: BytesWriter, value: i64, least: i64) -> None:
 
 
 def write_hex(w: BytesWriter, value: i64) -> None:
-    """Append a number that is not negative as 16 hexadecimal digits, A to F large."""
-    write_i64_be(w, _eight_hex(value >> 32))
+    """Append the 64 bits of a number as 16 hexadecimal digits, A to F large."""
+    write_i64_be(w, _eight_hex(value >> 32 & 0xFFFFFFFF))
     write_i64_be(w, _eight_hex(value & 0xFFFFFFFF))
 
 

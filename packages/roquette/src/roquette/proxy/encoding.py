@@ -1,4 +1,4 @@
-"""Replies of every message, written without building them from parts: an ack's, and a message that is delivered. HOT.
+"""Replies of every message, written without protobuf's objects: a send's, an ack's, and a message that is delivered. HOT.
 
 protobuf's own messages say the same (`tests/proxy/test_encoding.py` compares them); field numbers are definition.proto's
 and service.proto's.
@@ -7,6 +7,10 @@ and service.proto's.
 from hashlib import md5
 from typing import Final
 
+from librt.strings import BytesWriter, read_i64_be
+from mypy_extensions import i64, u8
+
+from roquette.base.digits import write_hex
 from roquette.message import properties as p
 from roquette.message.message_id import host_text, offset_message_id
 from roquette.message.properties import RESERVED
@@ -28,87 +32,142 @@ _RARE: Final = frozenset(
     )
 )
 _OK: Final = b"\x08\xa0\x9c\x01\x12\x02OK"  # Status{code: OK, message: "OK"}
-_ACKED: Final = b"\x0a\x08" + _OK
-_SENT: Final = _ACKED  # of a SendMessageResponse, and of each of its entries
+_DONE: Final = (
+    b"\x0a\x08" + _OK
+)  # as the first field: of a reply, and of each entry of SendMessageResponse
 _RESULT: Final = b"\x1a\x08" + _OK  # AckMessageResultEntry.status
-_GZIP: Final = b"\x28\x02"  # SystemProperties.body_encoding
-_IDENTITY: Final = b"\x28\x01"
-_NORMAL: Final = b"\x30\x01"  # SystemProperties.message_type
-_FIFO: Final = b"\x30\x02"
 _DIGEST: Final = b"\x22\x24\x08\x02\x12\x20"  # SystemProperties.body_digest: MD5, 32 characters
+# Tags: a field's number and the kind of its value, of several messages
+_FIRST: Final = 0x0A
+_SECOND: Final = 0x12
+_THIRD: Final = 0x1A
+_FOURTH: Final = 0x22
+# and of SystemProperties.
+_MESSAGE_ID: Final = 0x1A
+_ENCODING: Final = 0x28
+_TYPE: Final = 0x30
+_BORN: Final = 0x3A
+_BORN_HOST: Final = 0x42
+_STORED: Final = 0x4A
+_STORE_HOST: Final = 0x52
+_RECEIPT: Final = 0x62
+_QUEUE_ID: Final = 0x68
+_OFFSET: Final = 0x70
+_ATTEMPT: Final = 0x80
+_GROUP: Final = 0x8A
+_TRACE: Final = 0x92
+
+# Of the reply that is written: each is begun anew by who uses it.
+_reply: Final = BytesWriter()
+_user: Final = BytesWriter()
+_system: Final = BytesWriter()
 
 
-def _varint(number: int) -> bytes:
-    """A number of 0 to 2**64 - 1."""
-    out = bytearray()
+def _put(w: BytesWriter, number: i64) -> None:
+    """Append a varint: of 64 bits, so that one below 0 has ten bytes, as int32 and int64 fields write it."""
+    while number > 127 or number < 0:
+        w.append(u8(number & 127 | 128))
+        number = number >> 7 & 0x01FFFFFFFFFFFFFF
+    w.append(u8(number))
+
+
+def _size_of(number: i64) -> i64:
+    """Bytes of a varint that is not below 0."""
+    size: i64 = 1
     while number > 127:
-        out.append(number & 127 | 128)
         number >>= 7
-    out.append(number)
-    return bytes(out)
+        size += 1
+    return size
 
 
-_SHORT: Final = [_varint(number) for number in range(4_096)]
+def _put_data(w: BytesWriter, tag: i64, data: bytes) -> None:
+    _put(w, tag)
+    _put(w, len(data))
+    w.write(data)
 
 
-def varint(number: int) -> bytes:
-    """A number; below 0 as 64 bits, as int32 and int64 fields write it."""
-    if 0 <= number < 4_096:
-        return _SHORT[number]
-    return _varint(number & 0xFFFFFFFFFFFFFFFF)
+def _utf8(text: str) -> bytes:
+    """A half surrogate, which no peer can have sent as UTF-8, becomes `?`."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
 
 
-def field(head: bytes, text: str) -> bytes:
-    """A field of text behind its tag. A half surrogate, which no peer can have sent as UTF-8, becomes `?`."""
-    data = text.encode() if text.isascii() else text.encode("utf-8", "replace")
-    return head + varint(len(data)) + data
+def _put_text(w: BytesWriter, tag: i64, text: str) -> None:
+    _put_data(w, tag, _utf8(text))
 
 
-def acknowledged(message_id: str, handle: str) -> bytes:
-    """AckMessageResponse: one entry, and it is OK."""
-    entry = _RESULT
-    if handle:
-        entry = field(b"\x12", handle) + entry
-    if message_id:
-        entry = field(b"\x0a", message_id) + entry
-    return _ACKED + b"\x12" + varint(len(entry)) + entry
+def _put_number(w: BytesWriter, tag: i64, number: i64) -> None:
+    _put(w, tag)
+    _put(w, number)
+
+
+def _put_time(w: BytesWriter, tag: i64, ms: i64) -> None:
+    """A Timestamp: whole seconds, and nanoseconds."""
+    ms = 0 if ms < 0 else LONGEST_MS if ms > LONGEST_MS else ms
+    _put(w, tag)
+    begin: i64 = len(w)
+    w.append(u8(0))  # its size, which is not known yet
+    seconds: i64 = ms // 1_000
+    nanos: i64 = ms % 1_000 * 1_000_000
+    if seconds:
+        _put_number(w, 0x08, seconds)
+    if nanos:
+        _put_number(w, 0x10, nanos)
+    w[begin] = u8(len(w) - begin - 1)
+
+
+def acknowledged(entry: bytes) -> bytes:
+    """AckMessageResponse: one entry is OK.
+
+    Args:
+        entry: AckMessageEntry without a lite topic; the result has its fields, and the status behind.
+    """
+    w = _reply
+    w.truncate(0)
+    w.write(_DONE)
+    _put(w, _SECOND)
+    _put(w, len(entry) + len(_RESULT))
+    w.write(entry)
+    w.write(_RESULT)
+    return w.getvalue()
 
 
 def entry_of(message_id: str, transaction_id: str, offset: int, recall_handle: str = "") -> bytes:
     """SendResultEntry of a message that is stored. Raises ValueError: no queue has such an offset."""
     if not 0 <= offset < 1 << 63:
         raise ValueError(f"offset {offset} is none")
-    parts = [_SENT]
+    w = _reply
+    w.truncate(0)
+    w.write(_DONE)
     if message_id:
-        parts.append(field(b"\x12", message_id))
+        _put_text(w, _SECOND, message_id)
     if transaction_id:
-        parts.append(field(b"\x1a", transaction_id))
+        _put_text(w, _THIRD, transaction_id)
     if offset:
-        parts += [b"\x20", varint(offset)]
+        _put_number(w, 0x20, offset)
     if recall_handle:
-        parts.append(field(b"\x2a", recall_handle))
-    return b"".join(parts)
+        _put_text(w, 0x2A, recall_handle)
+    return w.getvalue()
 
 
 def stored(entries: list[bytes]) -> bytes:
     """SendMessageResponse: all of the entries are OK."""
-    if len(entries) == 1:
-        return _SENT + b"\x12" + varint(len(entries[0])) + entries[0]
-    return _SENT + b"".join([b"\x12" + varint(len(entry)) + entry for entry in entries])
-
-
-def _time(head: bytes, ms: int) -> bytes:
-    ms = min(max(ms, 0), LONGEST_MS)
-    seconds, rest = divmod(ms, 1_000)
-    data = b"\x08" + varint(seconds) if seconds else b""
-    if rest:
-        data += b"\x10" + varint(rest * 1_000_000)
-    return head + varint(len(data)) + data
+    w = _reply
+    w.truncate(0)
+    w.write(_DONE)
+    for entry in entries:
+        _put_data(w, _SECOND, entry)
+    return w.getvalue()
 
 
 def delivery_time(ms: int) -> bytes:
     """ReceiveMessageResponse: the time of delivery."""
-    return _time(b"\x1a", ms)
+    w = _reply
+    w.truncate(0)
+    _put_time(w, _THIRD, ms)
+    return w.getvalue()
 
 
 def delivered(
@@ -119,11 +178,12 @@ def delivered(
     Args:
         topic: Resource, serialized. named: the record's properties, without the receipt.
     """
+    w = _user
+    w.truncate(0)
     tag: str | None = None
     group: str | None = None
     trace: str | None = None
     keys = message_id = host = ""
-    user: list[bytes] = []
     for name, value in named.items():
         if name == p.TAGS:
             tag = value
@@ -136,40 +196,58 @@ def delivered(
         elif name in _RARE:
             return None
         elif name not in RESERVED:
-            entry = field(b"\x0a", name) + field(b"\x12", value)
-            user.append(b"\x12" + varint(len(entry)) + entry)
+            known, said = _utf8(name), _utf8(value)
+            size: i64 = 2 + len(known) + len(said)
+            _put_number(w, _SECOND, size + _size_of(len(known)) + _size_of(len(said)))
+            _put_data(w, _FIRST, known)
+            _put_data(w, _SECOND, said)
             if name == p.SHARDING_KEY:
                 group = value
             elif name == p.TRACE_CONTEXT:
                 trace = value
-    body = record.body
-    parts: list[bytes] = []
+    user = w.getvalue()
+    w = _system
+    w.truncate(0)
     if tag is not None:
-        parts.append(field(b"\x0a", tag))
+        _put_text(w, _FIRST, tag)
     if keys:
-        parts += [field(b"\x12", key) for key in keys.split(p.KEY_SEPARATOR) if key]
+        for key in keys.split(p.KEY_SEPARATOR):
+            if key:
+                _put_text(w, _SECOND, key)
     if not message_id:
         message_id = offset_message_id(record.store_host, record.physical_offset)
-    parts.append(field(b"\x1a", message_id))
-    parts.append(_DIGEST + md5(body, usedforsecurity=False).hexdigest().upper().encode())
-    parts.append(_GZIP if record.sys_flag & COMPRESSED else _IDENTITY)
-    parts.append(_NORMAL if group is None else _FIFO)
-    parts.append(_time(b"\x3a", record.born_timestamp_ms))
-    parts.append(field(b"\x42", host or host_text(record.born_host).rpartition(":")[0]))
-    parts.append(_time(b"\x4a", record.store_timestamp_ms))
-    parts.append(field(b"\x52", host_text(record.store_host)))
-    parts.append(field(b"\x62", receipt))
+    _put_text(w, _MESSAGE_ID, message_id)
+    body = record.body
+    digest = md5(body, usedforsecurity=False).digest()
+    w.write(_DIGEST)
+    write_hex(w, read_i64_be(digest, 0))
+    write_hex(w, read_i64_be(digest, 8))
+    _put_number(w, _ENCODING, 2 if record.sys_flag & COMPRESSED else 1)  # GZIP, IDENTITY
+    _put_number(w, _TYPE, 1 if group is None else 2)  # NORMAL, FIFO
+    _put_time(w, _BORN, record.born_timestamp_ms)
+    _put_text(w, _BORN_HOST, host or host_text(record.born_host).rpartition(":")[0])
+    _put_time(w, _STORED, record.store_timestamp_ms)
+    _put_text(w, _STORE_HOST, host_text(record.store_host))
+    _put_text(w, _RECEIPT, receipt)
     if record.queue_id:
-        parts.append(b"\x68" + varint(record.queue_id))
-    parts.append(b"\x70" + varint(record.queue_offset))
-    parts.append(b"\x80\x01" + varint(record.reconsume_times + 1))
+        _put_number(w, _QUEUE_ID, record.queue_id)
+    _put_number(w, _OFFSET, record.queue_offset)
+    _put_number(w, _ATTEMPT, record.reconsume_times + 1)
     if group is not None:
-        parts.append(field(b"\x8a\x01", group))
+        _put_text(w, _GROUP, group)
     if trace is not None:
-        parts.append(field(b"\x92\x01", trace))
-    system = b"".join(parts)
-    whole = [b"\x0a", varint(len(topic)), topic, *user, b"\x1a", varint(len(system)), system]
+        _put_text(w, _TRACE, trace)
+    system = w.getvalue()
+    whole: i64 = 2 + _size_of(len(topic)) + len(topic) + len(user)
+    whole += _size_of(len(system)) + len(system)
     if body:
-        whole += [b"\x22", varint(len(body)), body]
-    message = b"".join(whole)
-    return b"\x12" + varint(len(message)) + message
+        whole += 1 + _size_of(len(body)) + len(body)
+    w = _reply
+    w.truncate(0)
+    _put_number(w, _SECOND, whole)
+    _put_data(w, _FIRST, topic)
+    w.write(user)
+    _put_data(w, _THIRD, system)
+    if body:
+        _put_data(w, _FOURTH, body)
+    return w.getvalue()

@@ -70,7 +70,7 @@ def make_proxy(
         Transactions(backend),
         Routes(backend),
         Receiving(backend, settings, clock, renewals),
-        Receipts(backend, settings, clock, renewals),
+        Receipts(backend, settings, renewals),
         renewals,
         RefusedRpcs(),
     ]

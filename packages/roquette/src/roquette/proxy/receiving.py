@@ -323,19 +323,28 @@ class Receiving(Part):
         replies = [_OK]
         encoded = topic.SerializeToString()
         unread = poll.call.over
+        words, of_topic, of_queue = "", "", -1  # of the receipts of the queue before
         for record in decode_records(answer.body):
             named = decode_properties(record.properties)
-            place = f"{kind_of(record.topic)} {record.queue_id}"
+            queue_id = record.queue_id
             receipt = named.pop(properties.POP_CK, None)
             if receipt is None:
-                if counts is not None:
-                    own = counts.get(f"{place[0]} qo{record.queue_id}%{record.queue_offset}", 0)
-                    record.reconsume_times = own or counts.get(place, 0) or record.reconsume_times
-                start = starts.get(place, record.queue_offset)
-                receipt = (
-                    f"{start} {popped.pop_time} {popped.invisible_time} {popped.revive_qid} {place[0]} "
-                    f"{poll.broker} {record.queue_id} {record.queue_offset}"
-                )
+                if counts is not None or queue_id != of_queue or record.topic != of_topic:
+                    of_queue, of_topic = queue_id, record.topic
+                    kind = kind_of(of_topic)
+                    place = f"{kind} {queue_id}"
+                    if counts is not None:
+                        own = counts.get(f"{kind} qo{queue_id}%{record.queue_offset}", 0)
+                        tries = own or counts.get(place, 0)
+                        record.reconsume_times = tries or record.reconsume_times
+                    start = starts.get(place, -1)
+                    if start < 0:  # the broker says none: each message is its own pop's first
+                        start, of_queue = record.queue_offset, -1
+                    words = (
+                        f"{start} {popped.pop_time} {popped.invisible_time} {popped.revive_qid} {kind} "
+                        f"{poll.broker} {queue_id} "
+                    )
+                receipt = f"{words}{record.queue_offset}"
             receipt = f"{receipt} {record.physical_offset}"
             if unread:
                 give_back(self._backend, receipt, poll.topic, poll.group)

@@ -6,9 +6,10 @@ as it lives, for `LONGEST_MS` at most; where too many are renewed already, for `
 
 import heapq
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final, final
 
 from roquette.base.clock import Clock
+from roquette.base.javatypes import whole_number
 from roquette.message.names import RETRY_PREFIX, pop_retry_topic
 from roquette.proxy.backend import Backend, RequestUnderWay
 from roquette.proxy.service import BrokerAnswer, Caller, Part, ProxyBeat, Then
@@ -35,34 +36,53 @@ from roquette.wire.proto.definition_pb2 import Code
 
 NACK_MS: Final = 1_000  # what is given back comes again after so long
 LONGEST: Final = 1_024  # characters of a handle
+ORDERLY: Final = "999"  # the revive queue in receipts of orderly pops
 _KINDS: Final = ("0", "1", "2")
 _changed: Final = HeaderDecoder(ChangeInvisibleTimeResponseHeader)
 
 
-class ReceiptHandle(NamedTuple):
+@final
+class PopOfQueue:
+    """What the receipts of one pop's messages of one queue have in common: their first seven words.
+
+    Attributes:
+        text: these words, with the space behind each.
+        start: the offset of the pop's first message; below 0 when the receipt does not say one.
+        revive_queue: the number of the queue in which the pop waits; below 0: it is an orderly pop, or it does not say one.
+        visible_ms: time at which the messages come again, ms, wall time.
+    """
+
+    def __init__(self, text: str, words: list[str]) -> None:
+        self.text: str = text
+        self.start: int = whole_number(words[0], 2**63 - 1)
+        self.pop_time: int = int(words[1])
+        self.invisible_time: int = int(words[2])
+        waits = words[3].isdecimal() and words[3] != ORDERLY
+        self.revive_queue: int = int(words[3]) if waits else -1
+        self.kind: str = words[4]
+        self.broker: str = words[5]
+        self.queue_id: int = int(words[6])
+        self.visible_ms: int = self.pop_time + self.invisible_time
+
+
+@final
+class ReceiptHandle:
     """A receipt handle, read.
 
     Attributes:
         place: of the message in the log; below 0 when the handle does not say it.
     """
 
-    text: str
-    pop_time: int
-    invisible_time: int
-    kind: str
-    broker: str
-    queue_id: int
-    offset: int
-    place: int
-
-    @property
-    def visible_ms(self) -> int:
-        """Time at which the message comes again, ms, wall time."""
-        return self.pop_time + self.invisible_time
+    def __init__(self, text: str, pop: PopOfQueue, offset: int, place: int) -> None:
+        self.text: str = text
+        self.pop: PopOfQueue = pop
+        self.offset: int = offset
+        self.place: int = place
 
     def topic(self, topic: str, group: str) -> str:
         """The topic the message was popped from."""
-        return topic if self.kind == "0" else pop_retry_topic(topic, group, v2=self.kind == "2")
+        kind = self.pop.kind
+        return topic if kind == "0" else pop_retry_topic(topic, group, v2=kind == "2")
 
 
 def kind_of(topic: str) -> str:
@@ -72,28 +92,47 @@ def kind_of(topic: str) -> str:
     return "2" if "+" in topic else "1"
 
 
+class _Last:
+    """The pop whose receipt was read last: what comes next is mostly of it, too."""
+
+    def __init__(self) -> None:
+        self.pop: PopOfQueue | None = None
+
+
+_last: Final = _Last()
+
+
 def read_handle(text: str) -> ReceiptHandle:
     """Read a handle.
 
     Raises:
         RpcError: INVALID_RECEIPT_HANDLE, it is none.
     """
-    words = text.split(" ", 9) if len(text) <= LONGEST else []
-    if len(words) < 8 or words[4] not in _KINDS or not words[5]:
-        raise RpcError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is invalid")
+    pop = _last.pop
     try:
-        place = int(words[8]) if len(words) > 8 else -1
-        return ReceiptHandle(
-            text, int(words[1]), int(words[2]), words[4], words[5], int(words[6]), int(words[7]), place
-        )  # fmt: skip
+        if len(text) > LONGEST:
+            raise ValueError
+        if pop is None or not text.startswith(pop.text):
+            pop = _last.pop = _pop_of(text)
+        words = text[len(pop.text) :].split(" ", 2)
+        place = int(words[1]) if len(words) > 1 else -1
+        return ReceiptHandle(text, pop, int(words[0]), place)
     except ValueError:
         raise RpcError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is invalid") from None
+
+
+def _pop_of(text: str) -> PopOfQueue:
+    """Raises ValueError."""
+    words = text.split(" ", 7)
+    if len(words) < 8 or words[4] not in _KINDS or not words[5]:
+        raise ValueError
+    return PopOfQueue(text[: len(text) - len(words[7])], words)
 
 
 def living_handle(text: str, now_ms: int) -> ReceiptHandle:
     """Read a handle whose message is still invisible. Raises RpcError."""
     handle = read_handle(text)
-    if handle.visible_ms <= now_ms:
+    if handle.pop.visible_ms <= now_ms:
         raise RpcError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
     return handle
 
@@ -105,11 +144,11 @@ def ack(
     header = AckMessageRequestHeader(
         consumer_group=group,
         topic=handle.topic(topic, group),
-        queue_id=handle.queue_id,
+        queue_id=handle.pop.queue_id,
         extra_info=handle.text,
         offset=handle.offset,
     )
-    return backend.ask(caller, handle.broker, RequestCode.ACK_MESSAGE, header, b"", then)
+    return backend.ask(caller, handle.pop.broker, RequestCode.ACK_MESSAGE, header, b"", then)
 
 
 def change(
@@ -135,22 +174,22 @@ def change(
             new = _changed(answer.ext)
             if new.pop_time:
                 text = (
-                    f"{handle.offset} {new.pop_time} {new.invisible_time} {new.revive_qid} {handle.kind} "
-                    f"{handle.broker} {handle.queue_id} {handle.offset} {handle.place}"
+                    f"{handle.offset} {new.pop_time} {new.invisible_time} {new.revive_qid} {handle.pop.kind} "
+                    f"{handle.pop.broker} {handle.pop.queue_id} {handle.offset} {handle.place}"
                 )
         then(answer, text)
 
     header = ChangeInvisibleTimeRequestHeader(
         consumer_group=group,
         topic=handle.topic(topic, group),
-        queue_id=handle.queue_id,
+        queue_id=handle.pop.queue_id,
         extra_info=handle.text,
         offset=handle.offset,
         invisible_time=invisible_ms,
         suspend=suspend,
     )
     code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
-    return backend.ask(caller, handle.broker, code, header, b"", answered)
+    return backend.ask(caller, handle.pop.broker, code, header, b"", answered)
 
 
 def give_back(backend: Backend, text: str, topic: str, group: str) -> None:
@@ -192,7 +231,9 @@ def forward(
         origin_topic=handle.topic(topic, group),
         max_reconsume_times=0,
     )
-    backend.ask(caller, handle.broker, RequestCode.CONSUMER_SEND_MSG_BACK, header, b"", answered)
+    backend.ask(
+        caller, handle.pop.broker, RequestCode.CONSUMER_SEND_MSG_BACK, header, b"", answered
+    )
 
 
 SCAN_S: Final = 1.0
@@ -288,7 +329,7 @@ class Renewals(Part):
             return
         entry = _Entry(caller, key, topic, handle, reconsumed, self._clock.steady_ms())
         self._keep(entry)
-        self._plan(entry, handle.visible_ms - self._clock.now_ms() - AHEAD_MS)
+        self._plan(entry, handle.pop.visible_ms - self._clock.now_ms() - AHEAD_MS)
 
     def _keep(self, entry: _Entry) -> None:
         self._entries[entry.key] = entry
@@ -312,6 +353,9 @@ class Renewals(Part):
         Returns:
             It was renewed until now.
         """
+        if not (self._entries or self._changed):  # as where nobody renews anything
+            then(text)
+            return False
         key = (client_id, group, text)
         entry = self._entries.get(key)
         if entry is None:
@@ -335,7 +379,7 @@ class Renewals(Part):
             if len(self._changed) < MOST_CHANGED and self._changed[first][1] > now_ms:
                 break
             del self._changed[first]
-        self._changed[client_id, group, old] = (new, read_handle(new).visible_ms)
+        self._changed[client_id, group, old] = (new, read_handle(new).pop.visible_ms)
 
     def _forget(self, entry: _Entry) -> None:
         entry.gone = True
@@ -388,7 +432,7 @@ class Renewals(Part):
             elif answer.code in _LOST:
                 self._forget(entry)
             elif answer.code == ResponseCode.SUCCESS:
-                left = entry.handle.visible_ms - self._clock.now_ms()
+                left = entry.handle.pop.visible_ms - self._clock.now_ms()
                 self._plan(entry, left - AHEAD_MS)
             else:
                 self._plan(entry, AGAIN_MS)

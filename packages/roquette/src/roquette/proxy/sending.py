@@ -28,7 +28,7 @@ from roquette.proxy.validators import Validators, checked_topic, size_of, topic_
 from roquette.wire.bodies.route import TopicRouteData
 from roquette.wire.codes import RequestCode, ResponseCode
 from roquette.wire.headers import RecallMessageRequestHeader, SendMessageRequestHeaderV2
-from roquette.wire.plain_send import MOST_SECONDS, SentMessage, plain_send
+from roquette.wire.plain_v5 import MOST_SECONDS, SentMessage, plain_send
 from roquette.wire.proto.definition_pb2 import (
     Code,
     Encoding,

@@ -197,7 +197,12 @@ def _topic(name: str) -> tuple[str, str | None]:
 
 def group_of(resource: Resource) -> str:
     """The name of a consumer group that clients may use; raises RpcError."""
-    name, error = _group(resource.name)
+    return checked_group(resource.name)
+
+
+def checked_group(said: str) -> str:
+    """The same of the name alone."""
+    name, error = _group(said)
     if error is not None:
         raise RpcError(Code.ILLEGAL_CONSUMER_GROUP, error)
     return name

@@ -1,6 +1,7 @@
 """`wire/http2.py` over libnghttp2, by the package ngh2: its only importer."""
 
 import contextlib
+from typing import Final
 
 import ngh2
 
@@ -20,13 +21,13 @@ from roquette.wire.http2 import (
     without_gone_streams,
 )
 
-_Data = ngh2.DataReceived
-_Request = ngh2.RequestReceived
-_Closed = ngh2.StreamClosed
-_Reset = ngh2.StreamReset
-_Trailers = ngh2.TrailersReceived
-_Pong = ngh2.PingAcknowledged
-_Settings = ngh2.SettingsReceived
+_Data: Final = ngh2.DataReceived
+_Request: Final = ngh2.RequestReceived
+_Closed: Final = ngh2.StreamClosed
+_Reset: Final = ngh2.StreamReset
+_Trailers: Final = ngh2.TrailersReceived
+_Pong: Final = ngh2.PingAcknowledged
+_Settings: Final = ngh2.SettingsReceived
 
 
 class NgConnection:

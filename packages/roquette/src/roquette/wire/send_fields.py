@@ -24,8 +24,8 @@ _BAD: Final = -(1 << 62)
 _text: Final = BytesWriter()  # of the read that runs
 
 
-class LastTopic:
-    """The topic that was read last: most sends name it again, and its text has its hash."""
+class LastName:
+    """The topic or group that was read last: most requests name it again, and its text has its hash."""
 
     __slots__ = ("_data", "_name")
 
@@ -34,14 +34,15 @@ class LastTopic:
         self._name: str = ""
 
     def name_of(self, data: bytes, begin: i64, end: i64) -> str:
-        """The topic in data[begin:end]."""
+        """The name in data[begin:end]. Raises UnicodeDecodeError."""
         if end - begin != len(self._data) or not stands_at(data, begin, self._data):
-            self._data = data[begin:end]
-            self._name = self._data.decode()
+            said = data[begin:end]
+            self._name = said.decode()
+            self._data = said
         return self._name
 
 
-_topic: Final = LastTopic()
+_topic: Final = LastName()
 
 
 @final

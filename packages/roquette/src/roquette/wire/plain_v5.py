@@ -1,12 +1,14 @@
-"""SendMessage of the v5 protocol as producers really write it, read without protobuf's objects. HOT.
+"""SendMessage and AckMessage of the v5 protocol as clients really write them, read without protobuf's objects. HOT.
 
-Its contract: what it takes, protobuf takes with the same result. It takes one message, its fields in the order of their
-numbers, each once, of those that an ordinary message has. All else it leaves.
+Their contract: what they take, protobuf takes with the same result. They take one message, or one receipt, its fields in the
+order of their numbers, each once, of those that an ordinary one has. All else they leave.
 """
 
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
+
+from roquette.wire.send_fields import LastName
 
 MOST_SECONDS: Final = 253_402_300_799  # a Timestamp ends with the year 9999
 # Tags, a field's number and the kind of its value: of Message,
@@ -55,6 +57,66 @@ class SentMessage:
         self.priority: int | None = None
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
+class AckedMessage:
+    """What an AckMessageRequest says: of one message, by its receipt.
+
+    Attributes:
+        entry: its AckMessageEntry, serialized: a message id and the receipt.
+    """
+
+    __slots__ = ("entry", "group", "receipt", "topic")
+
+    def __init__(self, topic: str, group: str, entry: bytes, receipt: str) -> None:
+        self.topic: str = topic
+        self.group: str = group
+        self.entry: bytes = entry
+        self.receipt: str = receipt
+
+
+_topic: Final = LastName()
+_group: Final = LastName()
+
+
+def plain_ack(data: bytes) -> AckedMessage | None:
+    """Read an AckMessageRequest; None: protobuf must."""
+    end: i64 = len(data)
+    group, after_group = _part(data, 0, end, 0x0A)
+    if group < 0:
+        return None
+    topic, after_topic = _part(data, after_group, end, 0x12)
+    if topic < 0:
+        return None
+    entry, last = _part(data, after_topic, end, 0x1A)
+    if entry < 0 or last != end:
+        return None
+    message_id, at = _part(data, entry, end, 0x0A)
+    receipt, last = _part(data, at, end, 0x12)
+    if message_id < 0 or receipt < 0 or last != end:
+        return None
+    group, topic = _named(data, group, after_group), _named(data, topic, after_topic)
+    if group < 0 or topic < 0:
+        return None
+    try:
+        data[message_id:at].decode()
+        return AckedMessage(
+            _topic.name_of(data, topic, after_topic),
+            _group.name_of(data, group, after_group),
+            data[entry:end],
+            data[receipt:end].decode(),
+        )
+    except UnicodeDecodeError:
+        return None
+
+
+def _part(data: bytes, at: i64, end: i64, tag: i64) -> tuple[i64, i64]:
+    """Where the value behind this tag begins, and where it ends; -1: it is not there, or has nothing."""
+    if at < 0 or at >= end or data[at] != tag:
+        return -1, -1
+    size, begin = _size(data, at + 1, end)
+    return (begin, begin + size) if size > 0 else (-1, -1)
+
+
 def plain_send(data: bytes) -> SentMessage | None:
     """Read a SendMessageRequest; None: protobuf must."""
     end: i64 = len(data)
@@ -85,14 +147,20 @@ def _message(data: bytes, at: i64, end: i64, found: SentMessage) -> bool:
         elif tag == _BODY:
             found.body = data[at:stop]
         elif tag == _TOPIC:
-            size, begin = _size(data, at + 1, stop)
-            if begin < 0 or data[at] != 0x12 or begin + size != stop:  # it names a namespace, too
+            begin: i64 = _named(data, at, stop)
+            if begin < 0:
                 return False
-            found.topic = data[begin:stop].decode()
+            found.topic = _topic.name_of(data, begin, stop)
         elif tag != _USER or not _user(data, at, stop, found.user):
             return False
         at = stop
     return True
+
+
+def _named(data: bytes, at: i64, stop: i64) -> i64:
+    """Where the name of a Resource in data[at:stop] begins; -1: it has more than that, a namespace."""
+    size, begin = _size(data, at + 1, stop)
+    return begin if begin > 0 and data[at] == 0x12 and begin + size == stop else -1
 
 
 def _user(data: bytes, at: i64, end: i64, user: dict[str, str]) -> bool:

@@ -1,4 +1,5 @@
-"""The plain reader of sends beside protobuf: what it takes, that takes with the same result. And the reply beside protobuf's."""
+"""The plain readers of sends and acks beside protobuf: what they take, that takes with the same result. And the reply to a send
+beside protobuf's."""
 
 import os
 import random
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from roquette.proxy.encoding import entry_of, stored
 from roquette.proxy.sending import sent_message
-from roquette.wire.plain_send import SentMessage, plain_send
+from roquette.wire.plain_v5 import AckedMessage, SentMessage, plain_ack, plain_send
 from roquette.wire.proto import definition_pb2 as d
 from roquette.wire.proto import service_pb2 as s
 
@@ -112,9 +113,9 @@ PIECES = [
 ]  # fmt: skip
 
 
-def mutated(rng: random.Random) -> bytes:
-    """A message to which one to three things were done."""
-    data = bytearray(rng.choice(PLAIN + PLAIN + GENERAL))
+def mutated(rng: random.Random, samples: list[bytes]) -> bytes:
+    """A request to which one to three things were done."""
+    data = bytearray(rng.choice(samples))
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         at = rng.randrange(len(data) + 1)
         match rng.randrange(10):
@@ -168,7 +169,9 @@ def differ(seed: int, count: int) -> int:
     rng = random.Random(seed)
     plain = 0
     for number in range(count):
-        data = grown(rng.choice(PLAIN), rng) if number & 1 else mutated(rng)
+        data = (
+            grown(rng.choice(PLAIN), rng) if number & 1 else mutated(rng, PLAIN + PLAIN + GENERAL)
+        )
         found = plain_send(data)
         if found is None:
             continue
@@ -201,3 +204,90 @@ def test_the_reply_is_what_protobuf_writes(known: list[tuple[str, str, int, str]
     ]
     wanted = s.SendMessageResponse(status=ok, entries=entries).SerializeToString()
     assert stored([entry_of(*each) for each in known]) == wanted
+
+
+def ack(
+    *entries: tuple[str, str, str], topic: str = "orders", group: str = "g", namespace: str = ""
+) -> bytes:
+    """An AckMessageRequest; of each entry: message id, receipt, lite topic."""
+    said = [
+        s.AckMessageEntry(message_id=a, receipt_handle=b, lite_topic=c or None)
+        for a, b, c in entries
+    ]
+    resource = d.Resource(name=topic, resource_namespace=namespace)
+    return s.AckMessageRequest(
+        group=d.Resource(name=group), topic=resource, entries=said
+    ).SerializeToString()
+
+
+def acked(request: bytes) -> tuple[str, str, str, bytes]:
+    """What protobuf reads of a request with one entry."""
+    said = s.AckMessageRequest.FromString(request)
+    (entry,) = said.entries
+    assert not (entry.lite_topic or said.topic.resource_namespace or said.group.resource_namespace)
+    return said.topic.name, said.group.name, entry.receipt_handle, entry.SerializeToString()
+
+
+def told(found: AckedMessage) -> tuple[str, str, str, bytes]:
+    entry = s.AckMessageEntry.FromString(found.entry).SerializeToString()
+    return found.topic, found.group, found.receipt, entry
+
+
+RECEIPT = "0 1732000000123 60000 2 0 broker-a 3 17 4711"
+ACKS = [
+    ack(("01A1B2", RECEIPT, "")),
+    ack(("\xfc", "r" * 300, ""), topic="t" * 120, group="\u4e2d"),
+]
+OTHER_ACKS = [
+    b"",
+    ack(),
+    ack(("01", RECEIPT, ""), ("02", RECEIPT, "")),
+    ack(("01", RECEIPT, "lite")),
+    ack(("", RECEIPT, "")),
+    ack(("01", "", "")),
+    ack(("01", RECEIPT, ""), namespace="inst"),
+    ack(("01", RECEIPT, ""), topic=""),
+    ack(("01", RECEIPT, ""), group=""),
+]
+
+
+@pytest.mark.parametrize("request_", ACKS)
+def test_what_consumers_acknowledge_is_plain(request_: bytes) -> None:
+    found = plain_ack(request_)
+    assert found is not None and told(found) == acked(request_)
+    assert found.entry in request_
+
+
+@pytest.mark.parametrize("request_", OTHER_ACKS)
+def test_acks_that_are_less_usual_are_left_to_protobuf(request_: bytes) -> None:
+    assert plain_ack(request_) is None
+    s.AckMessageRequest.FromString(request_)
+
+
+def differing_acks(seed: int, count: int) -> int:
+    """Compare both readers on so many mutated acks; how many were plain."""
+    rng = random.Random(seed)
+    plain = 0
+    for number in range(count):
+        data = mutated(rng, ACKS + ACKS + OTHER_ACKS)
+        found = plain_ack(data)
+        if found is None:
+            continue
+        plain += 1
+        try:
+            wanted = acked(data)
+        except (DecodeError, ValueError) as error:
+            raise AssertionError(f"seed {seed}, {number}: {data!r} is refused: {error}") from None
+        assert told(found) == wanted, f"seed {seed}, {number}: {data!r}"
+    return plain
+
+
+def test_no_mutated_ack_is_read_in_two_ways() -> None:
+    assert differing_acks(int(os.environ.get("ROQUETTE_SEED", "1")), 20_000) > 1_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("seed", range(200, 210))
+def test_no_mutated_ack_of_a_million(seed: int) -> None:
+    assert differing_acks(seed, 100_000) > 5_000
