@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -96,15 +96,15 @@ class Running:
         return [line.split()[1] for line in self.lines if line.startswith(word + " ")]
 
     def wait(self, word: str, count: int = 1) -> None:
-        end = time.monotonic() + 60
-        while len(self.names(word)) < count:
-            assert time.monotonic() < end and self.child.poll() is None, self.lines
-            time.sleep(0.02)
+        self._until(lambda: len(self.names(word)) >= count)
 
     def wait_for(self, words: str) -> None:
         """Until a line has these words."""
+        self._until(lambda: any(words in line for line in self.lines))
+
+    def _until(self, met: Callable[[], bool]) -> None:
         end = time.monotonic() + 60
-        while not any(words in line for line in self.lines):
+        while not met():
             assert time.monotonic() < end and self.child.poll() is None, self.lines
             time.sleep(0.02)
 

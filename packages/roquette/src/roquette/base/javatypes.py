@@ -6,6 +6,8 @@ from typing import Final
 from librt.strings import read_i64_le
 from mypy_extensions import i64
 
+from roquette.base.plain_text import ONES
+
 _HALF_PAIR: Final = re.compile(
     rb"\xed[\xa0-\xbf][\x80-\xbf]?"
 )  # Python makes two or three marks of it
@@ -45,7 +47,6 @@ def java_hash(text: str, seed: int = 0) -> int:
 
 
 NOT_ASCII: Final = 1 << 40
-_ONES: Final = 0x0101010101010101
 
 
 def java_hash_ascii(data: bytes, start: i64, end: i64, seed: i64) -> i64:
@@ -54,7 +55,7 @@ def java_hash_ascii(data: bytes, start: i64, end: i64, seed: i64) -> i64:
     position: i64 = start
     while position + 8 <= end:
         eight: i64 = read_i64_le(data, position)
-        if eight >> 7 & _ONES:
+        if eight >> 7 & ONES:
             return NOT_ASCII
         value = _hash_of_four(value, eight)
         value = _hash_of_four(value, eight >> 32)

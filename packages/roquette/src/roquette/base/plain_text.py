@@ -11,12 +11,15 @@ from mypy_extensions import i64
 
 _QUOTE: Final = 34
 _BACKSLASH: Final = 92
-_ONES: Final = 0x0101010101010101
+ONES: Final = 0x0101010101010101
+"""The lowest bit of each of eight bytes."""
+TRUE: Final = 0x74727565
+"""The word `true`, as `read_i32_be` has it."""
 
 
 def unplain(eight: i64) -> i64:
     """0: these eight bytes are plain, as `read_i64_le` has them; else the lowest bit set is of the first byte that is not."""
-    ones: i64 = _ONES  # products of literals would be objects
+    ones: i64 = ONES  # products of literals would be objects
     quotes: i64 = eight ^ ones * _QUOTE
     slashes: i64 = eight ^ ones * _BACKSLASH
     tested: i64 = eight | eight + ones | eight - ones * 32 | quotes - ones | slashes - ones

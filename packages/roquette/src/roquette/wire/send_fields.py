@@ -8,7 +8,7 @@ from typing import Any, Final, final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_le, write_i64_le
 from mypy_extensions import i32, i64, mypyc_attr, u8
 
-from roquette.base.plain_text import first_of, plain_end, stands_at, unplain
+from roquette.base.plain_text import TRUE, first_of, plain_end, stands_at, unplain
 
 _REQUIRED: Final = 0b11110111  # a to h, but not d: `default_topic_queue_nums` has a default
 _LETTERS: Final = 14  # a to n
@@ -207,7 +207,7 @@ class SendFields:
             if size < 4 or size > 5:
                 return False
             word: i32 = read_i32_be(data, begin)
-            is_set = size == 4 and word == 0x74727565  # "true"
+            is_set = size == 4 and word == TRUE
             if not is_set and (
                 size == 4 or word != 0x66616C73 or data[begin + 4] != 101
             ):  # "false"

@@ -12,7 +12,7 @@ from mypy_extensions import i64, u8
 from roquette.base.digits import write_decimal, write_hex
 from roquette.base.entropy import Entropy
 from roquette.base.javatypes import java_text, parse_java_bool, whole_number
-from roquette.base.plain_text import plain_end
+from roquette.base.plain_text import TRUE, plain_end
 from roquette.broker.floor.config import LiveConfig
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.log_sync import LogSync, ReplicaState
@@ -77,7 +77,6 @@ _OTHER_KINDS: Final = frozenset(
 
 SPECIAL_FLAGS: Final = 0xFC  # transaction bits, host bits, inner batches
 HOST_FLAGS: Final = 0x30
-_TRUE: Final = 0x74727565  # "true", as read_i32_be has it
 UNIT_TOPIC: Final = 0x1
 UNIT_SUB_TOPIC: Final = 0x2
 MAX_BATCH_TOPIC: Final = 127
@@ -220,7 +219,7 @@ class SendProcessor:
         if spans.wait_end > spans.wait_start:
             waits = (
                 spans.wait_end - spans.wait_start == 4
-                and read_i32_be(text, spans.wait_start) == _TRUE
+                and read_i32_be(text, spans.wait_start) == TRUE
             ) or text[spans.wait_start : spans.wait_end].lower() == b"true"
         return self._answer(topic, queue_id, done, uniq_key, waits)
 
