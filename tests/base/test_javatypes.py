@@ -1,8 +1,10 @@
 """Java's hash and casts."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from roquette.base.javatypes import java_hash, parse_java_bool
+from roquette.base.javatypes import NOT_ASCII, java_hash, java_hash_ascii, parse_java_bool
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,19 @@ def test_hash_is_javas(text: str, expected: int) -> None:
 def test_hash_goes_on_from_the_hash_of_a_prefix() -> None:
     for prefix, rest in [("TopicTest", "#key1"), ("", "x"), ("你好" * 9, "😀 more")]:
         assert java_hash(rest, java_hash(prefix)) == java_hash(prefix + rest)
+
+
+ASCII = st.text(st.characters(codec="ascii"), max_size=40)
+
+
+@given(ASCII, ASCII, st.integers(-(2**31), 2**31 - 1), st.integers(0, 9))
+def test_eight_bytes_together_hash_as_one_by_one(
+    before: str, text: str, seed: int, behind: int
+) -> None:
+    data = (before + text).encode() + b"\xe9" * behind
+    start, end = len(before), len(before + text)
+    assert java_hash_ascii(data, start, end, seed) == java_hash(text, seed)
+    assert not behind or java_hash_ascii(data, start, end + 1, seed) == NOT_ASCII
 
 
 def test_only_true_is_true() -> None:

@@ -17,7 +17,10 @@ from roquette.store.format.unit import tags_code_of
 
 NAMES = ("TAGS", "KEYS", "UNIQ_KEY", "WAIT")
 PIECES = st.lists(
-    st.tuples(st.sampled_from([*NAMES, "TAG", "XTAGS"]), st.sampled_from(["", "a", "b c", "é"])),
+    st.tuples(
+        st.sampled_from([*NAMES, "TAG", "XTAGS", "UNIQ_KEYS", "UNIQ_KEX", "\0KEYS"]),
+        st.sampled_from(["", "a", "b c", "é", "\0", "a\x01b", "long enough for eight at a time"]),
+    ),
     max_size=6,
 )
 

@@ -47,6 +47,8 @@ def java_hash(text: str, seed: int = 0) -> int:
 
 
 NOT_ASCII: Final = 1 << 40
+_BYTES: Final = 0x00FF00FF00FF00FF
+_PAIRS: Final = 0x0000FFFF0000FFFF
 
 
 def java_hash_ascii(data: bytes, start: i64, end: i64, seed: i64) -> i64:
@@ -57,8 +59,11 @@ def java_hash_ascii(data: bytes, start: i64, end: i64, seed: i64) -> i64:
         eight: i64 = read_i64_le(data, position)
         if eight >> 7 & ONES:
             return NOT_ASCII
-        value = _hash_of_four(value, eight)
-        value = _hash_of_four(value, eight >> 32)
+        # Neighbours, then their pairs: a sum has the room of its bytes. The first byte is the lowest.
+        twos: i64 = (eight & _BYTES) * 31 + (eight >> 8 & _BYTES)
+        fours: i64 = (twos & _PAIRS) * 31**2 + (twos >> 16 & _PAIRS)
+        value = (value * 31**4 + (fours & 0xFFFFFFFF)) & 0xFFFFFFFF
+        value = (value * 31**4 + (fours >> 32)) & 0xFFFFFFFF
         position += 8
     while position < end:
         unit: i64 = data[position]
@@ -67,12 +72,6 @@ def java_hash_ascii(data: bytes, start: i64, end: i64, seed: i64) -> i64:
         value = (value * 31 + unit) & 0xFFFFFFFF
         position += 1
     return value - 0x100000000 if value > 0x7FFFFFFF else value
-
-
-def _hash_of_four(value: i64, four: i64) -> i64:
-    """The hash with four more bytes, the first one lowest."""
-    value = (value * 31 + (four & 255)) * 31 + (four >> 8 & 255)
-    return ((value * 31 + (four >> 16 & 255)) * 31 + (four >> 24 & 255)) & 0xFFFFFFFF
 
 
 def whole_number(text: str | None, most: int) -> int:

@@ -57,6 +57,26 @@ def plain_end(data: bytes, at: i64, end: i64) -> i64:
     return at
 
 
+def separator_at(data: bytes, at: i64, least: i64) -> i64:
+    """The place of the next byte, from `at` on, that is a separator of property strings: 1 or 2, and no less than `least`; the end
+    when there is none."""
+    end: i64 = len(data)
+    ones: i64 = _ONES
+    while at < end:
+        if at + 8 <= end:
+            eight: i64 = read_i64_le(data, at)
+            below: i64 = (eight - ones * 3 & ~eight) >> 7 & ones
+            if not below:
+                at += 8
+                continue
+            at += first_of(below)
+        one: i64 = data[at]
+        if least <= one <= 2:
+            return at
+        at += 1
+    return end
+
+
 def stands_at(data: bytes, at: i64, text: bytes) -> bool:
     """Does `text` stand in `data` from `at` on? There are as many bytes."""
     size: i64 = len(text)

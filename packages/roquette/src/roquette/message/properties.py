@@ -5,10 +5,10 @@ Of a property that is there twice the last one that has a value counts; one with
 
 from typing import Final
 
-from librt.strings import read_i16_be, read_i32_be, read_i64_be
+from librt.strings import read_i16_be, read_i32_be
 from mypy_extensions import i16, i64
 
-from roquette.base.plain_text import plain_end
+from roquette.base.plain_text import separator_at
 
 NAME_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
@@ -110,7 +110,8 @@ _TAGS_WORD: Final = 0x54414753  # the names as numbers: compared without a copy
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """How long levels 1, 2, 3 and so on of the property DELAY are, where a broker is told nothing else."""
 _KEYS_WORD: Final = 0x4B455953
-_UNIQ_KEY_WORD: Final = 0x554E49515F4B4559
+_UNIQ_WORD: Final = 0x554E4951
+_KEY_WORD: Final = 0x5F4B4559  # eight bytes would be an object
 _WAIT_WORD: Final = 0x57414954
 
 
@@ -203,17 +204,10 @@ class KeySpans:
         end: i64 = len(data)
         while position < end:
             name = position
-            one: i64 = 0
-            while position < end:
-                one = data[position]
-                if one == 1 or one == 2:
-                    break
-                position += 1
-            if position < end and one == 1:
+            position = separator_at(data, name, 1)
+            if position < end and data[position] == 1:
                 value = position + 1
-                position = plain_end(data, value, end)
-                while position < end and data[position] != 2:
-                    position += 1
+                position = separator_at(data, value, 2)
                 self._note(data, name, value, position)
             position += 1
 
@@ -222,14 +216,18 @@ class KeySpans:
             return
         length: i64 = value - 1 - name
         if length == 4:
-            word: int = read_i32_be(data, name)
+            word = read_i32_be(data, name)
             if word == _TAGS_WORD:
                 self.tags_start, self.tags_end = value, end
             elif word == _KEYS_WORD:
                 self.keys_start, self.keys_end = value, end
             elif word == _WAIT_WORD:
                 self.wait_start, self.wait_end = value, end
-        elif length == 8 and read_i64_be(data, name) == _UNIQ_KEY_WORD:
+        elif (
+            length == 8
+            and read_i32_be(data, name) == _UNIQ_WORD
+            and read_i32_be(data, name + 4) == _KEY_WORD
+        ):
             self.uniq_start, self.uniq_end = value, end
         elif length > 4 and _may_mean(read_i16_be(data, name), read_i16_be(data, name + 2)):
             self.marked = True
