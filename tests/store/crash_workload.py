@@ -244,12 +244,10 @@ class Workload:
                 key, body = parts[number]
                 self.note(Message(topic, queue_id, first + number, physical, size, code, key, body))
             raise
-        step = len(done.message_ids) // done.count
         fixed = done.size - sum(len(b) + len(f"UNIQ_KEY\x01{k}\x02") for k, b in parts)
         for number, (key, body) in enumerate(parts):
-            place = done.message_ids[number * step : (number + 1) * step]
             size = fixed // len(parts) + len(body) + len(f"UNIQ_KEY\x01{key}\x02")
-            physical = int.from_bytes(place[-8:], "big")
+            physical = done.messages[number].physical_offset
             self.note(
                 Message(topic, queue_id, done.queue_offset + number, physical, size, 0, key, body)
             )

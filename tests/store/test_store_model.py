@@ -55,7 +55,7 @@ class ListModel(RuleBasedStateMachine):
     def append_batch(self, queue: tuple[str, int], parts: list[bytes]) -> None:
         batch = encode_batch([(0, body, b"") for body in parts])
         done = append_batch(self.store, *queue, 0, 0, BORN, 0, batch, self.now_ms)
-        assert (done.queue_offset, done.count) == (len(self.lists[queue]), len(parts))
+        assert (done.queue_offset, len(done.messages)) == (len(self.lists[queue]), len(parts))
         self.lists[queue] += parts
 
     @rule()

@@ -61,7 +61,7 @@ def separator_at(data: bytes, at: i64, least: i64) -> i64:
     """The place of the next byte, from `at` on, that is a separator of property strings: 1 or 2, and no less than `least`; the end
     when there is none."""
     end: i64 = len(data)
-    ones: i64 = _ONES
+    ones: i64 = ONES
     while at < end:
         if at + 8 <= end:
             eight: i64 = read_i64_le(data, at)

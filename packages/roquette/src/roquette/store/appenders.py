@@ -17,7 +17,7 @@ from roquette.store.format.config import StoreConfig, raise_illegal
 from roquette.store.format.results import Arrival, BatchAppended
 from roquette.store.format.unit import UNIT_SIZE
 from roquette.store.index.index import Index
-from roquette.store.log.commit_log import CommitLog
+from roquette.store.log.commit_log import PENDING_LIMIT, CommitLog
 from roquette.store.queues.consume_queue import ConsumeQueue
 from roquette.store.queues.consume_queues import ConsumeQueues, TopicQueues
 from roquette.store.reput import Reput, parse_delay_levels
@@ -257,9 +257,9 @@ class BatchPart:
 
     __slots__ = ("first_size", "keys", "records", "units")
 
-    def __init__(self, first_size: i64) -> None:
+    def __init__(self, first_size: i64, records: BytesWriter) -> None:
         self.first_size: i64 = first_size  # of the first record
-        self.records: BytesWriter = BytesWriter()
+        self.records: BytesWriter = records
         self.units: BytesWriter = BytesWriter()
         self.keys: BytesWriter = BytesWriter()  # key hash and physical offset, 8 bytes each
 
@@ -271,7 +271,7 @@ class BatchAppender:
     is done leaves nothing behind.
     """
 
-    __slots__ = ("_index", "_log", "_queues", "_spans", "_store_host")
+    __slots__ = ("_index", "_log", "_queues", "_records", "_spans", "_store_host")
 
     def __init__(
         self, log: CommitLog, queues: ConsumeQueues, index: Index | None, store_host: bytes
@@ -281,6 +281,7 @@ class BatchAppender:
         self._index: Index | None = index
         self._store_host: bytes = store_host
         self._spans: KeySpans = KeySpans()
+        self._records: BytesWriter = BytesWriter()  # of a first part, unless it is large
 
     def check(self, batch: bytes, fixed: i64, config: StoreConfig, max_record: i64) -> None:
         """Look at every message before one is appended; `fixed` is a record's size without body and properties.
@@ -339,27 +340,21 @@ class BatchAppender:
         queue_id = int(draft.queue_id)
         queue = entry.queues.get(queue_id)
         done = BatchAppended(0 if queue is None else queue.next_offset)
-        fresh: list[Arrival] = []
-        parts = self._encode(entry, draft, now_ms, done, fresh)
+        parts = self._encode(entry, draft, now_ms, done)
         if queue is None:
             queue = self._queues.create(entry.topic, queue_id)
         start = 0
         for part in parts:
             self._give(queue, part, now_ms)
             end = start + len(part.units) // UNIT_SIZE
-            arrivals.extend(fresh[start:end])
+            arrivals.extend(done.messages[start:end])
             start = end
         return done
 
     def _encode(
-        self,
-        entry: TopicQueues,
-        draft: Draft,
-        now_ms: i64,
-        done: BatchAppended,
-        fresh: list[Arrival],
+        self, entry: TopicQueues, draft: Draft, now_ms: i64, done: BatchAppended
     ) -> list[BatchPart]:
-        """All that is to be written; says in `done` and `fresh` where it will stand."""
+        """All that is to be written; says in `done` where it will stand."""
         born_host = draft.born_host
         store_host = self._store_host
         fixed: i64 = entry.fixed_size + len(born_host) + len(store_host)
@@ -369,7 +364,9 @@ class BatchAppender:
         message.sys_flag = draft.sys_flag
         message.reconsume_times = draft.reconsume_times
         place = Place(entry.name, store_host, now_ms, done.queue_offset, self._log.end_offset)
-        ids = BytesWriter()
+        # Memory that grows is copied; what a large batch needs is not kept.
+        records = self._records if len(draft.body) <= PENDING_LIMIT else BytesWriter()
+        records.truncate(0)
         parts: list[BatchPart] = []
         part: BatchPart | None = None
         while cursor.advance():
@@ -384,7 +381,7 @@ class BatchAppender:
                 or physical != place.physical_offset
                 or offset % self._queues.units_per_file == 0
             ):
-                part = BatchPart(size)
+                part = BatchPart(size, BytesWriter() if parts else records)
                 parts.append(part)
             place.physical_offset = physical
             write_record(part.records, message, place)
@@ -393,15 +390,11 @@ class BatchAppender:
             write_i64_be(part.units, physical)
             write_i32_be(part.units, i32(size))
             write_i64_be(part.units, code)
-            fresh.append(Arrival(entry.topic, queue_id, offset, code, physical, size))
-            ids.write(store_host)
-            write_i64_be(ids, physical)
-            done.count += 1
+            done.messages.append(Arrival(entry.topic, queue_id, offset, code, physical, size))
             done.size += size
             place.queue_offset = offset + 1
             place.physical_offset = physical + size
         done.end_offset = place.physical_offset
-        done.message_ids = ids.getvalue()
         return parts
 
     def _give(self, queue: ConsumeQueue, part: BatchPart, now_ms: i64) -> None:

@@ -6,7 +6,7 @@ Apache: SendMessageProcessor, AbstractSendMessageProcessor.msgCheck; refusals ca
 from typing import Final
 
 import msgspec
-from librt.strings import BytesWriter, read_i32_be, read_i64_be
+from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64, u8
 
 from roquette.base.digits import write_decimal, write_hex
@@ -107,6 +107,14 @@ def _write_quoted(text: BytesWriter, key: bytes) -> None:
     text.append(u8(34))
 
 
+def _write_queue(text: BytesWriter, queue_id: i64, queue_offset: i64) -> None:
+    """Append the queue's part of a reply, which ends the ids before it."""
+    text.write(b'","queueId":"')
+    write_decimal(text, queue_id)
+    text.write(b'","queueOffset":"')
+    write_decimal(text, queue_offset)
+
+
 class SendProcessor:
     """Serves the sends: answers wait for the disk under SYNC_FLUSH, unless a message says WAIT=false."""
 
@@ -132,7 +140,7 @@ class SendProcessor:
         self._log_sync: LogSync = core.log_sync
         self._accept_from_ms: int = core.live.current.start_accept_send_request_time_stamp
         self._host_hex: bytes = address.store_host.hex().upper().encode()
-        self._store_host: bytes = address.store_host
+        self._next_id: bytes = b"," + self._host_hex  # begins each id of a batch but the first
         self._spans: KeySpans = KeySpans()  # of the message that is being sent
         self._text: BytesWriter = BytesWriter()  # of its reply
         self._settings_changed([])
@@ -152,11 +160,6 @@ class SendProcessor:
         self._refusal_ext: bytes = b"{" + region + b"}"
         # How SendMessageResponseHeader begins in every reply.
         self._reply_head: bytes = b"{" + region + b',"msgId":"' + self._host_hex
-        self._batch_reply: bytes = (
-            b"{"
-            + region.replace(b"%", b"%%")
-            + b',"msgId":"%b","queueId":"%d","queueOffset":"%d"%b}'
-        )
 
     def send_message(self, ctx: RequestContext, header: Header, body: bytes) -> Outcome:
         """SEND_MESSAGE and SEND_MESSAGE_V2; a header that says `batch` makes the body a batch."""
@@ -243,10 +246,7 @@ class SendProcessor:
         text.truncate(0)
         text.write(self._reply_head)
         write_hex(text, done.physical_offset)
-        text.write(b'","queueId":"')
-        write_decimal(text, queue_id)
-        text.write(b'","queueOffset":"')
-        write_decimal(text, done.queue_offset)
+        _write_queue(text, queue_id, done.queue_offset)
         text.write(b'","transactionId":')
         _write_quoted(text, uniq_key)
         text.write(b"}")
@@ -492,22 +492,22 @@ class SendProcessor:
             done = self._store.append_batch(draft, ctx.now_ms)
         except StoreError as error:
             raise self._failed(error) from None
-        ids = self._text
-        ids.truncate(0)
-        for at in range(len(self._store_host), len(done.message_ids), len(self._store_host) + 8):
-            if len(ids):
-                ids.append(44)
-            ids.write(self._host_hex)
-            write_hex(ids, read_i64_be(done.message_ids, at))
-        topic.put_count += done.count
+        count = len(done.messages)
+        text = self._text
+        text.truncate(0)
+        before = self._reply_head
+        for message in done.messages:
+            text.write(before)
+            write_hex(text, message.physical_offset)
+            before = self._next_id
+        _write_queue(text, queue_id, done.queue_offset)
+        topic.put_count += count
         topic.put_bytes += done.size
-        topic.batched += done.count - 1
-        self._stats.put(done.count, done.size)
+        topic.batched += count - 1
+        self._stats.put(count, done.size)
         uniq_key = common.get(UNIQ_KEY)
-        transaction = b"" if uniq_key is None else b',"transactionId":%b' % _quote(uniq_key)
-        reply = Reply(
-            self._batch_reply % (ids.getvalue(), queue_id, done.queue_offset, transaction)
-        )
+        text.write(b'"}' if uniq_key is None else b'","transactionId":%b}' % _quote(uniq_key))
+        reply = Reply(text.getvalue())
         if self._answers_wait and common.get("WAIT", "true").lower() == "true":
             return Later(done.end_offset, reply)
         return reply

@@ -35,23 +35,6 @@ class Appended:
         self.end_offset: i64 = end_offset
 
 
-class BatchAppended:
-    """Places of the messages of a batch; their queue offsets follow each other.
-
-    `message_ids` are the offset ids, raw: each the store host and the physical offset. `end_offset` is the
-    byte after the last record.
-    """
-
-    __slots__ = ("count", "end_offset", "message_ids", "queue_offset", "size")
-
-    def __init__(self, queue_offset: i64) -> None:
-        self.queue_offset: i64 = queue_offset
-        self.count: i64 = 0
-        self.size: i64 = 0
-        self.end_offset: i64 = 0
-        self.message_ids: bytes = b""
-
-
 @mypyc_attr(acyclic=True)
 class Arrival:
     """A new record of a queue: what wakes held pulls."""
@@ -80,6 +63,18 @@ class Arrival:
         self.tags_code: i64 = tags_code
         self.physical_offset: i64 = physical_offset
         self.size: i64 = size
+
+
+class BatchAppended:
+    """Places of the messages of a batch; their queue offsets follow each other. `end_offset` is the byte after the last record."""
+
+    __slots__ = ("end_offset", "messages", "queue_offset", "size")
+
+    def __init__(self, queue_offset: i64) -> None:
+        self.queue_offset: i64 = queue_offset
+        self.size: i64 = 0
+        self.end_offset: i64 = 0
+        self.messages: list[Arrival] = []
 
 
 class Found:
