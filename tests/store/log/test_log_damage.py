@@ -499,6 +499,29 @@ def test_the_index_header_counts_what_is_written(end: str) -> None:
     assert int.from_bytes(image[36:40], "big") == len(used) + 1 > 1
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_a_damaged_queue_offset_that_says_0_begins_no_queue_anew(last: bool) -> None:
+    """Found with thousands of power cuts and damage at once: no CRC covers the offset, and the power cut had taken the
+    queue's files. Nothing tells it from the first message of a topic that was made again, if it is the queue's last one."""
+    good = pristine("killed")
+    of_queue = [one for one in good.sent if (one.topic, one.queue_id) == QUEUES[0]]
+    damaged = of_queue[-1 if last else -5]
+    gone = {path[3:]: None for path in good.images if path.startswith("/s/consumequeue/A/0/")}
+    files = remade(good, **gone)
+    path = f"{LOG}/{damaged.physical - damaged.physical % SIZE:020d}"
+    files.open_file(path).pwrite(bytes(8), damaged.physical % SIZE + 20)
+
+    store = opened(files)
+
+    served = [
+        one
+        for one in of_queue
+        if read_queue(store, "A", 0, one.offset, 1, 1, None).runs == [one.data]
+    ]
+    assert served == ([] if last else [one for one in of_queue if one is not damaged])
+    assert store.max_offset("A", 0) == (1 if last else of_queue[-1].offset + 1)
+
+
 class DamagedStates(Explorer):
     """What a power cut leaves, with one file of its log damaged besides."""
 
@@ -546,7 +569,14 @@ class DamagedStates(Explorer):
             return
         self.results["served"] += 1
         life = self.workload.lives[owed.life]
+        ends = {(m.topic, m.queue_id): m for m in life.messages if m.end <= owed.acked}
+        # Whose offset says 0 now: it is like the first message of a topic that was made again.
+        first = next(
+            (m for m in ends.values() if at < m.physical + 28 and m.physical + 20 < at + size), None
+        )
         for m in life.messages:
+            if first is not None and (m.topic, m.queue_id) == (first.topic, first.queue_id):
+                continue
             image = broken.get(f"{LOG}/{m.physical - m.physical % 16384:020d}", b"")
             intact = image[m.physical % 16384 :][: m.size] == m.data
             if m.end > limit or not intact or m.physical < owed.floor or m.queue_offset < 0:

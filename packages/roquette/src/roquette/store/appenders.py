@@ -240,6 +240,7 @@ class RawAppender:
             reput.misplaced.clear()
         queue_id: int = view.queue_id
         reput.rebuild(view.record(), {(entry.topic, queue_id): None})
+        reput.end_rebuild()  # the next record has not come yet
         if physical in reput.misplaced:
             return -1
         return entry.queues[queue_id].next_offset - 1

@@ -404,6 +404,7 @@ class Recovery:
         self.report.rebuilt_queues = len(gaps)
         for record in self._walk(self._log.min_offset).collect():
             self._reput.rebuild(record, gaps)
+        self._reput.end_rebuild()
         if self.report.damaged_bytes or self._beyond.holes:
             for (topic, queue_id), end in ends.items():
                 self._queues.go_on_from(topic, queue_id, end, _NEVER, self._log.segment_size)

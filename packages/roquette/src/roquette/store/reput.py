@@ -54,6 +54,8 @@ class Reput:
         self.gaps: dict[tuple[str, int], None] = {}
         # Queues whose records stand behind others with the same or a greater offset, and how many did so.
         self.shifted: dict[tuple[str, int], int] = {}
+        # Records that begin a queue anew, or have a damaged offset: no CRC covers it. The next one of the queue tells.
+        self._firsts: dict[tuple[str, int], StoredRecord] = {}
         self._asks = _ASKS
         self.misplaced: dict[
             int, None
@@ -86,21 +88,38 @@ class Reput:
             self._dispatch_keys(record)
 
     def rebuild(self, record: StoredRecord, queues: dict[tuple[str, int], None]) -> None:
-        """Like `dispatch`, for the units of some queues, which are rebuilt from the log's start."""
-        if (record.topic, record.queue_id) not in queues:
+        """Like `dispatch`, for the units of some queues, which are rebuilt from the log's start; `end_rebuild` ends it."""
+        place = (record.topic, record.queue_id)
+        if place not in queues:
             return
         if record.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             return
         queue = self._queue(record)
+        first = self._firsts.pop(place, None)
+        if first is not None and record.queue_offset > queue.next_offset:
+            self.misplaced[first.physical_offset] = None  # the queue goes on: it did not begin anew
+        elif first is not None:
+            queue = self._rebuild_unit(self._queues.reset(queue), first)
         if self._is_misplaced(queue, record):
             return
         if self._begins_anew(queue, record):
-            queue = self._queues.reset(queue)
+            self._firsts[place] = record
+        else:
+            self._rebuild_unit(queue, record)
+
+    def end_rebuild(self) -> None:
+        """The log's end has come."""
+        for first in self._firsts.values():
+            self._rebuild_unit(self._queues.reset(self._queue(first)), first)
+        self._firsts.clear()
+
+    def _rebuild_unit(self, queue: ConsumeQueue, record: StoredRecord) -> ConsumeQueue:
         if queue.file_count == 0:
             self._start(queue, record)
         elif record.queue_offset > queue.next_offset:
             queue.skip_to(record.queue_offset, record.physical_offset, self._segment_size)
         self._append(queue, record)
+        return queue
 
     def _start(self, queue: ConsumeQueue, record: StoredRecord) -> None:
         """Begin a queue with the first record the log has of it.

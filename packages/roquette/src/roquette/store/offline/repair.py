@@ -369,6 +369,7 @@ class _Repair:
             count += 1
             if count % _SETTLE_RECORDS == 0:
                 self._sync(queues, index)
+        reput.end_rebuild()
         if guessed:
             plan.warnings.append(
                 f"no queue shows how long delay levels {', '.join(map(str, sorted(guessed)))} wait: Apache's defaults "
