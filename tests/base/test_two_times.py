@@ -23,7 +23,7 @@ READERS: dict[str, tuple[str, str]] = {
         "_delays _running_state examine where_they_are who_is_there",
     ),
     "apps/local_group.py": ("when a process was started, for people", "_start"),
-    "apps/local_proxy.py": (VERSIONS, "_make group"),
+    "apps/local_backend.py": (VERSIONS, "_make group"),
     "broker/cluster/auto_creation.py": (VERSIONS, "_ask"),
     "broker/floor/table_files.py": (VERSIONS, "_settings_changed"),
     "broker/floor/disk_watch.py": (

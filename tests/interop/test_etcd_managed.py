@@ -16,7 +16,7 @@ from tests.interop.clients import etcd_program
 from tests.interop.etcd import HOST, ask
 from tests.interop.peers import START_TIMEOUT_S, Server, free_port, start_roquette_namesrv
 
-from roquette.apps.namesrv import ManagedEtcd
+from roquette.apps.managed_etcd import ManagedEtcd
 from roquette.apps.running import load_settings
 from roquette.base.clock import SystemClock
 from roquette.base.config import Sources

@@ -18,7 +18,8 @@ from tests.proxy.test_access import signed
 from tests.remoting.tls_world import authority, pair
 
 from roquette.apps.features import broker_features
-from roquette.apps.local_proxy import LocalBackend, LocalProxy, endpoints_of
+from roquette.apps.local_backend import LocalBackend, endpoints_of
+from roquette.apps.local_proxy import LocalProxy
 from roquette.base.clock import SystemClock
 from roquette.base.entropy import Entropy
 from roquette.base.files import OsFiles
@@ -48,9 +49,9 @@ NONE = d.Endpoints()
 
 
 def backend_of(broker: Any) -> LocalBackend:
-    found = broker.feature(LocalProxy)._backend
-    assert found is not None
-    return found  # type: ignore[no-any-return]
+    local = broker.feature(LocalProxy)
+    local.sessions(broker._listeners._main)
+    return local.made[0]  # type: ignore[no-any-return]
 
 
 async def route(backend: LocalBackend, name: str) -> TopicFacts | None:
@@ -363,7 +364,7 @@ def test_a_broker_without_http2_serves_remoting_and_says_why_not_grpc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As on a system for which ngh2 has no wheel."""
-    monkeypatch.setitem(sys.modules, "roquette.wire.http2_ngh2", None)
+    monkeypatch.setitem(sys.modules, "ngh2", None)
 
     def work(port: int) -> None:
         with pytest.raises(grpc.RpcError) as error:

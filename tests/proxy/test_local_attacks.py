@@ -29,8 +29,8 @@ class Client:
     """A v5 client of somebody, at the broker's proxy, without HTTP/2 between them."""
 
     def __init__(self, closed: Closed, who: Credentials | None, client_id: str) -> None:
-        found = closed.broker.feature(LocalProxy)._sessions
-        assert found is not None
+        broker = closed.broker
+        found = broker.feature(LocalProxy).sessions(broker._listeners._main)
         self.sessions = found
         self.who = who
         asks = Asks()

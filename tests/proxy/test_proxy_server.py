@@ -218,7 +218,7 @@ def test_a_client_of_the_remoting_protocol_is_told_where_to_go() -> None:
 
 
 def test_a_proxy_without_http2_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "roquette.wire.http2_ngh2", None)
+    monkeypatch.setitem(sys.modules, "ngh2", None)
 
     async def scenario(cluster: SimCluster) -> None:
         with pytest.raises(ConfigError, match="a proxy cannot start: gRPC needs the package ngh2"):

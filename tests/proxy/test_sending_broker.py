@@ -34,12 +34,13 @@ class Inside:
     def __init__(self, cluster: SimCluster) -> None:
         self.cluster = cluster
         self.commands: asyncio.Queue[s.TelemetryCommand] = asyncio.Queue()
-        local = cluster.hosts[BROKER].service.feature(LocalProxy)
-        self.proxy = local._sessions.proxy
+        broker = cluster.hosts[BROKER].service
+        sessions = broker.feature(LocalProxy).sessions(broker._listeners._main)
+        self.proxy = sessions.proxy
         asks = Asks()
         wire = InnerWire(asks.answered, self._asked, list)
         self.peer = Peer(
-            local._backend._dispatcher,
+            sessions.dispatcher,
             asyncio.Transport(),
             -7,
             host_bytes(PRODUCER, 4567),

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from ipaddress import ip_network
 from typing import Any
 
@@ -52,25 +52,30 @@ class Other(asyncio.Protocol):
             self.transport.write(b"http2")
 
 
-async def served(tls: ServerTls | None = None) -> tuple[Server, int, list[Other]]:
+async def served(
+    tls: ServerTls | None = None, load: Callable[[], Awaitable[object] | None] = lambda: None
+) -> tuple[Server, int, list[Other]]:
     made: list[Other] = []
     row = Row(1, lambda job, header, body: Reply(b"", body), None, 0)
     clock, loop = SystemClock(), asyncio.get_running_loop()
     dispatcher = Dispatcher([row], [LaneLimits("all", 10)], clock, loop, Tasks())
     server = Server(dispatcher, clock)
     protocols = PortProtocols(
-        http2=lambda number, on_made, on_lost, pages: Other(made), pages=HttpPages(about="a port")
+        http2=lambda number, on_made, on_lost, pages: Other(made),
+        load=load,
+        pages=HttpPages(about="a port"),
     )
     return server, await server.start("127.0.0.1", 0, tls, protocols), made
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, len(PREFACE)])
-def test_http2_is_let_in_as_such_however_it_arrives(pieces: int) -> None:
-    asyncio.run(http2_is_let_in_as_such_however_it_arrives(pieces))
+@pytest.mark.parametrize("late", [False, True], ids=["there", "loaded first"])
+def test_http2_is_let_in_as_such_however_it_arrives(pieces: int, late: bool) -> None:
+    asyncio.run(http2_is_let_in_as_such_however_it_arrives(pieces, late))
 
 
-async def http2_is_let_in_as_such_however_it_arrives(pieces: int) -> None:
-    server, port, made = await served()
+async def http2_is_let_in_as_such_however_it_arrives(pieces: int, late: bool) -> None:
+    server, port, made = await served(load=lambda: asyncio.sleep(0.02) if late else None)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for at in range(0, len(PREFACE), step := -(-len(PREFACE) // pieces)):
         writer.write(PREFACE[at : at + step])
@@ -79,6 +84,29 @@ async def http2_is_let_in_as_such_however_it_arrives(pieces: int) -> None:
     assert await reader.readexactly(5) == b"http2"
     assert made[0].got == PREFACE
     writer.close()
+    await server.stop()
+
+
+@pytest.mark.parametrize("by", ["client", "port"])
+def test_who_is_gone_before_http2_is_loaded_leaves_nothing_open(by: str) -> None:
+    asyncio.run(who_is_gone_before_http2_is_loaded_leaves_nothing_open(by))
+
+
+async def who_is_gone_before_http2_is_loaded_leaves_nothing_open(by: str) -> None:
+    loaded = asyncio.Event()
+    server, port, made = await served(load=loaded.wait)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(PREFACE)
+    await asyncio.sleep(0.05)
+    assert not made
+    if by == "port":
+        await server.stop()
+        assert await reader.read() == b""
+    writer.transport.abort()
+    await asyncio.sleep(0.05)
+    loaded.set()
+    await asyncio.sleep(0.05)
+    assert not made or made[0].transport.is_closing()
     await server.stop()
 
 

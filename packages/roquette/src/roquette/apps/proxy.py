@@ -24,9 +24,8 @@ from roquette.errors import ConfigError, Refused
 from roquette.proxy.access import CallGuard
 from roquette.proxy.cluster import ClusterBackend, ClusterConfig
 from roquette.proxy.parts import make_proxy
-from roquette.proxy.serving import has_http2
 from roquette.proxy.sessions import Sessions
-from roquette.proxy.settings import ClusterSettings, ProxySettings
+from roquette.proxy.settings import ClusterSettings, ProxySettings, has_http2
 from roquette.remoting.address import local_address
 from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.dispatcher import Dispatcher, LaneLimits

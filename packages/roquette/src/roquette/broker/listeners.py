@@ -14,7 +14,6 @@ from roquette.errors import ConfigError
 from roquette.remoting.account import PeerLimits
 from roquette.remoting.dispatcher import Dispatcher, Hooks, LaneLimits
 from roquette.remoting.door import PortProtocols
-from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Later, Peer, RequestContext, Row
 from roquette.remoting.server import ConnectionBound, Server
 
@@ -120,10 +119,12 @@ class Listeners:
         """Return the peers that are connected, at both ports."""
         return [peer for server in self._servers for peer in server.peers.values()]
 
-    def http2(self) -> Callable[[HttpPages | None], asyncio.Protocol] | None:
-        """Makes the protocol of an HTTP/2 connection that came in at another port of this process."""
-        protocols = self._protocols
-        return None if protocols is None or protocols.http2 is None else self._servers[0].http2
+    def http2(self) -> PortProtocols | None:
+        """Return what has HTTP/2 connections served that come in at another port of this process."""
+        protocols, server = self._protocols, self._servers[0]
+        if protocols is None or protocols.http2 is None:
+            return None
+        return replace(protocols, http2=lambda _, made, lost, pages: server.http2(pages))
 
     def _limit(self, config: BrokerConfig) -> None:
         """Take over how many requests may wait, and how long."""

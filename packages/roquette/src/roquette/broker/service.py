@@ -24,7 +24,7 @@ from roquette.broker.floor.parts import Address, BrokerTables, Identity
 from roquette.broker.listeners import Listeners
 from roquette.broker.turn import Turn
 from roquette.remoting.account import MemoryAccount
-from roquette.remoting.http_pages import HttpPages
+from roquette.remoting.door import PortProtocols
 from roquette.remoting.request import Peer, RequestContext, Row
 from roquette.remoting.settings import UNPROTECTED
 from roquette.store.format.config import FlushDiskType, StoreConfig
@@ -199,8 +199,8 @@ class Broker:
         """Return the peers that are connected."""
         return self._listeners.peers()
 
-    def http2(self) -> Callable[[HttpPages | None], asyncio.Protocol] | None:
-        """Makes the protocol of an HTTP/2 connection at another port of this process; None: it is not spoken here."""
+    def http2(self) -> PortProtocols | None:
+        """Return what has HTTP/2 connections at another port of this process served; None: it is not spoken here."""
         return self._listeners.http2()
 
     # What features ask for: `floor.parts.Shell`.

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import os.path
-from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from roquette.access.assemble import Access
 from roquette.access.model import OPEN_TO_ALL, AccessSettings
@@ -28,8 +28,6 @@ from roquette.nameserver.processors.routes import RouteProcessor
 from roquette.remoting.account import PeerLimits
 from roquette.remoting.dispatcher import Dispatcher, Hooks, LaneLimits
 from roquette.remoting.door import PortProtocols
-from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd
-from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Peer, Row
 from roquette.remoting.server import Server
 from roquette.remoting.settings import UNPROTECTED, Protection
@@ -37,6 +35,9 @@ from roquette.remoting.transport import hang_up
 from roquette.wire.bodies import TopicList
 from roquette.wire.codes import RequestCode
 from roquette.wire.json_body import encode_body
+
+if TYPE_CHECKING:
+    from roquette.remoting.etcd import EtcdAgreement
 
 TELL_S = 0.02  # a broker's registration brings many changes
 TOLD_AT_ONCE = 200
@@ -170,13 +171,11 @@ class NameServer:
             each.lane = lane
         return found
 
-    def lend(self, http2: Callable[[HttpPages | None], asyncio.Protocol]) -> None:
+    def lend(self, other: PortProtocols) -> None:
         """HTTP/2 connections at this port are served, counted and closed by another server of this process."""
         server = self._server
         if server is not None and server.protocols is not None:
-            server.protocols = replace(
-                server.protocols, http2=lambda _, made, lost, pages: http2(pages)
-            )
+            server.protocols = replace(server.protocols, http2=other.http2, load=other.load)
 
     def peers(self) -> list[Peer]:
         """Return the peers that are connected."""
@@ -246,11 +245,13 @@ def lane_limits(config: NamesrvConfig) -> list[LaneLimits]:
     ]
 
 
-def registers_of(config: NamesrvConfig, files: Files) -> RegisterFile | EtcdAgreement | None:
+def registers_of(config: NamesrvConfig, files: Files) -> "RegisterFile | EtcdAgreement | None":
     """Make the place where the records of groups stand; None: this is no controller. Raises ConfigError."""
+    if not config.controller:
+        return None
+    from roquette.remoting.etcd import SCHEME, EtcdAgreement, parse_etcd  # few are controllers
+
     match config.controller:
-        case "":
-            return None
         case "embedded":
             return RegisterFile(files, config.controller_store_path)
         case where if where.startswith(SCHEME):

@@ -6,7 +6,6 @@ from typing import Any, Final, Protocol
 
 from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
-from roquette.errors import ConfigError
 from roquette.proxy.service import Caller, Proxy, Rpc, RpcCall
 from roquette.proxy.settings import ProxySettings
 from roquette.remoting.account import cut
@@ -24,24 +23,8 @@ ProveCaller = Callable[[Caller, Metadata], None]
 """Sets `Caller.account` from what a call says of itself, or raises Refused or RpcError."""
 
 
-def has_http2(refusal: str) -> bool:
-    """Return True when there is HTTP/2 here. Raises ConfigError, which begins with `refusal`: there is none; with "" that is logged."""
-    try:
-        import roquette.wire.http2_ngh2  # noqa: F401
-    except ImportError as error:
-        why = (
-            f"gRPC needs the package ngh2, which cannot be imported ({error}): it has wheels for CPython on Linux, macOS and "
-            "Windows, x86-64 and ARM64"
-        )
-        if refusal:
-            raise ConfigError(f"{refusal}: {why}") from None
-        log.warning("v5 clients are not served: %s", why)
-        return False
-    return True
-
-
 def make_connection(limits: Http2Limits) -> Http2:
-    """A server's end of a new connection, its settings queued; not where it is missing."""
+    """A server's end of a new connection, its settings queued; not where it is missing (`settings.has_http2`)."""
     from roquette.wire.http2_ngh2 import NgConnection
 
     return NgConnection(limits)

@@ -1,8 +1,13 @@
 """Settings of the proxy, under Apache's keys (rmq-proxy.json); LOCAL reads them from the broker's settings."""
 
+import logging
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from roquette.base.options import OptionKind, option
+from roquette.errors import ConfigError
+
+log = logging.getLogger("roquette.proxy")
 
 PORT = OptionKind(wanted="a port, 0 for none", least=0, most=65_535)
 
@@ -84,3 +89,17 @@ class ClusterSettings:
     )
     max_connections: int = option(20_000, "Connections of all ports together.", least=1)
     max_message_size: int = option(4_194_304, "Bytes of a message's body.", least=1)
+
+
+def has_http2(refusal: str) -> bool:
+    """Return True when there is HTTP/2 here. Raises ConfigError, which begins with `refusal`: there is none; with "" that is logged."""
+    if find_spec("ngh2") is not None:  # loaded for the first connection
+        return True
+    why = (
+        "gRPC needs the package ngh2, which is not installed: it has wheels for CPython on Linux, macOS and Windows, "
+        "x86-64 and ARM64"
+    )
+    if refusal:
+        raise ConfigError(f"{refusal}: {why}")
+    log.warning("v5 clients are not served: %s", why)
+    return False

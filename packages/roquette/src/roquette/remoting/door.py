@@ -3,7 +3,7 @@
 import asyncio
 import enum
 import ipaddress
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
@@ -251,6 +251,7 @@ class PortProtocols:
     Attributes:
         http2: makes the protocol of an HTTP/2 connection; takes what `PeerProtocol` takes, a number, and what to call
             when its peer is made, and lost, and `pages`. None: who comes with HTTP/2 is told where to go.
+        load: what to wait for before `http2` is called; None: nothing.
         pages: what is answered over HTTP/1.1, and over HTTP/2 where that is spoken; None: nothing.
         trusted: whose PROXY headers are believed.
     """
@@ -267,6 +268,7 @@ class PortProtocols:
         ]
         | None
     ) = None
+    load: Callable[[], Awaitable[object] | None] = lambda: None
     pages: HttpPages | None = None
     trusted: tuple[Network, ...] = ()
 
@@ -392,9 +394,26 @@ class Door(asyncio.Protocol):
             self._open_http(protocols)
         elif kind is ConnectionKind.HTTP2 and (protocols is None or protocols.http2 is None):
             self._part(_go_away(NO_HTTP2))
+        elif (
+            kind is ConnectionKind.HTTP2
+            and protocols is not None
+            and (loading := protocols.load()) is not None
+        ):
+            self._shaking = True
+            self._raw.pause_reading()  # until there is who reads it
+            self._lobby.tasks.start("load-http2", self._open_later(loading))
         else:
-            self._lobby.leave(self)
-            self._hand_over(self._inner(kind))
+            self._open(kind)
+
+    def _open(self, kind: ConnectionKind) -> None:
+        self._lobby.leave(self)
+        self._hand_over(self._inner(kind))
+
+    async def _open_later(self, loading: Awaitable[object]) -> None:
+        await loading
+        if not self._raw.is_closing():
+            self._raw.resume_reading()
+            self._open(ConnectionKind.HTTP2)
 
     def _hand_over(self, inner: asyncio.Protocol) -> None:
         raw, first, self._first = self._raw, self._first, b""
