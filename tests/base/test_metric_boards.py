@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from roquette.base.metric_families import ALERTS, FAMILIES, grafana_board, prometheus_rules
+from roquette.base.metric_boards import ALERTS, grafana_board, prometheus_rules
+from roquette.base.metric_families import FAMILIES
 
 NAMES = re.compile(r"\b(?:rocketmq|kafka|process)_\w+")
 

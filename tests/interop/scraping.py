@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.interop.clients import prometheus_program
 
-from roquette.base.metric_families import prometheus_rules
+from roquette.base.metric_boards import prometheus_rules
 from roquette_testing.cluster import SimCluster
 
 PORT, WATCHER = 5557, "10.0.99.1"

@@ -19,7 +19,7 @@ from tests.interop.scraping import Scraper, Seen, judged, shown
 from roquette import StartFrom
 from roquette.access.model import AccessSettings
 from roquette.apps.features import replica_features
-from roquette.base.metric_families import ALERTS, grafana_board
+from roquette.base.metric_boards import ALERTS, grafana_board
 from roquette.errors import ClientError
 from roquette.remoting.pem import Authority, CertificateEnds
 from roquette.store.format.config import FlushDiskType

@@ -19,9 +19,10 @@ from tests.simulation.test_group import (
 from roquette.admin.doctor.checks.diagnosis import diagnose
 from roquette.admin.doctor.examination import examine
 from roquette.admin.replication import order_master
+from roquette.base.metric_families import TROUBLES
 from roquette.broker.operation.metrics import MetricsFeature
 from roquette.errors import ClientError, ConfigError
-from roquette.replication.effects import TROUBLES, Role
+from roquette.replication.effects import Role
 from roquette.replication.takeover import TakeOver
 from roquette.store.format.config import FlushDiskType
 from roquette.wire.codes import RequestCode

@@ -13,8 +13,8 @@ from roquette.admin.doctor.checks.diagnosis import CHECKS, LEFT_OUT, MAX_EACH, d
 from roquette.admin.doctor.examination import delays_ms
 from roquette.admin.doctor.findings import Finding, Intent, Severity, remedies_of
 from roquette.admin.facts import ClusterFacts, DelayLevel, FilterProbe
+from roquette.base.metric_families import TROUBLES
 from roquette.message.message import MessageQueue
-from roquette.replication.effects import TROUBLES
 from roquette.wire.bodies import (
     ENDED,
     LOST,

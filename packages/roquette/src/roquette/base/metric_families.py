@@ -2,13 +2,12 @@
 
 Apache has two vocabularies: that of rocketmq-exporter (labels cluster, broker, topic, group) and that of 5.x brokers
 (cluster, node_type, node_id, topic, consumer_group); boards for Kafka have a third. What we add has names of the second
-form. Boards and alerts (`roquette generate`) are made from these rows, too.
+form. Boards and alerts (`base/metric_boards.py`) are made from these rows, too.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 # Metrics as Prometheus reads them (text format 0.0.4), made in slices. Pure.
 
@@ -293,6 +292,7 @@ REPLICAS_IN_STEP: Final = Family("rocketmq_replicas_in_step", _G, "Those of them
 REPLICA_LAG: Final = Family(
     "rocketmq_replica_lag_bytes", _G, "Bytes the replica that is furthest behind lacks."
 )
+TROUBLES: Final = ("identity", "record", "disk", "office")  # kinds of what is wrong with a member
 GROUP_TROUBLE: Final = Family(
     "rocketmq_group_trouble",
     _G,
@@ -375,182 +375,3 @@ CONNECTIONS: Final = Family(
 
 FAMILIES: Final = {each.name: each for each in list(globals().values()) if isinstance(each, Family)}
 """By name."""
-
-
-# A board and alerts made from the table of metrics, so that neither names one that no server shows. Pure.
-
-
-_UP: Final = Family("up", "gauge", "1 while Prometheus reaches a server; Prometheus makes it.")
-
-# What the board's variables leave of a metric: by the labels it has.
-_ALL: Final = ""
-_BROKER: Final = '{cluster=~"$cluster",broker=~"$broker"}'
-_NODE: Final = '{cluster=~"$cluster",node_id=~"($broker)-[0-9]+"}'
-_TOPIC: Final = f'{_NODE[:-1]},topic=~"$topic"}}'
-_GROUP: Final = f'{_TOPIC[:-1]},consumer_group=~"$group"}}'
-_OF_GROUP: Final = f'{_NODE[:-1]},consumer_group=~"$group"}}'
-_DEAD: Final = f'{_BROKER[:-1]},group=~"$group"}}'
-
-_VARIABLES: Final = (
-    ("cluster", TOPIC_NUMBER, "", "cluster"),
-    ("broker", BROKER_TPS, '{cluster=~"$cluster"}', "broker"),
-    ("topic", PRODUCER_OFFSET, _BROKER, "topic"),
-    ("group", CONSUMER_OFFSET, _BROKER, "group"),
-)
-_PANELS: Final[tuple[tuple[str, Family, str, str, str], ...]] = (
-    ("Servers that are reached and ready", SERVER_READY, "sum by (node_type) ({})", _ALL, "{{node_type}}"),
-    ("Brokers that name servers know", BROKERS, "max by (instance) ({})", _ALL, "{{instance}}"),
-    ("Messages put a second", BROKER_TPS, "sum by (broker) ({})", _BROKER, "{{broker}}"),
-    ("Messages got a second", BROKER_QPS, "sum by (broker) ({})", _BROKER, "{{broker}}"),
-    ("Topics with most messages", MESSAGES_IN, "topk(10, sum by (topic) (rate({}[5m])))", _TOPIC, "{{topic}}"),
-    ("Bytes put a second", BYTES_IN, "sum by (node_id) (rate({}[5m]))", _TOPIC, "{{node_id}}"),
-    ("Lag of groups", LAG, "topk(10, sum by (consumer_group, topic) ({}))", _GROUP, "{{consumer_group}} {{topic}}"),
-    ("Age of what groups take, ms", LAG_LATENCY, "topk(10, max by (consumer_group, topic) ({}))", _GROUP, "{{consumer_group}} {{topic}}"),
-    ("Dead letters", DLQ_OFFSET, "sum by (group) (increase({}[1h]))", _DEAD, "{{group}}"),
-    ("Messages given back", SEND_BACKS, "sum by (consumer_group) (rate({}[5m]))", _GROUP, "{{consumer_group}}"),
-    ("Members of groups", CONSUMERS, "sum by (consumer_group) ({})", _OF_GROUP, "{{consumer_group}}"),
-    ("Subscription conflicts", CONFLICTS, "sum by (node_id) ({})", _NODE, "{{node_id}}"),
-    ("Connections", BROKER_CONNECTIONS, "sum by (node_id) ({})", _NODE, "{{node_id}}"),
-    ("Requests that wait", WATERMARK, "max by (node_id, processor) ({}) > 0", _NODE, "{{node_id}} {{processor}}"),
-    ("Refusals a second", REFUSALS, "sum by (instance, kind) (rate({}[5m])) > 0", _ALL, "{{instance}} {{kind}}"),
-    ("Errors of tasks", TASK_FAILURES, "sum by (instance, task) (increase({}[10m])) > 0", _ALL, "{{instance}} {{task}}"),
-    ("Used share of disks", DISK_USED, "max by (node_id, disk) ({})", _NODE, "{{node_id}} {{disk}}"),
-    ("Bytes until messages are refused", DISK_ROOM, "min by (node_id, disk) ({})", _NODE, "{{node_id}} {{disk}}"),
-    ("Commit log, bytes", STORAGE_SIZE, "sum by (node_id) ({})", _NODE, "{{node_id}}"),
-    ("Not synced, bytes", FLUSH_BEHIND, "max by (node_id) ({})", _NODE, "{{node_id}}"),
-    ("Seconds of a sync", FSYNC, "rate({}_sum[5m]) / rate({}_count[5m])", _NODE, "{{node_id}}"),
-    ("Waits for the event loop, s", LOOP_LAG, "max by (instance) ({})", _ALL, "{{instance}}"),
-    ("Masters", ROLE, 'max by (broker) ({}{role="master"})', _NODE, "{{broker}}"),
-    ("Replicas in step", REPLICAS_IN_STEP, "max by (node_id) ({})", _NODE, "{{node_id}}"),
-    ("Registered with name servers", REGISTERED, "min by (node_id, namesrv) ({})", _NODE, "{{node_id}} {{namesrv}}"),
-    ("Days until certificates end", CERTIFICATE_END, "min by (instance, file) ({} - time()) / 86400", _ALL, "{{instance}} {{file}}"),
-    ("Processors in use", CPU, f"rate({{}}[5m]) and on (job, instance) {BUILD.name}", _ALL, "{{instance}}"),
-    ("Resident memory, bytes", RESIDENT, f"{{}} and on (job, instance) {BUILD.name}", _ALL, "{{instance}}"),
-)  # fmt: skip
-
-
-class Alert(NamedTuple):
-    """One rule. `query` has {} for the metric's name, and JOB for that of Prometheus' job."""
-
-    name: str
-    family: Family
-    query: str
-    lasts: str
-    severity: str
-    summary: str
-
-
-# A counter that is born with its first count grows, too: where its broker was scraped then.
-_GROWS: Final = (
-    "{} - {} offset 15m > 0 or ({} > 0 unless {} offset 15m) and on (cluster, %s) %s offset 15m"
-)
-_REFUSED: Final = "sum by (instance, kind) (increase({}{kind=~"
-
-ALERTS: Final = (
-    Alert("RocketMQServerDown", _UP, '{}{job="JOB"} == 0', "1m", "critical", "{{ $labels.instance }} is not reached: it is dead, or cut off"),
-    Alert("RocketMQNoServer", _UP, 'absent({}{job="JOB"} == 1)', "1m", "critical", "No server is reached"),
-    Alert("RocketMQBrokerLeft", BROKER_UP, "{} == 0", "5m", "warning", "{{ $labels.broker }} {{ $labels.broker_id }} at {{ $labels.address }} is missing at {{ $labels.instance }} ({{ $labels.why }}): roquette cluster shows who is there"),
-    Alert("RocketMQNotReady", SERVER_READY, "{} == 0", "2m", "critical", "{{ $labels.instance }} is not ready: its page /readyz says why"),
-    Alert("RocketMQNotRegistered", REGISTERED, "{} == 0", "1m", "critical", "Name server {{ $labels.namesrv }} does not take the registration of {{ $labels.node_id }}, whose log says why: clients do not find it there"),
-    Alert("RocketMQNoMaster", HAS_MASTER, "min by (cluster, broker) ({}) == 0", "1m", "critical", "{{ $labels.broker }} has no master: nobody can send to it; roquette doctor says what to do"),
-    Alert("RocketMQConsumerLagOld", LAG_LATENCY, "{} > 300000", "5m", "warning", "Group {{ $labels.consumer_group }} takes messages of {{ $labels.topic }} that are older than 5 minutes"),
-    Alert("RocketMQConsumerLagGrows", LAG, "deriv({}[15m]) > 0 and {} > 10000", "15m", "warning", "Group {{ $labels.consumer_group }} falls behind on {{ $labels.topic }}"),
-    Alert("RocketMQDeadLetters", DLQ_OFFSET, _GROWS % ("broker", BROKER_TPS.name), "0m", "warning", "Messages of group {{ $labels.group }} became dead letters"),
-    Alert("RocketMQDeletedUnread", DELETED_UNREAD, _GROWS % ("node_id", SENDS_FAILED.name), "0m", "critical", "Messages of {{ $labels.topic }} were deleted before group {{ $labels.consumer_group }} had read them"),
-    Alert("RocketMQSubscriptionConflict", CONFLICTS, "{} > 0", "2m", "critical", "Members of a group subscribe differently at {{ $labels.node_id }}: messages reach nobody; the broker's log names them"),
-    Alert("RocketMQDuplicateClientIds", DUPLICATES, "increase({}[10m]) > 0", "0m", "warning", "Two clients have one id at {{ $labels.node_id }}; the broker's log names them"),
-    Alert("RocketMQAccessRefused", REFUSALS, _REFUSED + '"unproven|denied"}[10m])) > 5', "0m", "warning", "{{ $labels.instance }} refuses who is {{ $labels.kind }}: the lines of roquette.audit name users and addresses"),
-    Alert("RocketMQRequestsRefused", REFUSALS, _REFUSED + '"busy|names|connections"}[5m])) > 0', "5m", "warning", "{{ $labels.instance }} refuses requests ({{ $labels.kind }}): it has more of them than it may; its log names the bound"),
-    Alert("RocketMQRefusesMessages", REFUSING, "{} > 0", "0m", "critical", "{{ $labels.node_id }} refuses messages: its disk is full"),
-    Alert("RocketMQRefusesForReplicas", REFUSING_ALONE, "{} > 0", "1m", "critical", "{{ $labels.node_id }} refuses messages: too few replicas are in step"),
-    Alert("RocketMQDiskFills", DISK_ROOM, "predict_linear({}[6h], 86400) < 0", "30m", "warning", "The {{ $labels.disk }} disk of {{ $labels.node_id }} is so full within a day that messages are refused"),
-    Alert("RocketMQTablesUnwritten", TABLES_UNWRITTEN, "{} > 0", "1m", "critical", "{{ $labels.node_id }} cannot write its tables, whose changes a restart undoes; its log names them"),
-    Alert("RocketMQSyncSlow", FSYNC, "rate({}_sum[5m]) / rate({}_count[5m]) > 0.1", "10m", "warning", "A sync at {{ $labels.node_id }} takes more than 100 ms"),
-    Alert("RocketMQEventLoopWaits", LOOP_LAG, "{} > 0.5", "2m", "warning", "The event loop of {{ $labels.instance }} is held for more than half a second"),
-    Alert("RocketMQTaskFails", TASK_ROW, "{} >= 3", "1m", "critical", "Task {{ $labels.task }} of {{ $labels.instance }} fails again and again"),
-    Alert("RocketMQReplicaGone", REPLICAS, "{} < max_over_time({}[1h])", "5m", "warning", "{{ $labels.node_id }} has fewer replicas than within the last hour"),
-    Alert("RocketMQReplicaOutOfStep", REPLICAS_IN_STEP, f"{{}} < {REPLICAS_EXPECTED.name} or {{}} < {REPLICAS.name}", "5m", "warning", "{{ $labels.node_id }} has fewer replicas in step than there should be"),
-    Alert("RocketMQReplicaCutOff", FOLLOWS, "{} == 0", "2m", "warning", "{{ $labels.node_id }} is not connected to its master, and gets no messages"),
-    Alert("RocketMQReplicaBehind", REPLICA_LAG, "{} > 67108864", "5m", "warning", "A replica of {{ $labels.node_id }} lacks more than 64 MiB"),
-    Alert("RocketMQGroupTrouble", GROUP_TROUBLE, "{} > 0", "1m", "critical", "{{ $labels.node_id }} has a trouble with its group ({{ $labels.kind }}): roquette doctor says what to do"),
-    Alert("RocketMQCertificateEnds", CERTIFICATE_END, "{} - time() < 1209600", "10m", "warning", "The certificate in {{ $labels.file }} of {{ $labels.instance }} ends within two weeks"),
-    Alert("RocketMQCertificateEnded", CERTIFICATE_END, "{} - time() < 86400", "5m", "critical", "The certificate in {{ $labels.file }} of {{ $labels.instance }} has ended, or does within a day: nobody can connect then"),
-    Alert("RocketMQClockOff", TIME, "abs({} - timestamp({})) > 10", "5m", "warning", "The clock of {{ $labels.instance }} is more than 10 seconds away from that of Prometheus"),
-    Alert("RocketMQMetricsLeftOut", SERIES_DROPPED, '{}{metric=""} > 0', "10m", "info", "{{ $labels.node_id }} leaves series out of its metrics (metricsMaxSeries, metricsMaxSamples)"),
-)  # fmt: skip
-
-
-def prometheus_rules(job: str = "rocketmq") -> dict[str, Any]:
-    """A rule file: YAML takes its JSON as it is. `job`: the name of Prometheus' job that scrapes the servers."""
-    rules = [
-        {
-            "alert": each.name,
-            "expr": _query(each.family, each.query).replace("JOB", job),
-            "for": each.lasts,
-            "labels": {"severity": each.severity},
-            "annotations": {"summary": each.summary, "description": each.family.meaning},
-        }
-        for each in ALERTS
-    ]
-    return {"groups": [{"name": "rocketmq", "rules": rules}]}
-
-
-def grafana_board() -> dict[str, Any]:
-    """A board to import, or to provide as a file: its variables are the data source, and what it shows."""
-    source = {"type": "prometheus", "uid": "${datasource}"}
-    panels = [
-        {
-            "id": number + 1,
-            "type": "timeseries",
-            "title": title,
-            "description": family.meaning,
-            "datasource": source,
-            "gridPos": {"h": 8, "w": 12, "x": 12 * (number % 2), "y": 8 * (number // 2)},
-            "targets": [
-                {
-                    "refId": "A",
-                    "datasource": source,
-                    "expr": _query(family, query, shown),
-                    "legendFormat": legend,
-                }
-            ],
-        }
-        for number, (title, family, query, shown, legend) in enumerate(_PANELS)
-    ]
-    asked = [
-        {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
-        *(
-            {
-                "name": name,
-                "label": name.capitalize(),
-                "type": "query",
-                "datasource": source,
-                "query": f"label_values({family.name}{shown}, {label})",
-                "refresh": 2,
-                "sort": 1,
-                "multi": True,
-                "includeAll": True,
-                "allValue": ".*",
-                "current": {"text": "All", "value": "$__all"},
-            }
-            for name, family, shown, label in _VARIABLES
-        ),
-    ]
-    return {
-        "title": "RocketMQ",
-        "uid": "roquette",
-        "schemaVersion": 39,
-        "refresh": "30s",
-        "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": asked},
-        "panels": panels,
-    }
-
-
-def _query(family: Family, query: str, shown: str = "") -> str:
-    """A query of the metric, and of what the board's variables leave of it."""
-
-    def named(found: re.Match[str]) -> str:
-        return f"{family.name}{found[1]}{shown}"
-
-    return re.sub(r"\{\}(_sum|_count|)", named, query).replace("}{", ",")

@@ -51,7 +51,7 @@ def schema(words: Annotated[list[str] | None, Flag("COMMAND")] = None) -> None:
 
 def grafana() -> None:
     """Print a board for Grafana, as JSON to import or to provide as a file."""
-    from roquette.base.metric_families import grafana_board
+    from roquette.base.metric_boards import grafana_board
 
     print(json.dumps(grafana_board(), indent=2))
 
@@ -62,6 +62,6 @@ def prometheus_rules(*, job: Annotated[str, Flag("--job")] = "rocketmq") -> None
     Args:
         job: The name of the job that scrapes the servers.
     """
-    from roquette.base.metric_families import prometheus_rules
+    from roquette.base.metric_boards import prometheus_rules
 
     print(json.dumps(prometheus_rules(job), indent=2))

@@ -198,7 +198,6 @@ def bar(record: GroupRecord, me: int, waited_ms: int, settings: TakeOverSettings
 # Writes of members into a group's record, and why they wait to: rules over the record alone.
 
 
-TROUBLES: Final = ("identity", "record", "disk", "office")  # kinds of what is wrong with a member
 NOT_SAID: Final = (-1, -1)  # a position: it has not told yet what it has
 NOT_KNOWN: Final = (0, 0)  # what is `shared` of an old record, or of an earlier version
 NO_RECORD: Final = (

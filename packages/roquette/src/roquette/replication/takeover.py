@@ -9,11 +9,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
+from roquette.base.metric_families import TROUBLES
 from roquette.replication import effects as do
 from roquette.replication.effects import (
     NO_RECORD,
     NOT_KNOWN,
-    TROUBLES,
     Asked,
     Effect,
     Role,
