@@ -18,7 +18,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from roquette.access.model import OPEN_TO_ALL
-from roquette.apps.features import broker_features, group_master_features, group_replica_features
+from roquette.apps.features import broker_features
+from roquette.apps.group_features import group_master_features, group_replica_features
 from roquette.base.clock import LoopClock
 from roquette.base.entropy import Entropy
 from roquette.broker.floor.config import BrokerConfig

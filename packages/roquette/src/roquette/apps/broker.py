@@ -4,16 +4,11 @@ import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from roquette.access.model import AccessSettings
 from roquette.apps import running
-from roquette.apps.features import (
-    broker_features,
-    group_master_features,
-    group_replica_features,
-    replica_features,
-)
+from roquette.apps.features import broker_features, replica_features
 from roquette.base.clock import Clock, SystemClock
 from roquette.base.config import Sources, to_properties
 from roquette.base.entropy import Entropy
@@ -21,7 +16,6 @@ from roquette.base.files import Files, OsFiles
 from roquette.base.foreign_keys import BROKER
 from roquette.base.log_settings import LogSettings, begin_log
 from roquette.broker.floor.config import BrokerConfig
-from roquette.broker.group.member import GroupMember
 from roquette.broker.service import Broker
 from roquette.errors import ConfigError
 from roquette.proxy.settings import ProxySettings
@@ -30,6 +24,9 @@ from roquette.remoting.certificates import TlsSettings
 from roquette.remoting.request import Row
 from roquette.remoting.settings import DoorSettings, Protection
 from roquette.store.format.config import StoreConfig
+
+if TYPE_CHECKING:
+    from roquette.broker.group.member import GroupMember
 
 
 def broker_main(
@@ -72,7 +69,7 @@ async def serve_broker(
     stop: asyncio.Event,
     namesrv: str | None = None,
     settle: Callable[[], Awaitable[str]] | None = None,
-    begun: Callable[[Broker | GroupMember], None] | None = None,
+    begun: "Callable[[Broker | GroupMember], None] | None" = None,
     more: Iterable[Row] = (),
 ) -> int:
     """Run a broker until `stop` is set or it fails; returns the exit code.
@@ -126,7 +123,7 @@ def make_broker(
     files: Files,
     clock: Clock,
     entropy: Entropy,
-) -> Broker | GroupMember:
+) -> "Broker | GroupMember":
     """Make the broker that the settings ask for: a member of a group, a replica of a master that is told, or a master.
 
     Raises:
@@ -134,11 +131,14 @@ def make_broker(
     """
     proxy = proxy or ProxySettings()
     if config.enable_controller_mode:
+        from roquette.apps import group_features as group
+        from roquette.broker.group.member import GroupMember
+
         return GroupMember(
             config,
             store_config,
-            master_features=partial(group_master_features, proxy=proxy),
-            replica_features=group_replica_features,
+            master_features=partial(group.group_master_features, proxy=proxy),
+            replica_features=group.group_replica_features,
             files=files,
             clock=clock,
             entropy=entropy,

@@ -7,6 +7,8 @@ change of role; what puts messages again comes before what serves clients; who o
 replicas, the v5 protocol, and the registration that brings clients.
 """
 
+from typing import TYPE_CHECKING
+
 from roquette.apps.local_proxy import LocalProxy
 from roquette.broker.clients.client_calls import ClientCallProcessor
 from roquette.broker.clients.heartbeat import (
@@ -18,8 +20,6 @@ from roquette.broker.cluster.auto_creation import AutoCreation
 from roquette.broker.cluster.feature import ClusterFeature
 from roquette.broker.floor.core import BrokerCore
 from roquette.broker.floor.feature import Feature, MasterSource
-from roquette.broker.group.member import GroupMember
-from roquette.broker.group.roles import GroupMaster, GroupQuorum, GroupSource
 from roquette.broker.operation.consume_stats import ConsumeStatsProcessor, StatsFeature
 from roquette.broker.operation.group_admin import GroupProcessor
 from roquette.broker.operation.metrics import MetricsFeature
@@ -36,12 +36,6 @@ from roquette.broker.operation.users import AccessFeature
 from roquette.broker.pop.assignment import AssignmentFeature
 from roquette.broker.pop.feature import PopFeature
 from roquette.broker.pulling.feature import PullFeature
-from roquette.broker.replication.follower import (
-    ClassicSource,
-    ReplicaRole,
-    SlaveReplication,
-    Source,
-)
 from roquette.broker.replication.ha_ticket import HaTickets, TicketSource
 from roquette.broker.replication.master import ClassicQuorum, MasterReplication
 from roquette.broker.replication.metadata_copy import MetadataCopy, OffsetTakeOver
@@ -50,6 +44,9 @@ from roquette.broker.sending.feature import SendFeature
 from roquette.broker.timers.feature import DelayFeature, TimerFeature
 from roquette.broker.transactions.feature import TransactionFeature
 from roquette.proxy.settings import ProxySettings
+
+if TYPE_CHECKING:
+    from roquette.broker.replication.follower import Source
 
 
 def broker_features(
@@ -82,7 +79,7 @@ def broker_features(
 
 
 def replica_features(
-    core: BrokerCore, source: MasterSource | None = None, followed: Source | None = None
+    core: BrokerCore, source: MasterSource | None = None, followed: "Source | None" = None
 ) -> list[Feature]:
     """Every feature of a replica: it serves what changes neither its log nor its tables, and refuses the rest.
 
@@ -90,9 +87,11 @@ def replica_features(
         source: where its master is; without, what the name servers answer to its registration.
         followed: whose log it follows, and what it may do with it; without, that of `source`, as Apache's default.
     """
+    from roquette.broker.replication import follower  # masters have none
+
     cluster = ClusterFeature(core)
     master = source or cluster.registration
-    followed = followed or ClassicSource(core, master)
+    followed = followed or follower.ClassicSource(core, master)
     delays, transactions = DelayFeature(core), TransactionFeature(core)
     pulls, pops = PullFeature(core, master), PopFeature(core)
     absent = [
@@ -105,14 +104,14 @@ def replica_features(
         HaTickets(core),
     ]
     return [
-        ReplicaRole(core, absent, master),
+        follower.ReplicaRole(core, absent, master),
         core.saved,
         StoreMaintenance(core),
         pulls,
         AssignmentFeature(core, cluster.queues.find),
         *_of_both(core, pulls, pops),
         MetadataCopy(core, followed),
-        SlaveReplication(core, followed, TicketSource(core, master)),
+        follower.SlaveReplication(core, followed, TicketSource(core, master)),
         cluster,
     ]
 
@@ -137,17 +136,3 @@ def _of_both(core: BrokerCore, pulls: PullFeature, pops: PopFeature) -> list[Fea
         AccessFeature(core),
         MetricsFeature(core, pops.pop.held),
     ]
-
-
-def group_master_features(
-    member: GroupMember, core: BrokerCore, proxy: ProxySettings | None = None
-) -> list[Feature]:
-    """Every feature of a group's member that is master."""
-    replication = MasterReplication(core, GroupQuorum(core, member))
-    return [GroupMaster(core, member, replication), *broker_features(core, replication, proxy)]
-
-
-def group_replica_features(member: GroupMember, core: BrokerCore) -> list[Feature]:
-    """Every feature of a group's member that is a replica."""
-    source = GroupSource(core, member)
-    return replica_features(core, source, source)

@@ -32,7 +32,6 @@ from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX, TOOLS_CONSUMER_GROU
 from roquette.remoting import pem
 from roquette.remoting.http1 import HttpListener
 from roquette.remoting.http_pages import HttpPages, StreamedPage
-from roquette.replication.effects import TROUBLES
 from roquette.store.message_store import MessageStore
 
 # Rows that a scrape is made of: one row a topic, and one a group of a topic. Collected in slices.
@@ -379,7 +378,10 @@ class Scrape:
             yield m.FOLLOWS, one(new, float(shown["followsConnected"] == "true"))
         if (kinds := shown.get("groupTroubleKinds")) is not None:
             told = kinds.split(",")
-            yield m.GROUP_TROUBLE, iter([(f'{new},kind="{k}"', float(k in told)) for k in TROUBLES])
+            yield (
+                m.GROUP_TROUBLE,
+                iter([(f'{new},kind="{k}"', float(k in told)) for k in m.TROUBLES]),
+            )
         yield m.CONFLICTS, self._conflicts()
         yield m.PRODUCERS, one(new, len(tables.producers))
 

@@ -10,7 +10,7 @@ that a restart as master finds it.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -26,7 +26,6 @@ from roquette.broker.floor.feature import Copied, Feature, Start, paced
 from roquette.broker.floor.outbound import LOG_END
 from roquette.broker.floor.tables.offset_journal import Change
 from roquette.broker.floor.tables.topics import Topic
-from roquette.broker.replication.follower import Source
 from roquette.errors import BrokerError, ClientError, Refused, RemoteProtocolError, StoreError
 from roquette.store.format.checkpoint import TimerCheckpoint, decode_timer_checkpoint
 from roquette.store.timer.timer_follow import begin_at
@@ -45,6 +44,9 @@ from roquette.wire.command import Command
 from roquette.wire.header_codec import decode_ext, encode_dict, encode_ext, ext_dict
 from roquette.wire.headers import FollowTablesRequestHeader, FollowTablesResponseHeader
 from roquette.wire.json_body import decode_body, encode_body
+
+if TYPE_CHECKING:
+    from roquette.broker.replication.follower import Source
 
 # Repairs that a master makes at its start when it was a replica before: tables come beside the log, and may be ahead of it or behind it by what was under way when the master died.
 
@@ -158,7 +160,7 @@ class MetadataCopy(Feature):
         missing: which of `TABLES` have not been taken over yet from the present master.
     """
 
-    def __init__(self, core: BrokerCore, source: Source) -> None:
+    def __init__(self, core: BrokerCore, source: "Source") -> None:
         self._core = core
         self._source = source
         self._deleted = core.saved.deleted
