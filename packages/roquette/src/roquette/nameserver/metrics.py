@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from roquette.base import metric_families as m
 from roquette.base.lifecycle import Tasks
@@ -9,10 +10,12 @@ from roquette.base.metric_families import KIND, Exposition, MetricTable, labels
 from roquette.base.server_metrics import LoopLag, ServerFigures, server_families, why_unhealthy
 from roquette.nameserver.floor.core import NameServerCore
 from roquette.remoting.account import MemoryAccount
-from roquette.remoting.http1 import HttpListener
 from roquette.remoting.http_pages import HttpPages, StreamedPage
 from roquette.remoting.pem import ENDS_BEAT_S, CertificateEnds
 from roquette.wire.bodies import MASTER_ID
+
+if TYPE_CHECKING:
+    from roquette.remoting.http1 import HttpListener
 
 LAG_BEAT_S = 1.0
 ABOUT = (
@@ -62,6 +65,8 @@ class NameServerMetrics:
         """Begin to look at the loop, and open the port. Raises ConfigError when it is taken."""
         address = self._core.config.metrics_address()
         if address:
+            from roquette.remoting.http1 import HttpListener  # few have a port of its own
+
             self.listener = HttpListener(self.pages)
             await self.listener.start(address)
         loop = asyncio.get_running_loop()

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple, cast
 from roquette.base.lifecycle import Tasks
 from roquette.base.logs import RateLimited
 from roquette.errors import RemoteProtocolError, RoquetteError
-from roquette.remoting.http1 import HttpSession, part
 from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Peer
 from roquette.remoting.tls import ServerTls, TlsMode, TlsStream
@@ -427,6 +426,8 @@ class Door(asyncio.Protocol):
             self._refuse("are HTTP/1, which this port does not serve")
         else:  # it stays in the lobby, which counts it and ends it in time
             gone = partial(self._lobby.leave, self)
+            from roquette.remoting.http1 import HttpSession  # most ports never need it
+
             self._hand_over(HttpSession(protocols.pages, is_local(self._host), gone))
 
     def _read_proxy(self) -> bool:
@@ -464,6 +465,8 @@ class Door(asyncio.Protocol):
         self._part(NO_TLS if hello else UNKNOWN)
 
     def _part(self, word: bytes) -> None:
+        from roquette.remoting.http1 import part  # see `_open_http`
+
         self._lobby.stranger(self.remote)
         self._stop_timer()
         self._first = b""

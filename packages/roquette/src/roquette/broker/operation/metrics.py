@@ -3,7 +3,7 @@
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from roquette.base import metric_families as m
 from roquette.base.lifecycle import Tasks
@@ -30,9 +30,11 @@ from roquette.broker.floor.tables.topics import Topic
 from roquette.message.message import unread
 from roquette.message.names import DLQ_PREFIX, RETRY_PREFIX, TOOLS_CONSUMER_GROUP
 from roquette.remoting import pem
-from roquette.remoting.http1 import HttpListener
 from roquette.remoting.http_pages import HttpPages, StreamedPage
 from roquette.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from roquette.remoting.http1 import HttpListener
 
 # Rows that a scrape is made of: one row a topic, and one a group of a topic. Collected in slices.
 
@@ -618,6 +620,8 @@ class MetricsFeature(Feature):
         await self._core.protection.ends.look()
         address = self._core.live.current.metrics_address()
         if address:
+            from roquette.remoting.http1 import HttpListener  # few have a port of its own
+
             self.listener = HttpListener(self._pages)
             await self.listener.start(address)
 
