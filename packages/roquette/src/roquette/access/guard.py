@@ -9,12 +9,11 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from roquette.access.model import Action, Resource, ResourceType, topic_resource
-from roquette.access.needs import NEEDS, Actions, Need, Needed
+from roquette.access.model import Action, Actions, Needed, Resource, ResourceType, topic_resource
 from roquette.base.clock import Clock
 from roquette.base.logs import RateLimited
 from roquette.errors import Refused, RemoteProtocolError
@@ -31,6 +30,9 @@ from roquette.wire.signature import (
     signed_content,
     signs,
 )
+
+if TYPE_CHECKING:
+    from roquette.access.needs import Need
 
 # Audit of what was permitted and refused to whom: lines of the logger `roquette.audit`.
 # A refusal is a warning; what changes something and was allowed is an info line; all else that was allowed is a debug line. Lines of one user, request and reason are one in 10 s with a count. Values are quoted by `base/logs.py`.
@@ -86,12 +88,12 @@ class Audit:
             why,
         )
 
-    def shows(self, need: Need) -> bool:
+    def shows(self, need: "Need") -> bool:
         """Return True if a permitted request of this kind is a line."""
         return need.changes or log.isEnabledFor(logging.DEBUG)
 
     def allowed(
-        self, user: str, code: int, need: Need, needed: Sequence[Needed] | None, ip: str
+        self, user: str, code: int, need: "Need", needed: Sequence[Needed] | None, ip: str
     ) -> None:
         """A proven user was let through; None for `needed` is a super user, who needs nothing."""
         if not self.shows(need):
@@ -211,8 +213,11 @@ class Guard:
         audit: Audit,
         replays: Replays = lambda *_: "",
     ) -> None:
+        from roquette.access.needs import NEEDS  # open servers have no guard
+
         self._accounts = accounts
         self._replays = replays
+        self._needs = NEEDS
         self._judge = judge
         self._audit = audit
         self._names: dict[int, SignedNames | None] = {}  # of proven requests, by code
@@ -232,7 +237,7 @@ class Guard:
         account = self._proven(job, ip)
         if not self._authorize or code in self._unjudged:
             return
-        need = NEEDS.get(code)
+        need = self._needs.get(code)
         # A code without a rule is refused to super users as well.
         if account.is_super and need is not None:
             self._audit.allowed(account.name, code, need, None, ip)
@@ -304,7 +309,7 @@ class Guard:
         if account.is_super and (why := self._replays(job, account.secret, content)):
             self._audit.refused(name, code, None, ip, why)
             raise _unproven()
-        if fields is None and command.version > V4_9_3 and code in NEEDS:
+        if fields is None and command.version > V4_9_3 and code in self._needs:
             # only who is proven says what names there are
             self._names[code] = more_names(names, ext_fields(command.ext))
         return account

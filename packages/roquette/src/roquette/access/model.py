@@ -221,6 +221,11 @@ def parse_actions(texts: Iterable[str]) -> tuple[Action, ...]:
     return tuple(dict.fromkeys(Action(text.strip()) for text in texts))
 
 
+Actions = tuple[Action, ...]
+Needed = tuple[Resource, Actions]
+"""A resource, and actions of which one must be allowed."""
+
+
 # Settings of access control, under Apache's keys (AuthConfig). No request changes any of them.
 
 

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from roquette.access.model import (
     Action,
+    Actions,
+    Needed,
     Resource,
     ResourceType,
     group_resource,
@@ -36,10 +38,6 @@ from roquette.wire.bodies.tables import (
 )
 from roquette.wire.codes import RequestCode as R
 from roquette.wire.json_body import decode_request_body
-
-Actions = tuple[Action, ...]
-Needed = tuple[Resource, Actions]
-"""A resource, and actions of which one must be allowed."""
 
 MAX_NEEDED: Final = 10_000  # resources of one request
 PUB: Final = (Action.PUB,)

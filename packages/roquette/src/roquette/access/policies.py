@@ -17,6 +17,7 @@ from roquette.access.model import (
     Acl,
     Action,
     Decision,
+    Needed,
     Pattern,
     Policy,
     PolicyEntry,
@@ -24,7 +25,6 @@ from roquette.access.model import (
     Resource,
     ResourceType,
 )
-from roquette.access.needs import Needed
 from roquette.message.names import is_inner_topic
 from roquette.remoting.request import RequestContext
 

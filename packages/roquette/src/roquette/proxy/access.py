@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from roquette.access.guard import Guard
-from roquette.access.model import group_resource, topic_resource
-from roquette.access.needs import PUB, ROUTE, SUB, Needed
+from roquette.access.model import Needed, group_resource, topic_resource
+from roquette.access.needs import PUB, ROUTE, SUB
 from roquette.errors import Refused
 from roquette.proxy.clients import Clients
 from roquette.proxy.service import SERVICE, Caller, Proxy, RpcCall

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final
 
 from roquette.errors import ExpressionError
-from roquette.filter.sql_compile import compile_sql
 from roquette.filter.tags import tag_codes
 from roquette.message.properties import property_value
 from roquette.store.queue_read import MATCH_ALL, RecordFilter
@@ -70,6 +69,8 @@ class SubscriptionFilters:
             raise ExpressionError("the expression is empty")
         known = self._sql.get(expression)
         if known is None:
+            from roquette.filter.sql_compile import compile_sql  # few consumers have selectors
+
             try:
                 known = RecordFilter(None, compile_sql(expression))
             except ExpressionError as error:
