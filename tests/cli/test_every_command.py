@@ -17,7 +17,7 @@ import pytest
 from tools.commands_page import ROOT_COMMAND, below
 
 from roquette.apps import main as program
-from roquette.cli.connect import FAILED, UNHEALTHY, USAGE
+from roquette.cli.exit_codes import FAILED, UNHEALTHY, USAGE
 from roquette.cli.output import MAX_ERROR
 
 SERVERS = {

@@ -13,7 +13,7 @@ from roquette.base.form import form
 from roquette.base.log_settings import begin_log
 from roquette.base.options import key_values
 from roquette.cli import VERBS, Adder, LateVerbs, there
-from roquette.cli.connect import FAILED
+from roquette.cli.exit_codes import FAILED
 from roquette.errors import ConfigError, RoquetteError
 
 

@@ -32,7 +32,8 @@ from roquette.base.javatypes import whole_number
 from roquette.base.lifecycle import Tasks
 from roquette.base.options import key_values
 from roquette.cli.commands import command_of
-from roquette.cli.connect import UNHEALTHY, OutputForm
+from roquette.cli.connect import OutputForm
+from roquette.cli.exit_codes import UNHEALTHY
 from roquette.cli.output import Output, say, show
 from roquette.client.client import Client
 from roquette.errors import ClientError, ConfigError, RoquetteError, RouteNotFound, StoreError

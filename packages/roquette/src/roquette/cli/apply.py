@@ -8,7 +8,8 @@ import typer
 
 from roquette.admin.command import Attributes, Flag, changes_of
 from roquette.base.options import counted
-from roquette.cli.connect import UNHEALTHY, Cluster, Yes, confirm
+from roquette.cli.connect import Cluster, Yes, confirm
+from roquette.cli.exit_codes import UNHEALTHY
 from roquette.cli.output import say
 from roquette.errors import ClientError, ConfigError
 

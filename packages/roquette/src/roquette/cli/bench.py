@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from roquette.admin.command import Flag
-from roquette.cli.connect import FAILED, Cluster
+from roquette.cli.connect import Cluster
+from roquette.cli.exit_codes import FAILED
 from roquette.cli.output import say
 from roquette.errors import ConfigError, RouteNotFound
 

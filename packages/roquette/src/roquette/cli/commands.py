@@ -26,9 +26,7 @@ from roquette.admin.command import (
     helps_of,
 )
 from roquette.cli.connect import (
-    FAILED,
     SHARED,
-    UNHEALTHY,
     WATCH,
     Cluster,
     Yes,
@@ -36,6 +34,7 @@ from roquette.cli.connect import (
     cluster_of,
     confirm,
 )
+from roquette.cli.exit_codes import FAILED, UNHEALTHY
 from roquette.cli.output import Output, say, show_value
 from roquette.errors import ClientError
 

@@ -10,7 +10,8 @@ import typer
 from roquette.admin.command import Flag
 from roquette.base.options import counted
 from roquette.cli.apply import Expected, expected_of
-from roquette.cli.connect import UNHEALTHY, Cluster, Yes, confirm
+from roquette.cli.connect import Cluster, Yes, confirm
+from roquette.cli.exit_codes import UNHEALTHY
 from roquette.cli.output import Output, say
 from roquette.errors import ClientError
 

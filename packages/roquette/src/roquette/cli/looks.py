@@ -20,7 +20,8 @@ from roquette.admin.command import Flag, command
 from roquette.base.form import form
 from roquette.base.options import counted
 from roquette.cli.apply import Expected, expected_of
-from roquette.cli.connect import UNHEALTHY, Cluster, Every, follow
+from roquette.cli.connect import Cluster, Every, follow
+from roquette.cli.exit_codes import UNHEALTHY
 from roquette.cli.output import Output, local_time, prints_lines, say, show_value
 from roquette.errors import BrokerError, ClientError, RoquetteError
 
