@@ -1,8 +1,11 @@
-"""What the command loads before it knows what is wanted: no client, no server, nothing that draws."""
+"""What the command loads before it knows what is wanted: no client, no server, nothing that draws; and what a server without
+guests loads: nothing that only they need.
+"""
 
 import subprocess
 import sys
 import sysconfig
+from pathlib import Path
 
 import pytest
 from tools import workspace
@@ -21,6 +24,45 @@ except SystemExit:
     pass
 print("loaded", *sorted(sys.modules))
 """
+READY = """
+import os, sys
+from roquette.apps import running
+def ready(**places):
+    print("loaded", *sorted(sys.modules), flush=True)
+    os._exit(0)
+running.print_ready = ready
+sys.argv = ["roquette", *{words!r}]
+from roquette.apps.entry import main
+main()
+"""
+OF_FEW = {  # loaded by those servers that use it, then
+    *("google", "ngh2", "cryptography", "yaml", "lz4", "zstandard", "rich", "starlette", "uvicorn", "email", "http"),
+    *("roquette.client", "roquette.admin", "roquette.console", "roquette.cli.connect", "roquette.proxy.service"),
+    *("roquette.access.needs", "roquette.base.metric_boards", "roquette.remoting.etcd"),
+    *("roquette.remoting.http1", "roquette.wire.http2"),
+    *("roquette.apps.local_backend", "roquette.apps.managed_etcd", "roquette.broker.group"),
+    *("roquette.broker.replication.follower", "roquette.filter.sql_compile"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "besides"),
+    [
+        (["namesrv"], {"roquette.broker", "roquette.store", "roquette.filter"}),
+        (["broker", "--store", "store"], {"roquette.nameserver", "roquette.replication"}),
+    ],
+)
+def test_a_server_that_nobody_calls_holds_what_every_server_needs(
+    words: list[str], besides: set[str], tmp_path: Path
+) -> None:
+    """How much that is: `RssAnon` in /proc/PID/status, `idle_anonymous_mb` of benchmarks."""
+    text = READY.format(words=[*words, "--listen", "127.0.0.1:0"])
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert f"roquette.apps.{words[0]}" in loaded
+    assert not loaded & (OF_FEW | besides), sorted(loaded & (OF_FEW | besides))
 
 
 @pytest.mark.parametrize("words", [["--version"], ["topic", "list", "--help"]])
