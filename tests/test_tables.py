@@ -62,6 +62,7 @@ BOUNDED: dict[str, str] = {
     # broker: names that clients choose
     "broker/floor/tables/groups.py:_groups": "bounds.groups",
     "broker/floor/tables/groups.py:_forbidden": "bounds.forbidden",
+    "broker/floor/tables/topics.py:_shown": "bounds.topics bounds.retry_topics",
     "broker/floor/tables/topics.py:_topics": "bounds.topics bounds.retry_topics",
     "broker/floor/tables/topics.py:attributes": "the attributes there are",
     "broker/floor/deletions.py:_ends": "bounds.deleted",

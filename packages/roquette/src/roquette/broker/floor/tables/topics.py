@@ -114,6 +114,7 @@ class TopicTable:
         retry_bound: Bound | None = None,
     ) -> None:
         self._topics: dict[str, Topic] = {}
+        self._shown: dict[str, TopicConfig] = {}  # of each topic: a table to be copied at once
         self._retry_count: int = 0  # how many of them are groups' own: retry and dead-letter topics
         self.bound: Bound = bound or unbounded()
         self.retry_bound: Bound = retry_bound or unbounded()
@@ -161,6 +162,7 @@ class TopicTable:
         """Forget a topic; False when there is none."""
         if self._topics.pop(name, None) is None:
             return False
+        del self._shown[name]
         self._retry_count -= name.startswith(_GROUPS_OWN)
         self._step(name, now_ms)
         return True
@@ -296,7 +298,7 @@ class TopicTable:
 
     def to_table(self) -> dict[str, TopicConfig]:
         """Name -> settings, as topics.json and registrations carry them."""
-        return {name: topic.shown for name, topic in self._topics.items()}
+        return self._shown.copy()
 
     def _set(self, config: TopicConfig) -> Topic:
         topic = self._topics.get(config.topic_name)
@@ -305,6 +307,7 @@ class TopicTable:
             self._retry_count += topic.name.startswith(_GROUPS_OWN)
         else:
             topic.assign(config)
+        self._shown[topic.name] = topic.shown
         self._judge(topic)
         return topic
 
