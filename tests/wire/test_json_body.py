@@ -15,7 +15,7 @@ from roquette.errors import RemoteProtocolError
 from roquette.message import fastjson
 from roquette.message.fastjson import MAX_TEXT, read_json
 from roquette.message.message import MessageQueue
-from roquette.wire import bodies
+from roquette.wire import bodies, json_body
 from roquette.wire.bodies import (
     BrokerData,
     ConsumerOffsetSerializeWrapper,
@@ -31,7 +31,8 @@ from roquette.wire.bodies import (
     TopicStatsTable,
 )
 from roquette.wire.json_body import (
-    _write,
+    SlicedText,
+    _text,
     decode_body,
     decode_request_body,
     encode_body,
@@ -50,6 +51,30 @@ def test_bodies_are_written_byte_for_byte_as_fastjson_does(name: str) -> None:
 
     assert encode_body(found, java_keys=True) == body
     assert fastjson_pretty(found) == (GOLDEN / f"{name}.pretty").read_bytes()
+    for some in (1, 100, 1 << 20):
+        assert sliced(found, some, java_keys=True, indent="")[0] == fastjson_pretty(found)
+        assert sliced(found, some, java_keys=True, indent=None)[0] == body
+
+
+def sliced(value: Any, some: int, *, java_keys: bool, indent: str | None) -> tuple[bytes, int]:
+    """The text of a value in slices of `some` characters, and how many there were."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_body, "SLICE", some)
+        text, number = SlicedText(value, java_keys=java_keys, indent=indent), 1
+        while text.more():
+            number += 1
+    return text.data(), number
+
+
+def test_a_large_table_is_written_in_slices_of_a_few_rows() -> None:
+    topics = TopicConfigSerializeWrapper({f"t{n}": TopicConfig(f"t{n}", n) for n in range(1_000)})
+    found, number = sliced(topics, 1_000, java_keys=True, indent="")
+    assert found == fastjson_pretty(topics)
+    assert 150 <= number <= 250, "slices of four to seven rows"
+
+    found, number = sliced(topics, 1_000, java_keys=False, indent=None)
+    assert json.loads(found) == json.loads(encode_body(topics))
+    assert 100 <= number <= 250
 
 
 def test_number_keys_are_quoted_unless_java_keys_are_asked_for() -> None:
@@ -254,6 +279,7 @@ def test_bodies_survive_the_round_trip(
     for body in (ConsumeStats(table, 1.5), ConsumerOffsetSerializeWrapper(offsets)):
         assert decode_body(type(body), encode_body(body, java_keys=java_keys)) == body
         assert decode_body(type(body), fastjson_pretty(body)) == body
+        assert sliced(body, 40, java_keys=True, indent="")[0] == fastjson_pretty(body)
 
 
 def test_heartbeats_of_other_languages_are_read() -> None:
@@ -287,9 +313,10 @@ NULLS = (
 
 def test_nulls_are_left_out_the_fast_way_as_the_slow_one_does() -> None:
     for values in itertools.product(NULLS, repeat=3):
-        slow: list[str] = []
-        _write(Three(*values), slow, False, None)
-        assert json.loads(encode_body(Three(*values))) == json.loads("".join(slow)), values
+        slow = _text(Three(*values), False, None)
+        assert json.loads(encode_body(Three(*values))) == json.loads(slow), values
+        parts, _ = sliced(Three(*values), 1, java_keys=False, indent=None)
+        assert json.loads(parts) == json.loads(slow), values
 
 
 def test_a_request_body_is_bounded_and_the_dialect_more() -> None:

@@ -119,6 +119,13 @@ async def run_blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
     return await submit(call, *args, **kwargs)
 
 
+async def run_slices(step: Callable[[], bool]) -> None:
+    """Run a call in worker threads as long as it says that there is more. One that computes for a millisecond keeps the
+    interpreter from the loop for as long; between two of them the loop has its turn."""
+    while await run_blocking(step):
+        pass
+
+
 def in_threads(call: Callable[..., Any], most: int, name: str) -> Callable[..., Awaitable[Any]]:
     """A function that may block, for a loop: each call in a thread, in the context it comes from, `most` at a time.
 

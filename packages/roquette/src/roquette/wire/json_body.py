@@ -5,8 +5,9 @@ MessageQueue objects, single quotes, trailing commas. Apache: RemotingSerializab
 """
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import cache
+from io import BytesIO
 from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
@@ -19,6 +20,10 @@ T = TypeVar("T")
 
 MAX_REQUEST: Final = 512 << 10
 MAX_LENIENT: Final = 64 << 10
+SLICE: Final = 32 << 10  # of a large table's text: so much is half a millisecond's work
+TABLE_DEPTH: Final = 2  # of a table's rows: the file's object, the table
+_LISTS: Final = (list, tuple, set, frozenset)
+_ENTRIES: Final = (dict, msgspec.Struct, *_LISTS)
 
 _to_json = msgspec.json.Encoder().encode
 # A field that is null, behind others and as the first one. Texts never match: inside them quotes are escaped.
@@ -90,62 +95,107 @@ def encode_body(value: Any, *, java_keys: bool = False) -> bytes:
                 data = _FIRST_NULL.sub(b"", _NULL_FIELD.sub(b"", data))
             if b'":null' not in data:
                 return data
-    out: list[str] = []
-    _write(value, out, java_keys, None)
-    return "".join(out).encode()
+    return _text(value, java_keys, None).encode()
 
 
 def fastjson_pretty(value: Any) -> bytes:
     """A config file as Apache writes it: tabs, `"key":value`, number keys without quotes."""
-    out: list[str] = []
-    _write(value, out, True, "")
-    return "".join(out).encode()
+    return _text(value, True, "").encode()
 
 
-def _write(value: Any, out: list[str], java_keys: bool, indent: str | None) -> None:
-    """`indent` is that of the line the value starts on; None writes it all on one line."""
-    inner = None if indent is None else indent + "\t"
-    before = "" if inner is None else "\n" + inner
-    after = "" if indent is None else "\n" + indent
-    if isinstance(value, (list, tuple, set, frozenset)):
-        opening, closing = "[", "]"
-        separator = opening
-        for item in value:
-            out.append(separator + before)
-            _write(item, out, java_keys, inner)
-            separator = ","
-    elif isinstance(value, (dict, msgspec.Struct)):
-        opening, closing = "{", "}"
-        separator = opening
-        for key, item in _pairs(value):
-            if item is None:
-                continue
-            out.append(separator + before)
-            if isinstance(key, msgspec.Struct):
-                _write(key, out, java_keys, inner)
-            elif isinstance(key, int):
-                out.append(str(key) if java_keys else f'"{key}"')
-            else:
-                out.append(_to_json(str(key)).decode())
-            out.append(":")
-            _write(item, out, java_keys, inner)
-            separator = ","
-    else:
-        out.append(_to_json(value).decode())
+class SlicedText:
+    """A large table's text, some rows at a time: a thread that makes all of it in one go keeps the interpreter from the loop
+    in each long call, such as the joining and the release of a million texts.
+
+    Args:
+        value: nothing in it changes any more.
+        java_keys, indent: as `encode_body` has them, or `fastjson_pretty`: its indent is "".
+    """
+
+    def __init__(self, value: Any, *, java_keys: bool, indent: str | None) -> None:
+        self._pieces = _pieces(value, java_keys, indent, TABLE_DEPTH)
+        self._made = BytesIO()  # grows in place, and gives its bytes away without a copy
+
+    def more(self) -> bool:
+        """Make about SLICE more; False: that was the last."""
+        taken, size = [], 0
+        for piece in self._pieces:
+            taken.append(piece)
+            size += len(piece)
+            if size >= SLICE:
+                break
+        self._made.write("".join(taken).encode())
+        return size >= SLICE
+
+    def data(self) -> bytes:
+        """All that was made."""
+        return self._made.getvalue()
+
+
+def _pieces(value: Any, java_keys: bool, indent: str | None, deep: int) -> Iterator[str]:
+    """The text in pieces: so many levels down each entry is one."""
+    if not deep or not isinstance(value, _ENTRIES):
+        plain = indent is None and not java_keys
+        yield encode_body(value).decode() if plain else _text(value, java_keys, indent)
         return
-    out.append(opening + closing if separator == opening else after + closing)
+    begin, between, end, inner = _layout(isinstance(value, _LISTS), indent)
+    before = begin
+    for name, item in _entries(value, java_keys, inner):
+        yield before + name
+        yield from _pieces(item, java_keys, inner, deep - 1)
+        before = between
+    yield end if before is between else begin[0] + end[-1]
 
 
-def _pairs(value: "dict[Any, Any] | msgspec.Struct") -> list[tuple[Any, Any]]:
-    if isinstance(value, dict):
-        return list(value.items())
-    return [(wire, getattr(value, name)) for wire, name in _names(type(value))]
+def _text(value: Any, java_keys: bool, indent: str | None) -> str:
+    """`indent` is that of the line the value starts on; None writes it all on one line."""
+    if isinstance(value, str) or not isinstance(value, _ENTRIES):
+        return _to_json(value).decode()
+    begin, between, end, inner = _layout(isinstance(value, _LISTS), indent)
+    parts = [
+        f"{name}{item}" if type(item) is int else name + _text(item, java_keys, inner)
+        for name, item in _entries(value, java_keys, inner)
+    ]
+    return begin + between.join(parts) + end if parts else begin[0] + end[-1]
 
 
 @cache
-def _names(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
-    """Wire name and field name, by wire name: the order in which fastjson writes fields."""
-    return tuple(sorted((f.encode_name, f.name) for f in msgspec.structs.fields(kind)))
+def _layout(is_list: bool, indent: str | None) -> tuple[str, str, str, str | None]:
+    """What stands before, between and behind the entries, and their indent."""
+    opening, closing = "[]" if is_list else "{}"
+    if indent is None:
+        return opening, ",", closing, None
+    line = f"\n{indent}"
+    return f"{opening}{line}\t", f",{line}\t", line + closing, indent + "\t"
+
+
+def _entries(value: Any, java_keys: bool, indent: str | None) -> Iterable[tuple[str, Any]]:
+    """What stands before each value, and the value; nulls of objects are left out."""
+    if isinstance(value, _LISTS):
+        return (("", item) for item in value)
+    if isinstance(value, dict):
+        return (
+            (f"{key}:" if java_keys and type(key) is int else _name(key, java_keys, indent), item)
+            for key, item in value.items()
+            if item is not None
+        )
+    kind: type[msgspec.Struct] = type(value)
+    return (
+        (name, item) for name, field in _fields(kind) if (item := getattr(value, field)) is not None
+    )
+
+
+def _name(key: Any, java_keys: bool, indent: str | None) -> str:
+    if isinstance(key, int):
+        return f"{key}:" if java_keys else f'"{key}":'
+    return _text(key if isinstance(key, msgspec.Struct) else str(key), java_keys, indent) + ":"
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
+    """What stands before a field, and its name, by wire name: the order in which fastjson writes fields."""
+    fields = sorted((field.encode_name, field.name) for field in msgspec.structs.fields(kind))
+    return [(f'"{wire}":', name) for wire, name in fields]
 
 
 # Fields of a JSON file that its shape does not have: kept beside the decoded value, so that they are written again.

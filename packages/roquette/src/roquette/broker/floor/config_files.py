@@ -11,13 +11,20 @@ from typing import Any, TypeVar
 
 from roquette.base import generations
 from roquette.base.descriptors import DENIED, NO_SPACE, rights_words
-from roquette.base.executor import run_blocking
+from roquette.base.executor import run_blocking, run_slices
 from roquette.base.files import Files, make_durable_dir
 from roquette.base.lifecycle import Tasks
 from roquette.errors import Refused, StoreError
 from roquette.wire.bodies import DelayOffsetSerializeWrapper
 from roquette.wire.codes import ResponseCode
-from roquette.wire.json_body import Unknown, add_unknown, decode_body, fastjson_pretty, find_unknown
+from roquette.wire.json_body import (
+    SlicedText,
+    Unknown,
+    add_unknown,
+    decode_body,
+    fastjson_pretty,
+    find_unknown,
+)
 
 log = logging.getLogger("roquette.broker")
 T = TypeVar("T")
@@ -29,8 +36,9 @@ DELAYS = "delayOffset.json"
 MODES = "messageRequestMode.json"
 ORDERS = "consumerOrderInfo.json"
 TIMER_METRICS = "timermetrics"
-PAUSE_S = 0.4e-6  # for each byte of a file that was written, about four times what it cost,
-LONGEST_PAUSE_S = 1.0  # but not more than that when somebody waits
+PAUSE_S = 0.2e-6  # for each byte of a file that was written, about four times what it cost;
+WAITED_S = PAUSE_S / 4  # when somebody waits, about as long as the write took,
+LONGEST_PAUSE_S = 1.0  # but not more than that
 
 
 class DelayProgress(DelayOffsetSerializeWrapper):
@@ -117,6 +125,13 @@ class ConfigFiles:
         """The bytes of a file."""
         return fastjson_pretty(self.complete(name, value))
 
+    async def encode_beside(self, name: str, value: Any) -> bytes:
+        """The same of what does not change any more, beside the loop."""
+        whole = await run_blocking(self.complete, name, value)
+        text = SlicedText(whole, java_keys=True, indent="")
+        await run_slices(text.more)
+        return text.data()
+
     def save(self, name: str, value: Any) -> None:
         """Replace a file. Blocks."""
         self.write(name, self.encode(name, value))
@@ -179,7 +194,7 @@ class Saver:
         self._frozen = frozen
         self._soon = False
         self._began_s = self._ended_s = float("-inf")  # of the last write, loop time
-        self._pause_s = 0.0  # that it is followed by
+        self._written = 0  # bytes of it
         self._lock = asyncio.Lock()
         self._steps = steps
 
@@ -204,7 +219,7 @@ class Saver:
         try:
             saved = True
             while saved and self.dirty:
-                next_s = max(self._began_s + least_s, self._ended_s + self._pause_s)
+                next_s = max(self._began_s + least_s, self._ended_s + self._written * PAUSE_S)
                 await asyncio.sleep(max(0.0, next_s - loop.time()))
                 saved = await self.try_save()
         finally:
@@ -220,7 +235,8 @@ class Saver:
         async with self._lock:
             if self._saved >= wanted:
                 return
-            pause_s = self._ended_s + min(self._pause_s, LONGEST_PAUSE_S) - loop.time()
+            pause_s = min(self._written * WAITED_S, LONGEST_PAUSE_S)
+            pause_s += self._ended_s - loop.time()
             if pause_s > 0:
                 await asyncio.sleep(pause_s)
             self._began_s = loop.time()
@@ -235,7 +251,7 @@ class Saver:
         if self._steps.picture is not None:
             self._steps.picture()
         if self._frozen:
-            data = await run_blocking(self._files.encode, self._name, picture)
+            data = await self._files.encode_beside(self._name, picture)
         else:
             data = self._files.encode(self._name, picture)
         if self._steps.pictured is not None and not self._steps.pictured(data):
@@ -244,7 +260,7 @@ class Saver:
             return
         await run_blocking(self._files.write, self._name, data)
         self._ended_s = asyncio.get_running_loop().time()
-        self._pause_s = len(data) * PAUSE_S
+        self._written = len(data)
         self._saved = changes
         if self._steps.written is not None:
             self._steps.written()

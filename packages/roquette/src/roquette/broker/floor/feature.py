@@ -4,11 +4,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from enum import IntEnum
-from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from roquette.base.clock import Clock
-from roquette.base.executor import run_blocking
+from roquette.base.executor import run_slices
 from roquette.base.lifecycle import Health, Interval, Tasks
 from roquette.base.metric_families import MetricTable
 from roquette.errors import Refused, RefusedForNow, RemoteProtocolError
@@ -18,7 +17,7 @@ from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Outcome, Peer, Reply, Row, Task
 from roquette.store.format.results import Arrival
 from roquette.wire.codes import ResponseCode, version_text
-from roquette.wire.json_body import MAX_REQUEST, decode_request_body, encode_body
+from roquette.wire.json_body import MAX_REQUEST, SlicedText, decode_request_body, encode_body
 
 ABOUT: Final = (
     "This is a RocketMQ broker: clients of the v5 SDKs (gRPC) have this address as their endpoint; clients of the "
@@ -217,7 +216,9 @@ async def encode_rows(value: Any, rows: int, *, java_keys: bool = False) -> byte
     """`encode_body` of a value with so many rows, which does not change any more."""
     if rows <= MANY:
         return encode_body(value, java_keys=java_keys)
-    return await run_blocking(partial(encode_body, java_keys=java_keys), value)
+    text = SlicedText(value, java_keys=java_keys, indent=None)
+    await run_slices(text.more)
+    return text.data()
 
 
 async def reply_of(outcome: Outcome) -> Reply | None:
