@@ -442,12 +442,29 @@ def test_a_message_that_is_not_synced_yet_is_waited_for_behind_old_ones_too() ->
     assert status(store, 0) == (GetStatus.FOUND, 4)
 
 
+def test_nothing_is_read_ahead_in_a_file_that_grows() -> None:
+    """Behind its end are holes: where the system reads 8 MiB ahead, a first message would cost as many zeros."""
+    files = FaultyFiles()
+    store = opened(files)
+
+    def told(kind: str) -> tuple[int, int]:
+        return tuple(files.calls.get(f"read_ahead {on} {kind}", 0) for on in ("false", "true"))
+
+    for number in range(130):
+        append_message(store, "T", 0, 0, 0, START_MS, BORN, 0, "KEYS\x01k\x02", 0, b"x", START_MS)
+        store.write_pending()
+        store.take_arrivals()
+        assert told("0") == (number // 16 + 1, number // 16)
+        assert told("index") == (number // 59 + 1, number // 59)
+    store.close(START_MS)
+
+
 def test_read_ahead_is_set_for_the_files_there_are_and_those_to_come() -> None:
     files = FaultyFiles()
     store = opened(files)
 
     def files_told(on: str) -> int:
-        return files.calls.get(f"read_ahead {on}", 0)
+        return files.calls.get(f"read_ahead {on} commitlog", 0)
 
     while len(store._log.segments) < 3:
         put(store, bytes(500))

@@ -238,7 +238,8 @@ class FaultyFile:
         """See `rest`."""
 
     def read_ahead(self, on: bool) -> None:
-        self._files.count(f"read_ahead {on}".lower())
+        kind = self.path.rsplit("/", 2)[-2]
+        self._files.count(f"read_ahead {on} {kind}".lower())
 
     def close(self) -> None:
         """Nothing to release: the node lives as long as a name or a map."""

@@ -227,7 +227,9 @@ class Index:
             self._files.remove(path)
             raise
         opened = IndexFile(file, path, self._slots, self._capacity)
+        file.read_ahead(False)  # of a new file: or each touch fills megabytes with zeros
         if last is not None:
+            last.file.read_ahead(True)
             opened.continue_from(last.end_physical, last.end_ms)
         self._index_files.append(opened)
         self.directory_dirty = True

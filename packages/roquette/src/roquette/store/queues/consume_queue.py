@@ -262,7 +262,10 @@ class ConsumeQueue(Holder):
         if self.next_offset < self.limit:  # the last file exists but is not open yet
             base = self.limit - per_file
         opened = self._open(base, True)
+        opened.file.read_ahead(False)  # or a touch fills megabytes behind its end with zeros
         if base == self.limit:
+            if self._loaded and (full := self._loaded[-1]) is not None:
+                full.file.read_ahead(True)
             self._loaded.append(opened)
             self.limit = base + per_file
             self.directory_dirty = True
