@@ -31,12 +31,12 @@ from roquette.wire.bodies import (
     TopicStatsTable,
 )
 from roquette.wire.json_body import (
-    SlicedText,
     _text,
     decode_body,
     decode_request_body,
     encode_body,
     fastjson_pretty,
+    text_slices,
 )
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "json_body"
@@ -60,10 +60,8 @@ def sliced(value: Any, some: int, *, java_keys: bool, indent: str | None) -> tup
     """The text of a value in slices of `some` characters, and how many there were."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_body, "SLICE", some)
-        text, number = SlicedText(value, java_keys=java_keys, indent=indent), 1
-        while text.more():
-            number += 1
-    return text.data(), number
+        slices = list(text_slices(value, java_keys=java_keys, indent=indent))
+    return b"".join(slices), len(slices)
 
 
 def test_a_large_table_is_written_in_slices_of_a_few_rows() -> None:

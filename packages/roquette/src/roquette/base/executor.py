@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextvars import copy_context
 from functools import partial
+from io import BytesIO
 from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -119,11 +120,13 @@ async def run_blocking(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
     return await submit(call, *args, **kwargs)
 
 
-async def run_slices(step: Callable[[], bool]) -> None:
-    """Run a call in worker threads as long as it says that there is more. One that computes for a millisecond keeps the
+async def join_slices(slices: Iterator[bytes]) -> bytes:
+    """What an iterator gives, up to its end or nothing, each slice made in a worker thread. One that takes a millisecond keeps the
     interpreter from the loop for as long; between two of them the loop has its turn."""
-    while await run_blocking(step):
+    made = BytesIO()  # grows in place, and gives its bytes away without a copy
+    while await run_blocking(lambda: made.write(next(slices, b""))):
         pass
+    return made.getvalue()
 
 
 def in_threads(call: Callable[..., Any], most: int, name: str) -> Callable[..., Awaitable[Any]]:

@@ -7,7 +7,6 @@ MessageQueue objects, single quotes, trailing commas. Apache: RemotingSerializab
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import cache
-from io import BytesIO
 from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
@@ -103,37 +102,26 @@ def fastjson_pretty(value: Any) -> bytes:
     return _text(value, True, "").encode()
 
 
-class SlicedText:
-    """A large table's text, some rows at a time: a thread that makes all of it in one go keeps the interpreter from the loop
-    in each long call, such as the joining and the release of a million texts.
+def text_slices(value: Any, *, java_keys: bool, indent: str | None) -> Iterator[bytes]:
+    """The text of a large table, some rows at a time: a thread that makes all of it in one go keeps the interpreter from the
+    loop in each long call, such as the joining and the release of a million texts.
 
     Args:
         value: nothing in it changes any more.
         java_keys, indent: as `encode_body` has them, or `fastjson_pretty`: its indent is "".
     """
-
-    def __init__(self, value: Any, *, java_keys: bool, indent: str | None) -> None:
-        self._pieces = _pieces(value, java_keys, indent, TABLE_DEPTH)
-        self._made = BytesIO()  # grows in place, and gives its bytes away without a copy
-
-    def more(self) -> bool:
-        """Make about SLICE more; False: that was the last."""
-        taken, size = [], 0
-        for piece in self._pieces:
-            taken.append(piece)
-            size += len(piece)
-            if size >= SLICE:
-                break
-        self._made.write("".join(taken).encode())
-        return size >= SLICE
-
-    def data(self) -> bytes:
-        """All that was made."""
-        return self._made.getvalue()
+    taken, size = [], 0
+    for piece in _pieces(value, java_keys, indent, TABLE_DEPTH):
+        taken.append(piece)
+        size += len(piece)
+        if size >= SLICE:
+            yield "".join(taken).encode()
+            taken, size = [], 0
+    yield "".join(taken).encode()
 
 
 def _pieces(value: Any, java_keys: bool, indent: str | None, deep: int) -> Iterator[str]:
-    """The text in pieces: so many levels down each entry is one."""
+    """The text in pieces: `deep` levels down each entry is one."""
     if not deep or not isinstance(value, _ENTRIES):
         plain = indent is None and not java_keys
         yield encode_body(value).decode() if plain else _text(value, java_keys, indent)

@@ -11,19 +11,19 @@ from typing import Any, TypeVar
 
 from roquette.base import generations
 from roquette.base.descriptors import DENIED, NO_SPACE, rights_words
-from roquette.base.executor import run_blocking, run_slices
+from roquette.base.executor import join_slices, run_blocking
 from roquette.base.files import Files, make_durable_dir
 from roquette.base.lifecycle import Tasks
 from roquette.errors import Refused, StoreError
 from roquette.wire.bodies import DelayOffsetSerializeWrapper
 from roquette.wire.codes import ResponseCode
 from roquette.wire.json_body import (
-    SlicedText,
     Unknown,
     add_unknown,
     decode_body,
     fastjson_pretty,
     find_unknown,
+    text_slices,
 )
 
 log = logging.getLogger("roquette.broker")
@@ -128,9 +128,7 @@ class ConfigFiles:
     async def encode_beside(self, name: str, value: Any) -> bytes:
         """The same of what does not change any more, beside the loop."""
         whole = await run_blocking(self.complete, name, value)
-        text = SlicedText(whole, java_keys=True, indent="")
-        await run_slices(text.more)
-        return text.data()
+        return await join_slices(text_slices(whole, java_keys=True, indent=""))
 
     def save(self, name: str, value: Any) -> None:
         """Replace a file. Blocks."""

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from roquette.base.clock import Clock
-from roquette.base.executor import run_slices
+from roquette.base.executor import join_slices
 from roquette.base.lifecycle import Health, Interval, Tasks
 from roquette.base.metric_families import MetricTable
 from roquette.errors import Refused, RefusedForNow, RemoteProtocolError
@@ -17,7 +17,7 @@ from roquette.remoting.http_pages import HttpPages
 from roquette.remoting.request import Outcome, Peer, Reply, Row, Task
 from roquette.store.format.results import Arrival
 from roquette.wire.codes import ResponseCode, version_text
-from roquette.wire.json_body import MAX_REQUEST, SlicedText, decode_request_body, encode_body
+from roquette.wire.json_body import MAX_REQUEST, decode_request_body, encode_body, text_slices
 
 ABOUT: Final = (
     "This is a RocketMQ broker: clients of the v5 SDKs (gRPC) have this address as their endpoint; clients of the "
@@ -216,9 +216,7 @@ async def encode_rows(value: Any, rows: int, *, java_keys: bool = False) -> byte
     """`encode_body` of a value with so many rows, which does not change any more."""
     if rows <= MANY:
         return encode_body(value, java_keys=java_keys)
-    text = SlicedText(value, java_keys=java_keys, indent=None)
-    await run_slices(text.more)
-    return text.data()
+    return await join_slices(text_slices(value, java_keys=java_keys, indent=None))
 
 
 async def reply_of(outcome: Outcome) -> Reply | None:
