@@ -136,6 +136,9 @@ async def serving(folder: Path, words: Iterable[str]) -> AsyncIterator[Server]:
     try:
         await asyncio.to_thread(process.wait_ready)
         took = time.monotonic() - began
+        await asyncio.sleep(
+            0.01
+        )  # the turn that said so ends: the collector went through the tables in it
         held.note()
         yield Server(process, held, took)
     finally:
