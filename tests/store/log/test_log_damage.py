@@ -502,7 +502,7 @@ def test_the_index_header_counts_what_is_written(end: str) -> None:
 @pytest.mark.parametrize("last", [False, True])
 def test_a_damaged_queue_offset_that_says_0_begins_no_queue_anew(last: bool) -> None:
     """Found with thousands of power cuts and damage at once: no CRC covers the offset, and the power cut had taken the
-    queue's files. Nothing tells it from the first message of a topic that was made again, if it is the queue's last one."""
+    queue's files. Nothing tells it from the first message of a topic that was made again, if it is the topic's last one."""
     good = pristine("killed")
     of_queue = [one for one in good.sent if (one.topic, one.queue_id) == QUEUES[0]]
     damaged = of_queue[-1 if last else -5]
@@ -520,6 +520,22 @@ def test_a_damaged_queue_offset_that_says_0_begins_no_queue_anew(last: bool) -> 
     ]
     assert served == ([] if last else [one for one in of_queue if one is not damaged])
     assert store.max_offset("A", 0) == (1 if last else of_queue[-1].offset + 1)
+
+
+def test_a_record_whose_header_says_the_beginning_of_another_queue_begins_it_not_anew() -> None:
+    good = pristine("killed")
+    damaged = [one for one in good.sent if (one.topic, one.queue_id) == QUEUES[1]][-3]
+    queues = ("/s/consumequeue/A/1/", "/s/consumequeue/A/0/")
+    gone = {path[3:]: None for path in good.images if path.startswith(queues)}
+    files = remade(good, **gone)
+    path = f"{LOG}/{damaged.physical - damaged.physical % SIZE:020d}"
+    files.open_file(path).pwrite(bytes(16), damaged.physical % SIZE + 12)  # queue 0, offset 0
+
+    store = opened(files)
+
+    for one in good.sent:
+        found = read_queue(store, one.topic, one.queue_id, one.offset, 1, 1, None).runs
+        assert found == ([] if one is damaged else [one.data])
 
 
 class DamagedStates(Explorer):
@@ -569,13 +585,11 @@ class DamagedStates(Explorer):
             return
         self.results["served"] += 1
         life = self.workload.lives[owed.life]
-        ends = {(m.topic, m.queue_id): m for m in life.messages if m.end <= owed.acked}
-        # Whose offset says 0 now: it is like the first message of a topic that was made again.
-        first = next(
-            (m for m in ends.values() if at < m.physical + 28 and m.physical + 20 < at + size), None
-        )
+        last = {(m.topic, m.queue_id): m for m in life.messages if m.end <= owed.acked}.values()
+        # Whose header says 0 now: it is like the first message of a topic that was made again, and none of its queue denies it.
+        doubtful = {m.topic for m in last if at < m.physical + 28 and m.physical + 20 < at + size}
         for m in life.messages:
-            if first is not None and (m.topic, m.queue_id) == (first.topic, first.queue_id):
+            if m.topic in doubtful:
                 continue
             image = broken.get(f"{LOG}/{m.physical - m.physical % 16384:020d}", b"")
             intact = image[m.physical % 16384 :][: m.size] == m.data

@@ -54,8 +54,9 @@ class Reput:
         self.gaps: dict[tuple[str, int], None] = {}
         # Queues whose records stand behind others with the same or a greater offset, and how many did so.
         self.shifted: dict[tuple[str, int], int] = {}
-        # Records that begin a queue anew, or have a damaged offset: no CRC covers it. The next one of the queue tells.
-        self._firsts: dict[tuple[str, int], StoredRecord] = {}
+        # By topic and queue, records that begin it anew, or whose place is damaged, which no CRC covers: what follows tells.
+        self._firsts: dict[str, dict[int, StoredRecord]] = {}
+        self._begun: dict[tuple[str, int], int] = {}  # physical offset of each queue's last one
         self._asks = _ASKS
         self.misplaced: dict[
             int, None
@@ -90,36 +91,59 @@ class Reput:
     def rebuild(self, record: StoredRecord, queues: dict[tuple[str, int], None]) -> None:
         """Like `dispatch`, for the units of some queues, which are rebuilt from the log's start; `end_rebuild` ends it."""
         place = (record.topic, record.queue_id)
-        if place not in queues:
-            return
         if record.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             return
+        if record.queue_offset == 0:
+            self._begun[place] = record.physical_offset
+        elif record.topic in self._firsts:
+            self._judge_firsts(record)
+        if place not in queues:
+            return
         queue = self._queue(record)
-        first = self._firsts.pop(place, None)
-        if first is not None and record.queue_offset > queue.next_offset:
-            self.misplaced[first.physical_offset] = None  # the queue goes on: it did not begin anew
-        elif first is not None:
-            queue = self._rebuild_unit(self._queues.reset(queue), first)
         if self._is_misplaced(queue, record):
             return
         if self._begins_anew(queue, record):
-            self._firsts[place] = record
+            self._firsts.setdefault(record.topic, {})[record.queue_id] = record
         else:
             self._rebuild_unit(queue, record)
 
+    def _judge_firsts(self, record: StoredRecord) -> None:
+        """Did those that say so begin their queues anew? All queues of a topic that is made again begin at 0: one that goes on,
+        over what came between the last unit of such a queue and its new first record, says that it was not. One that lacks a
+        message says whose that record was."""
+        firsts, offset = self._firsts[record.topic], record.queue_offset
+        queue = self._queue(record)
+        skips_from = queue.physical_at(queue.next_offset - 1) if offset > queue.next_offset else 0
+        begun = self._begun.get((record.topic, record.queue_id), -1)
+        for queue_id, first in list(firsts.items()):
+            other = self._queue(first)
+            if queue_id == record.queue_id:
+                goes_on = offset >= max(2, queue.next_offset)
+            else:
+                goes_on = begun < other.physical_at(other.next_offset - 1)
+                goes_on = goes_on or 0 < skips_from < first.physical_offset
+                if not goes_on:
+                    continue
+            del firsts[queue_id]
+            if goes_on:
+                self.misplaced[first.physical_offset] = None
+            else:
+                self._rebuild_unit(self._queues.reset(queue), first)
+
     def end_rebuild(self) -> None:
         """The log's end has come."""
-        for first in self._firsts.values():
-            self._rebuild_unit(self._queues.reset(self._queue(first)), first)
+        for firsts in self._firsts.values():
+            for first in firsts.values():
+                self._rebuild_unit(self._queues.reset(self._queue(first)), first)
         self._firsts.clear()
+        self._begun.clear()
 
-    def _rebuild_unit(self, queue: ConsumeQueue, record: StoredRecord) -> ConsumeQueue:
+    def _rebuild_unit(self, queue: ConsumeQueue, record: StoredRecord) -> None:
         if queue.file_count == 0:
             self._start(queue, record)
         elif record.queue_offset > queue.next_offset:
             queue.skip_to(record.queue_offset, record.physical_offset, self._segment_size)
         self._append(queue, record)
-        return queue
 
     def _start(self, queue: ConsumeQueue, record: StoredRecord) -> None:
         """Begin a queue with the first record the log has of it.
@@ -179,9 +203,11 @@ class Reput:
             # A damaged unit, or Apache's broker gave the offset twice.
             self.gaps[(record.topic, record.queue_id)] = None
             return
-        if self._begins_anew(queue, record):
-            queue = self._queues.reset(queue)
-        if offset > queue.next_offset or (queue.file_count == 0 and offset > 0):
+        if (
+            self._begins_anew(queue, record)  # as it says: what follows it may deny it
+            or offset > queue.next_offset
+            or (queue.file_count == 0 and offset > 0)
+        ):
             self.gaps[(record.topic, record.queue_id)] = None
             return
         self._append(queue, record)
