@@ -189,7 +189,7 @@ BOUNDED: dict[str, str] = {
     "store/queues/consume_queue.py:_row": "most files that are open: the settings say",
     "store/log/commit_log.py:_waiting": "sends that wait for a sync: answers of the lanes' requests",
     "store/audit/index_audit.py:_sums": "index files",
-    "store/reput.py:gaps shifted misplaced": "queues on the disk",
+    "store/reput.py:gaps shifted misplaced _firsts _begun": "queues on the disk",
     "store/audit/timer_audit.py:_firsts _lasts _counts _current": "slots of the wheel that wait",
     "store/timer/timer_log.py:recalled": "recalls of the slot that is delivered",
     "store/timer_store.py:_current": "slots that are being delivered",

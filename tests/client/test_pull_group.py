@@ -110,7 +110,9 @@ def test_what_is_fetched_ahead_is_limited_over_all_queues(limit: dict[str, int])
         reader = mq.reader(**FIRST, batch=5, **limit)
         await reader.subscribe("orders")
         await asyncio.sleep(5)
-        assert reader._ahead == 10  # two had asked before any had come
+        assert (
+            10 <= reader._ahead <= 20
+        )  # of 40: each queue may have asked once before any had come
         reader.pause(*reader.assigned())
         assert await reader.poll(timeout=1.0) == []
         assert reader._ahead == 0

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.simulation
 
 def test_what_was_acknowledged_is_on_the_master_or_told_to_be_on_the_slave() -> None:
     world = PairChaos()
-    simulate(world, 4)
+    simulate(world, 10)
     assert world.drawn["on the slave alone"] > 0
 
 
