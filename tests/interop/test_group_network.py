@@ -216,9 +216,11 @@ async def the_other_replica_takes_over(made: WiredGroup, topic: str) -> float:
             await until_resumed(books, time.monotonic(), made)
             since = time.monotonic()
             made.kill(old)
+            while (state := await look(client, made)).master in (0, old):
+                assert time.monotonic() < since + HEALTHY_S, made.tails()
+                await asyncio.sleep(0.05)
+            assert state.master in members
             took = await until_resumed(books, since, made)
-            state = await look(client, made)
-            assert state.master in members and state.master != old
             made.heal()
             await asyncio.to_thread(made.start, old)
             state = await healthy(client, made)
