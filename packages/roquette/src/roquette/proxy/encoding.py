@@ -16,6 +16,17 @@ from roquette.message.message_id import host_text, offset_message_id
 from roquette.message.properties import RESERVED
 from roquette.message.record_layout import StoredRecord
 from roquette.message.sysflag import COMPRESSED
+from roquette.wire.plain_v5 import (
+    BORN,
+    BORN_HOST,
+    ENCODING,
+    GROUP,
+    KEY,
+    MESSAGE_ID,
+    QUEUE_ID,
+    TAG,
+    TYPE,
+)
 
 LONGEST_MS: Final = 253_402_300_799_999  # a Timestamp ends with the year 9999
 _RARE: Final = frozenset(
@@ -42,19 +53,12 @@ _FIRST: Final = 0x0A
 _SECOND: Final = 0x12
 _THIRD: Final = 0x1A
 _FOURTH: Final = 0x22
-# and of SystemProperties.
-_MESSAGE_ID: Final = 0x1A
-_ENCODING: Final = 0x28
-_TYPE: Final = 0x30
-_BORN: Final = 0x3A
-_BORN_HOST: Final = 0x42
+# and of what only a stored message's SystemProperties have.
 _STORED: Final = 0x4A
 _STORE_HOST: Final = 0x52
 _RECEIPT: Final = 0x62
-_QUEUE_ID: Final = 0x68
 _OFFSET: Final = 0x70
 _ATTEMPT: Final = 0x80
-_GROUP: Final = 0x8A
 _TRACE: Final = 0x92
 
 # Of the reply that is written: each is begun anew by who uses it.
@@ -209,32 +213,32 @@ def delivered(
     w = _system
     w.truncate(0)
     if tag is not None:
-        _put_text(w, _FIRST, tag)
+        _put_text(w, TAG, tag)
     if keys:
         for key in keys.split(p.KEY_SEPARATOR):
             if key:
-                _put_text(w, _SECOND, key)
+                _put_text(w, KEY, key)
     if not message_id:
         message_id = offset_message_id(record.store_host, record.physical_offset)
-    _put_text(w, _MESSAGE_ID, message_id)
+    _put_text(w, MESSAGE_ID, message_id)
     body = record.body
     digest = md5(body, usedforsecurity=False).digest()
     w.write(_DIGEST)
     write_hex(w, read_i64_be(digest, 0))
     write_hex(w, read_i64_be(digest, 8))
-    _put_number(w, _ENCODING, 2 if record.sys_flag & COMPRESSED else 1)  # GZIP, IDENTITY
-    _put_number(w, _TYPE, 1 if group is None else 2)  # NORMAL, FIFO
-    _put_time(w, _BORN, record.born_timestamp_ms)
-    _put_text(w, _BORN_HOST, host or host_text(record.born_host).rpartition(":")[0])
+    _put_number(w, ENCODING, 2 if record.sys_flag & COMPRESSED else 1)  # GZIP, IDENTITY
+    _put_number(w, TYPE, 1 if group is None else 2)  # NORMAL, FIFO
+    _put_time(w, BORN, record.born_timestamp_ms)
+    _put_text(w, BORN_HOST, host or host_text(record.born_host).rpartition(":")[0])
     _put_time(w, _STORED, record.store_timestamp_ms)
     _put_text(w, _STORE_HOST, host_text(record.store_host))
     _put_text(w, _RECEIPT, receipt)
     if record.queue_id:
-        _put_number(w, _QUEUE_ID, record.queue_id)
+        _put_number(w, QUEUE_ID, record.queue_id)
     _put_number(w, _OFFSET, record.queue_offset)
     _put_number(w, _ATTEMPT, record.reconsume_times + 1)
     if group is not None:
-        _put_text(w, _GROUP, group)
+        _put_text(w, GROUP, group)
     if trace is not None:
         _put_text(w, _TRACE, trace)
     system = w.getvalue()

@@ -95,7 +95,7 @@ class Reput:
             return
         if record.queue_offset == 0:
             self._begun[place] = record.physical_offset
-        elif record.topic in self._firsts:
+        elif self._firsts.get(record.topic):
             self._judge_firsts(record)
         if place not in queues:
             return

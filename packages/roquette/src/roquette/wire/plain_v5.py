@@ -17,15 +17,15 @@ _USER: Final = 0x12
 _SYSTEM: Final = 0x1A
 _BODY: Final = 0x22
 # and of SystemProperties.
-_TAG: Final = 0x0A
-_KEY: Final = 0x12
-_MESSAGE_ID: Final = 0x1A
-_ENCODING: Final = 0x28
-_TYPE: Final = 0x30
-_BORN: Final = 0x3A
-_HOST: Final = 0x42
-_QUEUE_ID: Final = 0x68
-_GROUP: Final = 0x8A
+TAG: Final = 0x0A
+KEY: Final = 0x12
+MESSAGE_ID: Final = 0x1A
+ENCODING: Final = 0x28
+TYPE: Final = 0x30
+BORN: Final = 0x3A
+BORN_HOST: Final = 0x42
+QUEUE_ID: Final = 0x68
+GROUP: Final = 0x8A
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -182,20 +182,20 @@ def _system(data: bytes, at: i64, end: i64, found: SentMessage) -> bool:
     number: i64 = 0
     while at < end:
         tag: i64 = data[at]
-        if tag < last or (tag == last and tag != _KEY):
+        if tag < last or (tag == last and tag != KEY):
             return False
         last = tag
         at += 1
-        if tag == _ENCODING or tag == _TYPE or tag == _QUEUE_ID:
+        if tag == ENCODING or tag == TYPE or tag == QUEUE_ID:
             number, at = _number(data, at, end)
             if at < 0 or number > 0x7FFFFFFF:
                 return False
-            if tag == _ENCODING:
+            if tag == ENCODING:
                 found.encoding = number
-            elif tag == _TYPE:
+            elif tag == TYPE:
                 found.type = number
             continue
-        if tag == _GROUP:
+        if tag == GROUP:
             if at >= end or data[at] != 1:
                 return False
             at += 1
@@ -203,21 +203,21 @@ def _system(data: bytes, at: i64, end: i64, found: SentMessage) -> bool:
         if at < 0:
             return False
         stop: i64 = at + size
-        if tag == _BORN:
+        if tag == BORN:
             if not _time(data, at, stop, found):
                 return False
             at = stop
             continue
         text = data[at:stop].decode()
-        if tag == _MESSAGE_ID:
+        if tag == MESSAGE_ID:
             found.message_id = text
-        elif tag == _TAG:
+        elif tag == TAG:
             found.tag = text
-        elif tag == _KEY:
+        elif tag == KEY:
             found.keys.append(text)
-        elif tag == _HOST:
+        elif tag == BORN_HOST:
             found.host = text
-        elif tag == _GROUP:
+        elif tag == GROUP:
             found.group = text
         else:
             return False
