@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pyiceberg
 import pytest
@@ -27,7 +28,8 @@ from roquette_spark.pipelines.archive import topic as topic_module
 from roquette_spark.pipelines.archive.options import ArchiveOptions, table_root
 from roquette_spark.pipelines.archive.topic import with_places
 from roquette_spark.pipelines.kit.frame import load_options
-from roquette_spark.pipelines.kit.message_rows import RowForm
+from roquette_spark.pipelines.kit.message_rows import RowForm, Transform
+from roquette_spark.pipelines.rows import hidden_parts
 from roquette_spark.pipelines.tables.table_formats import open_found
 
 pytestmark = pytest.mark.spark
@@ -130,6 +132,43 @@ PARTITIONS = {
     "hour(local)": ("local", "1969-12-31T14:30:00"),
     "day(_store_timestamp)": ("_store_timestamp", "2023-11-14T22:13:20.107000+00:00"),
 }
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_hidden_values_are_pyicebergs(partition: str) -> None:
+    kinds = {
+        "n": pa.int32(),
+        "word": pa.string(),
+        "price": pa.decimal128(9, 2),
+        "born": pa.date32(),
+        "at": pa.timestamp("us", "UTC"),
+        "local": pa.timestamp("us"),
+    }
+    made: list[dict[str, Any]] = []
+    for one in map(value, range(60)):
+        made.append(one | {name: None for name in kinds if name not in one})
+        for name, read in (("born", date), ("at", datetime), ("local", datetime)):
+            made[-1][name] = one.get(name) and read.fromisoformat(one[name])
+        if one.get("price") is not None:
+            made[-1]["price"] = Decimal(str(one["price"]))
+    columns = {name: [row[name] for row in made] for name in kinds}
+    columns |= {"_queue_offset": list(range(60)), "_store_timestamp": columns["at"]}
+    kinds |= {"_queue_offset": pa.int64(), "_store_timestamp": kinds["at"]}
+    rows = pa.table({name: pa.array(columns[name], kind) for name, kind in kinds.items()})
+    wanted = Transform.read(partition)
+    assert wanted is not None
+    hidden = hidden_parts.HiddenPart(wanted, rows.schema)
+
+    schema = hidden_parts.schema_of_arrow(rows.schema)
+    source = schema.find_field(wanted.column).field_type
+    how = hidden_parts.iceberg_transform(wanted)
+    make = how.transform(source)
+    texts = [
+        None if each is None else how.to_human_string(source, make(internal(each)))
+        for each in rows.column(wanted.column).to_pylist()
+    ]
+    assert hidden.added(rows).column(wanted.name).to_pylist() == texts
+    assert len(set(texts)) > 1
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
