@@ -29,6 +29,7 @@ BOUNDED: dict[str, str] = {
     "remoting/account.py:_entries": "one a connection",
     "remoting/ha.py:_connections": "64 replicas of a door",
     "remoting/door.py:_doors": "maxConnections; 64 of a replication door",
+    "remoting/running.py:_waiting": "one a connection, and the requests at work in tasks",
     "remoting/dispatcher.py:_rows": "the request codes that are served",
     "remoting/dispatcher.py:_pushing": "one a connection",
     "base/metric_families.py:dropped": "the families there are",

@@ -141,6 +141,9 @@ class World:
         for number in range(0, count, TURN):
             if number // ROUND != (number - TURN) // ROUND:
                 await before_round()
+                await asyncio.sleep(
+                    30
+                )  # big answers are made beside others: a topic may have 65,536 queues
                 gc.collect()
                 self.resident.append(resident())
             for _ in range(TURN):

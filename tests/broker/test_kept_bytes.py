@@ -292,3 +292,42 @@ def test_what_is_kept_is_counted_and_bounded(
         broker={"max_kept_bytes": KEPT} | broker,
         store={"segment_size": 64 * MIB},
     )
+
+
+@pytest.mark.promise("Bounds", "of large answers one is made at a time")
+@pytest.mark.parametrize("code", [202, 208, 303])
+def test_large_answers_take_the_memory_of_one(run_broker: Any, code: int) -> None:
+    """A topic may have 65,536 queues, and a connection 256 requests in tasks. Before: 22 MiB for each of them."""
+    ext = {"topic": "W", "group": "g", "consumerGroup": "g"}
+
+    async def scenario(case: Any) -> None:
+        client = await case.client()
+        made = {"topic": "W", "readQueueNums": 4_000, "writeQueueNums": 4_000, "perm": 6}
+        made |= {
+            "defaultTopic": "TBW102",
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+        }
+        assert (await client.call(17, made)).code == 0
+        size = len((await client.call(code, ext)).body)
+        assert size > 400_000
+        reading = asyncio.ensure_future(swallow(client))
+
+        async def peak(count: int) -> int:
+            gc.collect()
+            tracemalloc.start()
+            for _ in range(count):
+                client.send(code, ext)
+            await asyncio.sleep(0.1)
+            while any(peer.running for peer in case.broker.peers()):
+                await asyncio.sleep(0.01)
+            found = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            return found
+
+        one = await peak(1)
+        assert await peak(20) < one + 4 * size
+        reading.cancel()
+
+    run_broker(scenario)

@@ -20,7 +20,9 @@ from roquette.wire.headers import GetRouteInfoRequestHeader
 from roquette_testing.sim_loop import SimLoop, run
 
 HOST, PORT, ADDRESS = "10.0.0.1", 9000, "10.0.0.1:9000"
-ECHO, REFUSE, CRASH, SILENT, TASK, LATER, HELD, SLOW, TOPIC, BIG, TASK_CRASH, HUNGRY = range(1, 13)
+ECHO, REFUSE, CRASH, SILENT, TASK, LATER, HELD, SLOW, TOPIC, BIG, TASK_CRASH, HUNGRY, LARGE = range(
+    1, 14
+)
 
 
 class Bench:
@@ -28,6 +30,7 @@ class Bench:
 
     echo, refuse, crash, silent, task, later = ECHO, REFUSE, CRASH, SILENT, TASK, LATER
     held, slow, topic, big, task_crash, hungry = HELD, SLOW, TOPIC, BIG, TASK_CRASH, HUNGRY
+    large = LARGE
     host, port, address = HOST, PORT, ADDRESS
 
     def __init__(self, loop: SimLoop, **options: Any) -> None:
@@ -36,6 +39,8 @@ class Bench:
         self.seen: list[bytes] = []
         self.lost: list[Peer] = []
         self.parked: list[tuple[RequestContext, Any]] = []
+        self.made: list[bytes] = []  # of large answers, each for 1 s
+        self.making = 0
         self.turns = 0
         self.unread: list[int] = []  # in each turn, why peers were not read
         self.reply_size = options.get("reply_size", 0)
@@ -70,6 +75,7 @@ class Bench:
             Row(TOPIC, lambda c, h, b: Reply(body=h.topic.encode()), GetRouteInfoRequestHeader, 0),
             Row(BIG, lambda c, h, b: Reply(body=[bytes(self.reply_size)] * 2), None, lane),
             Row(HUNGRY, self._eat, None, lane),
+            Row(LARGE, lambda c, h, b: Task(self._make(b), large=True), None, lane),
             Row(TASK_CRASH, lambda c, h, b: Task(self._fail(b)), None, lane),
         ]
 
@@ -89,6 +95,15 @@ class Bench:
     async def _work(self, body: bytes) -> Reply:
         await asyncio.sleep(1)
         return Reply(body=body)
+
+    async def _make(self, body: bytes) -> Reply:
+        assert not self.making, "one at a time"
+        self.making += 1
+        self.made.append(body)
+        try:
+            return await (self._fail(b"x") if body == b"refused" else self._work(body))
+        finally:
+            self.making -= 1
 
     async def _fail(self, body: bytes) -> Reply:
         await asyncio.sleep(1)

@@ -1,8 +1,9 @@
 """Class H: requests that are at work in tasks have a bound, for each connection and in all; nobody waits for another's."""
 
 import asyncio
+from types import SimpleNamespace
 
-from roquette.remoting.running import OF_PEER, RUNNING
+from roquette.remoting.running import OF_PEER, RUNNING, LargeAnswers
 
 
 def test_a_connection_with_too_many_tasks_waits_and_others_do_not(bench):
@@ -117,3 +118,50 @@ def test_a_crowded_connection_that_reads_nothing_stays_bounded_and_goes_on(bench
 
 def test_the_bounds_are_as_documented():
     assert (OF_PEER, RUNNING) == (256, 10_000)
+
+
+def test_large_answers_are_made_one_by_one_and_connections_take_turns(bench):
+    async def scenario(case):
+        greedy, other, gone = [await case.raw() for _ in range(3)]
+        for number in range(5):
+            greedy.send(case.large, b"refused" if number == 1 else b"g%d" % number)
+        await asyncio.sleep(0.1)
+        gone.send(case.large, b"nobody's")
+        other.send(case.large, b"o0")
+        other.send(case.echo, b"small")
+        assert (await other.receive()).body == b"small"
+        gone.writer.close()
+        assert (await other.receive()).body == b"o0"
+        assert case.loop.time() < 3.5
+        answers = [await greedy.receive() for _ in range(5)]
+        assert [answer.body for answer in answers if not answer.code] == [
+            b"g0",
+            b"g2",
+            b"g3",
+            b"g4",
+        ]
+        assert case.made == [b"g0", b"refused", b"o0", b"g2", b"g3", b"g4"]
+        assert case.dispatcher.running.count == 0
+        for number in range(3):  # of which the server's end finds one at work, and two that wait
+            greedy.send(case.large, b"h%d" % number)
+        await asyncio.sleep(0.1)
+
+    bench(scenario)
+
+
+def test_a_turn_whose_request_was_given_up_is_the_next_ones():
+    async def scenario():
+        large, peers = LargeAnswers(), [SimpleNamespace(id=number) for number in range(3)]
+        await large.enter(peers[0])
+        waiting = [asyncio.ensure_future(large.enter(peer)) for peer in peers]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+        large.leave()
+        waiting[1].cancel()  # its turn has come, and it does not know yet
+        await asyncio.wait(waiting)
+        assert [task.cancelled() for task in waiting] == [True, True, False]
+        large.leave()
+        await asyncio.wait_for(large.enter(peers[0]), 1)
+
+    asyncio.run(scenario())

@@ -107,7 +107,7 @@ class NameServerMetrics:
         out = Exposition()
         for family, value in (
             (m.BROKERS, len(routes.live)),
-            (m.ROUTES, len(routes.topics())),
+            (m.ROUTES, routes.topic_count),
             (m.CONNECTIONS, self._connections()),
         ):
             yield from out.family(family, [(text, value)])

@@ -29,7 +29,7 @@ from roquette.remoting.request import (
     Silent,
     Task,
 )
-from roquette.remoting.running import Running
+from roquette.remoting.running import LargeAnswers, Running
 from roquette.wire.codes import ResponseCode, not_supported
 from roquette.wire.command import Command
 from roquette.wire.header_codec import NOT_FAST, BadHeader
@@ -212,6 +212,7 @@ class Dispatcher:
         self._end_turn: Callable[[], object] = self._hooks.end_turn
         self._take_turn: Callable[[], None] = self._turn
         self.running: Running = Running()
+        self._large: LargeAnswers = LargeAnswers()
         self.turn_ms: int = TURN_MS
         self.limits: PeerLimits = PeerLimits()
         self._scheduled: bool = False
@@ -521,7 +522,7 @@ class Dispatcher:
 
     async def _finish(self, job: RequestContext, task: Task) -> None:
         try:
-            reply = await task.work
+            reply = await (self._in_turn(job, task) if task.large else task.work)
         except Refused as refusal:
             reply = Reply(refusal.ext, None, refusal.code, refusal.remark)
         except Exception as error:  # noqa: BLE001 - see _run
@@ -534,6 +535,17 @@ class Dispatcher:
             self.answer(job, reply)
         else:
             job.peer.asked -= 1
+
+    async def _in_turn(self, job: RequestContext, task: Task) -> Reply | None:
+        """The answer, made when it is its turn; None: nobody waits for it any more."""
+        try:
+            await self._large.enter(job.peer)
+            try:
+                return None if job.peer.closed else await task.work
+            finally:
+                self._large.leave()
+        finally:
+            task.work.close()  # which has perhaps not begun
 
     def _failed(self, job: RequestContext, error: Exception) -> Reply:
         """The answer after a shortage or a defect of ours; the log gets the error, the peer a sentence without Python's text."""

@@ -60,12 +60,17 @@ class Held:
 
 
 class Task:
-    """The few requests that must call out: a coroutine which returns the Reply (or None: no answer)."""
+    """The few requests that must call out: a coroutine which returns the Reply (or None: no answer).
 
-    __slots__ = ("work",)
+    Attributes:
+        large: the answer may have megabytes, so it is made in turns with others of the kind (`LargeAnswers`); it waits for nobody.
+    """
 
-    def __init__(self, work: Coroutine[Any, Any, Reply | None]) -> None:
+    __slots__ = ("large", "work")
+
+    def __init__(self, work: Coroutine[Any, Any, Reply | None], *, large: bool = False) -> None:
         self.work: Coroutine[Any, Any, Reply | None] = work
+        self.large: bool = large
 
 
 class Silent:

@@ -1,5 +1,7 @@
-"""Count of requests that are at work in tasks at once, and with them of jobs that wait for the executor."""
+"""Count of requests that are at work in tasks at once, and with them of jobs that wait for the executor; turns of large answers."""
 
+import asyncio
+from collections import deque
 from typing import Final
 
 from roquette.remoting.request import TASKS, Peer
@@ -45,3 +47,43 @@ class Running:
         peer.crowded = False
         peer.read_on(TASKS)
         return True
+
+
+class LargeAnswers:
+    """Turns of answers that may have megabytes, and more while they are made: one is made at a time.
+
+    Each connection has one turn after the other's, however many it waits for.
+    """
+
+    def __init__(self) -> None:
+        self._at_work = False
+        self._waiting: dict[
+            int, deque[asyncio.Future[None]]
+        ] = {}  # by connection; next is the first's first
+
+    async def enter(self, peer: Peer) -> None:
+        """Wait for a turn; `leave` ends it."""
+        if not self._at_work:
+            self._at_work = True
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(peer.id, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it had come
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """The turn is over; the next one begins."""
+        while self._waiting:
+            number = next(iter(self._waiting))
+            line = self._waiting.pop(number)
+            turn = line.popleft()
+            if line:
+                self._waiting[number] = line  # behind the others
+            if not turn.cancelled():
+                turn.set_result(None)
+                return
+        self._at_work = False

@@ -133,7 +133,7 @@ class ConsumeStatsProcessor(Feature):
             topic = (header.topic or "").strip()
             wanted = [topic] if topic else self._offsets.topics_of(group)
             names = [name for name in wanted if self._subscribed(group, name)]
-        return Task(self._consume_stats(group, names))
+        return Task(self._consume_stats(group, names), large=True)
 
     async def _consume_stats(self, group: str, names: list[str]) -> Reply:
         topics: list[Topic] = []
@@ -191,7 +191,7 @@ class ConsumeStatsProcessor(Feature):
         self, ctx: RequestContext, header: GetConsumeStatsInBrokerHeader, body: bytes
     ) -> Task:
         """GET_BROKER_CONSUME_STATS: every group's progress on every topic; `isOrder` picks ordered topics."""
-        return Task(self._all_consume_stats(header.is_order))
+        return Task(self._all_consume_stats(header.is_order), large=True)
 
     async def _all_consume_stats(self, is_order: bool) -> Reply:
         topics_of: dict[str, list[str]] = {}
@@ -233,7 +233,7 @@ class ConsumeStatsProcessor(Feature):
         topic = self._topics.find(header.topic)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        return Task(self._time_span(header, topic.write_queues, ctx.now_ms))
+        return Task(self._time_span(header, topic.write_queues, ctx.now_ms), large=True)
 
     async def _time_span(
         self, header: QueryConsumeTimeSpanRequestHeader, queues: int, now_ms: int

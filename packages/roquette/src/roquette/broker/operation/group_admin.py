@@ -142,7 +142,7 @@ class GroupProcessor(Feature):
 
     def all_groups(self, ctx: RequestContext, header: None, body: bytes) -> Task:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: everything in one answer."""
-        return Task(self._all_groups())
+        return Task(self._all_groups(), large=True)
 
     async def _all_groups(self) -> Reply:
         wrapper = self._groups.to_wrapper()

@@ -274,7 +274,7 @@ class OffsetAdminProcessor(Feature):
 
     def all_offsets(self, ctx: RequestContext, header: None, body: bytes) -> Task:
         """GET_ALL_CONSUMER_OFFSET: consumerOffset.json, for a replica."""
-        return Task(self._all_offsets())
+        return Task(self._all_offsets(), large=True)
 
     async def _all_offsets(self) -> Reply:
         wrapper = self._offsets.to_wrapper(with_resets=False)

@@ -186,7 +186,7 @@ class TopicProcessor(Feature):
 
     def all_topics(self, ctx: RequestContext, header: None, body: bytes) -> Task:
         """GET_ALL_TOPIC_CONFIG: everything in one answer."""
-        return Task(self._all_topics())
+        return Task(self._all_topics(), large=True)
 
     async def _all_topics(self) -> Reply:
         version = self._topics.data_version  # the older one: who goes by it asks again
@@ -220,7 +220,9 @@ class TopicProcessor(Feature):
         topic = self._topics.find(header.topic)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        return Task(self._stats(header.topic, max(topic.read_queues, topic.write_queues)))
+        return Task(
+            self._stats(header.topic, max(topic.read_queues, topic.write_queues)), large=True
+        )
 
     async def _stats(self, topic: str, queues: int) -> Reply:
         table: dict[MessageQueue, TopicOffset] = {}

@@ -102,19 +102,21 @@ class TableFeed(Feature):
     def follow(self, ctx: RequestContext, header: FollowTablesRequestHeader, body: bytes) -> Task:
         """FOLLOW_TABLES."""
         if header.what == "orders":
-            return Task(self._orderly())
+            return Task(self._orderly(), large=True)
         if header.what == "users":
-            return Task(self._passwords(ctx, header.once))
+            return Task(self._passwords(ctx, header.once), large=True)
         if header.what == "queues":
-            return Task(self._emptied(header.since))
+            return Task(self._emptied(header.since), large=True)
         if header.what == "deleted":
-            return Task(self._marks())
+            return Task(self._marks(), large=True)
         if header.what not in self._waiting:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"what[{header.what}] is not followed")
         if len(self._waiting[header.what]) >= MOST_WAITING:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"{MOST_WAITING} replicas wait already")
-        follow = self._follow_tables if header.what == "tables" else self._follow_offsets
-        return Task(follow(header.since))
+        if header.what == "tables":
+            return Task(self._follow_tables(header.since))
+        waits = self._number(header.since) == self._feed.next
+        return Task(self._follow_offsets(header.since, waits=waits), large=not waits)
 
     def _passwords(self, ctx: RequestContext, once: str) -> Coroutine[Any, Any, Reply]:
         """Users with their passwords: for whom a super user has signed, even where nobody else is asked who they are.
@@ -180,12 +182,15 @@ class TableFeed(Feature):
         if self._waiting["offsets"]:
             self._wake("offsets")
 
-    async def _follow_offsets(self, since: str) -> Reply:
+    def _number(self, since: str) -> int:
+        life, _, text = since.partition(".")
+        return whole_number(text, 2**63 - 1) if life == self._life else -1
+
+    async def _follow_offsets(self, since: str, *, waits: bool) -> Reply:
         if self._offsets_changed not in self._followers:  # until a replica comes they cost nothing
             self._followers.append(self._offsets_changed)
-        life, _, text = since.partition(".")
-        number = whole_number(text, 2**63 - 1) if life == self._life else -1
-        if number == self._feed.next and not self._ended:
+        number = self._number(since)
+        if waits and number == self._feed.next and not self._ended:
             await self._wait("offsets")
             loop = asyncio.get_running_loop()
             await asyncio.sleep(max(0.0, self._sent_s + LINGER_S - loop.time()))

@@ -714,6 +714,11 @@ class RouteTable:
         broker = self._brokers.get(broker_name)
         return {} if broker is None else dict(broker.broker_addrs)
 
+    @property
+    def topic_count(self) -> int:
+        """How many topics there are."""
+        return len(self._topics)
+
     def topics(self) -> list[str]:
         """Every topic."""
         return list(self._topics)

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from roquette.base import generations
@@ -227,34 +229,34 @@ class TopicListProcessor:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
         if not self._core.config.enable_all_topic_list:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
-        return _topic_list(self._routes.topics())
+        return self._listed(self._routes.topics)
 
     def of_cluster(
         self, ctx: RequestContext, header: headers.GetTopicsByClusterRequestHeader, body: bytes
     ) -> Outcome:
         """GET_TOPICS_BY_CLUSTER."""
         self._check_enabled()
-        return _topic_list(self._routes.topics_of_cluster(header.cluster))
+        return self._listed(partial(self._routes.topics_of_cluster, header.cluster))
 
     def system_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS."""
         topics, address = self._routes.system_topics()
-        return _topic_list(topics, address)
+        return self._listed(lambda: topics, address)
 
     def unit_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """GET_UNIT_TOPIC_LIST."""
         self._check_enabled()
-        return _topic_list(self._routes.topics_with_flags(unit=True))
+        return self._listed(partial(self._routes.topics_with_flags, unit=True))
 
     def unit_sub_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """GET_HAS_UNIT_SUB_TOPIC_LIST."""
         self._check_enabled()
-        return _topic_list(self._routes.topics_with_flags(unit_sub=True))
+        return self._listed(partial(self._routes.topics_with_flags, unit_sub=True))
 
     def unit_sub_not_unit_topics(self, ctx: RequestContext, header: None, body: bytes) -> Outcome:
         """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST."""
         self._check_enabled()
-        return _topic_list(self._routes.topics_with_flags(unit=False, unit_sub=True))
+        return self._listed(partial(self._routes.topics_with_flags, unit=False, unit_sub=True))
 
     def delete(
         self, ctx: RequestContext, header: headers.DeleteTopicFromNamesrvRequestHeader, body: bytes
@@ -275,13 +277,12 @@ class TopicListProcessor:
         if not self._core.config.enable_topic_list:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
 
-
-def _topic_list(topics: list[str], address: str | None = None) -> Outcome:
-    answer = TopicList(topic_list=topics, broker_addr=address)
-    if len(topics) > MANY:
-        return Task(_encoded(answer))
-    return Reply(body=encode_body(answer))
+    def _listed(self, topics: Callable[[], list[str]], address: str | None = None) -> Outcome:
+        if self._routes.topic_count > MANY:
+            return Task(_encoded(topics, address), large=True)
+        return Reply(body=encode_body(TopicList(topic_list=topics(), broker_addr=address)))
 
 
-async def _encoded(answer: TopicList) -> Reply:
+async def _encoded(topics: Callable[[], list[str]], address: str | None) -> Reply:
+    answer = TopicList(topic_list=topics(), broker_addr=address)
     return Reply(body=await run_blocking(encode_body, answer))
