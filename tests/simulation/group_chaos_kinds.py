@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roquette.admin.replication import order_master
 from roquette.errors import AgreementError, ClientError, ConfigError
+from roquette.replication.epochs import Refuse, join
 from roquette.store.format.config import FlushDiskType
 
 if TYPE_CHECKING:
@@ -351,16 +352,31 @@ async def order(world: "GroupChaos", who: int, *, loss: bool) -> bool:
 
 
 async def operate(world: "GroupChaos") -> None:
-    """When nobody is master for long somebody reads why, and orders the one that has most."""
+    """When nobody is master for long somebody reads why, and orders the one that has most; and moves away the stores that an
+    order with losses has made another log's."""
     waited = 0
     while True:
         await asyncio.sleep(1)
+        for ip in world.members if world.lossy else ():
+            if _is_refused(world, ip):
+                await KINDS["new disk"].befall(world, ip, world.loop.random)
         waited = waited + 1 if world.stuck() else 0
         if waited >= 8:
             waited = 0
             best = max(world.members, key=world.has)
             if await order(world, world.ids[best], loss=True):
                 world.drawn["operator"] += 1
+
+
+def _is_refused(world: "GroupChaos", ip: str) -> bool:
+    """Does its log say that it has "none of its epochs is one of the master's"? A master that began anew cannot be followed."""
+    master = next((m for m in world.alive.values() if m.is_master and m.broker is not None), None)
+    member = world.alive.get(ip)
+    if master is None or member is None or member.broker is None or ip in world.busy:
+        return False
+    begin = member.broker.store.min_physical_offset
+    found = join(master.marks, master.own_end(), member.marks, member.own_end(), begin)
+    return isinstance(found, Refuse) and "none of its epochs" in found.why
 
 
 def state(world: "GroupChaos") -> list[Any]:
