@@ -19,7 +19,9 @@ def test_row_keys_are_words_of_their_own() -> None:
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the raw load needs a C compiler")
 def test_the_raw_load_sends_and_drains_through_our_broker() -> None:
-    pair = servers.start("interpreted", {"mappedFileSizeCommitLog": str(64 << 20)})
+    settings = {"mappedFileSizeCommitLog": str(64 << 20)}
+    settings["brokerFastFailureEnable"] = "false"  # beside other tests a send may wait for 200 ms
+    pair = servers.start("interpreted", settings)
     try:
         servers.create_topic(pair, FILL_TOPIC)
         single = loads.raw(pair, "send", FILL_TOPIC, connections=2, inflight=4, count=800)
