@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from examples.pipelines_demo import postgres
 from examples.pipelines_demo.postgres import Postgres
+from tests.pipelines.processes import wait_until
 
 TABLE = """CREATE TABLE orders (id bigint PRIMARY KEY, customer text NOT NULL, price numeric(10,2), free numeric, born date,
 at timestamp, seen timestamptz, t time, paid boolean, doc jsonb, raw bytea, tags text[], u uuid, f real, d double precision, s smallint)"""
@@ -74,6 +76,32 @@ class RandomPostgres(Postgres):
                 gone = alive.pop(self.random.randrange(len(alive)))
                 lines.append(f"DELETE FROM orders WHERE id = {gone};")
         self.sql("BEGIN;\n" + "\n".join(lines) + "\nCOMMIT;")
+
+    @contextlib.contextmanager
+    def reader(self, slot: str) -> Iterator[None]:
+        """Another reader of a slot, which keeps it from all others."""
+        binaries = postgres.programs()
+        assert binaries is not None
+        words = [
+            binaries / "pg_recvlogical",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            self.port,
+            "-U",
+            postgres.USER,
+            "-d",
+            "postgres",
+        ]
+        words += ["--slot", slot, "--start", "-f", "/dev/null", "-o", "proto_version=1"]
+        words += ["-o", "publication_names=dbz_publication"]
+        with subprocess.Popen([str(word) for word in words]) as process:
+            try:
+                asked = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'"
+                assert wait_until(lambda: self.sql(asked).strip() == "t", 60)
+                yield
+            finally:
+                process.kill()
 
     def _row(self, key: int) -> str:
         draw = self.random

@@ -8,7 +8,7 @@ import pytest
 
 from roquette.errors import ClientError, ConfigError, MessageIllegal
 from roquette_spark.pipelines.ingest.debezium import DatabaseEvent
-from roquette_spark.pipelines.ingest.pipeline import IngestOptions, Quiet, Topics, message_of, plan
+from roquette_spark.pipelines.ingest.pipeline import IngestOptions, Topics, message_of, plan
 
 
 @pytest.mark.parametrize(
@@ -64,27 +64,6 @@ def test_a_broker_that_is_away_is_waited_for_until_the_run_is_stopped() -> None:
         topics_at(Broker(MessageIllegal("too large"))).take(events)
 
 
-@pytest.mark.parametrize(
-    ("looks", "ends_at"),
-    [
-        # 30 looks until Debezium follows, 5 changes come 25 looks later, all within the next 10: then 15 without.
-        ([(False, 0)] * 30 + [(True, 0)] * 25 + [(True, 5)] * 10 + [(True, 900)] * 40, 30 + 25 + 10 + 15),
-        # Nothing has changed: as long as it took to start.
-        ([(False, 0)] * 30 + [(True, 0)] * 90, 30 + 29),
-        ([(False, 0)] * 4 + [(True, 0)] * 90, 4 + 14),
-        # Rows of a snapshot, which took an hour: that says nothing about how slow the machine is.
-        ([(False, 0)] * 4 + [(False, n) for n in range(1, 9000)] + [(True, 8999)] * 90, 9003 + 14),
-        ([(False, 0)] * 900, None),
-    ],
-)  # fmt: skip
-def test_a_run_ends_when_it_is_quiet_but_not_before_debezium_reads(
-    looks: list[tuple[bool, int]], ends_at: int | None
-) -> None:
-    quiet = Quiet(15)
-    ended = (place for place, seen in enumerate(looks) if quiet.look(*seen))
-    assert next(ended, None) == ends_at
-
-
 def test_two_tables_of_one_topic_are_refused() -> None:
     topics = topics_at(Broker())
     topics.take([DatabaseEvent("s.a.b", None, "1")])
@@ -99,6 +78,7 @@ def test_two_tables_of_one_topic_are_refused() -> None:
         ("topic.prefix=shop\n", "has no connector.class"),
         ("connector.class=x\n", "has no topic.prefix"),
         ("connector.class=x\ntopic.prefix=s\noffset.storage=y\n", "give one"),
+        ("connector.class=x\ntopic.prefix=s\nheartbeat.interval.ms=0\n", "milliseconds above 0"),
     ],
 )
 def test_properties_that_cannot_be_right_are_refused(

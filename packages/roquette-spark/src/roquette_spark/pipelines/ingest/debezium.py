@@ -17,6 +17,8 @@ from roquette_spark.local.jdk import find_java_home
 from roquette_spark.pipelines.kit.frame import PipelineError
 
 OFFSETS: Final = "offset.storage"
+HEARTBEAT: Final = "heartbeat.interval.ms"
+_HEARTBEATS: Final = "topic.heartbeat.prefix"
 _OFFSETS_FILE: Final = "offset.storage.file.filename"
 _STREAMING: Final = "debezium.*:type=connector-metrics,context=streaming,*"
 _HEAP: Final = "-Xmx512m"  # 2,048 events in hand, and a snapshot's page of rows
@@ -26,6 +28,8 @@ DEFAULTS: Final = {
     "value.converter.schemas.enable": "true",  # types go along: `archive --format connect`, `current-state --envelope debezium`
     "tombstones.on.delete": "false",  # for Kafka's compaction
     "offset.flush.interval.ms": "0",
+    HEARTBEAT: "1000",
+    _HEARTBEATS: "__debezium-heartbeat",
 }
 
 
@@ -49,6 +53,8 @@ class Engine:
 
     Attributes:
         ended: set when the engine has stopped; `failure` says why, "" if it was asked to.
+        quiet: heartbeats since the last event. Debezium gives one each HEARTBEAT ms, and only while it reads the database's log: not
+            while it starts, nor while it waits for a slot that another reader still has. So they alone show that nothing has changed.
 
     Raises:
         ConfigError: the package is not installed, or no Java is there that it runs on.
@@ -66,9 +72,11 @@ class Engine:
         self._take, self._files, self._offsets = take, files, offsets
         self.ended = threading.Event()
         self.failure = ""
+        self.quiet = 0
         self._error: Exception | None = None
         self._java = java = _start_java(log)
         wanted = {**DEFAULTS, **properties}
+        self._heartbeats = wanted[_HEARTBEATS] + "."
         self._working, self._writing = "", threading.Lock()  # Connect's file
         self._has_all_rows = files.exists(offsets)
         if OFFSETS not in properties:
@@ -123,16 +131,21 @@ class Engine:
             self._files.write_atomic(to, self._files.read_bytes(path), keep_backup=False)
 
     def handle(self, records: Any, committer: Any) -> None:
-        """A batch of events, in a thread of Java."""
+        """A batch of events and heartbeats, in a thread of Java."""
+        events, quiet = list[DatabaseEvent](), self.quiet
+        for one in records:
+            table = str(one.destination())
+            if table.startswith(self._heartbeats):
+                quiet += 1
+            elif one.value() is not None:
+                events.append(DatabaseEvent(table, _text(one.key()), str(one.value())))
+                quiet = 0
         try:
-            self._take([
-                DatabaseEvent(str(one.destination()), _text(one.key()), str(one.value()))
-                for one in records
-                if one.value() is not None
-            ])  # fmt: skip
+            self._take(events)
         except Exception as error:
             self._error = error
             raise
+        self.quiet = quiet
         with self._writing:
             for one in records:
                 committer.markProcessed(one)

@@ -18,7 +18,13 @@ from roquette.base.property_files import parse_properties
 from roquette.client.blocking_client import Client
 from roquette.errors import ClientError, ConfigError, MessageIllegal
 from roquette.message.message import Message
-from roquette_spark.pipelines.ingest.debezium import OFFSETS, DatabaseEvent, Engine
+from roquette_spark.pipelines.ingest.debezium import (
+    DEFAULTS,
+    HEARTBEAT,
+    OFFSETS,
+    DatabaseEvent,
+    Engine,
+)
 from roquette_spark.pipelines.kit.frame import SPAN, Job, Pipeline, Plan, Result, RunOptions
 from roquette_spark.pipelines.kit.lineage import topic_dataset
 from roquette_spark.pipelines.kit.report import Report, ReportTable, Section
@@ -79,7 +85,6 @@ class Topics:
         self._client, self._job = client, job
         self._tables: dict[str, str] = {}
         self.sent: Counter[str] = Counter()
-        self.taken = 0  # events
 
     def take(self, changes: list[DatabaseEvent]) -> None:
         """Send events, and wait until the brokers have them.
@@ -100,8 +105,7 @@ class Topics:
         for topic, messages in by_topic.items():
             self._send(topic, messages)
             self.sent[topic] += len(messages)
-        self.taken = self.sent.total()
-        self._job.progress.update(self.taken)
+        self._job.progress.update(self.sent.total())
 
     def _send(self, topic: str, messages: list[Message]) -> None:
         tries = 0
@@ -121,30 +125,6 @@ class Topics:
                     raise
 
 
-class Quiet:
-    """Whether nothing has changed for so many looks.
-
-    Debezium says that it follows some time before it reads the database's log, on a busy machine seconds. So until it has read a
-    change it must be quiet for as long as it took to start, too: otherwise a run ends whose changes are still to come.
-    """
-
-    def __init__(self, looks: float) -> None:
-        self._wanted = looks
-        self._start = self._quiet = self._taken = 0
-
-    def look(self, follows: bool, taken: int) -> bool:
-        """Note what is seen now: whether Debezium follows, and how many events there were. Return True when it is time to end."""
-        if taken != self._taken:
-            self._taken, self._quiet = taken, 0
-            if follows:
-                self._start = 0
-        elif follows:
-            self._quiet += 1
-        elif not taken:
-            self._start += 1
-        return follows and self._quiet >= max(self._wanted, self._start)
-
-
 def _properties(options: IngestOptions, files: Files) -> dict[str, str]:
     try:
         found = parse_properties(files.read_bytes(options.debezium).decode())
@@ -157,6 +137,10 @@ def _properties(options: IngestOptions, files: Files) -> dict[str, str]:
         raise ConfigError(f"ingest: {options.debezium} has no {', '.join(missing)}")
     if options.offsets and OFFSETS in found:
         raise ConfigError(f"ingest: --offsets and {OFFSETS} of {options.debezium}: give one")
+    if not re.fullmatch(r"[1-9]\d*", found.setdefault(HEARTBEAT, DEFAULTS[HEARTBEAT])):
+        raise ConfigError(
+            f"ingest: {HEARTBEAT} of {options.debezium} is milliseconds above 0: by its heartbeats Debezium says that it reads"
+        )
     return found
 
 
@@ -201,7 +185,7 @@ def run(options: IngestOptions, job: Job) -> Result:
             f"warning: {there[0]} is there, but no run has brought all rows yet: those deleted since an earlier one stay in what is "
             "made of the topics; to be rid of them, begin with topics of another topic.prefix"
         )
-    idle_s = parse_duration(options.idle) / 1000 if options.idle else math.inf
+    idle_ms = parse_duration(options.idle) if options.idle else math.inf
     job.progress.step("starting Debezium" + ("" if begun else ", reading the rows that are there"))
     with Client(options.namesrv, group="roquette-ingest") as client:
         topics = Topics(client, job)
@@ -213,11 +197,11 @@ def run(options: IngestOptions, job: Job) -> Result:
             take=topics.take,
         )
         engine.start()
-        quiet, follows = Quiet(idle_s / _LOOK_S), False
+        enough, follows = idle_ms / int(properties[HEARTBEAT]), False
         while not (engine.ended.is_set() or job.stop.wait(_LOOK_S)):
             if not follows and (follows := engine.follows()):
                 job.progress.step("reading changes")
-            if quiet.look(follows, topics.taken):
+            if engine.quiet > enough:
                 break
         engine.close()
     return _result(options.namesrv, _database(properties), topics.sent)
