@@ -141,9 +141,8 @@ class World:
         for number in range(0, count, TURN):
             if number // ROUND != (number - TURN) // ROUND:
                 await before_round()
-                await asyncio.sleep(
-                    30
-                )  # big answers are made beside others: a topic may have 65,536 queues
+                # Large answers are made beside others: a topic may have 65,536 queues.
+                await asyncio.sleep(30)
                 gc.collect()
                 self.resident.append(resident())
             for _ in range(TURN):

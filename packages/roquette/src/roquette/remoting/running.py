@@ -7,9 +7,8 @@ from typing import Final
 from roquette.remoting.request import TASKS, Peer
 
 OF_PEER: Final = 256  # of one connection; its further requests wait, and it is not read
-RUNNING: Final = (
-    10_000  # in all; from here on each connection has one, from twice as many on all is refused
-)
+# In all: from here on each connection has one, from twice as many on all is refused.
+RUNNING: Final = 10_000
 
 
 class Running:
@@ -57,9 +56,8 @@ class LargeAnswers:
 
     def __init__(self) -> None:
         self._at_work = False
-        self._waiting: dict[
-            int, deque[asyncio.Future[None]]
-        ] = {}  # by connection; next is the first's first
+        # By connection; the next turn is the first connection's first.
+        self._waiting: dict[int, deque[asyncio.Future[None]]] = {}
 
     async def enter(self, peer: Peer) -> None:
         """Wait for a turn; `leave` ends it."""

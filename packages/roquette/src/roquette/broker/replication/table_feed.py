@@ -115,8 +115,9 @@ class TableFeed(Feature):
             raise Refused(ResponseCode.SYSTEM_BUSY, f"{MOST_WAITING} replicas wait already")
         if header.what == "tables":
             return Task(self._follow_tables(header.since))
-        waits = self._number(header.since) == self._feed.next
-        return Task(self._follow_offsets(header.since, waits=waits), large=not waits)
+        number = self._number(header.since)
+        waits = number == self._feed.next
+        return Task(self._follow_offsets(number, waits=waits), large=not waits)
 
     def _passwords(self, ctx: RequestContext, once: str) -> Coroutine[Any, Any, Reply]:
         """Users with their passwords: for whom a super user has signed, even where nobody else is asked who they are.
@@ -186,10 +187,9 @@ class TableFeed(Feature):
         life, _, text = since.partition(".")
         return whole_number(text, 2**63 - 1) if life == self._life else -1
 
-    async def _follow_offsets(self, since: str, *, waits: bool) -> Reply:
+    async def _follow_offsets(self, number: int, *, waits: bool) -> Reply:
         if self._offsets_changed not in self._followers:  # until a replica comes they cost nothing
             self._followers.append(self._offsets_changed)
-        number = self._number(since)
         if waits and number == self._feed.next and not self._ended:
             await self._wait("offsets")
             loop = asyncio.get_running_loop()
