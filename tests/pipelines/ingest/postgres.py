@@ -97,8 +97,10 @@ class RandomPostgres(Postgres):
         words += ["-o", "publication_names=dbz_publication"]
         with subprocess.Popen([str(word) for word in words]) as process:
             try:
-                asked = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'"
-                assert wait_until(lambda: self.sql(asked).strip() == "t", 60)
+                # Whose it is: the one before may not be gone yet, and this one asks again each 5 s.
+                asked = f"""SELECT application_name FROM pg_replication_slots, pg_stat_activity
+                WHERE slot_name = '{slot}' AND pid = active_pid"""
+                assert wait_until(lambda: self.sql(asked).strip() == "pg_recvlogical", 60)
                 yield
             finally:
                 process.kill()

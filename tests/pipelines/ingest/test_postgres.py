@@ -96,9 +96,11 @@ class Way:
         log.unlink()
         with self.database.reader(self._slot):
             process = self.start("ingest")
-            assert wait_until(
-                lambda: log.exists() and f"waiting for {AGAIN_MS} ms" in log.read_text(), LONG_S
+            words = f"waiting for {AGAIN_MS} ms"
+            wait_until(
+                lambda: process.ended() or (log.exists() and words in log.read_text()), LONG_S
             )
+            assert not process.ended(), log.read_text()[-3000:]
         try:
             assert process.wait(LONG_S) == 0, log.read_text()[-3000:]
         finally:

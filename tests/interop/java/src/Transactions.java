@@ -239,9 +239,15 @@ final class Transactions {
         });
         consumer.start();
         var inner = consumer.getDefaultMQPushConsumerImpl();
+        var rebalance = inner.getRebalanceImpl();
         String topic = arguments.text("topic"); // the group's retry queue comes too, and may come first
-        for (int turn = 1; inner.getRebalanceImpl().getProcessQueueTable().keySet().stream()
-                .noneMatch(queue -> queue.getTopic().equals(topic)) && turn < 200; turn++) {
+        for (int turn = 1; turn < 200; turn++) {
+            var all = rebalance.getTopicSubscribeInfoTable().get(topic);
+            long own = rebalance.getProcessQueueTable().keySet().stream().filter(q -> q.getTopic().equals(topic)).count();
+            // Of a queue whose end is still being asked for, what is sent meanwhile is not read.
+            if (all != null && own == all.size()) {
+                break;
+            }
             Thread.sleep(50);
             if (turn % 10 == 0) { // not wait 20 s for the next rebalance
                 inner.getmQClientFactory().rebalanceImmediately();
