@@ -82,20 +82,9 @@ class RandomPostgres(Postgres):
         """Another reader of a slot, which keeps it from all others."""
         binaries = postgres.programs()
         assert binaries is not None
-        words = [
-            binaries / "pg_recvlogical",
-            "-h",
-            "127.0.0.1",
-            "-p",
-            self.port,
-            "-U",
-            postgres.USER,
-            "-d",
-            "postgres",
-        ]
-        words += ["--slot", slot, "--start", "-f", "/dev/null", "-o", "proto_version=1"]
-        words += ["-o", "publication_names=dbz_publication"]
-        with subprocess.Popen([str(word) for word in words]) as process:
+        words = f"-h 127.0.0.1 -p {self.port} -U {postgres.USER} -d postgres --slot {slot} --start -f /dev/null"
+        words += " -o proto_version=1 -o publication_names=dbz_publication"
+        with subprocess.Popen([binaries / "pg_recvlogical", *words.split()]) as process:
             try:
                 # Whose it is: the one before may not be gone yet, and this one asks again each 5 s.
                 asked = f"""SELECT application_name FROM pg_replication_slots, pg_stat_activity

@@ -15,6 +15,7 @@ from tests.spark.places import Place
 from typer.testing import CliRunner
 
 from roquette.apps.main import app
+from roquette_spark.pipelines.kit.topics import known_topics
 
 pytestmark = pytest.mark.spark
 LONG_S = 240
@@ -82,29 +83,29 @@ class Way:
 
     def finish(self, step: str) -> None:
         """A run to its end."""
-        process = self.start(step)
+        self._end(step, self.start(step))
+
+    def finish_ingest_when_free(self) -> None:
+        """A run to its end that finds its slot in another reader's hands, for longer than it has to be quiet."""
+        log = self.folder / "report-ingest" / "debezium.log"
+        log.unlink()
+        words = f"waiting for {AGAIN_MS} ms"
+        with self.database.reader(self._slot):
+            process = self.start("ingest")
+            waits = wait_until(
+                lambda: process.ended() or (log.exists() and words in log.read_text()), LONG_S
+            )
+            early = process.ended()
+        self._end("ingest", process)
+        assert waits and not early
+
+    def _end(self, step: str, process: PipelineProcess) -> None:
         try:
             status = process.wait(LONG_S)
         finally:
             process.kill_group()
         log = self.folder / f"{step}.log"
         assert status == 0, log.read_text()[-3000:]
-
-    def finish_ingest_when_free(self) -> None:
-        """A run to its end that finds its slot in another reader's hands, for longer than it has to be quiet."""
-        log = self.folder / "report-ingest" / "debezium.log"
-        log.unlink()
-        with self.database.reader(self._slot):
-            process = self.start("ingest")
-            words = f"waiting for {AGAIN_MS} ms"
-            wait_until(
-                lambda: process.ended() or (log.exists() and words in log.read_text()), LONG_S
-            )
-            assert not process.ended(), log.read_text()[-3000:]
-        try:
-            assert process.wait(LONG_S) == 0, log.read_text()[-3000:]
-        finally:
-            process.kill_group()
 
     def query(self, step: str, *, killed: bool = False) -> dict[int, dict[str, Any]]:
         """The newest row of each key, by DuckDB in a process of its own."""
@@ -140,6 +141,7 @@ def test_all_that_postgres_has_comes_to_the_tables_through_kills(
         way.kill("ingest")
         database.change(20)
         way.finish_ingest_when_free()
+        assert not [name for name in known_topics(place.address, "ingest") if "heartbeat" in name]
         way.kill("state")  # the other two: in the long form, and by tests/pipelines/chaos
         for step in ("delta", "iceberg", "state"):  # in the session that is there: JVMs are dear
             done = CliRunner().invoke(app, ["pipeline", *way.words(step)])
